@@ -1,0 +1,158 @@
+package abi
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// A Code classifies an Error for programs. Codes are part of the contract:
+// never renamed, never reused. [Codes] explains each.
+type Code string
+
+// The codes.
+const (
+	LimitMoney        Code = "LIMIT_MONEY"
+	LimitTokens       Code = "LIMIT_TOKENS"
+	LimitInputTokens  Code = "LIMIT_INPUT_TOKENS"
+	LimitOutputTokens Code = "LIMIT_OUTPUT_TOKENS"
+	LimitSteps        Code = "LIMIT_STEPS"
+	LimitModelCalls   Code = "LIMIT_MODEL_CALLS"
+	LimitToolCalls    Code = "LIMIT_TOOL_CALLS"
+	LimitCPU          Code = "LIMIT_CPU"
+	LimitChildren     Code = "LIMIT_CHILDREN"
+	LimitOutputBytes  Code = "LIMIT_OUTPUT_BYTES"
+	LimitWall         Code = "LIMIT_WALL"
+	LimitDepth        Code = "LIMIT_DEPTH"
+	LimitContext      Code = "LIMIT_CONTEXT"
+
+	WatchdogLoop Code = "WATCHDOG_LOOP"
+
+	InvalidCall      Code = "INVALID_CALL"
+	InvalidArguments Code = "INVALID_ARGUMENTS"
+	InvalidResult    Code = "INVALID_RESULT"
+	UnknownRow       Code = "UNKNOWN_ROW"
+	UnknownTool      Code = "UNKNOWN_TOOL"
+	UnknownModel     Code = "UNKNOWN_MODEL"
+	UnknownPrice     Code = "UNKNOWN_PRICE"
+	UnknownProcess   Code = "UNKNOWN_PROCESS"
+	NotGranted       Code = "NOT_GRANTED"
+	NotApproved      Code = "NOT_APPROVED"
+	Diverged         Code = "DIVERGED"
+
+	ToolFailed  Code = "TOOL_FAILED"
+	ToolTimeout Code = "TOOL_TIMEOUT"
+	ToolBlocked Code = "TOOL_BLOCKED"
+	ToolGone    Code = "TOOL_GONE"
+
+	ModelRateLimit  Code = "MODEL_RATE_LIMIT"
+	ModelOverloaded Code = "MODEL_OVERLOADED"
+	ModelAuth       Code = "MODEL_AUTH"
+	ModelBadRequest Code = "MODEL_BAD_REQUEST"
+	ModelContext    Code = "MODEL_CONTEXT"
+	ModelNetwork    Code = "MODEL_NETWORK"
+	ModelMalformed  Code = "MODEL_MALFORMED"
+
+	EmptyAnswer    Code = "EMPTY_ANSWER"
+	OutcomeUnknown Code = "OUTCOME_UNKNOWN"
+	ProcessKilled  Code = "PROCESS_KILLED"
+	ProcessEnding  Code = "PROCESS_ENDING"
+	ProcessExited  Code = "PROCESS_EXITED"
+	Interrupted    Code = "INTERRUPTED"
+	StorageFull    Code = "STORAGE_FULL"
+	StorageBroken  Code = "STORAGE_BROKEN"
+	DaemonGone     Code = "DAEMON_GONE"
+	Internal       Code = "INTERNAL"
+)
+
+// Codes explains every code in one line, in the order of kern help codes.
+var Codes = []struct {
+	Code    Code
+	Meaning string
+}{
+	{LimitMoney, "the money limit of the process or of an account above it leaves no room"},
+	{LimitTokens, "the limit on tokens, in and out together, leaves no room"},
+	{LimitInputTokens, "the limit on input tokens leaves no room"},
+	{LimitOutputTokens, "the limit on output tokens leaves no room"},
+	{LimitSteps, "no step is left"},
+	{LimitModelCalls, "no model call is left"},
+	{LimitToolCalls, "no tool call is left"},
+	{LimitCPU, "no processor time is left"},
+	{LimitChildren, "no further process may be started"},
+	{LimitOutputBytes, "the tools gave more output than allowed"},
+	{LimitWall, "the time is up"},
+	{LimitDepth, "a child would be deeper than allowed"},
+	{LimitContext, "the request does not fit the context limit or the model's window"},
+	{WatchdogLoop, "the process goes in circles; the error holds the evidence"},
+	{InvalidCall, "the call makes no sense as it stands"},
+	{InvalidArguments, "the arguments do not match the schema; the error says where"},
+	{InvalidResult, "the tool's result does not match its declared schema"},
+	{UnknownRow, "no such system call"},
+	{UnknownTool, "no tool of that name"},
+	{UnknownModel, "no model of that name"},
+	{UnknownPrice, "there is a money limit, and the model's price is not known"},
+	{UnknownProcess, "no process with that pid"},
+	{NotGranted, "the process may not use this system call"},
+	{NotApproved, "a person said no"},
+	{Diverged, "the call was asked before with other content"},
+	{ToolFailed, "the tool ran and failed"},
+	{ToolTimeout, "the tool was stopped at its timeout"},
+	{ToolBlocked, "the tool failed several times in a row and rests"},
+	{ToolGone, "the program that holds the tool went away"},
+	{ModelRateLimit, "the provider asks to slow down"},
+	{ModelOverloaded, "the provider is overloaded"},
+	{ModelAuth, "the provider does not accept the key"},
+	{ModelBadRequest, "the provider refused the request"},
+	{ModelContext, "the provider says that the request is too long"},
+	{ModelNetwork, "the provider could not be reached, or the answer broke off"},
+	{ModelMalformed, "the provider's answer could not be read"},
+	{EmptyAnswer, "the model gave neither text nor a tool call, twice"},
+	{OutcomeUnknown, "the effect began and nobody saw its end; it was not tried again"},
+	{ProcessKilled, "the process was killed"},
+	{ProcessEnding, "the process is finishing; only last words are admitted"},
+	{ProcessExited, "the process has exited"},
+	{Interrupted, "the call was stopped before its end"},
+	{StorageFull, "the disk of the journal is full; nothing is admitted until there is room"},
+	{StorageBroken, "the journal cannot be written; the daemon must be started again"},
+	{DaemonGone, "the daemon went away during the request"},
+	{Internal, "the kernel could not keep a promise; this is a defect"},
+}
+
+// LimitCode returns the code of a refusal by the limit on u.
+func LimitCode(u Unit) Code { return Code("LIMIT_" + strings.ToUpper(u.String())) }
+
+// LimitOf returns the unit whose limit c speaks of, if it does.
+func LimitOf(c Code) (Unit, bool) {
+	name, ok := strings.CutPrefix(string(c), "LIMIT_")
+	if !ok {
+		return 0, false
+	}
+	return UnitOf(strings.ToLower(name))
+}
+
+// An Error is what an agent sees when a call is refused or fails. The same
+// object is register R4.
+type Error struct {
+	Code     Code            `json:"code"`
+	Message  string          `json:"message"`
+	Where    string          `json:"where,omitempty"`    // a JSON pointer, or a file position
+	Expected json.RawMessage `json:"expected,omitempty"` // a schema, where there is one
+	Got      string          `json:"got,omitempty"`      // what came, cut to a modest size
+	Hint     string          `json:"hint,omitempty"`     // what to do next
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if e.Where != "" {
+		s += " (at " + e.Where + ")"
+	}
+	return s
+}
+
+// Retry reports whether the same call may do better a little later.
+func (e *Error) Retry() bool {
+	switch e.Code {
+	case ModelRateLimit, ModelOverloaded, ModelNetwork:
+		return true
+	}
+	return false
+}

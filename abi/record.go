@@ -1,0 +1,163 @@
+package abi
+
+import "encoding/json"
+
+// Kind says what a Record states.
+type Kind uint8
+
+// The kinds of record. The numbers are on disk: never changed, never reused.
+const (
+	KindSpawned  Kind = 1  // a process exists
+	KindBegan    Kind = 2  // an effect is about to happen
+	KindEnded    Kind = 3  // an attempt ended; the last one answers the call
+	KindRefused  Kind = 4  // a call was refused, which answers it
+	KindSignaled Kind = 5  // a signal came
+	KindMailed   Kind = 6  // a message came
+	KindAsked    Kind = 7  // a person is asked about a call
+	KindDecided  Kind = 8  // a person answered
+	KindChanged  Kind = 9  // limits or priority changed
+	KindEnding   Kind = 10 // the process will exit, and why; no call is admitted any more
+	KindExited   Kind = 11 // the process exited: the one terminal record
+	KindAccount  Kind = 12 // the limits of a named account; its Pid is 0
+)
+
+var kindNames = [...]string{1: "spawned", "began", "ended", "refused", "signaled", "mailed", "asked", "decided",
+	"changed", "ending", "exited", "account"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// A Record is one entry of the journal: a fact, never an instruction. N counts
+// the records of a process from 1 without gaps. The parts that belong to the
+// Kind are set.
+type Record struct {
+	Pid    Pid       `json:"pid"`
+	N      uint64    `json:"n"`
+	Time   int64     `json:"time"` // nanoseconds since 1970
+	Kind   Kind      `json:"kind"`
+	Call   uint64    `json:"call,omitempty"`
+	Spawn  *Spawn    `json:"spawn,omitempty"`  // Spawned
+	Intent *Intent   `json:"intent,omitempty"` // Began; Ended and Refused of a call that had no Began
+	Answer *Answer   `json:"answer,omitempty"` // Ended, Refused
+	Note   *Note     `json:"note,omitempty"`   // Signaled, Mailed, Asked, Decided
+	Change *Change   `json:"change,omitempty"` // Changed, Account
+	Exit   *ExitInfo `json:"exit,omitempty"`   // Ending, Exited
+	Blobs  []Blob    `json:"-"`                // large payloads that are named above, stored with the record
+}
+
+// Spawn is how a process began.
+type Spawn struct {
+	Name       string   `json:"name,omitempty"`
+	Parent     Pid      `json:"parent,omitempty"`
+	ParentCall uint64   `json:"parent_call,omitempty"` // the call of the parent that started it
+	Account    string   `json:"account,omitempty"`     // the named account it is booked on, if any
+	Depth      int      `json:"depth,omitempty"`
+	Priority   int      `json:"priority"`
+	Limits     Limits   `json:"limits,omitzero"`
+	Rows       []string `json:"rows,omitempty"` // the rows it may call
+	Program    Data     `json:"program"`        // its definition; the kernel does not look inside
+	Watchdog   Watchdog `json:"watchdog,omitzero"`
+	Task       Data     `json:"task"` // its first page
+	TaskTokens int      `json:"task_tokens,omitempty"`
+	Fork       *Fork    `json:"fork,omitempty"`
+}
+
+// Fork names the moment of another process that this one continues from.
+type Fork struct {
+	Pid Pid    `json:"pid"`
+	At  uint64 `json:"at"` // the last record of Pid that counts
+}
+
+// Watchdog says how patient the kernel is with a process that goes in circles.
+type Watchdog struct {
+	Profile string `json:"profile,omitempty"` // smart (when empty), strict, off
+	Repeat  int    `json:"repeat,omitempty"`  // 0: three
+}
+
+// Intent is a call that was admitted, with what it may take at most.
+type Intent struct {
+	Row       string `json:"row"`
+	Tool      string `json:"tool,omitempty"`
+	Args      Data   `json:"args,omitzero"`
+	Key       Key    `json:"key,omitzero"` // of row, tool and canonical arguments
+	Effect    Effect `json:"effect"`
+	Within    uint64 `json:"within,omitempty"`
+	Attempt   int    `json:"attempt,omitempty"`
+	Reserve   Usage  `json:"reserve,omitzero"`
+	Granted   int64  `json:"granted,omitempty"` // model: the output tokens it may give
+	Price     Price  `json:"price,omitzero"`    // model: the price that was used
+	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
+	SayTokens int    `json:"say_tokens,omitempty"`
+}
+
+// Price is what a model costs, in nano-dollars per million tokens.
+type Price struct {
+	Input      int64 `json:"input,omitempty"`
+	Output     int64 `json:"output,omitempty"`
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+}
+
+// Key is a short hash by which the watchdog tells calls and results apart.
+type Key [16]byte
+
+// IsZero reports whether k is unset.
+func (k Key) IsZero() bool { return k == Key{} }
+
+// Answer is how an attempt at a call ended, or why the call was refused.
+type Answer struct {
+	Outcome Outcome `json:"outcome"`
+	Value   Data    `json:"value,omitzero"`
+	Err     *Error  `json:"error,omitempty"`
+	Again   bool    `json:"again,omitempty"` // another attempt follows; this is not the answer
+	Attempt int     `json:"attempt,omitempty"`
+	Usage   Usage   `json:"usage,omitzero"`
+	Result  Key     `json:"result,omitzero"` // of the canonical value or the error's code
+	Digest  Key     `json:"digest,omitzero"` // of the workspace
+	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
+	Warning *Error  `json:"warning,omitempty"`
+	First   int64   `json:"first,omitempty"` // model: nanoseconds to the first token
+}
+
+// Page is one message in the memory of a process. Its text is the Value of the
+// record that made it, or its Err.
+type Page struct {
+	Role   string `json:"role"` // user, assistant, tool
+	Tokens int    `json:"tokens,omitempty"`
+	ID     string `json:"id,omitempty"` // tool: the model's name for its call
+}
+
+// Note is a word from outside: a signal, a message, a question or a decision.
+type Note struct {
+	Signal Signal `json:"signal,omitempty"`
+	From   string `json:"from,omitempty"` // who: a pid, or a person's word
+	Body   Data   `json:"body,omitzero"`  // a message, a question, a reason
+	Yes    bool   `json:"yes,omitempty"`  // Decided
+	Taken  bool   `json:"taken,omitempty"`
+}
+
+// Change is a new setting of a process or of a named account.
+type Change struct {
+	Account  string  `json:"account,omitempty"`
+	Limits   *Limits `json:"limits,omitempty"` // all of them
+	Priority *int    `json:"priority,omitempty"`
+	By       string  `json:"by,omitempty"`
+}
+
+// ExitInfo is how a process ended.
+type ExitInfo struct {
+	Exit   Exit   `json:"exit"`
+	Reason string `json:"reason,omitempty"` // limit: its unit; killed: the signal
+	Code   Code   `json:"code,omitempty"`
+	Output Data   `json:"output,omitzero"`
+	Err    *Error `json:"error,omitempty"`
+}
+
+var _ json.Marshaler = Limits{}
