@@ -26,6 +26,7 @@ type Call struct {
 	Row    string          `json:"row"`
 	Args   json.RawMessage `json:"args,omitempty"`
 	Within uint64          `json:"within,omitempty"` // the open call of the same process that this one is part of
+	For    string          `json:"for,omitempty"`    // the model's name for the tool call that this one answers
 }
 
 // A Result answers a Call. Exactly one of Value and Err is set.

@@ -1,7 +1,5 @@
 package abi
 
-import "encoding/json"
-
 // Kind says what a Record states.
 type Kind uint8
 
@@ -73,6 +71,8 @@ type Spawn struct {
 type Fork struct {
 	Pid Pid    `json:"pid"`
 	At  uint64 `json:"at"` // the last record of Pid that counts
+
+	State Data `json:"state,omitzero"` // what is taken over, as the kernel's fold writes it
 }
 
 // Watchdog says how patient the kernel is with a process that goes in circles.
@@ -89,6 +89,7 @@ type Intent struct {
 	Key       Key    `json:"key,omitzero"` // of row, tool and canonical arguments
 	Effect    Effect `json:"effect"`
 	Within    uint64 `json:"within,omitempty"`
+	For       string `json:"for,omitempty"` // the model's name for the call, when it asked for it
 	Attempt   int    `json:"attempt,omitempty"`
 	Reserve   Usage  `json:"reserve,omitzero"`
 	Granted   int64  `json:"granted,omitempty"` // model: the output tokens it may give
@@ -124,6 +125,7 @@ type Answer struct {
 	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
 	Warning *Error  `json:"warning,omitempty"`
 	First   int64   `json:"first,omitempty"` // model: nanoseconds to the first token
+	Took    uint64  `json:"took,omitempty"`  // recv: the record of the message that was taken
 }
 
 // Page is one message in the memory of a process. Its text is the Value of the
@@ -140,7 +142,6 @@ type Note struct {
 	From   string `json:"from,omitempty"` // who: a pid, or a person's word
 	Body   Data   `json:"body,omitzero"`  // a message, a question, a reason
 	Yes    bool   `json:"yes,omitempty"`  // Decided
-	Taken  bool   `json:"taken,omitempty"`
 }
 
 // Change is a new setting of a process or of a named account.
@@ -159,5 +160,3 @@ type ExitInfo struct {
 	Output Data   `json:"output,omitzero"`
 	Err    *Error `json:"error,omitempty"`
 }
-
-var _ json.Marshaler = Limits{}
