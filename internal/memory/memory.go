@@ -1,0 +1,64 @@
+// Package memory keeps the context of a process as pages.
+//
+// A page is one message: what the person or the parent said, what the model
+// answered, what a tool gave. The text of a page stays in the record that made
+// it; memory knows where it is and how many tokens it takes. Memory belongs to
+// the kernel's fold and is changed by records alone.
+package memory
+
+import "github.com/kern-run/kern/abi"
+
+// A Page is one message of a process.
+type Page struct {
+	Pid    abi.Pid `json:"pid"` // the process and the record that hold its text;
+	N      uint64  `json:"n"`   // after a fork an early page is the first process's
+	Role   Role    `json:"role"`
+	Tokens int32   `json:"tokens"`
+	ID     string  `json:"id,omitempty"` // tool: the model's name for its call
+}
+
+// Role says who speaks on a page.
+type Role uint8
+
+// The roles. Task and Said are both the user's to a model: the first is the
+// text of the spawn, the second was said with a model call.
+const (
+	Task Role = iota + 1
+	Said
+	Assistant
+	Tool
+)
+
+// Memory is the pages of a process, oldest first.
+type Memory struct {
+	Pages []Page `json:"pages"`
+}
+
+// Add appends a page.
+func (m *Memory) Add(p Page) { m.Pages = append(m.Pages, p) }
+
+// Resident returns the pages that a model call sends. The slice is not
+// changed later, also when pages are added.
+func (m *Memory) Resident() []Page { return m.Pages[:len(m.Pages):len(m.Pages)] }
+
+// Tokens counts the resident pages.
+func (m *Memory) Tokens() (n int64) {
+	for i := range m.Pages {
+		n += int64(m.Pages[i].Tokens)
+	}
+	return n
+}
+
+// Fits says whether a request of so many tokens may be sent: within the limit
+// on context where there is one, and within the model's window with room for
+// the least useful answer. A zero window is not known and does not bind.
+// It returns the bound that was in the way.
+func Fits(tokens, answer, limit int64, limited bool, window int64) (bound int64, ok bool) {
+	if limited && tokens > limit {
+		return limit, false
+	}
+	if window > 0 && tokens+answer > window {
+		return window, false
+	}
+	return 0, true
+}
