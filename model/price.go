@@ -1,0 +1,50 @@
+package model
+
+import (
+	"math"
+	"math/bits"
+)
+
+// A Price is what tokens cost, in nano-dollars per million tokens: three
+// dollars are 3_000_000_000.
+type Price struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+}
+
+const million = 1_000_000
+
+// Cost returns the nano-dollars that u costs, rounded up as a whole, and
+// math.MaxInt64 where it would be more than that. It never returns less for
+// more tokens. Negative numbers count as zero.
+func (p Price) Cost(u Usage) int64 {
+	var whole, rest int64
+	for _, part := range [...]struct{ price, tokens int64 }{
+		{p.Input, u.Input}, {p.Output, u.Output}, {p.CacheRead, u.CacheRead}, {p.CacheWrite, u.CacheWrite},
+	} {
+		w, r := timesMillionth(part.price, part.tokens)
+		if w > math.MaxInt64-whole-4 {
+			return math.MaxInt64
+		}
+		whole, rest = whole+w, rest+r
+	}
+	return whole + (rest+million-1)/million
+}
+
+// timesMillionth is a*b/1e6 as quotient and remainder.
+func timesMillionth(a, b int64) (whole, rest int64) {
+	if a <= 0 || b <= 0 {
+		return 0, 0
+	}
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= million {
+		return math.MaxInt64, 0
+	}
+	q, r := bits.Div64(hi, lo, million)
+	if q > math.MaxInt64 {
+		return math.MaxInt64, 0
+	}
+	return int64(q), int64(r)
+}
