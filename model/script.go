@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -33,7 +33,7 @@ type Reply struct {
 	Calls []ScriptCall
 	Error Kind // fail instead of replying; then Input and Output are what the failure is billed, else nothing
 
-	Input, Output *int64 // usage; nil: counted
+	Input, Output *int // usage; nil: counted
 }
 
 // A ScriptCall is a tool call of a [Reply]. Args is JSON, or the raw string of
@@ -51,21 +51,17 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	}
 	s := &Script{Name: name}
 	err = d.mapping(root, "a script", []string{"price", "window", "latency", "repeat", "replies"}, map[string]field{
-		"price": func(n ast.Node, what string) error { return d.scriptPrice(n, what, &s.Price) },
-		"window": func(n ast.Node, what string) error {
-			v, err := d.count(n, what)
-			s.Window = int(v)
-			return err
+		"price": func(n ast.Node, what string) error {
+			return d.mapping(n, what, []string{"input", "output"}, map[string]field{
+				"input": into(&s.Price.Input, d.dollars), "output": into(&s.Price.Output, d.dollars),
+			})
 		},
-		"latency": func(n ast.Node, what string) (err error) { s.Latency, err = d.duration(n, what); return },
-		"repeat":  func(n ast.Node, what string) (err error) { s.Repeat, err = d.boolean(n, what); return },
+		"window":  into(&s.Window, d.count),
+		"latency": into(&s.Latency, d.duration),
+		"repeat":  into(&s.Repeat, d.boolean),
 		"replies": func(n ast.Node, what string) error {
 			s.Replies = []Reply{}
-			return d.list(n, what, func(n ast.Node, i int) error {
-				r, err := d.reply(n)
-				s.Replies = append(s.Replies, r)
-				return err
-			})
+			return d.list(n, what, appendTo(&s.Replies, d.reply))
 		},
 	})
 	if err != nil {
@@ -78,77 +74,55 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	return s, nil
 }
 
-func (d *document) scriptPrice(n ast.Node, what string, p *Price) error {
-	return d.mapping(n, what, []string{"input", "output"}, map[string]field{
-		"input":  func(n ast.Node, what string) (err error) { p.Input, err = d.dollars(n, what); return },
-		"output": func(n ast.Node, what string) (err error) { p.Output, err = d.dollars(n, what); return },
-	})
-}
-
 func (d *document) reply(n ast.Node) (r Reply, err error) {
 	err = d.mapping(n, "a reply", []string{"text", "calls", "usage", "error"}, map[string]field{
-		"text": func(n ast.Node, what string) (err error) { r.Text, err = d.text(n, what); return },
-		"calls": func(n ast.Node, what string) error {
-			return d.list(n, what, func(n ast.Node, i int) error {
-				c, err := d.call(n)
-				r.Calls = append(r.Calls, c)
-				return err
+		"text":  into(&r.Text, d.text),
+		"calls": func(n ast.Node, what string) error { return d.list(n, what, appendTo(&r.Calls, d.call)) },
+		"usage": func(n ast.Node, what string) error {
+			return d.mapping(n, what, []string{"input", "output"}, map[string]field{
+				"input": into(&r.Input, d.given), "output": into(&r.Output, d.given),
 			})
 		},
-		"usage": func(n ast.Node, what string) error {
-			read := func(to **int64) field {
-				return func(n ast.Node, what string) error {
-					v, err := d.count(n, what)
-					*to = &v
-					return err
-				}
-			}
-			return d.mapping(n, what, []string{"input", "output"}, map[string]field{"input": read(&r.Input), "output": read(&r.Output)})
-		},
-		"error": func(n ast.Node, what string) error {
-			v, err := d.text(n, what)
-			if err != nil {
-				return err
-			}
-			var names []string
-			for _, k := range scriptErrors {
-				if string(k) == v {
-					r.Error = k
-					return nil
-				}
-				names = append(names, string(k))
-			}
-			return d.errorf(n, "error is %q, expected one of %s", clip(v), strings.Join(names, ", "))
-		},
+		"error": into(&r.Error, d.scriptError),
 	})
 	return r, err
 }
 
+func (d *document) given(n ast.Node, what string) (*int, error) {
+	v, err := d.count(n, what)
+	return &v, err
+}
+
+func (d *document) scriptError(n ast.Node, what string) (Kind, error) {
+	v, err := d.text(n, what)
+	if err == nil && !slices.Contains(scriptErrors, Kind(v)) {
+		err = d.errorf(n, "%s is %q, expected one of %v", what, clip(v), scriptErrors)
+	}
+	return Kind(v), err
+}
+
 func (d *document) call(n ast.Node) (c ScriptCall, err error) {
 	c.Args = "{}"
-	err = d.mapping(n, "a call", []string{"tool", "args"}, map[string]field{
-		"tool": func(n ast.Node, what string) (err error) { c.Tool, err = d.text(n, what); return },
-		"args": func(n ast.Node, what string) error {
-			v, err := d.value(n)
-			if err != nil {
-				return err
-			}
-			switch v.(type) {
-			case *ast.StringNode, *ast.LiteralNode:
-				c.Args, err = d.text(n, what)
-				return err
-			case ast.MapNode:
-				b, err := d.json(nil, n, 0)
-				c.Args = string(b)
-				return err
-			}
-			return d.errorf(v, "args is %s, expected a mapping, or a string that is sent as it is", kindOf(v))
-		},
-	})
+	err = d.mapping(n, "a call", []string{"tool", "args"}, map[string]field{"tool": into(&c.Tool, d.text), "args": into(&c.Args, d.args)})
 	if err == nil && c.Tool == "" {
 		err = d.errorf(n, "a call without a tool, expected tool: NAME")
 	}
 	return c, err
+}
+
+func (d *document) args(n ast.Node, what string) (string, error) {
+	v, err := d.value(n)
+	if err != nil {
+		return "", err
+	}
+	switch v.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		return d.text(n, what)
+	case ast.MapNode:
+		b, err := d.json(nil, n, 0)
+		return string(b), err
+	}
+	return "", d.errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, kindOf(v))
 }
 
 // Facts implements [Model]. The largest reply bounds the output, so a
@@ -171,7 +145,7 @@ func (s *Script) largestOutput() int {
 // Count implements [Model]: it is exactly the input that the reply reports.
 func (s *Script) Count(r Request) int {
 	if in := s.reply(r.Index).Input; in != nil {
-		return int(*in)
+		return *in
 	}
 	return o200k.request(r)
 }
@@ -237,10 +211,10 @@ func (s *Script) reply(index int) *Reply {
 func (r *Reply) failure(q Request) *Error {
 	u := &Usage{}
 	if r.Input != nil {
-		u.Input = *r.Input
+		u.Input = int64(*r.Input)
 	}
 	if r.Output != nil {
-		u.Output = *r.Output
+		u.Output = int64(*r.Output)
 	}
 	if q.MaxOutput > 0 {
 		u.Output = min(u.Output, int64(q.MaxOutput))
@@ -262,7 +236,7 @@ func (c ScriptCall) tokens() int { return CountText(c.Tool) + CountText(c.Args) 
 // output is the reply's size as it is billed.
 func (r *Reply) output() int64 {
 	if r.Output != nil {
-		return *r.Output
+		return int64(*r.Output)
 	}
 	return int64(r.counted())
 }

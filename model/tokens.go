@@ -24,6 +24,7 @@ const (
 // count.
 type vocabulary struct {
 	get   func() *codec.Codec
+	weigh func(token string) int // nil: each token is one
 	known counts
 }
 
@@ -90,12 +91,23 @@ func (v *vocabulary) count(s string) int {
 		return 0
 	}
 	return v.known.get(s, func() int {
-		n, err := v.get().Count(s)
+		n, err := v.sum(s)
 		if err != nil {
 			return len(s) // a token is at least one byte
 		}
 		return n
 	})
+}
+
+func (v *vocabulary) sum(s string) (n int, err error) {
+	if v.weigh == nil {
+		return v.get().Count(s)
+	}
+	_, tokens, err := v.get().Encode(s)
+	for _, t := range tokens {
+		n += v.weigh(t)
+	}
+	return min(n, len(s)), err
 }
 
 func (v *vocabulary) message(m Message) int {
@@ -120,6 +132,36 @@ func (v *vocabulary) request(r Request) int {
 		n += perTool + v.count(t.Name) + v.count(t.Description) + v.count(string(t.Schema))
 	}
 	return n
+}
+
+// bound counts a request for a model whose vocabulary is not public. Two
+// things hold for every byte-pair encoding in use: a token is at least one
+// byte, and the common pieces of text are tokens everywhere. So each token of
+// o200k_base, the largest vocabulary of all, is taken as the pieces it may
+// fall into in a smaller one, by what it is made of, and never as more than
+// its bytes; see [pieceBound].
+func bound(r Request) int { return bounded.request(r) }
+
+// bounded remembers bounds as the vocabularies remember counts.
+var bounded = vocabulary{get: o200k.get, weigh: pieceBound}
+
+// pieceBound is how many tokens of another vocabulary one of o200k_base may
+// fall into. Some vocabularies take digits one by one, or spaces in shorter
+// runs; long words fall into more parts; a character beyond ASCII may be two
+// tokens, or fall back to its bytes where it is a rare one.
+func pieceBound(token string) int {
+	letters, wide, other := 0, 0, 0
+	for _, r := range token {
+		switch {
+		case r >= utf8.RuneSelf:
+			wide++
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == ' ':
+			letters++
+		default:
+			other++
+		}
+	}
+	return min(len(token), (letters+6)/4+2*wide+other)
 }
 
 // counts remembers the counts of texts by hash, so that a conversation that

@@ -1,9 +1,9 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -34,12 +34,22 @@ type document struct {
 // A field reads one value of a mapping.
 type field func(n ast.Node, what string) error
 
+// into is the field that stores what read gives.
+func into[T any](to *T, read func(ast.Node, string) (T, error)) field {
+	return func(n ast.Node, what string) (err error) {
+		*to, err = read(n, what)
+		return err
+	}
+}
+
 func parseDocument(name string, data []byte) (d *document, root ast.Node, err error) {
 	if len(data) > maxFile {
 		return nil, nil, fmt.Errorf("%s: %d bytes, expected at most %d", name, len(data), maxFile)
 	}
-	if i := invalidUTF8(data); i >= 0 {
-		return nil, nil, fmt.Errorf("%s: byte %d is not UTF-8", name, i)
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return nil, nil, fmt.Errorf("%s:%d:1: the line is not UTF-8", name, i+1)
+		}
 	}
 	if line := tooDeep(data); line > 0 {
 		return nil, nil, fmt.Errorf("%s:%d:1: nested too deeply, expected at most %d levels", name, line, maxDepth)
@@ -66,19 +76,6 @@ func parseDocument(name string, data []byte) (d *document, root ast.Node, err er
 		return nil, nil, fmt.Errorf("%s:1:1: the file is empty", name)
 	}
 	return d, root, nil
-}
-
-func invalidUTF8(b []byte) int {
-	if utf8.Valid(b) {
-		return -1
-	}
-	for i := 0; ; {
-		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n <= 1 {
-			return i
-		}
-		i += n
-	}
 }
 
 // tooDeep returns the first line that nests deeper than a parser that recurses
@@ -189,7 +186,7 @@ func keyOf(k ast.MapKeyNode) string {
 }
 
 // list reads each element of a sequence with read.
-func (d *document) list(n ast.Node, what string, read func(n ast.Node, i int) error) error {
+func (d *document) list(n ast.Node, what string, read func(ast.Node) error) error {
 	n, err := d.value(n)
 	if err != nil {
 		return err
@@ -198,12 +195,21 @@ func (d *document) list(n ast.Node, what string, read func(n ast.Node, i int) er
 	if !ok {
 		return d.errorf(n, "%s is %s, expected a list", what, kindOf(n))
 	}
-	for i, e := range s.Values {
-		if err := read(e, i); err != nil {
+	for _, e := range s.Values {
+		if err := read(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// appendTo reads an element and keeps it.
+func appendTo[T any](to *[]T, read func(ast.Node) (T, error)) func(ast.Node) error {
+	return func(n ast.Node) error {
+		v, err := read(n)
+		*to = append(*to, v)
+		return err
+	}
 }
 
 func (d *document) text(n ast.Node, what string) (string, error) {
@@ -232,28 +238,18 @@ func (d *document) boolean(n ast.Node, what string) (bool, error) {
 }
 
 // count reads a whole number of tokens.
-func (d *document) count(n ast.Node, what string) (int64, error) {
+func (d *document) count(n ast.Node, what string) (int, error) {
 	const most = 1 << 40 // keeps every sum and every price far from overflow
 	n, err := d.value(n)
 	if err != nil {
 		return 0, err
 	}
 	if v, ok := n.(*ast.IntegerNode); ok {
-		if i, ok := wholeNumber(v.Value); ok && i <= most {
-			return i, nil
+		if i, ok := v.Value.(uint64); ok && i <= most {
+			return int(i), nil
 		}
 	}
 	return 0, d.errorf(n, "%s is %s, expected a whole number from 0 to %d", what, kindOf(n), int64(most))
-}
-
-func wholeNumber(v any) (int64, bool) {
-	switch i := v.(type) {
-	case int64:
-		return i, i >= 0
-	case uint64:
-		return int64(i), i <= math.MaxInt64
-	}
-	return 0, false
 }
 
 // dollars reads an amount of dollars as nano-dollars, exactly.
