@@ -16,7 +16,12 @@ const anthropicOutput = 4096
 
 func (anthropic) path() string { return "/v1/messages" }
 
-func (anthropic) sign(h http.Header, key string) { h.Set("X-Api-Key", key) }
+func (anthropic) sign(h http.Header, key string) {
+	h.Set("Anthropic-Version", "2023-06-01")
+	if key != "" {
+		h.Set("X-Api-Key", key)
+	}
+}
 
 type anthropicRequest struct {
 	Model     string             `json:"model"`

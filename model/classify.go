@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -18,8 +19,7 @@ type problem struct {
 func (p *problem) UnmarshalJSON(b []byte) error {
 	var o struct{ Type, Code, Message any }
 	if json.Unmarshal(b, &o) == nil {
-		text := func(v any) string { s, _ := v.(string); return s }
-		*p = problem{text(o.Type), text(o.Code), text(o.Message)}
+		*p = problem{loose(o.Type), loose(o.Code), loose(o.Message)}
 		return nil
 	}
 	var s string
@@ -30,10 +30,21 @@ func (p *problem) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+func loose(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}
+
 // readProblem finds the error object in a body.
 func readProblem(body []byte) problem {
 	var outer struct {
 		Error   *problem
+		Code    any
 		Message string
 		Detail  json.RawMessage
 	}
@@ -42,6 +53,7 @@ func readProblem(body []byte) problem {
 	}
 	switch {
 	case outer.Error != nil:
+		outer.Error.Code = cmp.Or(outer.Error.Code, loose(outer.Code))
 		return *outer.Error
 	case outer.Message != "":
 		return problem{Message: outer.Message}
@@ -75,6 +87,9 @@ func kindOfStatus(status int, p problem) Kind {
 			}
 		}
 		return false
+	}
+	if code, err := strconv.Atoi(p.Code); status == 0 && err == nil && code >= 400 && code < 600 {
+		status = code // what the status would have been, had the stream not begun
 	}
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
@@ -113,7 +128,7 @@ func kindOfStatus(status int, p problem) Kind {
 func kindOfType(p problem) Kind {
 	for _, t := range []string{p.Type, p.Code} {
 		switch t {
-		case "rate_limit_error", "rate_limit_exceeded", "requests", "tokens", "429":
+		case "rate_limit_error", "rate_limit_exceeded", "requests", "tokens":
 			return RateLimit
 		case "authentication_error", "permission_error", "invalid_api_key":
 			return Auth

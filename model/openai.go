@@ -10,8 +10,13 @@ import (
 // openAI is the protocol of POST /chat/completions, which many servers speak.
 type openAI struct{}
 
-func (openAI) path() string                   { return "/chat/completions" }
-func (openAI) sign(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+func (openAI) path() string { return "/chat/completions" }
+
+func (openAI) sign(h http.Header, key string) {
+	if key != "" {
+		h.Set("Authorization", "Bearer "+key)
+	}
+}
 
 type openAIRequest struct {
 	Model         string          `json:"model"`

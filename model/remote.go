@@ -19,15 +19,15 @@ import (
 // Bounds of what a provider may send.
 const (
 	maxErrorBody = 64 << 10
-	maxAnswer    = 64 << 20 // text and arguments of one answer
-	maxCalls     = 1024     // calls in one answer
-	maxMessage   = 600      // bytes of a provider's words in an Error
+	maxAnswer    = 8 << 20 // text and arguments of one answer
+	maxCalls     = 1024    // calls in one answer
+	maxMessage   = 600     // bytes of a provider's words in an Error
 )
 
 // A dialect is what one provider's protocol looks like on the wire.
 type dialect interface {
 	path() string
-	sign(h http.Header, key string)
+	sign(h http.Header, key string) // key may be empty
 	encode(m *remote, r Request) ([]byte, error)
 	// decode takes in one event. It sets a.over after the last.
 	decode(a *answer, name string, data []byte) *Error
@@ -105,9 +105,7 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set("User-Agent", "kern")
-	if key := m.key.reveal(); key != "" {
-		m.sign(req.Header, key)
-	}
+	m.sign(req.Header, m.key.reveal())
 	resp, err := m.client.Do(req)
 	if err != nil {
 		e := m.lost(ctx, err)
@@ -366,5 +364,5 @@ func (a *answer) whole() []ToolCall {
 
 // unreadable is an event that is not what the protocol says.
 func unreadable(data []byte, err error) *Error {
-	return &Error{Kind: Malformed, Message: fmt.Sprintf("the provider sent %q: %v", clip(string(data)), err)}
+	return &Error{Kind: Malformed, Message: fmt.Sprintf("the provider's event cannot be read: %v: %s", err, data)}
 }
