@@ -24,7 +24,8 @@ type Script struct {
 	Repeat  bool
 	Replies []Reply
 
-	largest func() int // output of any reply, counted once
+	once    sync.Once
+	largest int // output of any reply
 }
 
 // A Reply is what a [Script] answers to one model call.
@@ -70,7 +71,6 @@ func ParseScript(name string, data []byte) (*Script, error) {
 	if s.Replies == nil {
 		return nil, d.errorf(root, "the key replies is missing, expected a list with one reply per model call")
 	}
-	s.largest = sync.OnceValue(s.largestOutput)
 	return s, nil
 }
 
@@ -128,18 +128,16 @@ func (d *document) args(n ast.Node, what string) (string, error) {
 // Facts implements [Model]. The largest reply bounds the output, so a
 // reservation under a script is the largest that it can use.
 func (s *Script) Facts() Facts {
+	s.once.Do(func() {
+		s.largest = 1
+		for i := range s.Replies {
+			s.largest = max(s.largest, int(s.Replies[i].output()))
+		}
+	})
 	return Facts{
 		Name: "script:" + s.Name, Provider: "script", Price: s.Price, Priced: true,
-		Window: s.Window, MaxOutput: s.largest(), MinOutput: 1,
+		Window: s.Window, MaxOutput: s.largest, MinOutput: 1,
 	}
-}
-
-func (s *Script) largestOutput() int {
-	most := int64(1)
-	for i := range s.Replies {
-		most = max(most, s.Replies[i].output())
-	}
-	return int(most)
 }
 
 // Count implements [Model]: it is exactly the input that the reply reports.

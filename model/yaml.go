@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // Bounds of a file that is read: its size, how deep it nests, and how many
@@ -293,6 +295,8 @@ func (d *document) duration(n ast.Node, what string) (time.Duration, error) {
 	return 0, d.errorf(n, "%s is %s, expected a duration such as 250ms or 2s", what, kindOf(n))
 }
 
+var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+
 // json appends n as JSON to b, keys in the order of the file.
 func (d *document) json(b []byte, n ast.Node, depth int) ([]byte, error) {
 	n, err := d.value(n)
@@ -329,6 +333,9 @@ func (d *document) json(b []byte, n ast.Node, depth int) ([]byte, error) {
 		}
 		return append(b, ']'), nil
 	case *ast.StringNode:
+		if number.MatchString(v.Value) && v.Token.Type == token.StringType {
+			return append(b, v.Value...), nil // too long for the parser, or an exponent without a point
+		}
 		return appendString(b, v.Value), nil
 	case *ast.LiteralNode:
 		return appendString(b, v.Value.Value), nil
