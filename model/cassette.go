@@ -1,0 +1,367 @@
+package model
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// A cassette is a file of real traffic, one exchange per line as JSON. It
+// holds the request's method, path and body, and the answer's status, the
+// headers that a driver reads, and its bytes in the pieces they came in. Keys
+// are never in it: request headers are not kept, and where a key stands in
+// anything else it is replaced.
+
+// An exchange is one line of a cassette.
+type exchange struct {
+	Method string          `json:"method"`
+	Path   string          `json:"path"`
+	Body   json.RawMessage `json:"body,omitempty"` // as sent, or a string where it is not JSON
+	Status int             `json:"status"`
+	Header http.Header     `json:"header,omitempty"`
+	Text   string          `json:"text,omitempty"`  // the whole answer
+	Sizes  []int           `json:"sizes,omitempty"` // of the pieces in which it came
+	Broke  string          `json:"broke,omitempty"` // the error that ended it early
+}
+
+// A Recorder is an [http.RoundTripper] that writes a cassette of what passes
+// through it.
+type Recorder struct {
+	inner http.RoundTripper
+
+	mu  sync.Mutex
+	f   *os.File
+	err error // the first that kept an exchange from the file
+}
+
+// Record begins a cassette at path, which must not exist. Traffic goes through
+// inner; nil is [http.DefaultTransport].
+func Record(path string, inner http.RoundTripper) (*Recorder, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	if inner == nil {
+		inner = http.DefaultTransport
+	}
+	return &Recorder{inner: inner, f: f}, nil
+}
+
+// Close ends the cassette and says whether all of it was written.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.err, r.f.Close())
+}
+
+// RoundTrip implements [http.RoundTripper]. The exchange is written when its
+// answer has been read or closed.
+func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := drain(req)
+	if err != nil {
+		return nil, err
+	}
+	sent := req.Clone(req.Context())
+	sent.Body = io.NopCloser(bytes.NewReader(body))
+	resp, err := r.inner.RoundTrip(sent)
+	if err != nil {
+		return nil, err
+	}
+	keys := keysOf(req.Header)
+	x := &exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(body, keys)), Status: resp.StatusCode, Header: http.Header{}}
+	for name, values := range resp.Header {
+		if keptHeader(name) {
+			for _, v := range values {
+				x.Header[name] = append(x.Header[name], string(hide([]byte(v), keys)))
+			}
+		}
+	}
+	resp.Body = &recordedBody{inner: resp.Body, x: x, write: func() { r.write(x, keys) }}
+	return resp, nil
+}
+
+func (r *Recorder) write(x *exchange, keys []string) {
+	// A key may lie across two pieces; then the pieces are lost, not the secret.
+	if clean := string(hide([]byte(x.Text), keys)); clean != x.Text {
+		x.Text, x.Sizes = clean, []int{len(clean)}
+	}
+	x.Broke = string(hide([]byte(x.Broke), keys))
+	line, err := encodeJSON(x)
+	if err == nil && !utf8.ValidString(x.Text) {
+		err = fmt.Errorf("%s %s: the answer is not UTF-8, and a cassette holds text", x.Method, x.Path)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		_, err = r.f.Write(append(line, '\n'))
+	}
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+func drain(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	defer req.Body.Close()
+	return io.ReadAll(req.Body)
+}
+
+func keysOf(h http.Header) (keys []string) {
+	for _, v := range []string{strings.TrimPrefix(h.Get("Authorization"), "Bearer "), h.Get("X-Api-Key")} {
+		if v != "" {
+			keys = append(keys, v)
+		}
+	}
+	return keys
+}
+
+func hide(b []byte, keys []string) []byte {
+	for _, k := range keys {
+		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
+	}
+	return b
+}
+
+func keptHeader(name string) bool {
+	name = strings.ToLower(name)
+	return name == "content-type" || strings.HasPrefix(name, "retry-after") || strings.Contains(name, "ratelimit-")
+}
+
+func asJSON(b []byte) json.RawMessage {
+	if json.Valid(b) {
+		return b
+	}
+	return appendString(nil, string(b))
+}
+
+type recordedBody struct {
+	inner io.ReadCloser
+	x     *exchange
+	text  []byte
+	once  sync.Once
+	write func()
+}
+
+func (b *recordedBody) done() {
+	b.x.Text = string(b.text)
+	b.write()
+}
+
+func (b *recordedBody) Read(p []byte) (int, error) {
+	n, err := b.inner.Read(p)
+	if n > 0 {
+		b.text = append(b.text, p[:n]...)
+		b.x.Sizes = append(b.x.Sizes, n)
+	}
+	if err != nil {
+		if err != io.EOF {
+			b.x.Broke = err.Error()
+		}
+		b.once.Do(b.done)
+	}
+	return n, err
+}
+
+func (b *recordedBody) Close() error {
+	err := b.inner.Close()
+	b.once.Do(b.done)
+	return err
+}
+
+// A Player is an [http.RoundTripper] that answers from a cassette. Each
+// exchange is played once; a request gets the first unplayed one that is equal
+// to it, and none is an error that shows the difference from the next.
+type Player struct {
+	path string
+
+	mu   sync.Mutex
+	left []exchange
+}
+
+// Replay reads a cassette.
+func Replay(path string) (*Player, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	defer f.Close()
+	p := &Player{path: path}
+	in := bufio.NewReader(f)
+	for line := 1; ; line++ {
+		b, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(b)) > 0 {
+			var x exchange
+			dec := json.NewDecoder(bytes.NewReader(b))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&x); err != nil {
+				return nil, fmt.Errorf("%s:%d: not an exchange: %w", path, line, err)
+			}
+			sum := 0
+			for _, n := range x.Sizes {
+				if n <= 0 || n > len(x.Text)-sum {
+					return nil, fmt.Errorf("%s:%d: the sizes do not add up to the text", path, line)
+				}
+				sum += n
+			}
+			if sum != len(x.Text) {
+				return nil, fmt.Errorf("%s:%d: the sizes do not add up to the text", path, line)
+			}
+			p.left = append(p.left, x)
+		}
+		if err == io.EOF {
+			return p, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+	}
+}
+
+// Left is how many exchanges have not been played.
+func (p *Player) Left() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.left)
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := drain(req)
+	if err != nil {
+		return nil, err
+	}
+	got := exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(body, keysOf(req.Header)))}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, x := range p.left {
+		if x.differs(got) == "" {
+			p.left = slices.Delete(p.left, i, i+1)
+			return &http.Response{
+				Status: http.StatusText(x.Status), StatusCode: x.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+				Header: x.Header, Body: &playedBody{ctx: req.Context(), x: x}, ContentLength: -1, Request: req,
+			}, nil
+		}
+	}
+	if len(p.left) == 0 {
+		return nil, fmt.Errorf("%s: %s %s, but the cassette is at its end", p.path, got.Method, got.Path)
+	}
+	return nil, fmt.Errorf("%s: the request is not the recorded one: %s", p.path, p.left[0].differs(got))
+}
+
+// differs says where got is another request, empty where it is the same.
+func (x exchange) differs(got exchange) string {
+	if x.Method != got.Method || x.Path != got.Path {
+		return fmt.Sprintf("recorded %s %s, got %s %s", x.Method, x.Path, got.Method, got.Path)
+	}
+	if bytes.Equal(x.Body, got.Body) {
+		return ""
+	}
+	return difference("", parsed(x.Body), parsed(got.Body))
+}
+
+func parsed(b []byte) any {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	_ = dec.Decode(&v) // an absent body is nil
+	return v
+}
+
+// difference finds the first value in which two JSON texts differ and names it
+// by its JSON pointer.
+func difference(at string, want, got any) string {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			break
+		}
+		both := maps.Clone(w)
+		maps.Copy(both, g)
+		for _, k := range slices.Sorted(maps.Keys(both)) {
+			if d := difference(at+"/"+k, orAbsent(w, k), orAbsent(g, k)); d != "" {
+				return d
+			}
+		}
+		return ""
+	case []any:
+		g, ok := got.([]any)
+		if !ok {
+			break
+		}
+		for i := range max(len(w), len(g)) {
+			var a, b any = absent{}, absent{}
+			if i < len(w) {
+				a = w[i]
+			}
+			if i < len(g) {
+				b = g[i]
+			}
+			if d := difference(fmt.Sprintf("%s/%d", at, i), a, b); d != "" {
+				return d
+			}
+		}
+		return ""
+	}
+	if want == got {
+		return ""
+	}
+	return fmt.Sprintf("at %q recorded %s, got %s", at, show(want), show(got))
+}
+
+// absent stands for a value that is not there, which null is.
+type absent struct{}
+
+func orAbsent(m map[string]any, k string) any {
+	if v, ok := m[k]; ok {
+		return v
+	}
+	return absent{}
+}
+
+func show(v any) string {
+	if v == (any)(absent{}) {
+		return "nothing"
+	}
+	b, _ := encodeJSON(v) // it was parsed from JSON
+	return clip(string(b))
+}
+
+// playedBody gives the chunks one by one, as they came.
+type playedBody struct {
+	ctx context.Context
+	x   exchange
+}
+
+func (b *playedBody) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if len(b.x.Sizes) == 0 {
+		if b.x.Broke != "" {
+			return 0, errors.New(b.x.Broke)
+		}
+		return 0, io.EOF
+	}
+	n := copy(p, b.x.Text[:b.x.Sizes[0]])
+	b.x.Text = b.x.Text[n:]
+	if b.x.Sizes[0] -= n; b.x.Sizes[0] == 0 {
+		b.x.Sizes = b.x.Sizes[1:]
+	}
+	return n, nil
+}
+
+func (b *playedBody) Close() error { return nil }
