@@ -79,11 +79,11 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	keys := keysOf(req.Header)
-	x := &exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(body, keys)), Status: resp.StatusCode, Header: http.Header{}}
+	x := &exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(string(body), keys)), Status: resp.StatusCode, Header: http.Header{}}
 	for name, values := range resp.Header {
 		if keptHeader(name) {
 			for _, v := range values {
-				x.Header[name] = append(x.Header[name], string(hide([]byte(v), keys)))
+				x.Header[name] = append(x.Header[name], hide(v, keys))
 			}
 		}
 	}
@@ -93,10 +93,10 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (r *Recorder) write(x *exchange, keys []string) {
 	// A key may lie across two pieces; then the pieces are lost, not the secret.
-	if clean := string(hide([]byte(x.Text), keys)); clean != x.Text {
+	if clean := hide(x.Text, keys); clean != x.Text {
 		x.Text, x.Sizes = clean, []int{len(clean)}
 	}
-	x.Broke = string(hide([]byte(x.Broke), keys))
+	x.Broke = hide(x.Broke, keys)
 	line, err := encodeJSON(x)
 	if err == nil && !utf8.ValidString(x.Text) {
 		err = fmt.Errorf("%s %s: the answer is not UTF-8, and a cassette holds text", x.Method, x.Path)
@@ -128,11 +128,11 @@ func keysOf(h http.Header) (keys []string) {
 	return keys
 }
 
-func hide(b []byte, keys []string) []byte {
+func hide(s string, keys []string) string {
 	for _, k := range keys {
-		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
+		s = redact(s, k)
 	}
-	return b
+	return s
 }
 
 func keptHeader(name string) bool {
@@ -140,11 +140,11 @@ func keptHeader(name string) bool {
 	return name == "content-type" || strings.HasPrefix(name, "retry-after") || strings.Contains(name, "ratelimit-")
 }
 
-func asJSON(b []byte) json.RawMessage {
-	if json.Valid(b) {
-		return b
+func asJSON(s string) json.RawMessage {
+	if json.Valid([]byte(s)) {
+		return json.RawMessage(s)
 	}
-	return appendString(nil, string(b))
+	return appendString(nil, s)
 }
 
 type recordedBody struct {
@@ -243,7 +243,7 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	got := exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(body, keysOf(req.Header)))}
+	got := exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(string(body), keysOf(req.Header)))}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, x := range p.left {

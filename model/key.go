@@ -1,5 +1,7 @@
 package model
 
+import "strings"
+
 const redacted = "[key]"
 
 // A Key is a secret that does not print. The secret is held by a function, for
@@ -40,4 +42,13 @@ func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 func (k *Key) UnmarshalText(b []byte) error {
 	*k = NewKey(string(b))
 	return nil
+}
+
+// redact takes a key out of s, as it is and as it stands within a JSON string.
+func redact(s, key string) string {
+	if key == "" {
+		return s
+	}
+	quoted := string(appendString(nil, key))
+	return strings.NewReplacer(key, redacted, quoted[1:len(quoted)-1], redacted).Replace(s)
 }

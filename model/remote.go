@@ -240,11 +240,7 @@ func (m *remote) scrub(e *Error) *Error {
 // clean takes the key out of words that came from elsewhere, and then makes
 // them short and printable; in this order, so that no half of a key is left.
 func (m *remote) clean(s string) string {
-	if key := m.key.reveal(); key != "" {
-		s = strings.ReplaceAll(s, key, redacted)
-		quoted := appendString(nil, key)
-		s = strings.ReplaceAll(s, string(quoted[1:len(quoted)-1]), redacted)
-	}
+	s = redact(s, m.key.reveal())
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '

@@ -17,6 +17,7 @@ const (
 	perAnswer  = 3
 	perCall    = 8
 	perTool    = 16
+	perTools   = 600 // what Anthropic tells a model about tools, at most some 530, before the first
 )
 
 // A vocabulary counts with one byte-pair encoding. It is built at first use,
@@ -136,32 +137,48 @@ func (v *vocabulary) request(r Request) int {
 
 // bound counts a request for a model whose vocabulary is not public. Two
 // things hold for every byte-pair encoding in use: a token is at least one
-// byte, and the common pieces of text are tokens everywhere. So each token of
-// o200k_base, the largest vocabulary of all, is taken as the pieces it may
-// fall into in a smaller one, by what it is made of, and never as more than
-// its bytes; see [pieceBound].
-func bound(r Request) int { return bounded.request(r) }
+// byte, and common pieces of text are tokens everywhere. So each token of
+// o200k_base, among the largest vocabularies there are, is taken as the pieces
+// that it may fall into in one of half the size, and never as more than its
+// bytes; see [pieceBound]. Tests hold it against smaller vocabularies.
+func bound(r Request) int {
+	n := bounded.request(r)
+	if len(r.Tools) > 0 {
+		n += perTools
+	}
+	return n
+}
 
 // bounded remembers bounds as the vocabularies remember counts.
 var bounded = vocabulary{get: o200k.get, weigh: pieceBound}
 
 // pieceBound is how many tokens of another vocabulary one of o200k_base may
-// fall into. Some vocabularies take digits one by one, or spaces in shorter
-// runs; long words fall into more parts; a character beyond ASCII may be two
-// tokens, or fall back to its bytes where it is a rare one.
+// fall into. Some take digits and signs one by one, and spaces in shorter
+// runs; long words fall into more parts; of other alphabets a letter may stand
+// alone, and of the scripts with thousands of characters one may be two.
 func pieceBound(token string) int {
-	letters, wide, other := 0, 0, 0
+	letters, halves := 0, 0
 	for _, r := range token {
 		switch {
+		case r >= 0x800:
+			halves += 3
 		case r >= utf8.RuneSelf:
-			wide++
+			halves += 2
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == ' ':
 			letters++
 		default:
-			other++
+			halves += 2
 		}
 	}
-	return min(len(token), (letters+6)/4+2*wide+other)
+	n := (halves + 1) / 2
+	switch {
+	case letters == 0 || letters == 1 && halves > 0 && token[0] != ' ':
+	case token[0] == ' ':
+		n += 1 + (letters-1)/4
+	default:
+		n += 1 + (letters+2)/4 // a part of a word, which others part elsewhere
+	}
+	return min(len(token), n)
 }
 
 // counts remembers the counts of texts by hash, so that a conversation that

@@ -1,0 +1,97 @@
+package model
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	for _, c := range []struct {
+		ref  string
+		c    Config
+		want string
+	}{
+		{"", Config{}, `model "", expected script:FILE, openai:NAME or anthropic:NAME`},
+		{"gpt-5", Config{}, "expected script:FILE, openai:NAME"},
+		{"openai:", Config{}, "expected script:FILE, openai:NAME"},
+		{"openai: gpt-5", Config{}, "expected script:FILE, openai:NAME"},
+		{"groq:llama", Config{}, `has the provider "groq", expected script, openai or anthropic`},
+		{"script:none.yaml", Config{Dir: t.TempDir()}, "model script:none.yaml: open "},
+		{"openai:gpt-5", Config{}, "needs a key: set the variable OPENAI_API_KEY"},
+		{"anthropic:m", Config{Getenv: env("ANTHROPIC_API_KEY", "  ")}, "the key in ANTHROPIC_API_KEY is empty"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "localhost:8080")}, "OPENAI_BASE_URL is not an address, expected something like https://api.openai.com/v1"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "http://user:pass@host/")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "http://host/?key=1")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
+		{"openai:m", Config{Getenv: env("OPENAI_API_KEY", "a\nb")}, "the key in OPENAI_API_KEY has characters that no key has"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {BaseURL: "ftp://x"}}}, "base URL of the provider openai is not an address"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY"}}}, "set the variable MY_KEY"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY", KeyFile: "f"}}}, "has 2 keys, expected one of key, key_env and key_file"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyFile: filepath.Join(t.TempDir(), "key")}}}, "no such file"},
+	} {
+		if c.c.Getenv == nil {
+			c.c.Getenv = env()
+		}
+		m, err := Open(c.ref, c.c)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, %v, want %s", c.ref, m, err, c.want)
+		}
+	}
+}
+
+// Where a request goes, and with which key.
+func TestOpenFindsTheProvider(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars := env("OPENAI_API_KEY", "from-env", "MY_KEY", "from-my-env", "OPENAI_BASE_URL", "")
+	for _, c := range []struct {
+		p              Provider
+		getenv         func(string) string
+		provider       string
+		url, authority string
+	}{
+		{Provider{}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-env"},
+		{Provider{KeyFile: file}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-file"},
+		{Provider{KeyEnv: "MY_KEY"}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-my-env"},
+		{Provider{Key: NewKey("given")}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer given"},
+		{Provider{BaseURL: "https://LOCAL:1/x/"}, vars, "openai@local:1", "https://LOCAL:1/x/chat/completions", ""},
+		{Provider{BaseURL: "https://local:1/x", KeyEnv: "MY_KEY"}, vars, "openai@local:1", "https://local:1/x/chat/completions", "Bearer from-my-env"},
+		{Provider{}, env("OPENAI_BASE_URL", "http://e:2", "OPENAI_API_KEY", "k"), "openai@e:2", "http://e:2/chat/completions", "Bearer k"},
+		{Provider{}, env("OPENAI_BASE_URL", "http://e:2"), "openai@e:2", "http://e:2/chat/completions", ""},
+	} {
+		var got *http.Request
+		rt := roundTrip(func(r *http.Request) (*http.Response, error) { got = r; return nil, errors.New("seen") })
+		m, err := Open("openai:m", Config{Getenv: c.getenv, Providers: map[string]Provider{"openai": c.p}, HTTP: &http.Client{Transport: rt}})
+		if err != nil {
+			t.Errorf("%+v: %v", c.p, err)
+			continue
+		}
+		run(t, m, hello)
+		if m.Facts().Provider != c.provider || got.URL.String() != c.url || got.Header.Get("Authorization") != c.authority {
+			t.Errorf("%+v: %s %s %q", c.p, m.Facts().Provider, got.URL, got.Header.Get("Authorization"))
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestOpenFacts(t *testing.T) {
+	for ref, want := range map[string]Facts{
+		"openai:gpt-5":                        {Provider: "openai", Price: Price{1_250_000_000, 10_000_000_000, 125_000_000, 0}, Priced: true, Window: 400000, MaxOutput: 128000, MinOutput: 16},
+		"anthropic:claude-haiku-4-5-20251001": {Provider: "anthropic", Price: Price{1_000_000_000, 5_000_000_000, 100_000_000, 1_250_000_000}, Priced: true, Window: 200000, MaxOutput: 64000, MinOutput: 16},
+		"openai:unheard-of":                   {Provider: "openai", MinOutput: 16},
+		"anthropic:unheard-of":                {Provider: "anthropic", MaxOutput: 4096, MinOutput: 16},
+	} {
+		want.Name = ref
+		if got := over(t, ref, nil).Facts(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
