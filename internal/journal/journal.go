@@ -1,0 +1,98 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// A Reader gives back what was stored, and checks it on the way.
+type Reader interface {
+	// Scan calls fn with every record: processes in order of pid, each
+	// process in order of N. It stops at the first error of fn or of the
+	// journal; what is wrong with a record is a *[Damage].
+	Scan(fn func(*abi.Record) error) error
+
+	// Records are the records of a process after the one numbered after, in
+	// order, up to the last one at the time of the call. An error is the last
+	// thing it yields.
+	Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error]
+
+	// Answer is the record that answers a call, or nil when there is none.
+	Answer(pid abi.Pid, call uint64) (*abi.Record, error)
+
+	// Blob is a large payload, checked against its name.
+	Blob(h abi.Hash) ([]byte, error)
+}
+
+// A Store keeps records. It is safe for concurrent use.
+type Store interface {
+	Reader
+
+	// Append stores a batch, blobs first: all of it or nothing, durable when
+	// it returns nil. It refuses with [ErrStale] when the lease is no longer
+	// the newest, with a *[BadRecord] when a record cannot be stored (its N
+	// must be the next of its process), and with [ErrFull] when there is no
+	// room. After any other error nobody knows what is on disk: open again.
+	Append(l Lease, batch []abi.Record) error
+
+	Close() error
+}
+
+// A Lease is the right to append. A newer one, with a higher epoch, ends it.
+type Lease struct{ Epoch uint64 }
+
+// What can be wrong.
+var (
+	ErrLocked = errors.New("journal: the data directory is in use")
+	ErrStale  = errors.New("journal: the lease is stale: another owner has taken over")
+	ErrFull   = errors.New("journal: the disk is full")
+	ErrClosed = errors.New("journal: closed")
+	ErrBlob   = errors.New("journal: a blob is missing or damaged")
+)
+
+// A BadRecord is a record that a store refuses whatever happens. Nothing of its
+// batch was stored.
+type BadRecord struct {
+	Pid abi.Pid
+	N   uint64
+	Why string
+}
+
+func (e *BadRecord) Error() string {
+	return fmt.Sprintf("journal: record %d of process %d is refused: %s", e.N, e.Pid, e.Why)
+}
+
+// Damage is a place where the journal is not what was written.
+type Damage struct {
+	Pid abi.Pid
+	N   uint64
+	Why string
+}
+
+func (e *Damage) Error() string {
+	return fmt.Sprintf("journal: damaged at record %d of process %d: %s", e.N, e.Pid, e.Why)
+}
+
+// Verify reads every record of a process and every blob that is named in them,
+// and returns how many records are as they were written.
+func Verify(s Reader, pid abi.Pid) (int, error) {
+	n := 0
+	for r, err := range s.Records(pid, 0) {
+		if err != nil {
+			return n, err
+		}
+		for d := range payloads(r) {
+			if d.Hash.IsZero() {
+				continue
+			}
+			if _, err := s.Blob(d.Hash); err != nil {
+				return n, &Damage{Pid: pid, N: r.N, Why: err.Error()}
+			}
+		}
+		n++
+	}
+	return n, nil
+}

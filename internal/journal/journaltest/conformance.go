@@ -1,0 +1,370 @@
+package journaltest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// Conformance is what every store must do. open makes an empty place and
+// returns a function that opens it, each time as a later owner.
+func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, journal.Lease, error)) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *place)
+	}{
+		{"everything comes back after reopening", roundTrip},
+		{"records are read in order of pid and number", ordered},
+		{"a batch is all or nothing", allOrNothing},
+		{"the number must be the next", nextNumber},
+		{"a stale lease is refused", fenced},
+		{"the answer of a call", answers},
+		{"a blob is what its name says", blobs},
+		{"records after a number", after},
+		{"reading while writing", concurrent},
+		{"a closed store says so", closed},
+		{"an error of the caller ends the scan", scanStops},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := &place{t: t, open: open(t)}
+			p.reopen()
+			c.run(t, p)
+			if err := p.s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// place is a store under test.
+type place struct {
+	t    *testing.T
+	open func() (journal.Store, journal.Lease, error)
+	s    journal.Store
+	l    journal.Lease
+}
+
+func (p *place) reopen() {
+	p.t.Helper()
+	if p.s != nil {
+		if err := p.s.Close(); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	var err error
+	if p.s, p.l, err = p.open(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *place) append(batch ...abi.Record) {
+	p.t.Helper()
+	if err := p.s.Append(p.l, batch); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// scan returns everything there is.
+func (p *place) scan() []abi.Record {
+	p.t.Helper()
+	var all []abi.Record
+	err := p.s.Scan(func(r *abi.Record) error {
+		all = append(all, *r)
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return all
+}
+
+// want fails unless the store holds exactly these records, without their blobs.
+func (p *place) want(list ...abi.Record) {
+	p.t.Helper()
+	for i := range list {
+		list[i].Blobs = nil
+	}
+	slices.SortStableFunc(list, func(a, b abi.Record) int { return int(a.Pid - b.Pid) })
+	got := p.scan()
+	if len(got) != len(list) {
+		p.t.Fatalf("%d records, want %d", len(got), len(list))
+	}
+	for i := range got {
+		if !reflect.DeepEqual(got[i], list[i]) {
+			p.t.Fatalf("record %d:\n got %+v\nwant %+v", i, got[i], list[i])
+		}
+	}
+}
+
+// Began and Ended are two small records as a call leaves them.
+func Began(pid abi.Pid, n, call uint64) abi.Record {
+	args, blob := abi.NewData(fmt.Appendf(nil, `{"text":"record %d of process %d"}`, n, pid))
+	r := abi.Record{Pid: pid, N: n, Time: 1_790_000_000_000_000_000 + int64(n), Kind: abi.KindBegan, Call: call,
+		Intent: &abi.Intent{Row: "tool", Tool: "echo", Args: args, Key: abi.Key{1, 2, byte(n)}, Effect: abi.Idempotent,
+			Attempt: 1, Reserve: abi.Usage{abi.ToolCalls: 1}}}
+	if blob != nil {
+		r.Blobs = append(r.Blobs, *blob)
+	}
+	return r
+}
+
+// Ended is the end of what [Began] began.
+func Ended(pid abi.Pid, n, call uint64, value []byte) abi.Record {
+	d, blob := abi.NewData(value)
+	r := abi.Record{Pid: pid, N: n, Time: 1_790_000_000_000_000_000 + int64(n), Kind: abi.KindEnded, Call: call,
+		Answer: &abi.Answer{Outcome: abi.OK, Value: d, Attempt: 1, Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: d.Size},
+			Result: abi.Key{3, byte(n)}, Page: &abi.Page{Role: "tool", Tokens: 7, ID: "call_1"}}}
+	if blob != nil {
+		r.Blobs = append(r.Blobs, *blob)
+	}
+	return r
+}
+
+func roundTrip(t *testing.T, p *place) {
+	var all []abi.Record
+	for n := uint64(1); n <= 20; n += 2 {
+		batch := []abi.Record{Began(1, n, n), Ended(1, n+1, n, fmt.Appendf(nil, "value %0*d", 20*n, n)),
+			Began(2, n, n), Ended(2, n+1, n, []byte{})}
+		p.append(batch...)
+		all = append(all, batch...)
+		p.want(slices.Clone(all)...)
+	}
+	p.reopen()
+	p.want(slices.Clone(all)...)
+	for i := range all {
+		if d := all[i].Answer; d != nil && !d.Value.Hash.IsZero() {
+			if b, err := p.s.Blob(d.Value.Hash); err != nil || abi.HashOf(b) != d.Value.Hash {
+				t.Errorf("blob of record %d: %d bytes, %v", i, len(b), err)
+			}
+		}
+	}
+	for pid, want := range map[abi.Pid]int{1: 20, 2: 20, 3: 0} {
+		if n, err := journal.Verify(p.s, pid); n != want || err != nil {
+			t.Errorf("verify %d: %d records, %v; want %d", pid, n, err, want)
+		}
+	}
+	// A reopened store goes on where it stood.
+	p.append(Began(1, 21, 21))
+}
+
+func ordered(t *testing.T, p *place) {
+	for _, id := range [][2]uint64{{7, 1}, {0, 1}, {3, 1}, {7, 2}, {1 << 30, 1}, {3, 2}, {0, 2}, {7, 3}} {
+		p.append(Began(abi.Pid(id[0]), id[1], 1))
+	}
+	var got []string
+	for _, r := range p.scan() {
+		got = append(got, fmt.Sprint(r.Pid, ":", r.N))
+	}
+	want := []string{"0:1", "0:2", "3:1", "3:2", "7:1", "7:2", "7:3", "1073741824:1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func allOrNothing(t *testing.T, p *place) {
+	p.append(Began(1, 1, 1))
+	batch := []abi.Record{Ended(1, 2, 1, make([]byte, 500)), Began(2, 1, 1), Began(1, 4, 2)}
+	wantBad(t, p.s.Append(p.l, batch), 1, 4)
+	p.want(Began(1, 1, 1))
+	if _, err := p.s.Blob(batch[0].Answer.Value.Hash); !errors.Is(err, journal.ErrBlob) {
+		t.Errorf("a blob of a refused batch: %v", err)
+	}
+	p.append(Ended(1, 2, 1, make([]byte, 500)))
+	if err := p.s.Append(p.l, nil); err != nil {
+		t.Errorf("an empty batch: %v", err)
+	}
+}
+
+func wantBad(t *testing.T, err error, pid abi.Pid, n uint64) {
+	t.Helper()
+	var bad *journal.BadRecord
+	if !errors.As(err, &bad) || bad.Pid != pid || bad.N != n {
+		t.Errorf("got %v, want a refusal of record %d of process %d", err, n, pid)
+	}
+}
+
+func nextNumber(t *testing.T, p *place) {
+	p.append(Began(1, 1, 1), Began(1, 2, 2))
+	for _, n := range []uint64{0, 1, 2, 4, 1 << 40} {
+		wantBad(t, p.s.Append(p.l, []abi.Record{Began(1, n, 3)}), 1, n)
+	}
+	wantBad(t, p.s.Append(p.l, []abi.Record{Began(2, 2, 1)}), 2, 2)
+	wantBad(t, p.s.Append(p.l, []abi.Record{Began(-1, 1, 1)}), -1, 1)
+	p.reopen()
+	wantBad(t, p.s.Append(p.l, []abi.Record{Began(1, 2, 3)}), 1, 2)
+	p.append(Began(1, 3, 3))
+}
+
+func fenced(t *testing.T, p *place) {
+	p.append(Began(1, 1, 1))
+	old := p.l
+	p.reopen()
+	if p.l.Epoch <= old.Epoch {
+		t.Errorf("epoch %d after %d", p.l.Epoch, old.Epoch)
+	}
+	for _, l := range []journal.Lease{old, {}, {Epoch: p.l.Epoch + 1}} {
+		if err := p.s.Append(l, []abi.Record{Began(1, 2, 2)}); !errors.Is(err, journal.ErrStale) {
+			t.Errorf("lease %v: %v", l, err)
+		}
+	}
+	p.want(Began(1, 1, 1))
+	p.append(Began(1, 2, 2))
+}
+
+func answers(t *testing.T, p *place) {
+	again := Ended(1, 2, 10, []byte("try"))
+	again.Answer.Again = true
+	final := Ended(1, 4, 10, []byte("done"))
+	refused := Ended(1, 5, 1<<63+7, nil)
+	refused.Kind, refused.Answer.Outcome = abi.KindRefused, abi.Refused
+	p.append(Began(1, 1, 10), again)
+	if r, err := p.s.Answer(1, 10); r != nil || err != nil {
+		t.Errorf("before the last attempt: %v, %v", r, err)
+	}
+	p.append(Began(1, 3, 10), final, refused, Ended(2, 1, 10, []byte("other")), Began(1, 6, 11))
+	for _, c := range []struct {
+		pid  abi.Pid
+		call uint64
+		want *abi.Record
+	}{{1, 10, &final}, {1, 1<<63 + 7, &refused}, {1, 11, nil}, {1, 0, nil}, {2, 11, nil}, {3, 10, nil}} {
+		for range 2 {
+			if r, err := p.s.Answer(c.pid, c.call); err != nil || !reflect.DeepEqual(r, c.want) {
+				t.Errorf("answer of %d:%d: %+v, %v; want %+v", c.pid, c.call, r, err, c.want)
+			}
+		}
+		p.reopen()
+	}
+}
+
+func blobs(t *testing.T, p *place) {
+	for _, b := range [][]byte{{}, {0}, make([]byte, 161), []byte("a text that is not very long"), noise(5000), make([]byte, 3<<20)} {
+		r := Began(1, uint64(len(p.scan()))+1, 1)
+		h := abi.HashOf(b)
+		r.Blobs = []abi.Blob{{Hash: h, Bytes: b}, {Hash: h, Bytes: b}}
+		p.append(r)
+		for range 2 {
+			if got, err := p.s.Blob(h); err != nil || !slices.Equal(got, b) {
+				t.Errorf("blob of %d bytes: %d bytes, %v", len(b), len(got), err)
+			}
+			p.reopen()
+		}
+	}
+	h := abi.HashOf([]byte("something else"))
+	if _, err := p.s.Blob(h); !errors.Is(err, journal.ErrBlob) {
+		t.Errorf("a blob that is not there: %v", err)
+	}
+	r := Began(2, 1, 1)
+	r.Blobs = []abi.Blob{{Hash: h, Bytes: []byte("not that")}}
+	wantBad(t, p.s.Append(p.l, []abi.Record{r}), 2, 1)
+	r.Blobs[0].Bytes = []byte("something else")
+	p.append(r)
+}
+
+// noise is bytes without a pattern.
+func noise(n int) []byte {
+	var b []byte
+	for h := abi.HashOf(nil); len(b) < n; h = abi.HashOf(h[:]) {
+		b = append(b, h[:]...)
+	}
+	return b[:n]
+}
+
+func after(t *testing.T, p *place) {
+	const last = 700
+	var batch []abi.Record
+	for n := uint64(1); n <= last; n++ {
+		batch = append(batch, Began(4, n, n), Began(5, n, n))
+	}
+	p.append(batch...)
+	for _, from := range []uint64{0, 1, 255, 256, 257, 512, last - 1, last, last + 1, 1 << 40} {
+		n := from
+		for r, err := range p.s.Records(4, from) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; r.Pid != 4 || r.N != n {
+				t.Fatalf("after %d: record %d of process %d, want %d of 4", from, r.N, r.Pid, n)
+			}
+		}
+		if want := max(from, last); n != want {
+			t.Errorf("after %d: ended at %d, want %d", from, n, want)
+		}
+	}
+	for r := range p.s.Records(4, 0) {
+		if r.N == 300 {
+			break
+		}
+	}
+}
+
+func concurrent(t *testing.T, p *place) {
+	const last = 300
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for n := uint64(0); n < last; {
+				for r, err := range p.s.Records(1, n) {
+					if err != nil || r.N != n+1 {
+						t.Errorf("after %d: %v, %v", n, r, err)
+						return
+					}
+					n = r.N
+				}
+				if _, err := p.s.Answer(1, n); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for n := uint64(1); n <= last; n++ {
+		p.append(Ended(1, n, n, noise(int(n))))
+	}
+	wg.Wait()
+}
+
+func closed(t *testing.T, p *place) {
+	p.append(Began(1, 1, 1))
+	if err := p.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, err error) {
+		if !errors.Is(err, journal.ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("append", p.s.Append(p.l, []abi.Record{Began(1, 2, 2)}))
+	check("scan", p.s.Scan(func(*abi.Record) error { return nil }))
+	for _, err := range p.s.Records(1, 0) {
+		check("records", err)
+	}
+	_, err := p.s.Answer(1, 1)
+	check("answer", err)
+	_, err = p.s.Blob(abi.Hash{})
+	check("blob", err)
+}
+
+func scanStops(t *testing.T, p *place) {
+	p.append(Began(1, 1, 1), Began(1, 2, 2), Began(2, 1, 1))
+	stop := errors.New("enough")
+	n := 0
+	err := p.s.Scan(func(*abi.Record) error {
+		if n++; n == 2 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || n != 2 {
+		t.Errorf("%d records, %v", n, err)
+	}
+	p.append(Began(1, 3, 3))
+	if got := len(p.scan()); got != 4 {
+		t.Errorf("%d records, want 4", got)
+	}
+}

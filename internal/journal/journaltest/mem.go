@@ -1,0 +1,194 @@
+// Package journaltest helps to test what stands on a journal: a store in
+// memory, a store that fails when it is told to, and the conformance suite that
+// every store must pass.
+package journaltest
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// A Memory is what several stores, opened one after the other, remember: it
+// plays the disk. It is for tests and for benchmarks of what stands above a
+// journal. Nothing in it outlives the program.
+type Memory struct {
+	mu    sync.Mutex
+	epoch uint64
+	procs map[abi.Pid][]journal.Entry
+	blobs map[abi.Hash][]byte
+}
+
+// NewMemory returns an empty memory.
+func NewMemory() *Memory {
+	return &Memory{procs: map[abi.Pid][]journal.Entry{}, blobs: map[abi.Hash][]byte{}}
+}
+
+// Mem is a store on a memory of its own.
+func Mem() (journal.Store, journal.Lease) { return NewMemory().take() }
+
+// Open takes the lease from whoever held it.
+func (m *Memory) Open() (journal.Store, journal.Lease, error) {
+	s, l := m.take()
+	return s, l, nil
+}
+
+func (m *Memory) take() (journal.Store, journal.Lease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch++
+	return &memStore{m: m}, journal.Lease{Epoch: m.epoch}
+}
+
+type memStore struct {
+	m      *Memory
+	closed bool
+}
+
+func (s *memStore) lock() (unlock func(), err error) {
+	s.m.mu.Lock()
+	if s.closed {
+		s.m.mu.Unlock()
+		return nil, journal.ErrClosed
+	}
+	return s.m.mu.Unlock, nil
+}
+
+func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	m := s.m
+	if l.Epoch != m.epoch {
+		return journal.ErrStale
+	}
+	if err := m.check(batch); err != nil {
+		return err
+	}
+	for i := range batch {
+		r := &batch[i]
+		for _, b := range r.Blobs {
+			if _, ok := m.blobs[b.Hash]; !ok {
+				m.blobs[b.Hash] = bytes.Clone(b.Bytes)
+			}
+		}
+		m.procs[r.Pid] = append(m.procs[r.Pid], journal.NewEntry(r, nil))
+	}
+	return nil
+}
+
+// check looks for a record that would be refused, before anything is stored.
+func (m *Memory) check(batch []abi.Record) error {
+	var added map[abi.Pid]int
+	if len(batch) > 1 {
+		added = make(map[abi.Pid]int, len(batch))
+	}
+	for i := range batch {
+		r := &batch[i]
+		want := uint64(len(m.procs[r.Pid]) + added[r.Pid] + 1)
+		if r.Pid < 0 || r.N != want {
+			return &journal.BadRecord{Pid: r.Pid, N: r.N, Why: fmt.Sprintf("expected number %d", want)}
+		}
+		for _, b := range r.Blobs {
+			if abi.HashOf(b.Bytes) != b.Hash {
+				return &journal.BadRecord{Pid: r.Pid, N: r.N, Why: "a blob has another hash than its name"}
+			}
+		}
+		if added != nil {
+			added[r.Pid]++
+		}
+	}
+	return nil
+}
+
+func (s *memStore) Scan(fn func(*abi.Record) error) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	pids := slices.Sorted(maps.Keys(s.m.procs))
+	unlock()
+	for _, pid := range pids {
+		for r, err := range s.Records(pid, 0) {
+			if err != nil {
+				return err
+			}
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *memStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
+	return func(yield func(*abi.Record, error) bool) {
+		unlock, err := s.lock()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		list := s.m.procs[pid]
+		unlock()
+		for n := after; n < uint64(len(list)); n++ {
+			r, err := list[n].Record()
+			if err != nil {
+				yield(nil, &journal.Damage{Pid: pid, N: n + 1, Why: err.Error()})
+				return
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *memStore) Answer(pid abi.Pid, call uint64) (*abi.Record, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	list := s.m.procs[pid]
+	unlock()
+	for _, e := range slices.Backward(list) {
+		if e.Call != call || e.Kind != abi.KindEnded && e.Kind != abi.KindRefused {
+			continue
+		}
+		r, err := e.Record()
+		if err != nil {
+			return nil, err
+		}
+		if r.Answer != nil && !r.Answer.Again {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+func (s *memStore) Blob(h abi.Hash) ([]byte, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b, ok := s.m.blobs[h]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s: there is none", journal.ErrBlob, h)
+	}
+	return bytes.Clone(b), nil
+}
+
+func (s *memStore) Close() error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.closed = true
+	return nil
+}
