@@ -629,12 +629,16 @@ func plural(n int, what string) string {
 }
 
 // listed reports whether the value v, which is known to be JSON, is one of
-// n.enum. A string without escapes is its own canonical form.
+// n.enum. A literal, and a string without escapes, is its own canonical form.
 func (n *node) listed(v []byte) bool {
-	var room [128]byte
-	if v[0] != '"' || bytes.IndexByte(v, '\\') >= 0 {
+	var digits, number [48]byte
+	switch c := v[0]; {
+	case c == '-' || (c >= '0' && c <= '9'):
+		d := parseDecimal(digits[:0], v)
+		v = d.append(number[:0])
+	case c == '{' || c == '[' || bytes.IndexByte(v, '\\') >= 0:
 		var err error
-		if v, err = Canonical(room[:0], v); err != nil {
+		if v, err = Canonical(nil, v); err != nil {
 			return false
 		}
 	}
