@@ -1,0 +1,437 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// How nothing is left behind
+//
+// A program is not started by us but by a supervisor, two small processes:
+//
+//	we ── keeper ── supervisor ── the program ── whatever it starts
+//	 └──── control socket ─┘
+//
+// The supervisor is a child subreaper: a descendant that loses its parent, by
+// whatever trick, becomes the supervisor's child, so all of them can be found
+// and waited for. When the program ends, its time is up, we say so, or the
+// control socket closes because we died, it kills until it has no child left,
+// and only then reports. Process groups are killed whole, which the system does
+// in one step even for a fork bomb; what left its group is found by walking
+// the tree, again and again until nothing is there.
+//
+// A program cannot kill its supervisor where the system lets us forbid it: it
+// runs in a Landlock domain from which no signal gets out (Linux 6.12), and
+// which also hides our memory and environment from it. Elsewhere, or if the
+// supervisor dies of something else, the keeper, a subreaper too, inherits all
+// that the supervisor had and kills it. A program that runs as our user on an
+// older system and kills keeper and supervisor in one go gets away; nothing
+// short of a sandbox holds it.
+//
+// no_new_privs is set for every program: a set-user-id program would be out of
+// reach for our signals.
+
+const (
+	canSupervise = true
+	controlFD    = 3
+	innerEnv     = "KERN_SUPERVISOR=inner"
+)
+
+// Supervise is what a supervisor does. A program calls it first thing in main
+// when its arguments are those of Runner.Supervisor. It never returns.
+func Supervise() {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE,
+		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM)
+	if _, err := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
+		fmt.Fprintln(os.Stderr, "this command is started by the program that runs tools, not by hand")
+		os.Exit(2)
+	}
+	unix.CloseOnExec(controlFD)
+	for _, p := range [][2]uintptr{{unix.PR_SET_CHILD_SUBREAPER, 1}, {unix.PR_SET_DUMPABLE, 0}} {
+		if err := unix.Prctl(int(p[0]), p[1], 0, 0, 0); err != nil {
+			fmt.Fprintf(os.Stderr, "supervisor: prctl %d: %v\n", p[0], err)
+			os.Exit(2)
+		}
+	}
+	if os.Getenv("KERN_SUPERVISOR") != "inner" {
+		os.Exit(keep())
+	}
+	s := supervisor{jobs: make(chan order), starts: make(chan order), started: make(chan startResult)}
+	go s.listen()
+	go s.starter()
+	s.serve()
+	os.Exit(0)
+}
+
+// keep starts the supervisor proper and waits for it. What it leaves behind,
+// which is nothing unless it was killed, is killed here.
+func keep() int {
+	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
+		Env:   append(os.Environ(), innerEnv),
+		Files: []uintptr{0, 1, 2, controlFD},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervisor:", err)
+		return 2
+	}
+	_ = unix.Close(controlFD) // it is the supervisor's: who holds it, lives
+	status := 1
+	for gone := false; ; {
+		var ws unix.WaitStatus
+		p, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return status
+		case p == pid:
+			gone = true
+			if ws.Exited() && ws.ExitStatus() == 0 {
+				status = 0
+			}
+		}
+		if gone {
+			sweep()
+		}
+	}
+}
+
+// An order comes over the control socket: run a job, or stop the one that
+// runs, which is an order without a job.
+type order struct {
+	job   *job
+	files []int
+}
+
+type startResult struct {
+	pid int
+	err error
+}
+
+type supervisor struct {
+	jobs    chan order
+	starts  chan order
+	started chan startResult
+}
+
+// listen reads orders until the socket closes.
+func (s *supervisor) listen() {
+	defer close(s.jobs)
+	for {
+		o, err := receiveOrder(controlFD)
+		if err != nil {
+			return
+		}
+		s.jobs <- o
+	}
+}
+
+// starter starts programs from a thread of its own, whose rights are cut: a
+// child inherits those of the thread it comes from. They can never be given
+// back, so no other thread may come from this one; the runtime sees to that
+// for locked threads.
+func (s *supervisor) starter() {
+	runtime.LockOSThread()
+	err := confine()
+	for o := range s.starts {
+		r := startResult{err: err}
+		if err == nil {
+			files := []uintptr{uintptr(o.files[0]), uintptr(o.files[1]), uintptr(o.files[2])}
+			r.pid, r.err = syscall.ForkExec(o.job.Argv[0], o.job.Argv, &syscall.ProcAttr{
+				Dir: o.job.Dir, Env: o.job.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		}
+		s.started <- r
+	}
+}
+
+// confine cuts the rights of the calling thread: no privileges by exec, and
+// where the system can do it, no signal to anything but its own children and
+// no look into the memory of others.
+func confine() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < 6 {
+		return nil // the keeper's case
+	}
+	const scopeSignal = 1 << 1
+	attr := struct{ fs, net, scoped uint64 }{scoped: scopeSignal}
+	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	defer func() { _ = unix.Close(int(fd)) }()
+	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	return nil
+}
+
+// serve runs one job after the other until nobody gives more.
+func (s *supervisor) serve() {
+	for o := range s.jobs {
+		if o.job == nil {
+			continue // a stop that came after the end
+		}
+		r := s.run(o)
+		if sendFrame(controlFD, r) != nil {
+			return
+		}
+	}
+}
+
+// run runs one job to the end of everything it started.
+func (s *supervisor) run(o order) report {
+	s.starts <- o
+	st := <-s.started
+	for _, f := range o.files {
+		_ = unix.Close(f) // the program has them now
+	}
+	if st.err != nil {
+		return report{Err: fmt.Sprintf("%s: %v", o.job.Argv[0], st.err)}
+	}
+	reaped := make(chan child)
+	go reap(reaped)
+	timer := time.NewTimer(o.job.Timeout)
+	defer timer.Stop()
+	var r report
+	ending, orders, late := false, s.jobs, timer.C
+	again := time.Duration(0)
+	for {
+		select {
+		case c := <-reaped:
+			r.CPU += c.cpu
+			if c.pid == st.pid && !ending {
+				r.Ended, r.Exit, r.Signal = true, c.exit, c.signal
+			}
+			ending = ending || c.pid == st.pid
+			if c.last {
+				return r
+			}
+		case _, open := <-orders:
+			if ending = true; !open {
+				orders = nil
+			}
+		case <-late:
+			if !ending {
+				r.Late, ending = true, true
+			}
+		case <-after(ending, again):
+		}
+		if ending {
+			sweep()
+			again = min(2*again+time.Millisecond, 50*time.Millisecond)
+		}
+	}
+}
+
+func after(on bool, d time.Duration) <-chan time.Time {
+	if !on {
+		return nil
+	}
+	return time.After(d)
+}
+
+// child is one descendant that ended.
+type child struct {
+	pid, exit, signal int
+	cpu               time.Duration
+	last              bool // no other is left
+}
+
+// reap waits for children until none is left.
+func reap(to chan<- child) {
+	wait := func(flags int) (child, error) {
+		for {
+			var ws unix.WaitStatus
+			var ru unix.Rusage
+			pid, err := unix.Wait4(-1, &ws, flags|unix.WALL, &ru)
+			if err == unix.EINTR {
+				continue
+			}
+			c := child{pid: pid, cpu: time.Duration(ru.Utime.Nano() + ru.Stime.Nano())}
+			if ws.Signaled() {
+				c.signal = int(ws.Signal())
+			} else {
+				c.exit = ws.ExitStatus()
+			}
+			return c, err
+		}
+	}
+	c, err := wait(0)
+	for err == nil {
+		// Whether c was the last is known at once: the usual case is a
+		// program that left nothing, and then nothing need be looked for.
+		next, nextErr := wait(unix.WNOHANG)
+		c.last = nextErr != nil
+		to <- c
+		if nextErr != nil {
+			return
+		}
+		if c = next; c.pid == 0 {
+			c, err = wait(0)
+		}
+	}
+	to <- child{last: true}
+}
+
+// sweep kills every descendant there is at this moment. One that is born
+// meanwhile is found by the next sweep: its parent was killed in this one, so
+// an end will be reaped, and a sweep follows each.
+func sweep() {
+	own := unix.Getpgrp()
+	groups := map[int]bool{own: true}
+	seen := map[int]bool{}
+	var kill func(pid int)
+	kill = func(pid int) {
+		if seen[pid] {
+			return
+		}
+		seen[pid] = true
+		if g, err := unix.Getpgid(pid); err == nil && !groups[g] {
+			groups[g] = true
+			_ = unix.Kill(-g, unix.SIGKILL) // gone is as good
+		}
+		below := children(pid)
+		_ = unix.Kill(pid, unix.SIGKILL)
+		for _, c := range below {
+			kill(c)
+		}
+	}
+	for _, c := range children(os.Getpid()) {
+		kill(c)
+	}
+}
+
+// children lists the children of all threads of a process.
+func children(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	threads, _ := d.Readdirnames(-1)
+	_ = d.Close()
+	var pids []int
+	for _, t := range threads {
+		b, _ := os.ReadFile(dir + "/" + t + "/children")
+		for _, f := range bytes.Fields(b) {
+			if n, err := strconv.Atoi(string(f)); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// maxFrame is the largest message on a control socket.
+const maxFrame = 16 << 20
+
+// sendFrame writes v as one message: its length, then JSON.
+func sendFrame(fd int, v any) error {
+	b, err := frame(v)
+	for err == nil && len(b) > 0 {
+		var n int
+		if n, err = unix.Write(fd, b); err == unix.EINTR {
+			err = nil
+		}
+		b = b[max(n, 0):]
+	}
+	return err
+}
+
+func frame(v any) ([]byte, error) {
+	b := make([]byte, 4)
+	if v != nil {
+		body, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, body...)
+	}
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b, nil
+}
+
+// receiveOrder reads one order. Its files come with the first byte.
+func receiveOrder(fd int) (order, error) {
+	var o order
+	var size [4]byte
+	oob := make([]byte, unix.CmsgSpace(3*4))
+	n, oobn := 0, 0
+	var err error
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(fd, size[:], oob, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return o, err
+	}
+	if n == 0 {
+		return o, io.EOF
+	}
+	if oobn > 0 {
+		ms, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			return o, err
+		}
+		for i := range ms {
+			fds, err := unix.ParseUnixRights(&ms[i])
+			if err != nil {
+				return o, err
+			}
+			o.files = append(o.files, fds...)
+		}
+	}
+	r := rawReader(fd)
+	if _, err := io.ReadFull(r, size[n:]); err != nil {
+		return o, err
+	}
+	l := binary.BigEndian.Uint32(size[:])
+	if l == 0 {
+		return o, nil
+	}
+	if l > maxFrame || len(o.files) != 3 {
+		return o, fmt.Errorf("a message of %d bytes with %d files", l, len(o.files))
+	}
+	body := make([]byte, l)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return o, err
+	}
+	o.job = new(job)
+	return o, json.Unmarshal(body, o.job)
+}
+
+// rawReader reads a blocking descriptor.
+type rawReader int
+
+func (r rawReader) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(r), b)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+func signalName(n int) string { return unix.SignalName(syscall.Signal(n)) }
