@@ -1,4 +1,13 @@
-package model
+// Package cassette records real HTTP traffic with a model's provider, and
+// plays it again in tests: an [http.RoundTripper] for model.Config.HTTP.
+//
+// A cassette is a text file with one exchange per line, as JSON: the request's
+// method, path and body, and the answer's status, the headers that a driver
+// reads, its text, and the sizes of the pieces in which it came. Keys are
+// never in it. Request headers are not kept, and where a key of theirs stands
+// in anything else it is replaced. A request that differs from the recorded
+// one is an error that shows the difference.
+package cassette
 
 import (
 	"bufio"
@@ -12,16 +21,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 )
-
-// A cassette is a file of real traffic, one exchange per line as JSON. It
-// holds the request's method, path and body, and the answer's status, the
-// headers that a driver reads, and its bytes in the pieces they came in. Keys
-// are never in it: request headers are not kept, and where a key stands in
-// anything else it is replaced.
 
 // An exchange is one line of a cassette.
 type exchange struct {
@@ -33,6 +37,18 @@ type exchange struct {
 	Text   string          `json:"text,omitempty"`  // the whole answer
 	Sizes  []int           `json:"sizes,omitempty"` // of the pieces in which it came
 	Broke  string          `json:"broke,omitempty"` // the error that ended it early
+}
+
+// adds says whether the sizes are those of the text.
+func (x exchange) adds() bool {
+	sum := 0
+	for _, n := range x.Sizes {
+		if n <= 0 || n > len(x.Text)-sum {
+			return false
+		}
+		sum += n
+	}
+	return sum == len(x.Text)
 }
 
 // A Recorder is an [http.RoundTripper] that writes a cassette of what passes
@@ -97,14 +113,14 @@ func (r *Recorder) write(x *exchange, keys []string) {
 		x.Text, x.Sizes = clean, []int{len(clean)}
 	}
 	x.Broke = hide(x.Broke, keys)
-	line, err := encodeJSON(x)
-	if err == nil && !utf8.ValidString(x.Text) {
+	var err error
+	if !utf8.ValidString(x.Text) {
 		err = fmt.Errorf("%s %s: the answer is not UTF-8, and a cassette holds text", x.Method, x.Path)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		_, err = r.f.Write(append(line, '\n'))
+		_, err = r.f.Write(append(encode(x), '\n'))
 	}
 	if r.err == nil {
 		r.err = err
@@ -128,11 +144,25 @@ func keysOf(h http.Header) (keys []string) {
 	return keys
 }
 
+// hide takes keys out of s, as they are and as they stand within JSON.
 func hide(s string, keys []string) string {
 	for _, k := range keys {
-		s = redact(s, k)
+		quoted := string(encode(k))
+		s = strings.NewReplacer(k, "[key]", quoted[1:len(quoted)-1], "[key]").Replace(s)
 	}
 	return s
+}
+
+// encode writes v as JSON without the escapes that are meant for HTML, for a
+// cassette is read by people.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // only strings, numbers and valid JSON are given here
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 func keptHeader(name string) bool {
@@ -144,7 +174,7 @@ func asJSON(s string) json.RawMessage {
 	if json.Valid([]byte(s)) {
 		return json.RawMessage(s)
 	}
-	return appendString(nil, s)
+	return encode(s)
 }
 
 type recordedBody struct {
@@ -209,14 +239,7 @@ func Replay(path string) (*Player, error) {
 			if err := dec.Decode(&x); err != nil {
 				return nil, fmt.Errorf("%s:%d: not an exchange: %w", path, line, err)
 			}
-			sum := 0
-			for _, n := range x.Sizes {
-				if n <= 0 || n > len(x.Text)-sum {
-					return nil, fmt.Errorf("%s:%d: the sizes do not add up to the text", path, line)
-				}
-				sum += n
-			}
-			if sum != len(x.Text) {
+			if !x.adds() {
 				return nil, fmt.Errorf("%s:%d: the sizes do not add up to the text", path, line)
 			}
 			p.left = append(p.left, x)
@@ -269,75 +292,49 @@ func (x exchange) differs(got exchange) string {
 	if bytes.Equal(x.Body, got.Body) {
 		return ""
 	}
-	return difference("", parsed(x.Body), parsed(got.Body))
-}
-
-func parsed(b []byte) any {
-	var v any
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.UseNumber()
-	_ = dec.Decode(&v) // an absent body is nil
-	return v
-}
-
-// difference finds the first value in which two JSON texts differ and names it
-// by its JSON pointer.
-func difference(at string, want, got any) string {
-	switch w := want.(type) {
-	case map[string]any:
-		g, ok := got.(map[string]any)
-		if !ok {
-			break
+	want, now := map[string]string{}, map[string]string{}
+	flatten(want, "", x.Body)
+	flatten(now, "", got.Body)
+	all := maps.Clone(want)
+	maps.Copy(all, now)
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		if want[at] != now[at] {
+			return fmt.Sprintf("at %q recorded %s, got %s", at, show(want[at]), show(now[at]))
 		}
-		both := maps.Clone(w)
-		maps.Copy(both, g)
-		for _, k := range slices.Sorted(maps.Keys(both)) {
-			if d := difference(at+"/"+k, orAbsent(w, k), orAbsent(g, k)); d != "" {
-				return d
-			}
-		}
-		return ""
-	case []any:
-		g, ok := got.([]any)
-		if !ok {
-			break
-		}
-		for i := range max(len(w), len(g)) {
-			var a, b any = absent{}, absent{}
-			if i < len(w) {
-				a = w[i]
-			}
-			if i < len(g) {
-				b = g[i]
-			}
-			if d := difference(fmt.Sprintf("%s/%d", at, i), a, b); d != "" {
-				return d
-			}
-		}
-		return ""
 	}
-	if want == got {
-		return ""
-	}
-	return fmt.Sprintf("at %q recorded %s, got %s", at, show(want), show(got))
+	return ""
 }
 
-// absent stands for a value that is not there, which null is.
-type absent struct{}
-
-func orAbsent(m map[string]any, k string) any {
-	if v, ok := m[k]; ok {
-		return v
+// flatten names each value within a JSON text by its JSON pointer. An object
+// and an array stand there too, as what they are.
+func flatten(to map[string]string, at string, text json.RawMessage) {
+	var object map[string]json.RawMessage
+	var array []json.RawMessage
+	switch text = bytes.TrimSpace(text); {
+	case len(text) > 0 && text[0] == '{' && json.Unmarshal(text, &object) == nil:
+		to[at] = "an object"
+		for k, v := range object {
+			flatten(to, at+"/"+k, v)
+		}
+	case len(text) > 0 && text[0] == '[' && json.Unmarshal(text, &array) == nil:
+		to[at] = "an array"
+		for i, v := range array {
+			flatten(to, at+"/"+strconv.Itoa(i), v)
+		}
+	default:
+		to[at] = string(text)
 	}
-	return absent{}
 }
 
-func show(v any) string {
-	if v == (any)(absent{}) {
+func show(s string) string {
+	const most = 80
+	switch {
+	case s == "":
 		return "nothing"
+	case len(s) > most:
+		return strings.ToValidUTF8(s[:most], "") + "..."
 	}
-	b, _ := encodeJSON(v) // it was parsed from JSON
-	return clip(string(b))
+	return s
 }
 
 // playedBody gives the chunks one by one, as they came.
