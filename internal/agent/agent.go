@@ -1,0 +1,235 @@
+// Package agent is the built-in loop: ask the model, run the tools it asks for,
+// and so on until it asks for none.
+//
+// The loop keeps nothing of its own. What it does next follows from the memory
+// that the kernel holds for the process, so after a crash it goes on where it
+// stood. It is a caller of the kernel like any other: it can do nothing that a
+// program outside could not.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/model"
+)
+
+// Kernel is what the loop needs of the kernel.
+type Kernel interface {
+	Do(ctx context.Context, c abi.Call) abi.Result
+	Batch(ctx context.Context, calls []abi.Call, most int) []abi.Result
+	Where(pid abi.Pid) (kernel.Where, error)
+}
+
+type loop struct {
+	k    Kernel
+	w    *sys.World
+	pid  abi.Pid
+	prog *sys.Loaded
+	next uint64
+}
+
+// Run runs the loop of a process until the process exits or ctx ends.
+func Run(ctx context.Context, k Kernel, w *sys.World, pid abi.Pid) error {
+	l := &loop{k: k, w: w, pid: pid}
+	where, err := k.Where(pid)
+	if err != nil {
+		return err
+	}
+	if l.prog, err = w.Load(where.View.Spawn.Program); err != nil {
+		l.next = where.Next
+		l.exit(ctx, sys.ExitArgs{Error: err.Error(), Code: abi.UnknownModel})
+		return nil
+	}
+	if len(where.Unfinished) > 0 {
+		k.Batch(ctx, where.Unfinished, 0)
+		if where, err = k.Where(pid); err != nil {
+			return err
+		}
+	}
+	l.next = where.Next
+	reply, err := l.stood(where.View)
+	if err != nil {
+		return err
+	}
+	l.run(ctx, reply)
+	return nil
+}
+
+// stood is the reply that the process was working on: its last one, with the
+// calls that have no answer yet. Nil: the model is to be asked.
+func (l *loop) stood(v kernel.View) (*sys.Reply, error) {
+	answered := make(map[string]bool)
+	for _, pg := range slices.Backward(v.Pages) {
+		switch pg.Role {
+		case memory.Tool:
+			answered[pg.ID] = true
+		case memory.Task, memory.Said:
+			return nil, nil
+		case memory.Assistant:
+			m, err := l.w.Message(pg)
+			if err != nil {
+				return nil, err
+			}
+			todo := slices.DeleteFunc(slices.Clone(m.Calls), func(c model.ToolCall) bool { return answered[c.ID] })
+			if len(todo) == 0 && len(m.Calls) > 0 {
+				return nil, nil
+			}
+			return &sys.Reply{Text: m.Text, Calls: todo}, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l *loop) run(ctx context.Context, reply *sys.Reply) {
+	hint := ""
+	for ctx.Err() == nil {
+		if reply == nil {
+			r, e := l.ask(ctx, sys.ModelArgs{Say: hint})
+			if e != nil {
+				if e.Code == abi.Interrupted && ctx.Err() == nil {
+					continue // a signal or a restart cut it off: the next call says which
+				}
+				l.stop(ctx, e)
+				return
+			}
+			reply = r
+		}
+		if len(reply.Calls) > 0 {
+			if e := l.call(ctx, reply.Calls); e != nil {
+				l.stop(ctx, e)
+				return
+			}
+			reply, hint = nil, ""
+			continue
+		}
+		if reply.Text != "" {
+			l.exit(ctx, sys.ExitArgs{Output: quote(reply.Text)})
+			return
+		}
+		if hint != "" {
+			l.exit(ctx, sys.ExitArgs{Error: "the model gave neither text nor a tool call, twice", Code: abi.EmptyAnswer})
+			return
+		}
+		reply, hint = nil, emptyHint
+	}
+}
+
+const emptyHint = `{"error":{"code":"EMPTY_ANSWER","message":"your last answer was empty","hint":"answer with text, or call a tool"}}`
+
+// ask makes one model call.
+func (l *loop) ask(ctx context.Context, a sys.ModelArgs) (*sys.Reply, *abi.Error) {
+	res := l.do(ctx, "model", a)
+	if res.Err != nil {
+		return nil, res.Err
+	}
+	var r sys.Reply
+	if err := json.Unmarshal(res.Value, &r); err != nil {
+		return nil, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	return &r, nil
+}
+
+// do makes the next call. While the journal's disk is full it waits for room:
+// nothing is admitted meanwhile, and nothing is lost.
+func (l *loop) do(ctx context.Context, row string, args any) abi.Result {
+	b, err := json.Marshal(args)
+	if err != nil {
+		return abi.Result{Err: &abi.Error{Code: abi.Internal, Message: err.Error()}}
+	}
+	c := abi.Call{Pid: l.pid, N: l.next, Row: row, Args: b}
+	l.next++
+	return l.settled(ctx, func() []abi.Result { return []abi.Result{l.k.Do(ctx, c)} })[0]
+}
+
+// settled repeats calls while the disk is full. Those that were answered are
+// answered again.
+func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Result {
+	for {
+		results := calls()
+		full := slices.ContainsFunc(results, func(r abi.Result) bool { return r.Err != nil && r.Err.Code == abi.StorageFull })
+		if !full {
+			return results
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return results
+		}
+	}
+}
+
+// call runs the calls of a reply at the same time. What went wrong with one is
+// the model's to read; an error that ends the run is returned.
+func (l *loop) call(ctx context.Context, wanted []model.ToolCall) *abi.Error {
+	calls := make([]abi.Call, len(wanted))
+	for i, t := range wanted {
+		calls[i] = abi.Call{Pid: l.pid, N: l.next, Row: "tool", For: t.ID}
+		if slices.Contains(l.prog.Rows, t.Name) {
+			calls[i].Row, calls[i].Args = t.Name, json.RawMessage(t.Args)
+		}
+		l.next++
+	}
+	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Parallel) })
+	for _, r := range results {
+		if r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// ends reports whether a refused tool call ends the run. To have no further
+// child is not the end: the process can do the task itself.
+func ends(c abi.Code) bool {
+	u, limit := abi.LimitOf(c)
+	if limit {
+		return u != abi.Children && u != abi.Depth
+	}
+	return c == abi.ProcessEnding || gone(c)
+}
+
+// gone reports whether nothing more can be said to the kernel.
+func gone(c abi.Code) bool {
+	switch c {
+	case abi.ProcessKilled, abi.ProcessExited, abi.WatchdogLoop, abi.DaemonGone, abi.StorageBroken, abi.UnknownProcess:
+		return true
+	}
+	return false
+}
+
+// stop ends the process for a reason the kernel gave. Where there is room for
+// it the model has last words, so that there is a conclusion.
+func (l *loop) stop(ctx context.Context, e *abi.Error) {
+	if gone(e.Code) || ctx.Err() != nil {
+		return
+	}
+	_, limit := abi.LimitOf(e.Code)
+	if !limit && e.Code != abi.ProcessEnding {
+		l.exit(ctx, sys.ExitArgs{Error: e.Message, Code: e.Code})
+		return
+	}
+	say := fmt.Sprintf("Stop now: %s. Call no more tools; say in a few sentences what you found and what is left.", e.Message)
+	a := sys.ExitArgs{}
+	if limit {
+		a.Code = e.Code
+	}
+	if r, err := l.ask(ctx, sys.ModelArgs{Say: say, Last: true}); err == nil && r.Text != "" {
+		a.Output = quote(r.Text)
+	}
+	l.exit(ctx, a)
+}
+
+func (l *loop) exit(ctx context.Context, a sys.ExitArgs) { l.do(ctx, "exit", a) }
+
+func quote(s string) json.RawMessage {
+	b, _ := json.Marshal(s)
+	return b
+}

@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+// File is an agent as a person declares it.
+type File struct {
+	Name     string
+	Model    string
+	System   string
+	Priority int
+	Limits   abi.Limits
+	Watchdog abi.Watchdog
+	Tools    []tool.Spec
+	Rows     []string // tools without a command: system calls that the model may use
+}
+
+// DefaultPriority is that of a process that names none; 0 is the most urgent.
+const DefaultPriority = 10
+
+// MaxPriority is the least urgent there is.
+const MaxPriority = 99
+
+// fileUnits are the limits that a person can set: those that are enforced for
+// whatever the process does.
+var fileUnits = []abi.Unit{abi.Money, abi.Steps, abi.Tokens, abi.InputTokens, abi.OutputTokens, abi.ModelCalls, abi.ToolCalls,
+	abi.Wall, abi.Depth, abi.Children, abi.Context, abi.OutputBytes}
+
+// Units are the limits an agent file and the command line can set.
+func Units() []abi.Unit { return slices.Clone(fileUnits) }
+
+// rows are the system calls that a model may be given as tools.
+var rows = []string{"spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
+
+// ParseFile reads an agent file. Every error names the file, the line and what was
+// expected.
+func ParseFile(name string, data []byte) (*File, error) {
+	d, root, err := strict.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Priority: DefaultPriority}
+	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "tools"}, map[string]strict.Field{
+		"name":     strict.Into(&f.Name, d.Text),
+		"model":    strict.Into(&f.Model, d.Text),
+		"system":   strict.Into(&f.System, d.Text),
+		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &f.Priority) },
+		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &f.Limits) },
+		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &f.Watchdog) },
+		"tools": func(n ast.Node, what string) error {
+			return d.List(n, what, func(n ast.Node) error { return f.tool(d, n) })
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.Model == "" {
+		return nil, d.Errorf(root, "the key model is missing, expected script:FILE, openai:NAME or anthropic:NAME")
+	}
+	return f, nil
+}
+
+func readPriority(d *strict.Document, n ast.Node, what string, to *int) error {
+	v, err := d.Count(n, what)
+	if err == nil && v > MaxPriority {
+		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, MaxPriority)
+	}
+	*to = v
+	return err
+}
+
+func readLimits(d *strict.Document, n ast.Node, what string, to *abi.Limits) error {
+	fields := make(map[string]strict.Field, len(fileUnits))
+	order := make([]string, len(fileUnits))
+	for i, u := range fileUnits {
+		order[i] = u.String()
+		fields[u.String()] = func(n ast.Node, what string) error {
+			s, err := d.Scalar(n, what)
+			if err != nil {
+				return err
+			}
+			v, err := abi.ParseUnit(u, s)
+			if err != nil {
+				return d.Errorf(n, "%v", err)
+			}
+			to.Set(u, v)
+			return nil
+		}
+	}
+	return d.Mapping(n, what, order, fields)
+}
+
+func readWatchdog(d *strict.Document, n ast.Node, what string, to *abi.Watchdog) error {
+	return d.Mapping(n, what, []string{"profile", "repeat"}, map[string]strict.Field{
+		"profile": func(n ast.Node, what string) (err error) {
+			if to.Profile, err = d.Text(n, what); err == nil && !slices.Contains([]string{"smart", "strict", "off"}, to.Profile) {
+				// YAML reads a bare off as false; the text of the token is what the person wrote.
+				err = d.Errorf(n, "%s is %q, expected smart, strict or off", what, to.Profile)
+			}
+			return err
+		},
+		"repeat": func(n ast.Node, what string) (err error) {
+			if to.Repeat, err = d.Count(n, what); err == nil && to.Repeat < 2 {
+				err = d.Errorf(n, "%s is %d, expected 2 or more", what, to.Repeat)
+			}
+			return err
+		},
+	})
+}
+
+// tool reads one entry under tools. One without a command names a system call.
+func (f *File) tool(d *strict.Document, n ast.Node) error {
+	var s tool.Spec
+	cost := ""
+	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval"}, map[string]strict.Field{
+		"name":        strict.Into(&s.Name, d.Text),
+		"description": strict.Into(&s.Description, d.Text),
+		"command": func(n ast.Node, what string) error {
+			return d.List(n, what, strict.AppendTo(&s.Command, func(n ast.Node) (string, error) { return d.Scalar(n, what) }))
+		},
+		"schema":   func(n ast.Node, what string) (err error) { s.Schema, err = d.JSON(n); return err },
+		"result":   func(n ast.Node, what string) (err error) { s.Result, err = d.JSON(n); return err },
+		"effect":   func(n ast.Node, what string) error { t, err := d.Text(n, what); s.Effect = abi.Effect(t); return err },
+		"timeout":  strict.Into(&s.Timeout, d.Duration),
+		"attempts": strict.Into(&s.Attempts, d.Count),
+		"cost":     strict.Into(&cost, d.Scalar),
+		"approval": strict.Into(&s.Approval, d.Boolean),
+	})
+	if err != nil {
+		return err
+	}
+	if len(s.Command) == 0 {
+		if !slices.Contains(rows, s.Name) {
+			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %v", s.Name, rows)
+		}
+		f.Rows = append(f.Rows, s.Name)
+		return nil
+	}
+	if cost != "" {
+		if s.Cost, err = abi.ParseMoney(cost); err != nil {
+			return d.Errorf(n, "cost: %v", err)
+		}
+	}
+	s.Defaults()
+	if err := s.Validate(); err != nil {
+		return d.Errorf(n, "%v", err)
+	}
+	if s.Effect == abi.Transactional || s.Effect == abi.Compensable {
+		return d.Errorf(n, "tool %q: effect: %s cannot be enforced yet, because there are no workspaces; expected pure, idempotent, polling or irreversible", s.Name, s.Effect)
+	}
+	same := func(t tool.Spec) bool { return t.Name == s.Name }
+	if slices.ContainsFunc(f.Tools, same) || slices.Contains(rows, s.Name) {
+		return d.Errorf(n, "the tool %q is there already", s.Name)
+	}
+	f.Tools = append(f.Tools, s)
+	return nil
+}
+
+// Rows are the system calls that a model may be given as tools.
+func Rows() []string { return slices.Clone(rows) }

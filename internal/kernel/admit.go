@@ -1,0 +1,146 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/memory"
+)
+
+// What a call can wait for before it runs.
+const (
+	waitCont     = "cont"
+	waitApproval = "approval"
+	waitRoom     = "room"
+	waitTurn     = "turn"
+	waitBackoff  = "back-off"
+)
+
+// verdict is what admit says of a call: it may run, with so much reserved; or
+// it must wait; or it is refused.
+type verdict struct {
+	refused *abi.Error
+	wait    string
+	at      *account // where there is no room yet
+	need    abi.Usage
+	granted int64
+}
+
+// admit says whether a call may run now. It reads, and changes nothing: no
+// clock, no input or output. bad is what the row itself found wrong with the
+// arguments.
+func admit(p *proc, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *abi.Usage, now int64) verdict {
+	q := p.Calls.Pending[c.N]
+	asked := plan.Ask != "" && bad == nil
+	switch {
+	case p.Ending != nil:
+		return verdict{refused: ended(p)}
+	case p.Term && !plan.Last && c.Row != exitRow:
+		return verdict{refused: ending("the process was asked to finish")}
+	case plan.Last && p.Calls.Lasted:
+		return verdict{refused: ending("the last words were spoken")}
+	case p.Phase == abi.Paused:
+		return verdict{wait: waitCont}
+	case row == nil:
+		return verdict{refused: &abi.Error{Code: abi.UnknownRow, Message: fmt.Sprintf("there is no system call %q", c.Row), Got: c.Row}}
+	case !slices.Contains(p.Spawn.Rows, c.Row):
+		return verdict{refused: &abi.Error{Code: abi.NotGranted, Message: fmt.Sprintf("this process may not use %q", c.Row),
+			Hint: "it may use: " + fmt.Sprint(p.Spawn.Rows)}}
+	case bad != nil:
+		return verdict{refused: bad}
+	case resting(p, plan.Tool, now):
+		return verdict{refused: blocked(p, plan.Tool, now)}
+	}
+	if e := fitsContext(p, plan); e != nil {
+		return verdict{refused: e}
+	}
+	if depth, set := p.acct.limits.Get(abi.Depth); set && plan.Child && depth < 1 {
+		return verdict{refused: &abi.Error{Code: abi.LimitDepth, Message: "a child would be deeper than allowed", Hint: "do the task in this process"}}
+	}
+	e := elastic{plan.Elastic.Unit, plan.Elastic.Min, plan.Elastic.Max, plan.Elastic.Price, plan.Elastic.Tokens}
+	need, f := p.acct.fits(&plan.Reserve, &e, waits)
+	switch {
+	case !f.ok && !f.wait:
+		return verdict{refused: p.over(f, need[f.unit])}
+	case asked && (q == nil || q.Ask == nil || !q.Ask.Decided):
+		return verdict{wait: waitApproval}
+	case asked && !q.Ask.Yes:
+		return verdict{refused: notApproved(q.Ask)}
+	case !f.ok:
+		return verdict{wait: waitRoom, at: f.at}
+	}
+	return verdict{need: need, granted: f.amount}
+}
+
+// over is the refusal of a call that needs n of a unit that is used up.
+func (p *proc) over(f fit, n int64) *abi.Error {
+	limit, _ := f.at.limits.Get(f.unit)
+	whose := "this process"
+	if f.at != p.acct {
+		whose = "an account above this process"
+	}
+	used := f.at.settled[f.unit] + f.at.stuck[f.unit]
+	return &abi.Error{
+		Code: abi.LimitCode(f.unit),
+		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used and the call may take %s",
+			f.unit, whose, abi.FormatUnit(f.unit, limit), abi.FormatUnit(f.unit, used), abi.FormatUnit(f.unit, n)),
+		Hint: "finish with what you have",
+	}
+}
+
+// fitsContext holds the request of a model call against the limits on context
+// from the process upwards, and against the model's window.
+func fitsContext(p *proc, plan *Plan) *abi.Error {
+	if plan.Context == 0 {
+		return nil
+	}
+	limit, limited := p.acct.limits.Get(abi.Context)
+	bound, ok := memory.Fits(plan.Context, plan.Elastic.Min, limit, limited, plan.Window)
+	if ok {
+		return nil
+	}
+	return &abi.Error{Code: abi.LimitContext,
+		Message: fmt.Sprintf("the request takes %d tokens and %d are allowed", plan.Context, bound),
+		Hint:    "start a new process with a shorter task, or raise the context limit"}
+}
+
+func resting(p *proc, tool string, now int64) bool {
+	r, ok := p.Rests[tool]
+	return ok && r.Fails >= tiredAfter && now < r.Since+restFor
+}
+
+func blocked(p *proc, tool string, now int64) *abi.Error {
+	r := p.Rests[tool]
+	return &abi.Error{Code: abi.ToolBlocked,
+		Message: fmt.Sprintf("%s failed %d times in a row and rests for %d more seconds", tool, r.Fails, (r.Since+restFor-now+1e9-1)/1e9),
+		Hint:    "use another tool meanwhile"}
+}
+
+func notApproved(a *ask) *abi.Error {
+	e := &abi.Error{Code: abi.NotApproved, Message: "a person said no"}
+	if a.Reason.Size > 0 {
+		e.Message += ": " + string(a.Reason.Bytes)
+	}
+	return e
+}
+
+// ended is the refusal of a process that is at its end.
+func ended(p *proc) *abi.Error {
+	info := p.Ending
+	if p.Exit != nil {
+		return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", p.Pid, info.Exit)}
+	}
+	code := abi.ProcessEnding
+	switch info.Exit {
+	case abi.ExitKilled:
+		code = abi.ProcessKilled
+	case abi.ExitLimit, abi.ExitLoop:
+		code = info.Code
+	}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", p.Pid, info.Exit, info.Reason)}
+}
+
+func ending(why string) *abi.Error {
+	return &abi.Error{Code: abi.ProcessEnding, Message: why, Hint: "say your last words and exit"}
+}

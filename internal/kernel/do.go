@@ -1,0 +1,634 @@
+package kernel
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/schema"
+)
+
+// Why the waiting or running of a call is ended from outside.
+var (
+	errClosing = errors.New("the kernel is closing")
+	errTerm    = errors.New("the process was asked to finish")
+	errEnding  = errors.New("the process is ending")
+)
+
+// Do answers one call. It is the whole of the kernel's promise:
+//
+//   - a call already answered is answered again from the journal, not run again;
+//   - nothing runs that [admit] does not allow, with its worst case reserved
+//     on every account of its path;
+//   - an effect is in the journal before it happens;
+//   - an answer is in the journal before the agent sees it;
+//   - a signal, a deadline or the end of ctx ends every wait on the way.
+func (k *Kernel) Do(ctx context.Context, c abi.Call) abi.Result {
+	return k.do(ctx, c, nil)
+}
+
+// do is Do; first is told when the call was looked at for the first time, so
+// that the next of a batch may come.
+func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.Result {
+	o, found := k.enter(ctx, &c) // 1 answered?
+	if o == nil {
+		return found
+	}
+	o.first = first
+	defer o.leave()
+	for {
+		j, bad := o.plan()
+		if e := o.take(j, bad); e != nil { // 2 admit
+			return o.refuse(j, e)
+		}
+		release, e := o.turn(j) // 3 turn
+		if e != nil {
+			return o.refuse(j, e)
+		}
+		d, ok := o.began(j) // 4 began
+		if ok {
+			d = o.row.Run(o.ctx, j) // 5 run
+		}
+		release()
+		res, again := o.settle(j, d) // 6 settle
+		if !again {
+			return res
+		}
+		if e := o.pause(pauseFor(j, d)); e != nil {
+			return o.refuse(j, e)
+		}
+	}
+}
+
+// Batch answers several calls of one process at the same time, at most most of
+// them at once (0: all). They are admitted in the order they stand in, so it
+// is the last ones that a limit refuses.
+func (k *Kernel) Batch(ctx context.Context, calls []abi.Call, most int) []abi.Result {
+	if most <= 0 || most > len(calls) {
+		most = len(calls)
+	}
+	results := make([]abi.Result, len(calls))
+	slots := make(chan struct{}, most)
+	var wg sync.WaitGroup
+	for i := range calls {
+		slots <- struct{}{}
+		first, finished := make(chan struct{}, 1), make(chan struct{})
+		wg.Go(func() {
+			results[i] = k.do(ctx, calls[i], first)
+			close(finished)
+			<-slots
+		})
+		select {
+		case <-first:
+		case <-finished:
+		}
+	}
+	wg.Wait()
+	return results
+}
+
+// enter finds the answer to a call, or opens it. A call that is open already
+// is waited for.
+func (k *Kernel) enter(ctx context.Context, c *abi.Call) (*op, abi.Result) {
+	k.mu.Lock()
+	p := k.procs[c.Pid]
+	for p != nil {
+		if p.Calls.Done.has(c.N) {
+			k.mu.Unlock()
+			return nil, k.answered(ctx, c)
+		}
+		busy := p.ops[c.N]
+		if busy == nil {
+			break
+		}
+		done := busy.doneChan()
+		k.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return nil, abi.Result{Outcome: abi.Refused, Err: interrupted(ctx)}
+		}
+		k.mu.Lock()
+	}
+	defer k.mu.Unlock()
+	if e := k.closedTo(p, c); e != nil {
+		return nil, abi.Result{Outcome: abi.Refused, Err: e}
+	}
+	o := &op{p: p, call: *c, row: k.cfg.Rows[c.Row], ctx: ctx, wake: make(chan struct{}, 1)}
+	if o.row != nil && !o.row.Instant {
+		o.ctx, o.cancel = context.WithCancelCause(ctx)
+	}
+	if p.ops == nil {
+		p.ops = make(map[uint64]*op)
+	}
+	p.ops[c.N] = o
+	return o, abi.Result{}
+}
+
+// closedTo says why a call cannot even be considered. Nothing is recorded.
+func (k *Kernel) closedTo(p *proc, c *abi.Call) *abi.Error {
+	switch {
+	case p == nil:
+		return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", c.Pid)}
+	case c.N == 0:
+		return &abi.Error{Code: abi.InvalidCall, Message: "call 0: expected a number from 1"}
+	case k.closed:
+		return closing()
+	case p.Ending != nil:
+		return ended(p)
+	}
+	return k.cfg.Log.Err()
+}
+
+// answered reads the answer of a call from the journal.
+func (k *Kernel) answered(ctx context.Context, c *abi.Call) abi.Result {
+	if err := k.cfg.Log.Flush(ctx); err != nil {
+		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
+	}
+	r, err := k.cfg.Store.Answer(c.Pid, c.N)
+	if err != nil || r == nil {
+		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: fmt.Sprintf("the answer to call %d cannot be read: %v", c.N, err)}}
+	}
+	in := r.Intent
+	if in == nil {
+		if in, err = k.intentOf(c, r.N); err != nil {
+			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+		}
+	}
+	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(c.Args)) {
+		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
+			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
+			Got:     c.Row, Hint: "use the next free number for a new call"}}
+	}
+	return k.result(r)
+}
+
+// intentOf finds the intent of a call that was answered by record n.
+func (k *Kernel) intentOf(c *abi.Call, n uint64) (in *abi.Intent, err error) {
+	for r, err := range k.cfg.Store.Records(c.Pid, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Call == c.N && r.Intent != nil {
+			in = r.Intent
+		}
+		if r.N >= n {
+			break
+		}
+	}
+	if in == nil {
+		err = fmt.Errorf("call %d has an answer and no intent", c.N)
+	}
+	return in, err
+}
+
+// result is what a caller gets to see of an answer.
+func (k *Kernel) result(r *abi.Record) abi.Result {
+	a := r.Answer
+	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
+	if a.Err == nil {
+		b, err := k.Bytes(a.Value)
+		if err != nil {
+			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+		}
+		res.Value = b
+	}
+	return res
+}
+
+// plan asks the row what the call will do and take at most.
+func (o *op) plan() (*Job, *abi.Error) {
+	k := o.p.k
+	k.mu.Lock()
+	p := o.p
+	j := &Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
+	j.View = p.view()
+	if q := p.Calls.Pending[o.call.N]; q != nil {
+		j.Attempt, j.Since = q.Attempt+1, q.Since
+		if q.Ask != nil {
+			j.Answer = string(q.Ask.Reason.Bytes)
+		}
+	}
+	k.mu.Unlock()
+	if o.row == nil {
+		return j, nil
+	}
+	if o.row.Schema != nil {
+		args := o.call.Args
+		if len(args) == 0 {
+			args = json.RawMessage("{}")
+		}
+		if v := o.row.Schema.Check(args); v != nil {
+			return j, invalid(o.call.Row, v)
+		}
+	}
+	if o.row.Plan == nil {
+		return j, nil
+	}
+	var e *abi.Error
+	j.Plan, e = o.row.Plan(j.View, o.call)
+	if j.Attempt > 1 {
+		j.Plan.Reserve[abi.Steps] = 0 // another attempt is no new step
+	}
+	return j, e
+}
+
+// Invalid is the refusal of arguments that do not match their schema.
+func invalid(name string, v *schema.Violation) *abi.Error {
+	return &abi.Error{Code: abi.InvalidArguments, Message: name + ": " + v.Message, Where: v.Where, Expected: v.Expected, Got: v.Got,
+		Hint: "call it again with arguments that match the schema"}
+}
+
+// take admits the call and holds its worst case, waiting as long as admit says.
+func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
+	k := o.p.k
+	p := o.p
+	for {
+		k.mu.Lock()
+		if k.closed {
+			k.mu.Unlock()
+			return closing()
+		}
+		waits := o.waitedFor()
+		v := admit(p, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
+		if o.first != nil {
+			o.first <- struct{}{}
+			o.first = nil
+		}
+		if v.refused != nil || v.wait == "" {
+			if v.refused == nil {
+				o.held, j.Granted, j.Index = v.need, v.granted, p.Calls.Index
+				p.acct.hold(&o.held)
+			}
+			o.waits = ""
+			o.pass() // room that is left is the next one's
+			k.mu.Unlock()
+			return v.refused
+		}
+		o.waits = v.wait
+		if v.wait == waitRoom {
+			o.join(v.at)
+		} else {
+			o.pass()
+		}
+		if v.wait == waitApproval {
+			o.ask(j)
+		}
+		k.mu.Unlock()
+		if e := o.await(0); e != nil {
+			return e
+		}
+	}
+}
+
+// await sleeps until somebody pokes the call, d has passed (if d is not 0), or
+// its waiting is ended from outside.
+func (o *op) await(d time.Duration) *abi.Error {
+	var timer <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-o.wake:
+		return nil
+	case <-timer:
+		return nil
+	case <-o.ctx.Done():
+	}
+	return o.stopped()
+}
+
+// pause waits before the next attempt.
+func (o *op) pause(d time.Duration) *abi.Error {
+	k := o.p.k
+	if d == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	o.waits = waitBackoff
+	k.mu.Unlock()
+	e := o.await(d)
+	k.mu.Lock()
+	o.waits = ""
+	k.mu.Unlock()
+	return e
+}
+
+// stopped says why the context of a call ended.
+func (o *op) stopped() *abi.Error {
+	k := o.p.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o.waits = ""
+	o.pass()
+	switch cause := context.Cause(o.ctx); {
+	case errors.Is(cause, errClosing):
+		return closing()
+	case o.p.Ending != nil:
+		return ended(o.p)
+	case errors.Is(cause, errTerm):
+		return ending("the process was asked to finish")
+	}
+	return interrupted(o.ctx)
+}
+
+// turn waits for the resource the call needs.
+func (o *op) turn(j *Job) (release func(), e *abi.Error) {
+	k := o.p.k
+	if j.Plan.Resource == "" || k.cfg.Turn == nil {
+		return func() {}, nil
+	}
+	k.mu.Lock()
+	o.waits = waitTurn + " " + j.Plan.Resource
+	t := Turn{Resource: j.Plan.Resource, Pid: o.p.Pid, Priority: o.p.Priority}
+	k.mu.Unlock()
+	release, err := k.cfg.Turn(o.ctx, t)
+	k.mu.Lock()
+	o.waits = ""
+	k.mu.Unlock()
+	if err != nil {
+		return nil, o.stopped()
+	}
+	return release, nil
+}
+
+// began puts the intent of an effect on disk. When a signal came while the call
+// waited for its turn, it says so in place of running.
+func (o *op) began(j *Job) (d Done, ok bool) {
+	k := o.p.k
+	k.mu.Lock()
+	p := o.p
+	if p.Ending != nil || p.Term && !j.Plan.Last && o.call.Row != exitRow {
+		k.mu.Unlock()
+		return Done{Err: o.stopped()}, false
+	}
+	if !j.Plan.Intent {
+		k.mu.Unlock()
+		return d, true
+	}
+	r := &abi.Record{Kind: abi.KindBegan, Call: o.call.N}
+	r.Intent = o.intent(r, j)
+	t := p.record(r)
+	p.acct.unhold(&o.held)
+	o.held = abi.Usage{}
+	o.begun = true
+	k.mu.Unlock()
+	if err := t.Wait(o.ctx); err != nil {
+		return Done{Err: o.stopped()}, false
+	}
+	return d, true
+}
+
+// intent is what the journal says of an admitted call.
+func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
+	k := o.p.k
+	in := &abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: o.key(j), Effect: j.Plan.effect(), Within: o.call.Within,
+		For: o.call.For, Attempt: j.Attempt, Reserve: o.held, Granted: j.Granted, Price: j.Plan.Price}
+	in.Args = data(r, o.call.Args)
+	if len(j.Plan.Say) > 0 && j.Attempt == 1 {
+		in.Say, in.SayTokens = data(r, j.Plan.Say), k.cfg.Count(j.Plan.Say)
+	}
+	return in
+}
+
+// settle replaces what was reserved by what was taken, journals the end of the
+// attempt, and only then gives the answer.
+func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
+	k := o.p.k
+	a := &abi.Answer{Outcome: abi.OK, Err: d.Err, Attempt: j.Attempt, Usage: d.Usage, First: int64(d.First), Took: d.Took}
+	if d.Err != nil {
+		a.Outcome = abi.Failed
+		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+	}
+	page := d.Value
+	if d.Err != nil {
+		page, _ = json.Marshal(d.Err)
+	}
+	if a.Page = o.page(a); a.Page != nil {
+		a.Page.Tokens = k.cfg.Count(page)
+	}
+	if o.row.Watch && !a.Again {
+		a.Result = keyOf(string(a.Outcome), resultKey(d))
+	}
+
+	k.mu.Lock()
+	t, ok := o.end(j, a, d.Value)
+	k.mu.Unlock()
+	if !ok {
+		return abi.Result{Outcome: abi.Unknown, Err: unseen(o.p)}, false
+	}
+	if err := t.Wait(context.WithoutCancel(o.ctx)); err != nil {
+		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}, false
+	}
+	return abi.Result{Outcome: a.Outcome, Value: d.Value, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}, a.Again
+}
+
+// end records the end of an attempt. k.mu is held. It reports false when the
+// process ended without waiting for this call.
+func (o *op) end(j *Job, a *abi.Answer, value []byte) (t journal.Ticket, ok bool) {
+	k := o.p.k
+	p := o.p
+	if o.dropped {
+		return t, false
+	}
+	if k.closed && a.Err != nil && a.Err.Code == abi.Interrupted && j.Plan.effect().Repeatable() {
+		a.Again = true // it is gone on with when the kernel is back
+		a.Page, a.Result = nil, abi.Key{}
+	}
+	r := &abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
+	if a.Outcome == abi.Refused {
+		r.Kind = abi.KindRefused
+	}
+	if a.Err == nil {
+		a.Value = data(r, value)
+	}
+	in := &abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: o.key(j), Effect: j.Plan.effect()}
+	if !o.begun {
+		held := o.held
+		p.acct.unhold(&held)
+		in = o.intent(r, j)
+		r.Intent = in
+		o.held = abi.Usage{}
+	}
+	var verdict *abi.Error
+	if !a.Result.IsZero() {
+		s := sighting(o.call.N, in, a)
+		if verdict = p.Watch.judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
+			a.Warning, verdict = verdict, nil
+		}
+	}
+	t = p.record(r)
+	o.begun = false
+	stir(p.acct)
+	if verdict != nil {
+		p.finish(abi.ExitInfo{Exit: abi.ExitLoop, Reason: "watchdog", Code: verdict.Code, Err: verdict})
+	}
+	return t, true
+}
+
+// refuse records a refusal and returns it. What says nothing of the process,
+// only of the moment, is not recorded: the call may be asked again.
+func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
+	k := o.p.k
+	res := abi.Result{Outcome: abi.Refused, Err: e}
+	k.mu.Lock()
+	if held := o.held; held != (abi.Usage{}) {
+		o.p.acct.unhold(&held)
+		o.held = abi.Usage{}
+		stir(o.p.acct)
+	}
+	k.mu.Unlock()
+	if momentary(e.Code) {
+		return res
+	}
+	a := &abi.Answer{Outcome: abi.Refused, Err: e}
+	if a.Page = o.page(a); a.Page != nil {
+		b, _ := json.Marshal(e)
+		a.Page.Tokens = k.cfg.Count(b)
+	}
+	if o.row != nil && o.row.Watch && circling(e.Code) {
+		a.Result = keyOf(string(abi.Refused), []byte(e.Code))
+	}
+	k.mu.Lock()
+	t, ok := o.end(j, a, nil)
+	k.mu.Unlock()
+	res.Warning = a.Warning
+	if ok && t.Wait(context.WithoutCancel(o.ctx)) != nil {
+		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
+	}
+	return res
+}
+
+// leave closes the call.
+func (o *op) leave() {
+	k := o.p.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o.cancel != nil {
+		o.cancel(nil)
+	}
+	if o.done != nil {
+		close(o.done)
+	}
+	for n, by := range o.p.claims {
+		if by == o {
+			delete(o.p.claims, n)
+		}
+	}
+	if !o.dropped {
+		delete(o.p.ops, o.call.N)
+		o.p.settleExit()
+	}
+}
+
+// page is what the memory of the process gains by an answer: what the model
+// said, and the answer to what the model asked for.
+func (o *op) page(a *abi.Answer) *abi.Page {
+	switch {
+	case a.Again:
+	case o.call.For != "":
+		return &abi.Page{Role: "tool", ID: o.call.For}
+	case o.call.Row == lastRow && a.Outcome == abi.OK:
+		return &abi.Page{Role: "assistant"}
+	}
+	return nil
+}
+
+func (o *op) key(j *Job) abi.Key {
+	if o.call.For != "" && j.Plan.Subject != nil {
+		return keyOf(o.call.Row, j.Plan.Subject)
+	}
+	return keyOf(o.call.Row, canonical(o.call.Args))
+}
+
+func (o *op) doneChan() chan struct{} {
+	if o.done == nil {
+		o.done = make(chan struct{})
+	}
+	return o.done
+}
+
+func (pl *Plan) effect() abi.Effect {
+	if pl.Effect == "" {
+		return abi.Pure
+	}
+	return pl.Effect
+}
+
+// pauseFor is how long to wait before the next attempt: as long as the provider
+// said, else twice as long each time.
+func pauseFor(j *Job, d Done) time.Duration {
+	if j.Plan.Resource == "" {
+		return 0
+	}
+	return max(d.After, min(250*time.Millisecond<<(j.Attempt-1), 30*time.Second))
+}
+
+// keyOf is a short hash of a name and what it was called with, or gave.
+func keyOf(name string, b []byte) (k abi.Key) {
+	var buf [256]byte
+	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
+	copy(k[:], h[:])
+	return k
+}
+
+// canonical is args in one spelling, or as they are when they are not JSON.
+func canonical(args []byte) []byte {
+	if len(args) == 0 {
+		return []byte("{}")
+	}
+	b, err := schema.Canonical(nil, args)
+	if err != nil {
+		return args
+	}
+	return b
+}
+
+func resultKey(d Done) []byte {
+	if d.Err != nil {
+		return []byte(d.Err.Code)
+	}
+	return d.Value
+}
+
+// tiring reports whether a tool that failed so may do better when tried again.
+func tiring(c abi.Code) bool { return c == abi.ToolFailed || c == abi.ToolTimeout }
+
+// momentary reports whether a refusal is about the moment, not the process.
+func momentary(c abi.Code) bool {
+	switch c {
+	case abi.DaemonGone, abi.Interrupted, abi.StorageFull, abi.StorageBroken:
+		return true
+	}
+	return false
+}
+
+// circling reports whether a refusal that comes again and again is going in
+// circles; to ask for more than a limit allows is not.
+func circling(c abi.Code) bool {
+	switch c {
+	case abi.InvalidArguments, abi.UnknownTool, abi.UnknownRow, abi.NotGranted, abi.ToolBlocked:
+		return true
+	}
+	return false
+}
+
+func closing() *abi.Error {
+	return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing", Hint: "ask again when it is back"}
+}
+
+func interrupted(ctx context.Context) *abi.Error {
+	return &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("the call was stopped: %v", context.Cause(ctx))}
+}
+
+func unseen(p *proc) *abi.Error {
+	return &abi.Error{Code: abi.OutcomeUnknown, Message: fmt.Sprintf("process %d ended before the call did", p.Pid)}
+}

@@ -1,0 +1,415 @@
+// Package kernel decides, runs and remembers the calls of agent processes.
+//
+// Everything an agent does goes through [Kernel.Do] (do.go), which asks [admit]
+// (admit.go) whether it may. Everything the kernel knows is a fold of the
+// journal (state.go, with the sums in ledger.go and the watchdog in watch.go):
+// to restart is to fold again (recover.go). Signals and exits are in signal.go.
+//
+// One lock guards all of it. It is held to decide and to settle, for about a
+// microsecond, and never while a call waits, runs or reaches the disk. Records
+// are queued for the journal under the lock, so their order is the order of
+// decisions.
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/schema"
+)
+
+// A Row is one entry of the system call table.
+type Row struct {
+	Name    string
+	Doc     string
+	Schema  *schema.Schema // of the arguments; nil when Plan reads them itself
+	Watch   bool           // the watchdog counts it
+	Instant bool           // answers at once: neither waits nor does I/O, so nothing needs to stop it
+
+	// Plan says, without doing anything, what the call will do and take at
+	// most. Nil: a pure call that takes nothing.
+	Plan func(View, abi.Call) (Plan, *abi.Error)
+	Run  func(context.Context, *Job) Done
+}
+
+// Table is every row there is, by name.
+type Table map[string]*Row
+
+// lastRow is the row of last words.
+const lastRow = "model"
+
+// exitRow ends the process that calls it.
+const exitRow = "exit"
+
+// A Plan is what a call will do and take at most.
+type Plan struct {
+	Effect   abi.Effect // empty: pure
+	Intent   bool       // it changes something outside the kernel: its intent goes to disk first
+	Tool     string     // the tool behind the row, if there is one
+	Subject  []byte     // canonical JSON of what is called, when it is not in the arguments of the call
+	Reserve  abi.Usage
+	Elastic  Elastic
+	Price    abi.Price
+	Context  int64  // tokens of a request to a model
+	Window   int64  // of that model; 0: not known
+	Resource string // whose turn it waits for; empty: nobody's
+	Attempts int    // 0: one
+	Ask      string // the question that a person must answer first
+	Say      []byte // a page that goes before the call
+	Last     bool   // last words
+	Child    bool   // it starts a process a generation deeper
+	Work     any    // for Run
+}
+
+// Elastic is the part of a reservation that may shrink to what is left.
+type Elastic struct {
+	Unit     abi.Unit
+	Min, Max int64 // Max 0: no such part
+	Price    int64 // nano-dollars per million
+	Tokens   bool  // counts as tokens too
+}
+
+// A Job is one attempt at an admitted call.
+type Job struct {
+	Call    abi.Call
+	View    View
+	Plan    Plan
+	Attempt int    // from 1
+	Granted int64  // of the elastic part
+	Index   int    // model calls had before this one
+	Since   int64  // when the call first began, also before a restart
+	Answer  string // what a person said, where one was asked
+	Kernel  *Kernel
+
+	op *op
+}
+
+// Done is what an attempt came to. Usage is what it took, also when it failed.
+type Done struct {
+	Value json.RawMessage
+	Err   *abi.Error
+	Usage abi.Usage
+	After time.Duration // a provider's word on when to try again
+	First time.Duration // to the first token
+	Took  uint64        // the message that was received
+}
+
+// View is what a row may see of a process. It does not change.
+type View struct {
+	Pid     abi.Pid
+	Spawn   *abi.Spawn
+	Pages   []memory.Page
+	Index   int
+	Term    bool // it was asked to finish
+	Limited bool // a money limit is on the path
+}
+
+// Config is what a kernel is handed. Store, Log and Rows are needed.
+type Config struct {
+	Store journal.Store
+	Log   *journal.Log
+	Rows  Table
+	Now   func() time.Time // nil: time.Now
+
+	// Turn waits for the turn of a call at a resource. Nil: there is no waiting.
+	Turn func(ctx context.Context, t Turn) (release func(), err error)
+	// Count counts the tokens of a page. Nil: a third of its bytes.
+	Count func([]byte) int
+	// Start is told of every process that has become able to run: spawned by a
+	// call, or found at recovery. It must not block. Nil: nobody is told.
+	Start func(abi.Pid)
+	// Grace is how long a call may take to stop when its process ends, and Last
+	// how long a process has for its last words. Zero: two and ten seconds.
+	Grace, Last time.Duration
+}
+
+// Turn is a request for a turn.
+type Turn struct {
+	Resource string
+	Pid      abi.Pid
+	Priority int
+}
+
+// A Kernel runs the calls of many processes over one journal.
+type Kernel struct {
+	cfg Config
+
+	mu       sync.Mutex
+	procs    map[abi.Pid]*proc
+	accounts map[string]*account // named ones
+	root     account
+	next     abi.Pid // the next pid
+	settings uint64  // records of pid 0
+	closed   bool
+}
+
+// proc is one process: what the journal says of it, and what only this run of
+// the kernel knows.
+type proc struct {
+	fold
+	k    *Kernel
+	acct *account
+	kids []abi.Pid
+
+	ops     map[uint64]*op // calls in the kernel, by number
+	claims  map[uint64]*op // messages that a call is about to take
+	tell    chan struct{}  // closed when mail comes or a child exits; made when asked for
+	wall    *time.Timer
+	last    *time.Timer
+	started bool // its loop was started
+}
+
+// op is a call in the kernel.
+type op struct {
+	p       *proc
+	call    abi.Call
+	row     *Row
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // nil for an instant row
+	wake    chan struct{}           // one token: look again
+	waits   string                  // for what; empty while it runs
+	at      *account                // whose queue it stands in
+	held    abi.Usage               // on its path, and not in the journal
+	begun   bool                    // its intent is in the journal, its end is not
+	done    chan struct{}           // closed when answered; made when somebody asks again
+	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
+	dropped bool                    // the process ended without waiting for it
+}
+
+// New folds the journal and returns a kernel that goes on with it. Processes
+// are started by [Kernel.Resume].
+func New(cfg Config) (*Kernel, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Count == nil {
+		cfg.Count = func(b []byte) int { return (len(b) + 2) / 3 }
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 2 * time.Second
+	}
+	if cfg.Last == 0 {
+		cfg.Last = 10 * time.Second
+	}
+	k := &Kernel{cfg: cfg, procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account), next: 1}
+	if err := k.recover(); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// record writes r into the state and queues it for the journal. k.mu is held.
+func (p *proc) record(r *abi.Record) journal.Ticket {
+	r.Pid, r.N = p.Pid, p.N+1
+	if r.Time == 0 {
+		r.Time = p.k.cfg.Now().UnixNano()
+	}
+	p.apply(r)
+	return p.k.cfg.Log.Put(r)
+}
+
+// data turns b into a payload of r.
+func data(r *abi.Record, b []byte) abi.Data {
+	d, blob := abi.NewData(b)
+	if blob != nil {
+		r.Blobs = append(r.Blobs, *blob)
+	}
+	return d
+}
+
+// Spawning is a request for a process.
+type Spawning struct {
+	abi.Spawn        // Task, Program, Depth and Fork are filled in here
+	Program   []byte // its definition
+	Task      []byte
+}
+
+// Spawn makes a process and waits until it is on disk. It does not start it.
+func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
+	k.mu.Lock()
+	p, t, err := k.spawn(&s, nil)
+	k.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if err := t.Wait(ctx); err != nil {
+		return 0, k.broken()
+	}
+	return p.Pid, nil
+}
+
+// Spawn makes a child for the call of j, and starts it. The same call asked again after
+// a crash gets the child it made.
+func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
+	parent := j.op.p
+	k := parent.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, pid := range parent.kids {
+		if c := k.procs[pid]; c.Spawn.ParentCall == j.Call.N && c.Spawn.Fork == nil {
+			return pid, nil
+		}
+	}
+	if parent.Ending != nil {
+		return 0, ended(parent)
+	}
+	s.Parent, s.ParentCall = parent.Pid, j.Call.N
+	// What the call holds for the child is booked by the child's own record.
+	children := abi.Usage{abi.Children: j.op.held[abi.Children]}
+	parent.acct.unhold(&children)
+	j.op.held.Sub(&children)
+	p, _, err := k.spawn(&s, parent)
+	if err != nil {
+		return 0, &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
+	}
+	p.start()
+	return p.Pid, nil
+}
+
+// spawn makes a process. k.mu is held.
+func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error) {
+	if e := k.cfg.Log.Err(); e != nil {
+		return nil, journal.Ticket{}, e
+	}
+	if k.closed {
+		return nil, journal.Ticket{}, &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
+	}
+	if parent != nil {
+		s.Depth = parent.Spawn.Depth + 1
+		parent.narrow(&s.Spawn)
+	} else if s.Account != "" && k.accounts[s.Account] == nil {
+		return nil, journal.Ticket{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("no account %q", s.Account),
+			Hint: "make it with: kern account set " + s.Account + " --money 5"}
+	}
+	r := &abi.Record{Kind: abi.KindSpawned, Spawn: &s.Spawn}
+	s.Spawn.Program = data(r, s.Program)
+	s.Spawn.Task = data(r, s.Task)
+	if f := s.Spawn.Fork; f != nil {
+		state := f.State.Bytes
+		f.State = data(r, state)
+		f.State.Bytes = state // the fold reads it now; the journal keeps the blob
+	}
+	if len(s.Task) > 0 {
+		s.TaskTokens = k.cfg.Count(s.Task)
+	}
+	p := k.link(k.next, &s.Spawn)
+	k.next++
+	t := p.record(r)
+	p.watchWall()
+	return p, t, nil
+}
+
+// narrow gives a child at most what is left on its parent's path.
+func (parent *proc) narrow(s *abi.Spawn) {
+	left := parent.acct.left()
+	left.Each(func(u abi.Unit, n int64) {
+		if asked, set := s.Limits.Get(u); set && asked > n {
+			s.Limits.Set(u, n)
+		}
+	})
+	if wall, set := parent.acct.limits.Get(abi.Wall); set {
+		n := max(0, wall-(parent.k.cfg.Now().UnixNano()-parent.Born))
+		if asked, set := s.Limits.Get(abi.Wall); !set || asked > n {
+			s.Limits.Set(abi.Wall, n)
+		}
+	}
+	if ctx, set := parent.acct.limits.Get(abi.Context); set {
+		if asked, set := s.Limits.Get(abi.Context); !set || asked > ctx {
+			s.Limits.Set(abi.Context, ctx)
+		}
+	}
+	if depth, set := parent.acct.limits.Get(abi.Depth); set {
+		if asked, set := s.Limits.Get(abi.Depth); !set || asked > depth-1 {
+			s.Limits.Set(abi.Depth, max(0, depth-1))
+		}
+	}
+}
+
+// link gives a new process its place in the tree. k.mu is held.
+func (k *Kernel) link(pid abi.Pid, s *abi.Spawn) *proc {
+	p := &proc{k: k, acct: &account{parent: &k.root}}
+	p.Pid = pid
+	if parent := k.procs[s.Parent]; parent != nil {
+		p.acct.parent = parent.acct
+		parent.kids = append(parent.kids, pid)
+	} else if s.Account != "" {
+		p.acct.parent = k.account(s.Account)
+	}
+	k.procs[pid] = p
+	return p
+}
+
+func (k *Kernel) account(name string) *account {
+	a := k.accounts[name]
+	if a == nil {
+		a = &account{parent: &k.root}
+		k.accounts[name] = a
+	}
+	return a
+}
+
+// SetAccount sets the limits of a named account, for ever.
+func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
+	k.mu.Lock()
+	k.settings++
+	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount,
+		Change: &abi.Change{Account: name, Limits: &l, By: by}}
+	k.setAccount(r)
+	t := k.cfg.Log.Put(r)
+	stir(k.accounts[name])
+	k.mu.Unlock()
+	return t.Wait(ctx)
+}
+
+func (k *Kernel) setAccount(r *abi.Record) {
+	a := k.account(r.Change.Account)
+	a.limits = *r.Change.Limits
+}
+
+// Close ends the waiting of every call and flushes the journal. Processes are
+// not ended: they go on when a kernel is opened on the journal again.
+func (k *Kernel) Close(ctx context.Context) error {
+	k.mu.Lock()
+	k.closed = true
+	var open []chan struct{}
+	for _, p := range k.procs {
+		p.stopTimers()
+		for _, o := range p.ops {
+			if o.done == nil {
+				o.done = make(chan struct{})
+			}
+			open = append(open, o.done)
+			o.stop(errClosing)
+		}
+	}
+	k.mu.Unlock()
+	for _, c := range open {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return k.cfg.Log.Flush(ctx)
+}
+
+func (k *Kernel) broken() *abi.Error {
+	if e := k.cfg.Log.Err(); e != nil {
+		return e
+	}
+	return &abi.Error{Code: abi.StorageBroken, Message: "the journal did not take the record"}
+}
+
+func (p *proc) stopTimers() {
+	for _, t := range []*time.Timer{p.wall, p.last} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package kernel
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// An account is where usage is booked. Accounts form a tree, and what is
+// booked on one is booked on all above it, so for every account and unit
+//
+//	settled + reserved + held <= limit
+//
+// as long as no call takes more than it reserved; what one does take more is
+// drift, and counts in settled.
+type account struct {
+	parent   *account
+	limits   abi.Limits
+	settled  abi.Usage // what calls took
+	reserved abi.Usage // what begun calls may still take; stuck is a part of it
+	stuck    abi.Usage // reserved by calls whose end nobody saw: it is never given back
+	held     abi.Usage // what admitted calls may take that are not yet in the journal
+	queue    []*op     // calls that wait for room here, by priority
+}
+
+// fit says whether a call fits on an account and all above it.
+type fit struct {
+	ok     bool
+	unit   abi.Unit // in the way, when not ok
+	at     *account
+	wait   bool  // room may come when others settle
+	amount int64 // granted of the elastic unit
+}
+
+// elastic is the part of a reservation that may shrink to what is left: the
+// output of a model, or of a tool.
+type elastic struct {
+	unit     abi.Unit
+	min, max int64
+	price    int64 // nano-dollars per million
+	tokens   bool  // counts as tokens too
+}
+
+// cost is what n of an elastic unit cost, rounded up.
+func (e *elastic) cost(n int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(e.price))
+	if hi >= 1_000_000 {
+		return math.MaxInt64
+	}
+	q, r := bits.Div64(hi, lo, 1_000_000)
+	if r > 0 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
+}
+
+// need is base with n of the elastic unit.
+func (e *elastic) need(base abi.Usage, n int64) abi.Usage {
+	if e.max == 0 {
+		return base
+	}
+	var extra abi.Usage
+	extra[e.unit] = n
+	if e.tokens {
+		extra[abi.Tokens] += n
+	}
+	extra[abi.Money] += e.cost(n)
+	base.Add(&extra)
+	return base
+}
+
+// most is how much of the elastic unit may be had on the path when nobody else
+// were there: only what is settled, and what will never be given back, counts.
+// waits is reserved by calls that wait for this one.
+func (e *elastic) most(a *account, base, waits *abi.Usage) int64 {
+	n := e.max
+	for ; a != nil; a = a.parent {
+		left := func(u abi.Unit) int64 {
+			limit, set := a.limits.Get(u)
+			if !set {
+				return math.MaxInt64
+			}
+			return limit - a.settled[u] - a.stuck[u] - waits[u] - base[u]
+		}
+		n = min(n, left(e.unit))
+		if e.tokens {
+			n = min(n, left(abi.Tokens))
+		}
+		if money := left(abi.Money); e.price > 0 && money < math.MaxInt64/1_000_000 {
+			n = min(n, money*1_000_000/e.price)
+		}
+	}
+	return n
+}
+
+// room says whether need fits on a and above it. A call that would fit but for
+// the reservations of others waits, unless those wait for it.
+func (a *account) room(need, waits *abi.Usage) fit {
+	for ; a != nil; a = a.parent {
+		if a.limits.IsZero() {
+			continue
+		}
+		for u := range need {
+			limit, set := a.limits.Get(abi.Unit(u))
+			if !set || need[u] == 0 {
+				continue
+			}
+			free := limit - need[u]
+			switch firm := a.settled[u] + a.stuck[u] + waits[u]; {
+			case firm > free:
+				return fit{unit: abi.Unit(u), at: a}
+			case a.settled[u]+a.reserved[u]+a.held[u] > free:
+				return fit{unit: abi.Unit(u), at: a, wait: true}
+			}
+		}
+	}
+	return fit{ok: true}
+}
+
+// fits is room for a call with an elastic part: it gets as much as what is
+// settled leaves, and waits for that rather than being content with less
+// because others have reserved.
+func (a *account) fits(base *abi.Usage, e *elastic, waits *abi.Usage) (abi.Usage, fit) {
+	n := int64(0)
+	if e.max > 0 {
+		if n = e.most(a, base, waits); n < e.min {
+			need := e.need(*base, e.min)
+			f := a.room(&need, waits)
+			f.wait = false
+			return need, f
+		}
+	}
+	need := e.need(*base, n)
+	f := a.room(&need, waits)
+	f.amount = n
+	return need, f
+}
+
+// hold takes u until the call is in the journal or gone.
+func (a *account) hold(u *abi.Usage) {
+	for ; a != nil; a = a.parent {
+		a.held.Add(u)
+	}
+}
+
+// unhold gives back what hold took.
+func (a *account) unhold(u *abi.Usage) {
+	for ; a != nil; a = a.parent {
+		a.held.Sub(u)
+	}
+}
+
+// reserve books u as what a begun call may take.
+func (a *account) reserve(u *abi.Usage) {
+	for ; a != nil; a = a.parent {
+		a.reserved.Add(u)
+	}
+}
+
+// settle replaces what a call had reserved by what it took.
+func (a *account) settle(reserved, took *abi.Usage) {
+	for ; a != nil; a = a.parent {
+		a.reserved.Sub(reserved)
+		a.settled.Add(took)
+	}
+}
+
+// doubt keeps u reserved for ever: nobody saw how the call ended.
+func (a *account) doubt(u *abi.Usage) {
+	for ; a != nil; a = a.parent {
+		a.stuck.Add(u)
+	}
+}
+
+// left is what the path of a still allows of each unit that is limited
+// anywhere on it.
+func (a *account) left() (l abi.Limits) {
+	for ; a != nil; a = a.parent {
+		for u := range abi.Units {
+			limit, set := a.limits.Get(u)
+			if !set {
+				continue
+			}
+			n := max(0, limit-a.settled[u]-a.reserved[u]-a.held[u])
+			if was, ok := l.Get(u); !ok || n < was {
+				l.Set(u, n)
+			}
+		}
+	}
+	return l
+}

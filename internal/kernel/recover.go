@@ -1,0 +1,240 @@
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// recover folds the journal. What was begun and has no end is in doubt: a call
+// that may be repeated goes on under its number, any other is answered with
+// OUTCOME_UNKNOWN; the reservation of the doubtful attempt is kept in both
+// cases. A process that was ending goes on to its end.
+func (k *Kernel) recover() error {
+	if err := k.cfg.Store.Scan(k.replay); err != nil {
+		return err
+	}
+	for _, p := range k.sorted() {
+		if p.Exit != nil {
+			continue
+		}
+		p.doubt()
+		p.watchWall()
+		if p.Term {
+			p.watchTerm()
+		}
+	}
+	for _, p := range slices.Backward(k.sorted()) { // children end before their parents
+		if p.Ending != nil {
+			for _, pid := range p.kids {
+				k.procs[pid].finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
+			}
+			p.settleExit()
+		}
+	}
+	return nil
+}
+
+// replay applies one record, as it is read.
+func (k *Kernel) replay(r *abi.Record) error {
+	if r.Pid == 0 {
+		k.settings = r.N
+		k.setAccount(r)
+		return nil
+	}
+	p := k.procs[r.Pid]
+	if r.Kind == abi.KindSpawned {
+		if p != nil {
+			return fmt.Errorf("process %d record %d: the process exists already", r.Pid, r.N)
+		}
+		if f := r.Spawn.Fork; f != nil {
+			b, err := k.cfg.Store.Blob(f.State.Hash)
+			if !f.State.Hash.IsZero() && err != nil {
+				return err
+			} else if err == nil {
+				f.State.Bytes = b
+			}
+		}
+		p = k.link(r.Pid, r.Spawn)
+		k.next = max(k.next, r.Pid+1)
+	}
+	if p == nil {
+		return fmt.Errorf("process %d record %d: there is no such process", r.Pid, r.N)
+	}
+	p.apply(r)
+	return nil
+}
+
+func (k *Kernel) sorted() []*proc {
+	all := make([]*proc, 0, len(k.procs))
+	for _, p := range k.procs {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *proc) int { return int(a.Pid - b.Pid) })
+	return all
+}
+
+// doubt answers what was begun and has no end.
+func (p *proc) doubt() {
+	var open []uint64
+	for n := range p.Calls.Open {
+		open = append(open, n)
+	}
+	slices.Sort(open)
+	for _, n := range open {
+		in := p.Calls.Open[n].Intent
+		a := &abi.Answer{Outcome: abi.Unknown, Attempt: in.Attempt, Again: in.Effect.Repeatable(), Err: &abi.Error{
+			Code:    abi.OutcomeUnknown,
+			Message: fmt.Sprintf("%s began, and the machine stopped before its end was seen", nameOf(in)),
+			Hint:    "it was not tried again; look whether it took effect before you repeat it",
+		}}
+		if !a.Again && in.For != "" {
+			a.Page = &abi.Page{Role: "tool", ID: in.For}
+			b, _ := json.Marshal(a.Err)
+			a.Page.Tokens = p.k.cfg.Count(b)
+		}
+		p.record(&abi.Record{Kind: abi.KindEnded, Call: n, Answer: a})
+	}
+}
+
+func nameOf(in *abi.Intent) string {
+	if in.Tool != "" {
+		return in.Tool
+	}
+	return in.Row
+}
+
+// Resume tells Start of every process that can run.
+func (k *Kernel) Resume() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.sorted() {
+		if p.Ending == nil {
+			p.start()
+		}
+	}
+}
+
+// Launch tells Start of a process that was spawned.
+func (k *Kernel) Launch(pid abi.Pid) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.procs[pid]; p != nil {
+		p.start()
+	}
+}
+
+// legacy is what a fork takes over from the process it continues.
+type legacy struct {
+	Memory json.RawMessage `json:"memory"`
+	Watch  watch           `json:"watch"`
+	Rests  map[string]rest `json:"rests,omitempty"`
+	Index  int             `json:"index"`
+	Digest abi.Key         `json:"digest,omitzero"`
+}
+
+// Fork makes a process that continues from the state pid had after its record
+// at, with the limits that were left then. at 0 is its last record.
+func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
+	if err := k.cfg.Log.Flush(ctx); err != nil {
+		return 0, k.broken()
+	}
+	old, err := k.Past(pid, at)
+	if err != nil {
+		return 0, err
+	}
+	mem, err := json.Marshal(old.Memory)
+	if err != nil {
+		return 0, err
+	}
+	state, err := json.Marshal(legacy{mem, old.Watch, old.Rests, old.Calls.Index, old.Regs.Digest})
+	if err != nil {
+		return 0, err
+	}
+	program, err := k.Bytes(old.Spawn.Program)
+	if err != nil {
+		return 0, err
+	}
+	s := Spawning{Spawn: *old.Spawn, Program: program}
+	s.Spawn.Parent, s.Spawn.ParentCall, s.Spawn.Depth, s.Spawn.Task, s.Spawn.TaskTokens = 0, 0, 0, abi.Data{}, 0
+	s.Spawn.Priority = old.Priority
+	s.Limits = abi.Limits{}
+	old.acct.limits.Each(func(u abi.Unit, n int64) {
+		switch {
+		case u < abi.Units:
+			n = max(0, n-old.acct.settled[u]-old.acct.stuck[u])
+		case u == abi.Wall:
+			n = max(0, n-(old.Last-old.Born))
+		}
+		s.Limits.Set(u, n)
+	})
+	s.Spawn.Fork = &abi.Fork{Pid: pid, At: old.N, State: abi.Data{Bytes: state, Size: int64(len(state))}}
+	return k.Spawn(ctx, s)
+}
+
+// Past folds the records of one process up to at, apart from the live state.
+func (k *Kernel) Past(pid abi.Pid, at uint64) (*proc, error) {
+	scratch := &Kernel{cfg: k.cfg, procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account)}
+	for r, err := range k.cfg.Store.Records(pid, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if at != 0 && r.N > at {
+			break
+		}
+		if err := scratch.replay(r); err != nil {
+			return nil, err
+		}
+	}
+	p := scratch.procs[pid]
+	if p == nil {
+		return nil, unknown(pid)
+	}
+	if err := k.below(scratch, pid, p.Last); err != nil {
+		return nil, err
+	}
+	if at != 0 && p.N < at {
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, p.N, at)}
+	}
+	return p, nil
+}
+
+// below adds to scratch what the descendants of pid had done by then, so that
+// its account is what it was.
+func (k *Kernel) below(scratch *Kernel, pid abi.Pid, then int64) error {
+	k.mu.Lock()
+	var kids []abi.Pid
+	if p := k.procs[pid]; p != nil {
+		kids = slices.Clone(p.kids)
+	}
+	k.mu.Unlock()
+	for _, kid := range kids {
+		for r, err := range k.cfg.Store.Records(kid, 0) {
+			if err != nil {
+				return err
+			}
+			if r.Time > then {
+				break
+			}
+			if err := scratch.replay(r); err != nil {
+				return err
+			}
+		}
+		if err := k.below(scratch, kid, then); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inherit takes over what a fork continues from.
+func (p *proc) inherit(f *abi.Fork) {
+	var l legacy
+	if json.Unmarshal(f.State.Bytes, &l) != nil || json.Unmarshal(l.Memory, &p.Memory) != nil {
+		return
+	}
+	p.Watch, p.Rests, p.Calls.Index, p.Regs.Digest = l.Watch, l.Rests, l.Index, l.Digest
+}

@@ -1,0 +1,475 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// Signal sends s to a process, in the name of by. It overtakes every call: what
+// waits stops waiting, and what runs is stopped, except by stop, which holds
+// back only what has not begun.
+func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error {
+	k.mu.Lock()
+	p, err := k.live(pid)
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	t := p.record(&abi.Record{Kind: abi.KindSignaled, Note: &abi.Note{Signal: s, From: by}})
+	switch s {
+	case abi.Stop:
+		p.pokeAll()
+	case abi.Cont:
+		p.pokeAll()
+		p.start()
+	case abi.Term:
+		p.term()
+	case abi.Kill:
+		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Kill), Code: abi.ProcessKilled})
+	}
+	k.mu.Unlock()
+	return t.Wait(ctx)
+}
+
+// live returns a process that can still be acted on. k.mu is held.
+func (k *Kernel) live(pid abi.Pid) (*proc, error) {
+	switch p := k.procs[pid]; {
+	case p == nil:
+		return nil, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
+	case p.Exit != nil:
+		return nil, ended(p)
+	case k.cfg.Log.Err() != nil:
+		return nil, k.cfg.Log.Err()
+	default:
+		return p, nil
+	}
+}
+
+func (p *proc) pokeAll() {
+	for _, o := range p.ops {
+		o.poke()
+	}
+}
+
+// term stops what the process does and gives it a while for its last words.
+func (p *proc) term() {
+	for _, o := range p.ops {
+		if !(o.call.Row == exitRow) {
+			o.stop(errTerm)
+		}
+	}
+	p.start() // a loop that was never started has last words too
+	p.watchTerm()
+}
+
+// watchTerm ends p when it takes too long over its last words. k.mu is held.
+func (p *proc) watchTerm() {
+	if p.last != nil || p.Ending != nil {
+		return
+	}
+	p.last = time.AfterFunc(p.k.cfg.Last, func() {
+		p.k.mu.Lock()
+		defer p.k.mu.Unlock()
+		if !p.k.closed {
+			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Term), Code: abi.ProcessKilled})
+		}
+	})
+}
+
+// stop ends the waiting or running of a call.
+func (o *op) stop(why error) {
+	if o.cancel != nil {
+		o.cancel(why)
+	}
+	o.poke()
+}
+
+// Exit ends the process of j by its own wish. What it says of the reason is
+// believed as far as the journal bears it out.
+func (j *Job) Exit(info abi.ExitInfo, output []byte) *abi.Error {
+	k := j.op.p.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := j.op.p
+	if p.Ending != nil {
+		return ended(p)
+	}
+	u, limit := abi.LimitOf(info.Code)
+	switch {
+	case p.Term:
+		info.Exit, info.Reason, info.Code = abi.ExitKilled, string(abi.Term), abi.ProcessKilled
+	case limit && p.Calls.Hits&(1<<u) != 0:
+		info.Exit, info.Reason = abi.ExitLimit, u.String()
+	case limit:
+		return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("no call of this process was refused with %s", info.Code), Where: "/code"}
+	case info.Err != nil:
+		info.Exit, info.Code = abi.ExitFailed, info.Err.Code
+	default:
+		info.Exit = abi.ExitDone
+	}
+	r := &abi.Record{Kind: abi.KindEnding, Exit: &info}
+	info.Output = data(r, output)
+	p.ending(r, j.op)
+	return nil
+}
+
+// finish ends p for a reason of the kernel's. It does nothing when p is ending
+// already. k.mu is held.
+func (p *proc) finish(info abi.ExitInfo) {
+	if p.Ending == nil {
+		p.ending(&abi.Record{Kind: abi.KindEnding, Exit: &info}, nil)
+	}
+}
+
+// ending stops all that p does, and its children. When nothing is left of them
+// the terminal record is written; see settleExit.
+func (p *proc) ending(r *abi.Record, self *op) {
+	k := p.k
+	p.record(r)
+	p.stopTimers()
+	for _, o := range p.ops {
+		if o != self {
+			o.stop(errEnding)
+		}
+	}
+	for _, pid := range p.kids {
+		if c := k.procs[pid]; c.Exit == nil {
+			c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
+		}
+	}
+	p.last = time.AfterFunc(k.cfg.Grace, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		p.abandon()
+	})
+	p.settleExit()
+}
+
+// abandon gives up on calls that did not stop in time: nobody saw their end.
+func (p *proc) abandon() {
+	k := p.k
+	if p.Exit != nil || k.closed {
+		return
+	}
+	for n, o := range p.ops {
+		o.dropped = true
+		o.pass()
+		held := o.held
+		p.acct.unhold(&held)
+		if o.begun {
+			p.record(&abi.Record{Kind: abi.KindEnded, Call: n, Answer: &abi.Answer{Outcome: abi.Unknown, Err: unseen(p)}})
+		}
+		delete(p.ops, n)
+	}
+	p.settleExit()
+}
+
+// settleExit writes the terminal record of a process that is ending, once
+// nothing it started is left. k.mu is held.
+func (p *proc) settleExit() {
+	k := p.k
+	if p.Ending == nil || p.Exit != nil || len(p.ops) > 0 || k.closed {
+		return
+	}
+	for _, pid := range p.kids {
+		if k.procs[pid].Exit == nil {
+			return
+		}
+	}
+	p.record(&abi.Record{Kind: abi.KindExited, Exit: p.Ending})
+	p.stopTimers()
+	stir(p.acct)
+	p.tellAll()
+	if parent := k.procs[p.Spawn.Parent]; parent != nil {
+		parent.tellAll()
+		parent.settleExit()
+	}
+}
+
+// Crash ends a process whose loop broke down.
+func (k *Kernel) Crash(pid abi.Pid, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.procs[pid]; p != nil && p.Exit == nil && !k.closed {
+		p.finish(abi.ExitInfo{Exit: abi.ExitCrashed, Code: abi.Internal, Err: &abi.Error{Code: abi.Internal, Message: why}})
+	}
+}
+
+// watchWall ends p when its time is up. Time goes on while the kernel is down
+// and while the process is paused. k.mu is held.
+func (p *proc) watchWall() {
+	k := p.k
+	if p.wall != nil {
+		p.wall.Stop()
+		p.wall = nil
+	}
+	limit, set := p.acct.limits.Get(abi.Wall)
+	if !set || p.Ending != nil {
+		return
+	}
+	left := time.Unix(0, p.Born).Add(time.Duration(limit)).Sub(k.cfg.Now())
+	p.wall = time.AfterFunc(max(0, left), func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if p.Exit == nil && !k.closed {
+			p.finish(abi.ExitInfo{Exit: abi.ExitLimit, Reason: abi.Wall.String(), Code: abi.LimitWall})
+		}
+	})
+}
+
+// ask puts the question of a call before a person. k.mu is held.
+func (o *op) ask(j *Job) {
+	if q := o.p.Calls.Pending[o.call.N]; q != nil && q.Ask != nil {
+		return
+	}
+	r := &abi.Record{Kind: abi.KindAsked, Call: o.call.N, Note: &abi.Note{}}
+	r.Note.Body = data(r, []byte(j.Plan.Ask))
+	r.Intent = o.intent(r, j)
+	o.p.record(r)
+}
+
+// Decide answers a question: yes or no, by whom, and in what words. Call 0 is
+// the only open question of the process.
+func (k *Kernel) Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error {
+	k.mu.Lock()
+	p, err := k.live(pid)
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	var open []uint64
+	for n, q := range p.Calls.Pending {
+		if q.Ask != nil && !q.Ask.Decided {
+			open = append(open, n)
+		}
+	}
+	slices.Sort(open)
+	if call == 0 && len(open) == 1 {
+		call = open[0]
+	}
+	if !slices.Contains(open, call) {
+		k.mu.Unlock()
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no such open question; open are calls %v", pid, open)}
+	}
+	r := &abi.Record{Kind: abi.KindDecided, Call: call, Note: &abi.Note{Yes: yes, From: by}}
+	r.Note.Body = abi.Data{Bytes: []byte(words), Size: int64(len(words))}
+	t := p.record(r)
+	if o := p.ops[call]; o != nil {
+		o.poke()
+	}
+	p.start()
+	k.mu.Unlock()
+	return t.Wait(ctx)
+}
+
+// Change sets limits or the priority of a process.
+func (k *Kernel) Change(ctx context.Context, pid abi.Pid, c abi.Change) error {
+	k.mu.Lock()
+	p, err := k.live(pid)
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	t := p.record(&abi.Record{Kind: abi.KindChanged, Change: &c})
+	p.watchWall()
+	stir(p.acct)
+	k.mu.Unlock()
+	return t.Wait(ctx)
+}
+
+// Send puts a message into the mailbox of a process. The same call sends once,
+// also when it is asked again after a crash.
+func (j *Job) Send(to abi.Pid, body []byte) *abi.Error {
+	k := j.op.p.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, err := k.live(to)
+	if err != nil {
+		return err.(*abi.Error)
+	}
+	from := fmt.Sprint(j.Call.Pid)
+	if got := p.Got[from]; !got.has(j.Call.N) {
+		p.mail(from, j.Call.N, body)
+	}
+	return nil
+}
+
+// Receive takes the oldest message out of the mailbox of the caller, waiting for
+// one up to d (0: as long as it takes; then no error, and no message). The
+// message leaves the mailbox with the answer of the call: a call that is asked
+// again after a crash finds it there.
+func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *abi.Error) {
+	p := j.op.p
+	var got mail
+	e = j.until("message", d, func() bool {
+		for _, m := range p.Mail {
+			if j.op.claim(m.N) {
+				got = m
+				return true
+			}
+		}
+		return false
+	})
+	if e != nil || got.N == 0 {
+		return "", nil, 0, e
+	}
+	body, err := j.Kernel.Bytes(got.Body)
+	if err != nil {
+		return "", nil, 0, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
+	}
+	return got.From, body, got.N, nil
+}
+
+// claim reserves a message for this call, so that two that receive at the same
+// time do not take the same one.
+func (o *op) claim(n uint64) bool {
+	p := o.p
+	if by, taken := p.claims[n]; taken && by != o {
+		return false
+	}
+	if p.claims == nil {
+		p.claims = make(map[uint64]*op)
+	}
+	p.claims[n] = o
+	return true
+}
+
+// Await waits for a child of the caller to exit; 0 means any one that was not
+// awaited before it exited, the oldest first.
+func (j *Job) Await(child abi.Pid, d time.Duration) (exited abi.Pid, e *abi.Error) {
+	p := j.op.p
+	k := p.k
+	k.mu.Lock()
+	known := slices.Contains(p.kids, child) || child == 0 && len(p.kids) > 0
+	k.mu.Unlock()
+	if !known {
+		return 0, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("process %d has no child %d", p.Pid, child), Where: "/pid"}
+	}
+	e = j.until(fmt.Sprintf("child %d", child), d, func() bool {
+		for _, pid := range p.kids {
+			if (pid == child || child == 0) && k.procs[pid].Exit != nil {
+				exited = pid
+				return true
+			}
+		}
+		return false
+	})
+	return exited, e
+}
+
+// Sleep waits until d after the call first began, also across restarts.
+func (j *Job) Sleep(ctx context.Context, d time.Duration) *abi.Error {
+	left := time.Unix(0, j.Since).Add(d).Sub(j.Kernel.cfg.Now())
+	if left <= 0 {
+		return nil
+	}
+	j.op.waiting("timer")
+	defer j.op.waiting("")
+	t := time.NewTimer(left)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return j.op.stopped()
+	}
+}
+
+func (o *op) waiting(what string) {
+	o.p.k.mu.Lock()
+	o.waits = what
+	o.p.k.mu.Unlock()
+}
+
+// until waits for a condition that mail or the exit of a child may bring about.
+// It ends without error when d has passed.
+func (j *Job) until(what string, d time.Duration, cond func() bool) *abi.Error {
+	o := j.op
+	k := o.p.k
+	var timer <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(time.Unix(0, j.Since).Add(d).Sub(k.cfg.Now()))
+		defer t.Stop()
+		timer = t.C
+	}
+	for {
+		k.mu.Lock()
+		if cond() {
+			o.waits = ""
+			k.mu.Unlock()
+			return nil
+		}
+		if o.p.tell == nil {
+			o.p.tell = make(chan struct{})
+		}
+		tell := o.p.tell
+		o.waits = what
+		k.mu.Unlock()
+		select {
+		case <-tell:
+		case <-timer:
+			o.waiting("")
+			return nil
+		case <-o.ctx.Done():
+			return o.stopped()
+		}
+	}
+}
+
+// tellAll wakes what waits for mail or for a child.
+func (p *proc) tellAll() {
+	if p.tell != nil {
+		close(p.tell)
+		p.tell = nil
+	}
+}
+
+// mail records a message for p. k.mu is held.
+func (p *proc) mail(from string, call uint64, body []byte) journal.Ticket {
+	r := &abi.Record{Kind: abi.KindMailed, Call: call, Note: &abi.Note{From: from}}
+	r.Note.Body = data(r, body)
+	t := p.record(r)
+	p.tellAll()
+	p.start()
+	return t
+}
+
+// start tells the joiner that p can run. k.mu is held.
+func (p *proc) start() {
+	if p.k.cfg.Start != nil && !p.started && p.Exit == nil && p.Phase != abi.Paused {
+		p.started = true
+		p.k.cfg.Start(p.Pid)
+	}
+}
+
+// Raise sets the limits that l names for the process of j, as policy or a
+// person allowed. The accounts above it bind as before.
+func (j *Job) Raise(l abi.Limits) (now abi.Limits, e *abi.Error) {
+	p := j.op.p
+	p.k.mu.Lock()
+	defer p.k.mu.Unlock()
+	now = p.acct.limits
+	l.Each(now.Set)
+	p.record(&abi.Record{Kind: abi.KindChanged, Call: j.Call.N, Change: &abi.Change{Limits: &now, By: "yield"}})
+	p.watchWall()
+	stir(p.acct)
+	return now, nil
+}
+
+// Post puts a message from outside into the mailbox of a process.
+func (k *Kernel) Post(ctx context.Context, to abi.Pid, from string, body []byte) error {
+	k.mu.Lock()
+	p, err := k.live(to)
+	if err != nil {
+		k.mu.Unlock()
+		return err
+	}
+	t := p.mail(from, 0, body)
+	k.mu.Unlock()
+	return t.Wait(ctx)
+}

@@ -1,0 +1,338 @@
+package kernel
+
+import (
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/memory"
+)
+
+// fold is what the journal says of one process. Only [proc.apply] changes it,
+// live, at recovery and at replay alike, so it never holds anything that
+// cannot be read again from the records.
+type fold struct {
+	Pid      abi.Pid          `json:"pid"`
+	N        uint64           `json:"n"` // records applied
+	Born     int64            `json:"born"`
+	Last     int64            `json:"last"` // time of the last record
+	Spawn    *abi.Spawn       `json:"spawn"`
+	Priority int              `json:"priority"`
+	Phase    abi.State        `json:"phase"`
+	Term     bool             `json:"term,omitempty"` // asked to finish; last words only
+	Ending   *abi.ExitInfo    `json:"ending,omitempty"`
+	Exit     *abi.ExitInfo    `json:"exit,omitempty"`
+	Calls    calls            `json:"calls"`
+	Memory   memory.Memory    `json:"memory"`
+	Mail     []mail           `json:"mail,omitempty"`
+	Got      map[string]spans `json:"got,omitempty"` // messages that came, by sender: the sender's calls
+	Watch    watch            `json:"watch"`
+	Rests    map[string]rest  `json:"rests,omitempty"` // tools that failed, by name
+	Regs     registers        `json:"regs"`
+}
+
+// calls is what is known of the calls of a process, by number.
+type calls struct {
+	Max     uint64              `json:"max"`
+	Done    spans               `json:"done"`              // answered
+	Open    map[uint64]*open    `json:"open,omitempty"`    // begun and not ended
+	Pending map[uint64]*pending `json:"pending,omitempty"` // to be gone on with: between attempts, or asked of a person
+	Index   int                 `json:"index"`             // model calls had, those in doubt left out
+	Steps   int64               `json:"steps"`             // of this process alone
+	Hits    uint16              `json:"hits,omitempty"`    // limits that refused a call, by unit
+	Lasted  bool                `json:"lasted,omitempty"`  // the last words were spoken
+	Drift   int64               `json:"drift,omitempty"`   // money taken beyond what was reserved
+}
+
+type open struct {
+	*abi.Intent
+	Since int64 `json:"since"`
+}
+
+type pending struct {
+	Intent  *abi.Intent `json:"intent"`
+	Attempt int         `json:"attempt"` // made so far
+	Since   int64       `json:"since"`
+	Ask     *ask        `json:"ask,omitempty"`
+}
+
+type ask struct {
+	Question abi.Data `json:"question"`
+	Decided  bool     `json:"decided,omitempty"`
+	Yes      bool     `json:"yes,omitempty"`
+	By       string   `json:"by,omitempty"`
+	Reason   abi.Data `json:"reason,omitzero"`
+}
+
+type mail struct {
+	N    uint64   `json:"n"` // its record
+	From string   `json:"from"`
+	Call uint64   `json:"call"` // the sender's, so that it arrives once
+	Body abi.Data `json:"body"`
+}
+
+// rest is a tool that failed several times in a row.
+type rest struct {
+	Fails int   `json:"fails"`
+	Since int64 `json:"since"` // the last failure
+}
+
+// registers is the part of R0..R7 that is not elsewhere in the fold.
+type registers struct {
+	Call   uint64     `json:"call"`
+	Row    string     `json:"row,omitempty"`
+	Tool   string     `json:"tool,omitempty"`
+	Args   abi.Data   `json:"args,omitzero"`
+	Digest abi.Key    `json:"digest,omitzero"`
+	Err    *abi.Error `json:"err,omitempty"`
+}
+
+// apply adds one fact to p, and to the accounts it is booked on.
+func (p *proc) apply(r *abi.Record) {
+	p.N, p.Last = r.N, r.Time
+	switch r.Kind {
+	case abi.KindSpawned:
+		p.applySpawn(r)
+	case abi.KindBegan:
+		p.begin(r)
+	case abi.KindEnded, abi.KindRefused:
+		p.answer(r)
+	case abi.KindSignaled:
+		p.signaled(r.Note.Signal)
+	case abi.KindMailed:
+		p.mailed(r)
+	case abi.KindAsked:
+		p.Calls.Max = max(p.Calls.Max, r.Call)
+		q := p.pend(r.Call, r.Intent, r.Time)
+		q.Ask = &ask{Question: r.Note.Body}
+	case abi.KindDecided:
+		if q := p.Calls.Pending[r.Call]; q != nil && q.Ask != nil && !q.Ask.Decided {
+			q.Ask.Decided, q.Ask.Yes, q.Ask.By, q.Ask.Reason = true, r.Note.Yes, r.Note.From, r.Note.Body
+		}
+	case abi.KindChanged:
+		if r.Change.Limits != nil {
+			p.acct.limits = *r.Change.Limits
+		}
+		if r.Change.Priority != nil {
+			p.Priority = *r.Change.Priority
+		}
+	case abi.KindEnding:
+		p.Ending = r.Exit
+	case abi.KindExited:
+		p.Phase, p.Exit = move(p.Phase, evExit), r.Exit
+		p.Mail, p.Rests, p.Calls.Pending, p.Calls.Open = nil, nil, nil, nil
+	}
+}
+
+func (p *proc) applySpawn(r *abi.Record) {
+	p.Pid, p.Born, p.Spawn, p.Phase, p.Priority = r.Pid, r.Time, r.Spawn, abi.New, r.Spawn.Priority
+	p.acct.limits = r.Spawn.Limits
+	if p.acct.parent != nil && r.Spawn.Parent != 0 {
+		p.acct.parent.settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})
+	}
+	if r.Spawn.Fork != nil {
+		p.inherit(r.Spawn.Fork)
+	}
+	if r.Spawn.Task.Size > 0 {
+		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: memory.Task, Tokens: int32(r.Spawn.TaskTokens)})
+	}
+}
+
+// begin adds an effect that is about to happen.
+func (p *proc) begin(r *abi.Record) {
+	in, c := r.Intent, &p.Calls
+	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
+	if c.Open == nil {
+		c.Open = make(map[uint64]*open)
+	}
+	since := r.Time
+	if q := c.Pending[r.Call]; q != nil {
+		since = q.Since
+	}
+	c.Open[r.Call] = &open{in, since}
+	p.acct.reserve(&in.Reserve)
+	c.Steps += in.Reserve[abi.Steps]
+	c.Index += int(in.Reserve[abi.ModelCalls])
+	if in.Say.Size > 0 {
+		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: memory.Said, Tokens: int32(in.SayTokens)})
+	}
+	if p.Term && in.Row == lastRow {
+		c.Lasted = true
+	}
+}
+
+// answer adds the end of an attempt, or a refusal.
+func (p *proc) answer(r *abi.Record) {
+	a, c, in := r.Answer, &p.Calls, r.Intent
+	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
+	if o := c.Open[r.Call]; o != nil {
+		in = o.Intent
+		delete(c.Open, r.Call)
+		p.close(in, a)
+	} else {
+		p.acct.settle(&abi.Usage{}, &a.Usage)
+	}
+	if a.Again {
+		p.pend(r.Call, in, r.Time).Attempt = a.Attempt
+		return
+	}
+	delete(c.Pending, r.Call)
+	c.Done.add(r.Call)
+	p.Regs.Call, p.Regs.Row, p.Regs.Err = r.Call, in.Row, a.Err
+	if in.Tool != "" {
+		p.Regs.Tool, p.Regs.Args = in.Tool, in.Args
+	}
+	if !a.Digest.IsZero() {
+		p.Regs.Digest = a.Digest
+	}
+	if a.Err != nil {
+		if u, ok := abi.LimitOf(a.Err.Code); ok && a.Outcome == abi.Refused {
+			c.Hits |= 1 << u
+		}
+	}
+	if a.Page != nil {
+		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
+	}
+	if a.Took != 0 {
+		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
+	}
+	if !a.Result.IsZero() {
+		p.Watch.push(sighting(r.Call, in, a))
+		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
+	}
+	p.tire(in.Tool, a, r.Time)
+}
+
+// close settles what a begun attempt had reserved.
+func (p *proc) close(in *abi.Intent, a *abi.Answer) {
+	if a.Outcome == abi.Unknown {
+		p.acct.doubt(&in.Reserve)
+		p.Calls.Index -= int(in.Reserve[abi.ModelCalls])
+		return
+	}
+	p.acct.settle(&in.Reserve, &a.Usage)
+	p.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
+}
+
+func (p *proc) pend(n uint64, in *abi.Intent, at int64) *pending {
+	if p.Calls.Pending == nil {
+		p.Calls.Pending = make(map[uint64]*pending)
+	}
+	q := p.Calls.Pending[n]
+	if q == nil {
+		q = &pending{Since: at}
+		p.Calls.Pending[n] = q
+	}
+	q.Intent = in
+	return q
+}
+
+// How many failures in a row make a tool rest, and for how long.
+const (
+	tiredAfter = 3
+	restFor    = int64(30e9)
+)
+
+// tire counts failures in a row of a tool.
+func (p *proc) tire(tool string, a *abi.Answer, at int64) {
+	switch {
+	case tool == "" || a.Outcome == abi.Refused:
+	case a.Outcome == abi.Failed && a.Err.Code != abi.Interrupted:
+		if p.Rests == nil {
+			p.Rests = make(map[string]rest)
+		}
+		p.Rests[tool] = rest{p.Rests[tool].Fails + 1, at}
+	default:
+		delete(p.Rests, tool)
+	}
+}
+
+func (p *proc) signaled(s abi.Signal) {
+	switch s {
+	case abi.Stop:
+		p.Phase = move(p.Phase, evStop)
+	case abi.Cont:
+		p.Phase = move(p.Phase, evCont)
+	case abi.Term:
+		p.Term = true
+		p.Phase = move(p.Phase, evCont)
+	}
+}
+
+func (p *proc) mailed(r *abi.Record) {
+	p.Mail = append(p.Mail, mail{r.N, r.Note.From, r.Call, r.Note.Body})
+	if r.Call == 0 {
+		return
+	}
+	if p.Got == nil {
+		p.Got = make(map[string]spans)
+	}
+	got := p.Got[r.Note.From]
+	got.add(r.Call)
+	p.Got[r.Note.From] = got
+}
+
+func roleOf(name string) memory.Role {
+	switch name {
+	case "assistant":
+		return memory.Assistant
+	case "tool":
+		return memory.Tool
+	}
+	return memory.Said
+}
+
+// sighting is what the watchdog keeps of an answered call.
+func sighting(n uint64, in *abi.Intent, a *abi.Answer) seen {
+	name := in.Row
+	if in.Tool != "" {
+		name = in.Tool
+	}
+	return seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
+}
+
+// spans is a set of numbers, kept as runs because callers count upwards.
+type spans []span
+
+type span struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
+
+func (s spans) has(n uint64) bool {
+	i := s.find(n)
+	return i < len(s) && s[i].From <= n
+}
+
+// find returns the first span that ends at n or later.
+func (s spans) find(n uint64) int {
+	if k := len(s); k > 0 && n > s[k-1].To {
+		return k
+	}
+	i, _ := slices.BinarySearchFunc(s, n, func(e span, n uint64) int {
+		if e.To < n {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (s *spans) add(n uint64) {
+	t, i := *s, s.find(n)
+	if i < len(t) && t[i].From <= n {
+		return
+	}
+	left := i > 0 && t[i-1].To+1 == n
+	right := i < len(t) && t[i].From == n+1
+	switch {
+	case left && right:
+		t[i-1].To = t[i].To
+		*s = slices.Delete(t, i, i+1)
+	case left:
+		t[i-1].To = n
+	case right:
+		t[i].From = n
+	default:
+		*s = slices.Insert(t, i, span{n, n})
+	}
+}

@@ -1,0 +1,155 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// window is how many calls back the watchdog looks, so the longest cycle it
+// sees has half that period.
+const window = 24
+
+// How much more patient the watchdog is with calls that are made to be
+// repeated.
+const (
+	idempotentPatience = 3
+	pollingPatience    = 40
+)
+
+// seen is what the watchdog keeps of a call.
+type seen struct {
+	Call   uint64     `json:"call"`
+	Key    abi.Key    `json:"key"`    // row, tool and canonical arguments
+	Result abi.Key    `json:"result"` // canonical value, or the error's code
+	Digest abi.Key    `json:"digest"` // of the workspace, after the call
+	Effect abi.Effect `json:"effect"`
+	Failed bool       `json:"failed,omitempty"`
+	Run    int        `json:"run"` // how many times in a row, this one included
+	Name   string     `json:"name"`
+}
+
+// same reports whether b is a again, with nothing changed in between. The same
+// call that fails again is the same, however the failure is worded.
+func (a *seen) same(b *seen) bool {
+	return a.Key == b.Key && a.Digest == b.Digest && (a.Result == b.Result || a.Failed && b.Failed)
+}
+
+func (a *seen) patience(repeat int) int {
+	switch a.Effect {
+	case abi.Idempotent:
+		return repeat * idempotentPatience
+	case abi.Polling:
+		return repeat * pollingPatience
+	}
+	return repeat
+}
+
+// watch is the watchdog's memory of a process. It is part of the fold, so
+// neither a rollback nor a restart forgets.
+type watch struct {
+	Ring   []seen `json:"ring,omitempty"`
+	Warned bool   `json:"warned,omitempty"`
+}
+
+// push adds a call to the ring and counts its run.
+func (w *watch) push(s seen) {
+	s.Run = w.run(&s)
+	if len(w.Ring) == window {
+		copy(w.Ring, w.Ring[1:])
+		w.Ring = w.Ring[:window-1]
+	}
+	w.Ring = append(w.Ring, s)
+}
+
+func (w *watch) run(s *seen) int {
+	if n := len(w.Ring); n > 0 && w.Ring[n-1].same(s) {
+		return w.Ring[n-1].Run + 1
+	}
+	return 1
+}
+
+// judge says whether s, coming after what the ring holds, makes a loop. It
+// changes nothing. The error names its evidence.
+func (w *watch) judge(cfg abi.Watchdog, s *seen) *abi.Error {
+	if cfg.Profile == "off" {
+		return nil
+	}
+	repeat := cfg.Repeat
+	if repeat == 0 {
+		repeat = 3
+	}
+	if n := w.run(s); n >= s.patience(repeat) {
+		what := "gave the same result"
+		if s.Failed {
+			what = "failed"
+		}
+		return loop(fmt.Sprintf("%s was called %d times in a row with the same arguments and %s (last: call %d)", s.Name, n, what, s.Call))
+	}
+	for period := 2; period <= window/2; period++ {
+		if e := w.cycle(s, period, repeat); e != nil {
+			return e
+		}
+	}
+	return w.stuck(s)
+}
+
+// cycle looks for the last period calls having been made before, in the same
+// order, often enough: at least twice, and at least repeat calls in all.
+func (w *watch) cycle(s *seen, period, repeat int) *abi.Error {
+	at := func(back int) *seen { // 0 is s
+		if back == 0 {
+			return s
+		}
+		return &w.Ring[len(w.Ring)-back]
+	}
+	patience := 0
+	for i := range min(period, len(w.Ring)+1) {
+		patience = max(patience, at(i).patience(repeat))
+	}
+	rounds := max(2, (patience+period-1)/period)
+	if rounds*period > len(w.Ring)+1 {
+		return nil
+	}
+	for i := range (rounds - 1) * period {
+		if !at(i).same(at(i + period)) {
+			return nil
+		}
+	}
+	names := make([]string, period)
+	for i := range names {
+		names[period-1-i] = fmt.Sprintf("%s (call %d)", at(i).Name, at(i).Call)
+	}
+	return loop(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
+}
+
+// stuck looks for no progress: a full ring that holds next to nothing new.
+func (w *watch) stuck(s *seen) *abi.Error {
+	if len(w.Ring) < window-1 {
+		return nil
+	}
+	different := []*seen{s}
+	for i := range w.Ring {
+		e := &w.Ring[i]
+		if e.Effect == abi.Polling || e.Effect == abi.Idempotent || e.Digest != s.Digest {
+			return nil
+		}
+		known := false
+		for _, d := range different {
+			known = known || d.same(e)
+		}
+		if !known {
+			different = append(different, e)
+		}
+	}
+	if len(different) > window/4 {
+		return nil
+	}
+	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", window, len(different)))
+}
+
+func loop(evidence string) *abi.Error {
+	return &abi.Error{Code: abi.WatchdogLoop, Message: evidence,
+		Hint: "do something different: change the arguments, use another tool, or give your answer"}
+}

@@ -1,0 +1,172 @@
+package sys
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+// SpawnArgs are the arguments of spawn. What is not said is as in the parent;
+// tools can only be taken away.
+type SpawnArgs struct {
+	Task     string     `json:"task"`
+	Name     string     `json:"name,omitempty"`
+	System   *string    `json:"system,omitempty"`
+	Model    string     `json:"model,omitempty"`
+	Tools    []string   `json:"tools,omitempty"` // names of the parent's tools and rows; absent: all
+	Priority *int       `json:"priority,omitempty"`
+	Limits   abi.Limits `json:"limits,omitzero"`
+}
+
+func (w *World) planSpawn(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	pl = kernel.Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}
+	a, e := decode[SpawnArgs](c)
+	if e != nil {
+		return pl, e
+	}
+	l, err := w.Load(v.Spawn.Program)
+	if err != nil {
+		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	p, e := w.child(l, &a)
+	if e != nil {
+		return pl, e
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	s := &kernel.Spawning{Program: b, Task: []byte(a.Task)}
+	s.Name, s.Limits, s.Rows, s.Watchdog, s.Priority = a.Name, a.Limits, p.Grants(), v.Spawn.Watchdog, v.Spawn.Priority
+	if a.Priority != nil {
+		s.Priority = max(*a.Priority, v.Spawn.Priority) // a child is never more urgent than its parent
+	}
+	pl.Work = s
+	return pl, nil
+}
+
+// child is the program of a child.
+func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
+	p := l.Program
+	p.Hosted = false
+	if a.System != nil {
+		p.System = *a.System
+	}
+	if a.Model != "" {
+		q, err := w.Child(&p, a.Model)
+		if err != nil {
+			return p, &abi.Error{Code: abi.UnknownModel, Message: err.Error(), Where: "/model"}
+		}
+		p.Model, p.Script, p.Facts = q.Model, q.Script, q.Facts
+	}
+	if a.Tools == nil {
+		return p, nil
+	}
+	has := func(name string) bool { return slices.Contains(a.Tools, name) }
+	for i, name := range a.Tools {
+		if !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) {
+			return p, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("this process has no tool %q to hand on", name), Where: fmt.Sprintf("/tools/%d", i)}
+		}
+	}
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s tool.Spec) bool { return !has(s.Name) })
+	p.Rows = slices.DeleteFunc(slices.Clone(p.Rows), func(r string) bool { return !has(r) })
+	return p, nil
+}
+
+func (w *World) runSpawn(_ context.Context, j *kernel.Job) kernel.Done {
+	pid, e := j.Spawn(*j.Plan.Work.(*kernel.Spawning))
+	if e != nil {
+		return failed(e)
+	}
+	d := done(map[string]abi.Pid{"pid": pid})
+	// A child is booked by its own record, so that the two cannot disagree.
+	return d
+}
+
+// WaitArgs are the arguments of wait.
+type WaitArgs struct {
+	Pid     abi.Pid `json:"pid,omitempty"` // 0: the first child that exits
+	Timeout string  `json:"timeout,omitempty"`
+}
+
+// Ended is how a process ended, as its parent and the command line see it.
+type Ended struct {
+	Pid    abi.Pid    `json:"pid"`
+	Exit   abi.Exit   `json:"exit"`
+	Reason string     `json:"reason"`
+	Code   abi.Code   `json:"code"`
+	Output string     `json:"output"`
+	Err    *abi.Error `json:"error"`
+	Usage  abi.Usage  `json:"usage"`
+}
+
+func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
+	a, e := decode[WaitArgs](j.Call)
+	if e != nil {
+		return failed(e)
+	}
+	d, e := span("wait", "/timeout", a.Timeout)
+	if e != nil {
+		return failed(e)
+	}
+	pid, e := j.Await(a.Pid, d)
+	if e != nil {
+		return failed(e)
+	}
+	if pid == 0 {
+		return done(map[string]any{"timeout": true})
+	}
+	r, err := w.Ended(j.Kernel, pid)
+	if err != nil {
+		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
+	}
+	return done(r)
+}
+
+// Ended says how a process ended. When it gave no output of its own, its last
+// words are its output: what the model said last, or else what its last tool
+// gave.
+func (w *World) Ended(k *kernel.Kernel, pid abi.Pid) (r Ended, err error) {
+	i, err := k.Info(pid)
+	if err != nil || i.Exit == nil {
+		return r, err
+	}
+	x := i.Exit
+	r = Ended{Pid: pid, Exit: x.Exit, Reason: x.Reason, Code: x.Code, Err: x.Err, Usage: i.Used}
+	out, err := w.Bytes(x.Output)
+	if r.Output = string(out); err != nil || r.Output != "" {
+		return r, err
+	}
+	v, err := k.View(pid)
+	if err != nil {
+		return r, err
+	}
+	r.Output, err = w.partial(v.Pages)
+	return r, err
+}
+
+func (w *World) partial(pages []memory.Page) (string, error) {
+	result := ""
+	for _, pg := range slices.Backward(pages) {
+		if pg.Role != memory.Assistant && (pg.Role != memory.Tool || result != "") {
+			continue
+		}
+		m, err := w.Message(pg)
+		if err != nil {
+			return "", err
+		}
+		if pg.Role == memory.Assistant && m.Text != "" {
+			return m.Text, nil
+		}
+		if pg.Role == memory.Tool && !m.Failed {
+			result = m.Text
+		}
+	}
+	return result, nil
+}

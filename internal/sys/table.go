@@ -1,0 +1,122 @@
+// Package sys is the system call table: every power an agent can have is a row
+// in [Table] and a file beside it.
+//
+// A row joins the kernel to a leaf: it says what a call will do and take at
+// most (its Plan), and does it (its Run). Rows decide nothing that a limit, a
+// grant or a signal decides; the kernel does.
+package sys
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/schema"
+)
+
+// Table returns every system call there is.
+func Table(w *World) kernel.Table {
+	return table(
+		kernel.Row{Name: "model", Plan: w.planModel, Run: w.runModel, Schema: modelArgs,
+			Doc: "Ask the model. It is sent what is resident in memory."},
+		kernel.Row{Name: "tool", Plan: w.planTool, Run: w.runTool, Schema: toolArgs, Watch: true,
+			Doc: "Call a tool."},
+		kernel.Row{Name: "spawn", Plan: w.planSpawn, Run: w.runSpawn, Schema: spawnArgs, Watch: true,
+			Doc: "Start a child process on a task of its own. It answers with the child's pid at once; use wait for its result."},
+		kernel.Row{Name: "wait", Plan: idempotent, Run: w.runWait, Schema: waitArgs,
+			Doc: "Wait for a child process to exit, and get its result."},
+		kernel.Row{Name: "send", Plan: idempotent, Run: runSend, Schema: sendArgs, Watch: true, Instant: true,
+			Doc: "Send a message to another process."},
+		kernel.Row{Name: "recv", Plan: idempotent, Run: runRecv, Schema: recvArgs,
+			Doc: "Take the oldest message out of the mailbox, waiting for one."},
+		kernel.Row{Name: "sleep", Plan: planSleep, Run: runSleep, Schema: sleepArgs,
+			Doc: "Wait for a while."},
+		kernel.Row{Name: "ask", Plan: planAsk, Run: runAsk, Schema: askArgs,
+			Doc: "Ask a person, and wait for yes or no."},
+		kernel.Row{Name: "yield", Plan: w.planYield, Run: runYield, Schema: yieldArgs,
+			Doc: "Ask for higher limits."},
+		kernel.Row{Name: "exit", Plan: idempotent, Run: runExit, Schema: exitArgs, Instant: true,
+			Doc: "End this process with an output, or with an error."},
+	)
+}
+
+func table(rows ...kernel.Row) kernel.Table {
+	t := make(kernel.Table, len(rows))
+	for i := range rows {
+		t[rows[i].Name] = &rows[i]
+	}
+	return t
+}
+
+// The arguments of the rows, as a model or a program writes them.
+var (
+	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"}`)
+	toolArgs  = object(`"name":{"type":"string"},"args":{}`)
+	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
+		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},
+		"limits":{"type":"object"}`, "task")
+	waitArgs  = object(`"pid":{"type":"integer","minimum":0},"timeout":{"type":"string"}`)
+	sendArgs  = object(`"to":{"type":"integer","minimum":1},"message":{}`, "to", "message")
+	recvArgs  = object(`"timeout":{"type":"string"}`)
+	sleepArgs = object(`"for":{"type":"string"}`, "for")
+	askArgs   = object(`"question":{"type":"string","minLength":1}`, "question")
+	yieldArgs = object(`"limits":{"type":"object","minProperties":1},"why":{"type":"string"}`, "limits")
+	exitArgs  = object(`"output":{},"error":{"type":"string"},"code":{"type":"string"}`)
+)
+
+// object compiles a closed object schema. The schemas are constants of this
+// file, so one that does not compile is a defect found by the first test.
+func object(properties string, required ...string) *schema.Schema {
+	if required == nil {
+		required = []string{}
+	}
+	r, err := json.Marshal(required)
+	if err == nil {
+		var s *schema.Schema
+		if s, err = schema.Compile([]byte(`{"type":"object","properties":{` + properties + `},"required":` + string(r) + `,"additionalProperties":false}`)); err == nil {
+			return s
+		}
+	}
+	panic(err)
+}
+
+// idempotent is the plan of a row whose effect is itself a record that bears
+// the number of the call, so that asking again does it once.
+func idempotent(kernel.View, abi.Call) (kernel.Plan, *abi.Error) {
+	return kernel.Plan{Effect: abi.Idempotent}, nil
+}
+
+// decode reads arguments that the schema has checked.
+func decode[T any](c abi.Call) (a T, e *abi.Error) {
+	if len(c.Args) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(c.Args, &a); err != nil {
+		return a, &abi.Error{Code: abi.InvalidArguments, Message: c.Row + ": " + err.Error()}
+	}
+	return a, nil
+}
+
+// done is an answer.
+func done(v any) kernel.Done {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return failed(&abi.Error{Code: abi.Internal, Message: err.Error()})
+	}
+	return kernel.Done{Value: b}
+}
+
+func failed(e *abi.Error) kernel.Done { return kernel.Done{Err: e} }
+
+// span reads a duration of the arguments.
+func span(row, where, s string) (time.Duration, *abi.Error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, &abi.Error{Code: abi.InvalidArguments, Message: row + ": expected a duration such as 30s or 10m", Where: where, Got: s}
+	}
+	return d, nil
+}

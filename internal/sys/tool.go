@@ -1,0 +1,129 @@
+package sys
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+// ToolArgs are the arguments of a tool call that a program makes. A call that
+// the model asked for needs none: it is found in memory by its name there.
+type ToolArgs struct {
+	Name string          `json:"name,omitempty"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// toolOutput is how many bytes one call of a tool may give.
+const toolOutput = 1 << 20
+
+type toolWork struct {
+	tool *tool.Tool
+	args json.RawMessage
+}
+
+func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	name, args, e := w.wanted(v, c)
+	pl.Tool, pl.Effect = name, abi.Irreversible
+	pl.Subject = subject(name, args)
+	if e != nil {
+		return pl, e
+	}
+	l, err := w.Load(v.Spawn.Program)
+	if err != nil {
+		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	t, e := w.find(v.Pid, l, name)
+	if e != nil {
+		return pl, e
+	}
+	if viol := t.Args.Check([]byte(args)); viol != nil {
+		return pl, &abi.Error{Code: abi.InvalidArguments, Message: name + ": " + viol.Message, Where: viol.Where, Expected: viol.Expected,
+			Got: viol.Got, Hint: "call it again with arguments that match the schema"}
+	}
+	pl.Effect, pl.Attempts = t.Effect, t.Attempts
+	pl.Intent = t.Effect != abi.Pure || t.Cost > 0
+	pl.Reserve = abi.Usage{abi.ToolCalls: 1, abi.Money: t.Cost}
+	pl.Elastic = kernel.Elastic{Unit: abi.OutputBytes, Min: 1, Max: toolOutput}
+	if t.Approval {
+		pl.Ask = fmt.Sprintf("may %s run with %s?", name, clip(args))
+	}
+	pl.Work = &toolWork{t, json.RawMessage(args)}
+	return pl, nil
+}
+
+// wanted is the name and the arguments of the tool that c calls.
+func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Error) {
+	if c.For == "" {
+		a, e := decode[ToolArgs](c)
+		if e == nil && a.Name == "" {
+			e = &abi.Error{Code: abi.InvalidArguments, Message: "tool: expected the name of a tool", Where: "/name"}
+		}
+		if len(a.Args) == 0 {
+			a.Args = json.RawMessage("{}")
+		}
+		return a.Name, string(a.Args), e
+	}
+	for i, pg := range slices.Backward(v.Pages) {
+		if pg.Role != memory.Assistant {
+			continue
+		}
+		m, err := w.Message(v.Pages[i])
+		if err != nil {
+			return "", "", &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
+		}
+		for _, mc := range m.Calls {
+			if mc.ID == c.For {
+				return mc.Name, mc.Args, nil
+			}
+		}
+	}
+	return "", "", &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("the model asked for no call %q", c.For)}
+}
+
+func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Error) {
+	if t := l.tools[name]; t != nil {
+		return t, nil
+	}
+	var names []string
+	for _, s := range l.specs {
+		names = append(names, s.Name)
+	}
+	if !slices.Contains(names, name) {
+		return nil, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("there is no tool %q", name), Got: clip(name),
+			Hint: "there are: " + strings.Join(names, ", ")}
+	}
+	if w.Hosted != nil {
+		if t := w.Hosted(pid, name); t != nil {
+			return t, nil
+		}
+	}
+	return nil, &abi.Error{Code: abi.ToolGone, Message: fmt.Sprintf("the program that holds the tool %q is not here", name)}
+}
+
+// subject is what a tool is called with, in one spelling.
+func subject(name, args string) []byte {
+	b, err := schema.Canonical(nil, []byte(args))
+	if err != nil {
+		b = []byte(args)
+	}
+	return append(append([]byte(name), 0), b...)
+}
+
+func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
+	t := j.Plan.Work.(*toolWork)
+	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, MaxOutput: j.Granted})
+	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
+		abi.ToolCalls:   1,
+		abi.Money:       t.tool.Cost,
+		abi.OutputBytes: out.Bytes,
+		abi.CPU:         int64(out.CPU),
+	}}
+}

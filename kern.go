@@ -1,0 +1,396 @@
+package kern
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/agent"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/model"
+)
+
+// Config says where a kernel lives. Only Dir is needed.
+type Config struct {
+	Dir      string              // the data directory; one kernel at a time
+	Getenv   func(string) string // where providers' addresses and keys are; nil: os.Getenv
+	Settings Settings            // of the host; see [ReadSettings]
+	Agents   []Agent             // whose Go tools processes of earlier runs may still call, by the agents' names
+	// Supervisor is the command line that runs command tools so that nothing
+	// of them survives; its main calls [Supervise] first. Nil: command tools
+	// are refused.
+	Supervisor []string
+}
+
+// A Kernel runs agents over one data directory.
+type Kernel struct {
+	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
+
+	store  journal.Store
+	log    *journal.Log
+	world  *sys.World
+	turns  traffic.Turns
+	pool   tool.Pool
+	models model.Config
+
+	ctx    context.Context // of the loops
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+
+	mu     sync.Mutex
+	hosted map[abi.Pid]map[string]*tool.Tool // Go tools, by process
+	named  map[string]map[string]*tool.Tool  // Go tools, by agent: for processes of earlier runs
+	closed bool
+}
+
+// Supervise runs command tools for a kernel in another process. A program that
+// gives Config.Supervisor its own name calls it first in main when it is
+// started so. It does not return.
+func Supervise() { tool.Supervise() }
+
+// Open opens the kernel of a data directory, and goes on with the processes
+// that are there.
+func Open(cfg Config) (*Kernel, error) {
+	if cfg.Getenv == nil {
+		cfg.Getenv = os.Getenv
+	}
+	store, lease, err := journal.OpenSQLite(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
+		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.turns.Caps = cfg.Settings.Concurrency
+	for _, a := range cfg.Agents {
+		if k.named[a.Name], err = byName(a.Tools); err != nil {
+			return nil, errors.Join(err, k.shut())
+		}
+	}
+	k.world = k.joinWorld(cfg)
+	k.Kernel, err = kernel.New(kernel.Config{
+		Store: store, Log: k.log, Rows: sys.Table(k.world),
+		Turn: func(ctx context.Context, t kernel.Turn) (func(), error) {
+			return k.turns.Acquire(ctx, t.Resource, t.Priority)
+		},
+		Count: func(b []byte) int { return model.CountText(string(b)) },
+		Start: k.start,
+	})
+	if err != nil {
+		return nil, errors.Join(err, k.shut())
+	}
+	k.Resume()
+	return k, nil
+}
+
+// joinWorld joins what rows reach.
+func (k *Kernel) joinWorld(cfg Config) *sys.World {
+	runner := tool.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.secrets()}
+	return &sys.World{
+		Open: k.openModel,
+		Command: func(s tool.Spec) (*tool.Tool, error) {
+			if len(cfg.Supervisor) == 0 {
+				return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
+			}
+			return tool.Command(s, runner)
+		},
+		Hosted: k.hostedTool,
+		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record: k.Record,
+		Child:  k.childModel,
+		Yield:  cfg.Settings.yield(),
+	}
+}
+
+func (k *Kernel) shut() error {
+	k.cancel()
+	return errors.Join(k.pool.Close(), k.log.Close(), k.store.Close())
+}
+
+// Close stops what runs, leaves every process as the journal has it, and gives
+// the data directory free. The processes go on when it is opened again.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	was := k.closed
+	k.closed = true
+	k.mu.Unlock()
+	if was {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := k.Kernel.Close(ctx)
+	k.cancel()
+	k.loops.Wait()
+	return errors.Join(err, k.shut())
+}
+
+// start runs the built-in loop of a process. The kernel calls it, locked.
+func (k *Kernel) start(pid abi.Pid) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.loops.Go(func() { k.loop(pid) })
+	}
+}
+
+func (k *Kernel) loop(pid abi.Pid) {
+	defer func() {
+		if r := recover(); r != nil {
+			k.Crash(pid, fmt.Sprintf("the loop of the process broke: %v", r))
+		}
+	}()
+	v, err := k.View(pid)
+	if err != nil {
+		return
+	}
+	if l, err := k.world.Load(v.Spawn.Program); err == nil && l.Hosted {
+		return // its loop runs elsewhere
+	}
+	if err := agent.Run(k.ctx, k.Kernel, k.world, pid); err != nil && k.ctx.Err() == nil {
+		k.Crash(pid, err.Error())
+	}
+}
+
+// Spawn starts a process and returns when it is on disk.
+func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
+	s, err := a.Spec(task)
+	if err != nil {
+		return 0, err
+	}
+	tools, err := byName(a.Tools)
+	if err != nil {
+		return 0, err
+	}
+	return k.spawn(ctx, s, tools)
+}
+
+// SpawnSpec is Spawn for an agent that was made ready elsewhere.
+func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
+
+func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool) (abi.Pid, error) {
+	p := &s.Program
+	for i := range p.Tools {
+		p.Tools[i].Defaults()
+		if err := p.Tools[i].Validate(); err != nil {
+			return 0, err
+		}
+	}
+	if p.Model != "" {
+		m, err := k.openModel(p)
+		if err != nil {
+			return 0, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
+		}
+		p.Facts = sys.Recorded(m.Facts())
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := k.world.Load(abi.Data{Bytes: b}); err != nil { // what cannot run is refused now
+		return 0, err
+	}
+	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
+	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants()
+	pid, err := k.Kernel.Spawn(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	if len(tools) > 0 {
+		k.mu.Lock()
+		k.hosted[pid] = tools
+		k.mu.Unlock()
+	}
+	k.Launch(pid)
+	return pid, nil
+}
+
+// Run runs an agent on a task until its process exits. When ctx ends the
+// process is killed.
+func (k *Kernel) Run(ctx context.Context, a Agent, task string) (Result, error) {
+	pid, err := k.Spawn(ctx, a, task)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := k.Wait(ctx, pid)
+	if err != nil && ctx.Err() != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := k.Signal(after, pid, abi.Kill, "context"); err != nil {
+			return r, err
+		}
+		if r, err := k.Wait(after, pid); err != nil {
+			return r, err
+		}
+		return r, context.Cause(ctx)
+	}
+	return r, err
+}
+
+// Wait waits until a process exits.
+func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Result, error) {
+	if _, err := k.Kernel.Wait(ctx, pid); err != nil {
+		return Result{}, err
+	}
+	return k.Result(pid)
+}
+
+// Result says how a process ended, or how it stands: then Exit is empty.
+func (k *Kernel) Result(pid abi.Pid) (Result, error) {
+	i, err := k.Info(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	regs, err := k.Registers(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	e, err := k.world.Ended(k.Kernel, pid)
+	if err != nil {
+		return Result{}, err
+	}
+	until := time.Now()
+	if i.Exit != nil {
+		until = time.Unix(0, i.Last)
+	}
+	r := Result{Pid: pid, Exit: e.Exit, Reason: e.Reason, Code: e.Code, Output: e.Output, Err: e.Err, Steps: i.Steps, Limits: i.Limits, Registers: regs,
+		Usage: Usage{
+			Money: abi.FormatMoney(i.Used[abi.Money]), InputTokens: i.Used[abi.InputTokens], OutputTokens: i.Used[abi.OutputTokens],
+			ModelCalls: i.Used[abi.ModelCalls], ToolCalls: i.Used[abi.ToolCalls], WallMS: until.Sub(time.Unix(0, i.Born)).Milliseconds(),
+		}}
+	if n := i.Doubt[abi.Money]; n > 0 {
+		r.Usage.InDoubt = abi.FormatMoney(n)
+	}
+	if i.Drift > 0 {
+		r.Usage.Drift = abi.FormatMoney(i.Drift)
+	}
+	return r, nil
+}
+
+// Record reads one record of the journal.
+func (k *Kernel) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
+	for range 2 {
+		for r, err := range k.store.Records(pid, n-1) {
+			if err == nil && r.N != n {
+				err = fmt.Errorf("process %d has no record %d", pid, n)
+			}
+			return r, err
+		}
+		if err := k.log.Flush(k.ctx); err != nil { // it may be on its way
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("process %d has no record %d", pid, n)
+}
+
+// Records reads the journal of a process after record n. With follow it goes on
+// with what comes, until the terminal record. A reader that is slow keeps
+// nobody waiting.
+func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
+	for {
+		changed := k.log.Changed()
+		for r, err := range k.store.Records(pid, n) {
+			if err != nil {
+				return err
+			}
+			if err := f(r); err != nil {
+				return err
+			}
+			if n = r.N; r.Kind == abi.KindExited {
+				return nil
+			}
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.ctx.Done():
+			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
+		}
+	}
+}
+
+// openModel opens the model of a program: a script from the text that was
+// recorded, any other from this host's configuration.
+func (k *Kernel) openModel(p *sys.Program) (model.Model, error) {
+	if p.Script != "" {
+		return model.ParseScript(p.Model, []byte(p.Script))
+	}
+	c := k.models
+	c.Dir = p.Dir
+	return model.Open(p.Model, c)
+}
+
+// childModel reads the model that a model chose for a child. A script must
+// stand in the folder of the agent.
+func (k *Kernel) childModel(parent *sys.Program, ref string) (sys.Program, error) {
+	p := sys.Program{Model: ref, Dir: parent.Dir}
+	if len(ref) > 7 && ref[:7] == "script:" {
+		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
+		if err != nil {
+			return p, err
+		}
+		defer root.Close()
+		b, err := root.ReadFile(filepath.Clean(ref[7:]))
+		if err != nil {
+			return p, err
+		}
+		p.Script = string(b)
+	}
+	m, err := k.openModel(&p)
+	if err != nil {
+		return p, err
+	}
+	p.Facts = sys.Recorded(m.Facts())
+	return p, nil
+}
+
+func byName(list []Callable) (map[string]*tool.Tool, error) {
+	tools := make(map[string]*tool.Tool, len(list))
+	for _, c := range list {
+		if c.err != nil {
+			return nil, c.err
+		}
+		tools[c.tool.Name] = c.tool
+	}
+	return tools, nil
+}
+
+// hostedTool finds a Go tool: of the process itself, of the nearest process
+// above it that has it, or of the agent of that name that this program knows.
+func (k *Kernel) hostedTool(pid abi.Pid, name string) *tool.Tool {
+	for pid != 0 {
+		k.mu.Lock()
+		t := k.hosted[pid][name]
+		k.mu.Unlock()
+		if t != nil {
+			return t
+		}
+		v, err := k.View(pid)
+		if err != nil {
+			return nil
+		}
+		k.mu.Lock()
+		t = k.named[v.Spawn.Name][name]
+		k.mu.Unlock()
+		if t != nil {
+			return t
+		}
+		pid = v.Spawn.Parent
+	}
+	return nil
+}

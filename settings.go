@@ -1,0 +1,121 @@
+package kern
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/model"
+)
+
+// Settings are what a host says of its providers, in a file kern.yaml:
+//
+//	providers:
+//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, concurrency: 8}
+//	prices: prices.yaml     # looked at before the built-in table
+//	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
+type Settings struct {
+	File        string // where it was read; empty: nowhere
+	Providers   map[string]model.Provider
+	Concurrency map[string]int // calls at a provider at one time
+	PriceFile   string
+	Yield       string
+
+	prices *model.Prices
+}
+
+// ReadSettings reads kern.yaml. A file that is not there is no error.
+func ReadSettings(file string) (s Settings, err error) {
+	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return s, nil
+	} else if err != nil {
+		return s, err
+	}
+	d, root, err := strict.Parse(file, data)
+	if err != nil {
+		return s, err
+	}
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Concurrency: make(map[string]int)}
+	names := []string{"openai", "anthropic"}
+	providers := make(map[string]strict.Field)
+	for _, name := range names {
+		providers[name] = func(n ast.Node, what string) error {
+			var p model.Provider
+			conc := 0
+			err := d.Mapping(n, what, []string{"base_url", "key_env", "key_file", "concurrency"}, map[string]strict.Field{
+				"base_url": strict.Into(&p.BaseURL, d.Text), "key_env": strict.Into(&p.KeyEnv, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
+				"concurrency": strict.Into(&conc, d.Count),
+			})
+			if conc > 0 {
+				s.Concurrency[name] = conc
+			}
+			s.Providers[name] = p
+			return err
+		}
+	}
+	err = d.Mapping(root, "the settings", []string{"providers", "prices", "yield"}, map[string]strict.Field{
+		"providers": func(n ast.Node, what string) error { return d.Mapping(n, what, names, providers) },
+		"prices":    func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
+		"yield": func(n ast.Node, what string) (err error) {
+			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {
+				err = d.Errorf(n, "%s is %q, expected ask or deny", what, s.Yield)
+			}
+			return err
+		},
+	})
+	return s, err
+}
+
+func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
+	if s.PriceFile, err = d.Text(n, what); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(s.PriceFile) {
+		s.PriceFile = filepath.Join(filepath.Dir(s.File), s.PriceFile)
+	}
+	data, err := os.ReadFile(s.PriceFile)
+	if err != nil {
+		return d.Errorf(n, "%v", err)
+	}
+	if s.prices, err = model.LoadPrices(s.PriceFile, data); err != nil {
+		return err
+	}
+	return nil
+}
+
+// yield is the policy on requests for higher limits; nil asks a person.
+func (s *Settings) yield() func(kernel.View, abi.Limits) (allow, decided bool) {
+	if s.Yield != "deny" {
+		return nil
+	}
+	return func(kernel.View, abi.Limits) (bool, bool) { return false, true }
+}
+
+func (c *Config) models() model.Config {
+	return model.Config{Getenv: c.Getenv, Providers: c.Settings.Providers, Prices: c.Settings.prices}
+}
+
+// secrets are the keys that no tool may give back.
+func (c *Config) secrets() (list []string) {
+	names := []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+	for _, p := range c.Settings.Providers {
+		if p.KeyEnv != "" {
+			names = append(names, p.KeyEnv)
+		}
+		if b, err := os.ReadFile(p.KeyFile); err == nil {
+			list = append(list, string(b))
+		}
+	}
+	for _, n := range names {
+		if v := c.Getenv(n); v != "" {
+			list = append(list, v)
+		}
+	}
+	return slices.DeleteFunc(list, func(s string) bool { return len(s) < 8 })
+}
