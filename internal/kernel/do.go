@@ -141,65 +141,9 @@ func (k *Kernel) closedTo(p *proc, c *abi.Call) *abi.Error {
 	case k.closed:
 		return closing()
 	case p.Ending != nil:
-		return ended(p)
+		return ended(&p.fold)
 	}
 	return k.cfg.Log.Err()
-}
-
-// answered reads the answer of a call from the journal.
-func (k *Kernel) answered(ctx context.Context, c *abi.Call) abi.Result {
-	if err := k.cfg.Log.Flush(ctx); err != nil {
-		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
-	}
-	r, err := k.cfg.Store.Answer(c.Pid, c.N)
-	if err != nil || r == nil {
-		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: fmt.Sprintf("the answer to call %d cannot be read: %v", c.N, err)}}
-	}
-	in := r.Intent
-	if in == nil {
-		if in, err = k.intentOf(c, r.N); err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
-		}
-	}
-	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(c.Args)) {
-		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
-			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
-			Got:     c.Row, Hint: "use the next free number for a new call"}}
-	}
-	return k.result(r)
-}
-
-// intentOf finds the intent of a call that was answered by record n.
-func (k *Kernel) intentOf(c *abi.Call, n uint64) (in *abi.Intent, err error) {
-	for r, err := range k.cfg.Store.Records(c.Pid, 0) {
-		if err != nil {
-			return nil, err
-		}
-		if r.Call == c.N && r.Intent != nil {
-			in = r.Intent
-		}
-		if r.N >= n {
-			break
-		}
-	}
-	if in == nil {
-		err = fmt.Errorf("call %d has an answer and no intent", c.N)
-	}
-	return in, err
-}
-
-// result is what a caller gets to see of an answer.
-func (k *Kernel) result(r *abi.Record) abi.Result {
-	a := r.Answer
-	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
-	if a.Err == nil {
-		b, err := k.Bytes(a.Value)
-		if err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
-		}
-		res.Value = b
-	}
-	return res
 }
 
 // plan asks the row what the call will do and take at most.
@@ -256,7 +200,7 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			return closing()
 		}
 		waits := o.waitedFor()
-		v := admit(p, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
+		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
 		if o.first != nil {
 			o.first <- struct{}{}
 			o.first = nil
@@ -333,7 +277,7 @@ func (o *op) stopped() *abi.Error {
 	case errors.Is(cause, errClosing):
 		return closing()
 	case o.p.Ending != nil:
-		return ended(o.p)
+		return ended(&o.p.fold)
 	case errors.Is(cause, errTerm):
 		return ending("the process was asked to finish")
 	}

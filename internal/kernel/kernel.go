@@ -140,21 +140,18 @@ type Turn struct {
 type Kernel struct {
 	cfg Config
 
-	mu       sync.Mutex
-	procs    map[abi.Pid]*proc
-	accounts map[string]*account // named ones
-	root     account
-	next     abi.Pid // the next pid
-	settings uint64  // records of pid 0
-	closed   bool
+	book
+
+	mu sync.Mutex
+	machine
+	closed bool
 }
 
 // proc is one process: what the journal says of it, and what only this run of
 // the kernel knows.
 type proc struct {
 	fold
-	k    *Kernel
-	acct *account
+	k    *Kernel // nil in a machine that only reads
 	kids []abi.Pid
 
 	ops     map[uint64]*op // calls in the kernel, by number
@@ -197,7 +194,7 @@ func New(cfg Config) (*Kernel, error) {
 	if cfg.Last == 0 {
 		cfg.Last = 10 * time.Second
 	}
-	k := &Kernel{cfg: cfg, procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account), next: 1}
+	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine()}
 	if err := k.recover(); err != nil {
 		return nil, err
 	}
@@ -257,7 +254,7 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 		}
 	}
 	if parent.Ending != nil {
-		return 0, ended(parent)
+		return 0, ended(&parent.fold)
 	}
 	s.Parent, s.ParentCall = parent.Pid, j.Call.N
 	// What the call holds for the child is booked by the child's own record.
@@ -299,6 +296,7 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 		s.TaskTokens = k.cfg.Count(s.Task)
 	}
 	p := k.link(k.next, &s.Spawn)
+	p.k = k
 	k.next++
 	t := p.record(r)
 	p.watchWall()
@@ -331,29 +329,6 @@ func (parent *proc) narrow(s *abi.Spawn) {
 	}
 }
 
-// link gives a new process its place in the tree. k.mu is held.
-func (k *Kernel) link(pid abi.Pid, s *abi.Spawn) *proc {
-	p := &proc{k: k, acct: &account{parent: &k.root}}
-	p.Pid = pid
-	if parent := k.procs[s.Parent]; parent != nil {
-		p.acct.parent = parent.acct
-		parent.kids = append(parent.kids, pid)
-	} else if s.Account != "" {
-		p.acct.parent = k.account(s.Account)
-	}
-	k.procs[pid] = p
-	return p
-}
-
-func (k *Kernel) account(name string) *account {
-	a := k.accounts[name]
-	if a == nil {
-		a = &account{parent: &k.root}
-		k.accounts[name] = a
-	}
-	return a
-}
-
 // SetAccount sets the limits of a named account, for ever.
 func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
 	k.mu.Lock()
@@ -365,11 +340,6 @@ func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) 
 	stir(k.accounts[name])
 	k.mu.Unlock()
 	return t.Wait(ctx)
-}
-
-func (k *Kernel) setAccount(r *abi.Record) {
-	a := k.account(r.Change.Account)
-	a.limits = *r.Change.Limits
 }
 
 // Close ends the waiting of every call and flushes the journal. Processes are
@@ -397,13 +367,6 @@ func (k *Kernel) Close(ctx context.Context) error {
 		}
 	}
 	return k.cfg.Log.Flush(ctx)
-}
-
-func (k *Kernel) broken() *abi.Error {
-	if e := k.cfg.Log.Err(); e != nil {
-		return e
-	}
-	return &abi.Error{Code: abi.StorageBroken, Message: "the journal did not take the record"}
 }
 
 func (p *proc) stopTimers() {

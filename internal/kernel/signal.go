@@ -42,7 +42,7 @@ func (k *Kernel) live(pid abi.Pid) (*proc, error) {
 	case p == nil:
 		return nil, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
 	case p.Exit != nil:
-		return nil, ended(p)
+		return nil, ended(&p.fold)
 	case k.cfg.Log.Err() != nil:
 		return nil, k.cfg.Log.Err()
 	default:
@@ -97,7 +97,7 @@ func (j *Job) Exit(info abi.ExitInfo, output []byte) *abi.Error {
 	defer k.mu.Unlock()
 	p := j.op.p
 	if p.Ending != nil {
-		return ended(p)
+		return ended(&p.fold)
 	}
 	u, limit := abi.LimitOf(info.Code)
 	switch {
@@ -459,17 +459,4 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits, e *abi.Error) {
 	p.watchWall()
 	stir(p.acct)
 	return now, nil
-}
-
-// Post puts a message from outside into the mailbox of a process.
-func (k *Kernel) Post(ctx context.Context, to abi.Pid, from string, body []byte) error {
-	k.mu.Lock()
-	p, err := k.live(to)
-	if err != nil {
-		k.mu.Unlock()
-		return err
-	}
-	t := p.mail(from, 0, body)
-	k.mu.Unlock()
-	return t.Wait(ctx)
 }

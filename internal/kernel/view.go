@@ -35,21 +35,6 @@ func unknown(pid abi.Pid) *abi.Error {
 	return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
 }
 
-// Bytes returns a payload, from the record or from the blob it names.
-func (k *Kernel) Bytes(d abi.Data) ([]byte, error) {
-	if d.Hash.IsZero() {
-		return d.Bytes, nil
-	}
-	b, err := k.cfg.Store.Blob(d.Hash)
-	if err == nil {
-		return b, nil
-	}
-	if e := k.cfg.Log.Flush(context.Background()); e != nil { // it may be on its way
-		return nil, e
-	}
-	return k.cfg.Store.Blob(d.Hash)
-}
-
 // Where is where a process stands, for a loop that begins or goes on.
 type Where struct {
 	View       View
