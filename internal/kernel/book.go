@@ -29,7 +29,7 @@ func (b *book) answered(ctx context.Context, c *abi.Call) abi.Result {
 			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
 		}
 	}
-	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(c.Args)) {
+	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(nil, c.Args)) {
 		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
 			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
 			Got:     c.Row, Hint: "use the next free number for a new call"}}

@@ -169,14 +169,16 @@ type op struct {
 	row     *Row
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // nil for an instant row
-	wake    chan struct{}           // one token: look again
+	wake    chan struct{}           // one token: look again; made when it first waits
 	waits   string                  // for what; empty while it runs
 	at      *account                // whose queue it stands in
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
 	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
-	dropped bool                    // the process ended without waiting for it
+	job     Job
+	paper   paper // what the journal says of it
+	dropped bool  // the process ended without waiting for it
 }
 
 // New folds the journal and returns a kernel that goes on with it. Processes

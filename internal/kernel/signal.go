@@ -308,7 +308,7 @@ func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *a
 	var got mail
 	e = j.until("message", d, func() bool {
 		for _, m := range p.Mail {
-			if j.op.claim(m.N) {
+			if p.claim(m.N, j.op) {
 				got = m
 				return true
 			}
@@ -327,8 +327,7 @@ func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *a
 
 // claim reserves a message for this call, so that two that receive at the same
 // time do not take the same one.
-func (o *op) claim(n uint64) bool {
-	p := o.p
+func (p *proc) claim(n uint64, o *op) bool {
 	if by, taken := p.claims[n]; taken && by != o {
 		return false
 	}

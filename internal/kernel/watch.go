@@ -95,31 +95,36 @@ func (w *watch) judge(cfg abi.Watchdog, s *seen) *abi.Error {
 	return w.stuck(s)
 }
 
+// at is the call so many back from s, which is 0 back.
+func (w *watch) at(s *seen, back int) *seen {
+	if back == 0 {
+		return s
+	}
+	return &w.Ring[len(w.Ring)-back]
+}
+
 // cycle looks for the last period calls having been made before, in the same
 // order, often enough: at least twice, and at least repeat calls in all.
 func (w *watch) cycle(s *seen, period, repeat int) *abi.Error {
-	at := func(back int) *seen { // 0 is s
-		if back == 0 {
-			return s
-		}
-		return &w.Ring[len(w.Ring)-back]
+	if len(w.Ring)+1 < 2*period || !s.same(w.at(s, period)) {
+		return nil // the usual case, at once
 	}
 	patience := 0
-	for i := range min(period, len(w.Ring)+1) {
-		patience = max(patience, at(i).patience(repeat))
+	for i := range period {
+		patience = max(patience, w.at(s, i).patience(repeat))
 	}
 	rounds := max(2, (patience+period-1)/period)
 	if rounds*period > len(w.Ring)+1 {
 		return nil
 	}
 	for i := range (rounds - 1) * period {
-		if !at(i).same(at(i + period)) {
+		if !w.at(s, i).same(w.at(s, i+period)) {
 			return nil
 		}
 	}
 	names := make([]string, period)
 	for i := range names {
-		names[period-1-i] = fmt.Sprintf("%s (call %d)", at(i).Name, at(i).Call)
+		names[period-1-i] = fmt.Sprintf("%s (call %d)", w.at(s, i).Name, w.at(s, i).Call)
 	}
 	return loop(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
 }
@@ -129,24 +134,24 @@ func (w *watch) stuck(s *seen) *abi.Error {
 	if len(w.Ring) < window-1 {
 		return nil
 	}
-	different := []*seen{s}
+	different := 1
 	for i := range w.Ring {
 		e := &w.Ring[i]
 		if e.Effect == abi.Polling || e.Effect == abi.Idempotent || e.Digest != s.Digest {
 			return nil
 		}
-		known := false
-		for _, d := range different {
-			known = known || d.same(e)
+		known := e.same(s)
+		for j := range i {
+			known = known || w.Ring[j].same(e)
 		}
 		if !known {
-			different = append(different, e)
+			different++
 		}
 	}
-	if len(different) > window/4 {
+	if different > window/4 {
 		return nil
 	}
-	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", window, len(different)))
+	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", window, different))
 }
 
 func loop(evidence string) *abi.Error {
