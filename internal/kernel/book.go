@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -29,7 +30,11 @@ func (b *book) answered(ctx context.Context, c *abi.Call) abi.Result {
 			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
 		}
 	}
-	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(nil, c.Args)) {
+	before, err := b.Bytes(in.Args)
+	if err != nil {
+		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+	}
+	if in.Row != c.Row || in.For != c.For || !bytes.Equal(canonical(nil, before), canonical(nil, c.Args)) {
 		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
 			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
 			Got:     c.Row, Hint: "use the next free number for a new call"}}

@@ -399,7 +399,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
 	}
 	if o.row.Watch && !a.Again {
-		a.Result = keyOf(string(a.Outcome), resultKey(d))
+		a.Result = KeyOf(string(a.Outcome), resultKey(d))
 	}
 	res = o.end(j, a, d.Value)
 	return res, a.Again
@@ -415,7 +415,7 @@ func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
 	a := o.paper.room()
 	a.Outcome, a.Err = abi.Refused, e
 	if o.row != nil && o.row.Watch && circling(e.Code) {
-		a.Result = keyOf(string(abi.Refused), []byte(e.Code))
+		a.Result = KeyOf(string(abi.Refused), []byte(e.Code))
 	}
 	return o.end(j, a, nil)
 }
@@ -490,7 +490,7 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 	var verdict *abi.Error
 	if !a.Result.IsZero() {
 		s := sighting(o.call.N, &o.paper.intent, a)
-		if verdict = p.Watch.judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
+		if verdict = p.Watch.Judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
 			a.Warning, verdict = verdict, nil
 		}
 	}
@@ -541,10 +541,10 @@ func pageOf(c *abi.Call, a *abi.Answer) *abi.Page {
 // keyOfCall is a short hash of what is called: of the arguments, or of what the
 // row found the call to stand for.
 func keyOfCall(c *abi.Call, plan *Plan, scratch []byte) abi.Key {
-	if c.For != "" && plan.Subject != nil {
-		return keyOf(c.Row, plan.Subject)
+	if plan.Subject != nil {
+		return KeyOf(c.Row, plan.Subject)
 	}
-	return keyOf(c.Row, canonical(scratch, c.Args))
+	return KeyOf(c.Row, canonical(scratch, c.Args))
 }
 
 // wakeChan makes sure that poke has somebody to tell. k.mu is held.
@@ -570,8 +570,8 @@ func pauseFor(j *Job, d Done) time.Duration {
 	return max(d.After, min(250*time.Millisecond<<(j.Attempt-1), 30*time.Second))
 }
 
-// keyOf is a short hash of a name and what it was called with, or gave.
-func keyOf(name string, b []byte) (k abi.Key) {
+// KeyOf is a short hash of a name and what it was called with, or gave.
+func KeyOf(name string, b []byte) (k abi.Key) {
 	var buf [256]byte
 	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
 	copy(k[:], h[:])

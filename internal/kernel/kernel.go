@@ -2,7 +2,7 @@
 //
 // Everything an agent does goes through [Kernel.Do] (do.go), which asks [admit]
 // (admit.go) whether it may. Everything the kernel knows is a fold of the
-// journal (state.go, with the sums in ledger.go and the watchdog in watch.go):
+// journal (state.go for a process, machine.go for all, with the sums in ledger.go):
 // to restart is to fold again (recover.go). Signals and exits are in signal.go.
 //
 // One lock guards all of it. It is held to decide and to settle, for about a
@@ -52,7 +52,7 @@ type Plan struct {
 	Effect   abi.Effect // empty: pure
 	Intent   bool       // it changes something outside the kernel: its intent goes to disk first
 	Tool     string     // the tool behind the row, if there is one
-	Subject  []byte     // canonical JSON of what is called, when it is not in the arguments of the call
+	Subject  []byte     // what is called, when the arguments of the call do not say it all
 	Reserve  abi.Usage
 	Elastic  Elastic
 	Price    abi.Price
@@ -141,6 +141,7 @@ type Kernel struct {
 	cfg Config
 
 	book
+	window
 
 	mu sync.Mutex
 	machine
@@ -197,6 +198,7 @@ func New(cfg Config) (*Kernel, error) {
 		cfg.Last = 10 * time.Second
 	}
 	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine()}
+	k.window = window{k}
 	if err := k.recover(); err != nil {
 		return nil, err
 	}

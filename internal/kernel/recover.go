@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/watch"
 )
 
 // recover folds the journal. What was begun and has no end is in doubt: a call
@@ -94,7 +95,7 @@ func (k *Kernel) Launch(pid abi.Pid) {
 // legacy is what a fork takes over from the process it continues.
 type legacy struct {
 	Memory json.RawMessage `json:"memory"`
-	Watch  watch           `json:"watch"`
+	Watch  watch.Watch     `json:"watch"`
 	Rests  map[string]rest `json:"rests,omitempty"`
 	Index  int             `json:"index"`
 	Digest abi.Key         `json:"digest,omitzero"`
@@ -141,7 +142,8 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, err
 
 // past folds the records of one process up to at, and of those below it up to
 // the same moment, apart from the live state.
-func (k *Kernel) past(pid abi.Pid, at uint64) (*proc, error) {
+func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
+	k := w.k
 	m := newMachine()
 	if err := m.read(k.cfg.Store, pid, func(r *abi.Record) bool { return at == 0 || r.N <= at }); err != nil {
 		return nil, err
@@ -163,7 +165,8 @@ func (k *Kernel) past(pid abi.Pid, at uint64) (*proc, error) {
 }
 
 // below lists the descendants of a process, parents before children.
-func (k *Kernel) below(pid abi.Pid) (all []abi.Pid) {
+func (w window) below(pid abi.Pid) (all []abi.Pid) {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := []abi.Pid{pid}

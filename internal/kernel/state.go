@@ -6,6 +6,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/watch"
 )
 
 // fold is what the journal says of one process. Only [fold.apply] changes it,
@@ -26,7 +27,7 @@ type fold struct {
 	Memory   memory.Memory    `json:"memory"`
 	Mail     []mail           `json:"mail,omitempty"`
 	Got      map[string]spans `json:"got,omitempty"` // messages that came, by sender: the sender's calls
-	Watch    watch            `json:"watch"`
+	Watch    watch.Watch      `json:"watch"`
 	Rests    map[string]rest  `json:"rests,omitempty"` // tools that failed, by name
 	Regs     registers        `json:"regs"`
 
@@ -199,7 +200,7 @@ func (p *fold) answer(r *abi.Record) {
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
 	if !a.Result.IsZero() {
-		p.Watch.push(sighting(r.Call, in, a))
+		p.Watch.Push(sighting(r.Call, in, a))
 		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
 	}
 	p.tire(in.Tool, a, r.Time)
@@ -285,12 +286,12 @@ func roleOf(name string) memory.Role {
 }
 
 // sighting is what the watchdog keeps of an answered call.
-func sighting(n uint64, in *abi.Intent, a *abi.Answer) seen {
+func sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
 	name := in.Row
 	if in.Tool != "" {
 		name = in.Tool
 	}
-	return seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
+	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
 }
 
 // spans is a set of numbers, kept as runs because callers count upwards.
