@@ -10,6 +10,7 @@
 //   - the deadline is not looked at: TestContextStopsTheRequest
 //   - silence is not ended, or counts the caller's time: TestSilenceEnds
 //   - cached tokens are counted twice: TestStreams (text, parallel)
+//   - an answer, its calls or its stream have no bound: TestAnswersAreBounded, TestStreamIsBounded
 //   - counted usage is called reported: TestStreams (no_usage, loose)
 package model
 
