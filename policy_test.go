@@ -48,7 +48,7 @@ var ranks = map[string]int{
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
 	"model":                        {"internal/strict"},
-	"model/cassette":               {"model"},
+	"model/cassette":               {"model"}, // its test only
 	"internal/journal/journaltest": {"internal/journal"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
 	"internal/sandbox/wasm":        {"internal/sandbox"},
