@@ -6,16 +6,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
 )
 
-// How a blob is packed, in its first byte.
-const (
-	packedPlain = 0 // as it is
-	packedFlate = 1 // its size as a uvarint, then DEFLATE
-)
+// A packed blob begins with its size as a uvarint, and goes on with DEFLATE; or
+// it begins with a zero byte, and goes on as it is.
+
+// flateEnd is how the compressor always ends. It is left out.
+const flateEnd = "\x00\x00\xff\xff"
 
 // maxBlob bounds a blob, well below what SQLite can hold in a row.
 const maxBlob = 512 << 20
@@ -42,11 +43,11 @@ func pack(b []byte) []byte {
 	p.w.Reset(&p.buf)
 	p.w.Write(b) // a bytes.Buffer takes everything
 	p.w.Close()
-	if n := p.buf.Len(); n < len(b)-len(b)/16 {
-		out := binary.AppendUvarint(append(make([]byte, 0, n+6), packedFlate), uint64(len(b)))
-		return append(out, p.buf.Bytes()...)
+	z, ok := bytes.CutSuffix(p.buf.Bytes(), []byte(flateEnd))
+	if ok && len(z) < len(b)-len(b)/16 {
+		return append(binary.AppendUvarint(make([]byte, 0, len(z)+4), uint64(len(b))), z...)
 	}
-	return append(append(make([]byte, 0, len(b)+1), packedPlain), b...)
+	return append(make([]byte, 1, len(b)+1), b...)
 }
 
 // unpack gives back what pack was given, and refuses anything that is not h.
@@ -62,17 +63,14 @@ func unpack(p []byte, h abi.Hash) ([]byte, error) {
 }
 
 func inflate(p []byte) ([]byte, error) {
-	if len(p) == 0 || p[0] > packedFlate {
-		return nil, fmt.Errorf("it is packed in an unknown way")
-	}
-	if p[0] == packedPlain {
+	size, n := binary.Uvarint(p)
+	switch {
+	case n <= 0 || size > maxBlob:
+		return nil, fmt.Errorf("it has no size")
+	case size == 0:
 		return p[1:], nil
 	}
-	size, n := binary.Uvarint(p[1:])
-	if n <= 0 || size > maxBlob {
-		return nil, fmt.Errorf("it has no size")
-	}
-	r := flate.NewReader(bytes.NewReader(p[1+n:]))
+	r := flate.NewReader(io.MultiReader(bytes.NewReader(p[n:]), strings.NewReader(flateEnd)))
 	var b bytes.Buffer
 	b.Grow(int(min(size, 1<<20)))
 	if _, err := io.Copy(&b, io.LimitReader(r, int64(size)+1)); err != nil {

@@ -18,11 +18,11 @@ import (
 // file is the name of the journal in its data directory.
 const file = "journal.db"
 
-// What the header of the file says it is, and the version of the tables.
-const (
-	applicationID = 0x4b65726e // "Kern"
-	tables        = 1
-)
+// applicationID is in the header of the file: "Krn", and the version of the
+// tables. The other number that SQLite keeps there for its users, user_version,
+// is the epoch of the lease: it is read in every transaction, and there it costs
+// no page of its own.
+const applicationID = 0x4b726e01
 
 const schema = `
 CREATE TABLE records(
@@ -36,18 +36,22 @@ CREATE TABLE records(
 	pid  INTEGER GENERATED ALWAYS AS (id >> 32) VIRTUAL,
 	n    INTEGER GENERATED ALWAYS AS (id & 0xffffffff) VIRTUAL
 );
-CREATE INDEX answers ON records(call) WHERE kind IN (3, 4);
-CREATE TABLE heads(pid INTEGER PRIMARY KEY, n INTEGER NOT NULL, sum BLOB NOT NULL);
+CREATE TABLE runs(
+	id   INTEGER PRIMARY KEY,
+	n    INTEGER NOT NULL,
+	sum  BLOB NOT NULL,
+	low  INTEGER,
+	high INTEGER,
+	pid  INTEGER GENERATED ALWAYS AS (id >> 32) VIRTUAL
+);
 CREATE TABLE blobs(id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE names(key INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(key, blob)) WITHOUT ROWID;
-CREATE TABLE lease(epoch INTEGER NOT NULL);
 CREATE VIEW log AS SELECT pid, n,
 	strftime('%Y-%m-%dT%H:%M:%S', time / 1000000000, 'unixepoch') || printf('.%09dZ', time % 1000000000) AS time,
 	CASE kind WHEN 1 THEN 'spawned' WHEN 2 THEN 'began' WHEN 3 THEN 'ended' WHEN 4 THEN 'refused'
 		WHEN 5 THEN 'signaled' WHEN 6 THEN 'mailed' WHEN 7 THEN 'asked' WHEN 8 THEN 'decided' WHEN 9 THEN 'changed'
 		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' ELSE kind END AS kind,
 	call, row, tool FROM records;
-INSERT INTO lease VALUES(0);
 `
 
 // A user may look into the file with other programs while it is open. A
@@ -58,15 +62,41 @@ const (
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 )
 
-// head is the last record of a process.
-type head struct {
-	n   uint64
-	sum Sum
+// runLen is how many records of a process make a run.
+const runLen = 64
+
+// A run is up to runLen records of a process, one after the other: how many
+// there are, what they and all before them come to, and which calls are
+// answered in them. The last run of a process is where it goes on.
+type run struct {
+	first, n  uint64 // the first record, and the last one yet
+	sum       Sum
+	answered  bool // some call is
+	low, high int64
 }
+
+// extend adds the next record.
+func (r *run) extend(e *Entry) {
+	if r.n%runLen == 0 {
+		*r = run{first: r.n + 1, sum: r.sum}
+	}
+	r.n = e.N
+	r.sum = e.Sum(r.sum)
+	if c := int64(e.Call); e.Kind == abi.KindEnded || e.Kind == abi.KindRefused {
+		if !r.answered {
+			r.answered, r.low, r.high = true, c, c
+		}
+		r.low, r.high = min(r.low, c), max(r.high, c)
+	}
+}
+
+// checkLen is how much of its sum stands behind a record's body. It only has to
+// say which record of a run is wrong: that one is, the run's own sum says.
+const checkLen = 4
 
 // Bounds on what is kept in memory only to be faster.
 const (
-	maxHeads = 1 << 16
+	maxEnds  = 1 << 16
 	maxKnown = 1 << 14
 )
 
@@ -78,7 +108,7 @@ type sqliteStore struct {
 
 	mu    sync.Mutex // for what follows: the one writer
 	w     *writer
-	heads map[abi.Pid]head
+	ends  map[abi.Pid]run       // the last runs
 	known map[abi.Hash]struct{} // blobs that are surely there
 
 	readers readers
@@ -87,7 +117,7 @@ type sqliteStore struct {
 // writer is the connection that writes, with its statements.
 type writer struct {
 	*conn
-	begin, commit, rollback, epoch, insert, setHead, getHead, blob, name, named *stmt
+	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
 }
 
 // OpenSQLite opens the journal in a directory, and makes both when they are
@@ -104,7 +134,7 @@ func openSQLite(dir string) (_ *sqliteStore, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &sqliteStore{path: filepath.Join(dir, file), heads: map[abi.Pid]head{}, known: map[abi.Hash]struct{}{}}
+	s := &sqliteStore{path: filepath.Join(dir, file), ends: map[abi.Pid]run{}, known: map[abi.Hash]struct{}{}}
 	if s.lock, err = lock(dir); err != nil {
 		return nil, err
 	}
@@ -124,7 +154,7 @@ func openSQLite(dir string) (_ *sqliteStore, err error) {
 	if s.w, err = openWriter(s.path); err != nil {
 		return nil, err
 	}
-	n, err := s.w.number("SELECT epoch FROM lease")
+	n, err := s.w.epoch.number()
 	s.lease.Epoch = uint64(n)
 	if err == nil {
 		err = syncDir(dir)
@@ -154,20 +184,25 @@ func (w *writer) prepare() error {
 	if err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	if err := w.migrate(); err != nil {
+	err := w.migrate()
+	var epoch int64
+	if err == nil {
+		epoch, err = w.number("PRAGMA user_version")
+	}
+	if err != nil {
 		return errors.Join(err, w.run("ROLLBACK"))
 	}
-	if err := w.run("UPDATE lease SET epoch = epoch + 1; COMMIT"); err != nil {
+	if err := w.run(fmt.Sprintf("PRAGMA user_version=%d; COMMIT", epoch+1)); err != nil {
 		return err
 	}
 	return w.prepareAll(map[**stmt]string{
 		&w.begin:    "BEGIN IMMEDIATE",
 		&w.commit:   "COMMIT",
 		&w.rollback: "ROLLBACK",
-		&w.epoch:    "SELECT epoch FROM lease",
+		&w.epoch:    "PRAGMA user_version",
 		&w.insert:   "INSERT INTO records(id, time, kind, call, row, tool, body) VALUES(?, ?, ?, ?, ?, ?, ?)",
-		&w.setHead:  "INSERT OR REPLACE INTO heads(pid, n, sum) VALUES(?, ?, ?)",
-		&w.getHead:  "SELECT n, sum FROM heads WHERE pid = ?",
+		&w.setRun:   "INSERT OR REPLACE INTO runs(id, n, sum, low, high) VALUES(?, ?, ?, ?, ?)",
+		&w.lastRun:  lastRun,
 		&w.blob:     "INSERT INTO blobs(body) VALUES(?) RETURNING id",
 		&w.name:     "INSERT INTO names(key, blob) VALUES(?, ?)",
 		&w.named:    "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
@@ -179,22 +214,19 @@ func (w *writer) migrate() error {
 	if err != nil {
 		return err
 	}
-	v, err := w.number("PRAGMA user_version")
-	if err != nil {
-		return err
-	}
 	n, err := w.number("SELECT count(*) FROM sqlite_schema")
 	switch {
 	case err != nil:
 		return err
-	case id == applicationID && v == tables:
-		return nil
 	case id == applicationID:
-		return fmt.Errorf("its tables are of version %d, expected %d: a newer Kern has written it", v, tables)
-	case n != 0:
-		return fmt.Errorf("it is a database of another program")
+		return nil
+	case id>>8 == applicationID>>8:
+		return fmt.Errorf("its tables are of version %d, expected %d: another version of Kern has written it",
+			id&0xff, applicationID&0xff)
+	case n != 0 || id != 0:
+		return errors.New("it is a database of another program")
 	}
-	return w.run(fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d; %s", applicationID, tables, schema))
+	return w.run(fmt.Sprintf("PRAGMA application_id=%d; %s", applicationID, schema))
 }
 
 // rowID is where a record stands: processes one after the other, each in order.
@@ -221,7 +253,13 @@ type packet struct {
 type load struct {
 	entries []Entry
 	blobs   []packet
-	heads   map[abi.Pid]head // as they will be
+	ends    map[abi.Pid]run // as they will be
+	full    []fullRun       // runs that end within the batch
+}
+
+type fullRun struct {
+	pid abi.Pid
+	run run
 }
 
 // Append implements [Store]. Writing bodies and packing blobs needs no lock.
@@ -252,7 +290,7 @@ func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
 }
 
 func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
-	ld := &load{entries: make([]Entry, len(batch)), heads: make(map[abi.Pid]head, len(batch))}
+	ld := &load{entries: make([]Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), 64))}
 	buf := make([]byte, 0, 256*len(batch))
 	for i := range batch {
 		r := &batch[i]
@@ -264,12 +302,12 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 		if len(e.Body) > maxBody {
 			return nil, bad(fmt.Sprintf("it has %d bytes, more than %d", len(e.Body), maxBody))
 		}
-		// Behind the body stays room for the sum; the next body goes after it.
+		// Behind the body stays room for the check; the next body goes after it.
 		n := len(e.Body)
 		buf = nil
-		if room := e.Body[:cap(e.Body)]; len(room) > n+len(Sum{}) {
-			buf = room[n+len(Sum{}):][:0]
-			e.Body = room[: n : n+len(Sum{})]
+		if room := e.Body[:cap(e.Body)]; len(room) > n+checkLen {
+			buf = room[n+checkLen:][:0]
+			e.Body = room[: n : n+checkLen]
 		}
 		ld.entries[i] = e
 		for _, b := range r.Blobs {
@@ -289,46 +327,32 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 func (s *sqliteStore) chain(ld *load) error {
 	for i := range ld.entries {
 		e := &ld.entries[i]
-		h, ok := ld.heads[e.Pid]
+		r, ok := ld.ends[e.Pid]
 		if !ok {
 			var err error
-			if h, err = s.head(e.Pid); err != nil {
+			if r, err = s.end(e.Pid); err != nil {
 				return err
 			}
 		}
-		if e.N != h.n+1 {
-			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", h.n+1)}
+		if e.N != r.n+1 {
+			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
 		}
-		h = head{e.N, e.Sum(h.sum)}
-		ld.heads[e.Pid] = h
-		e.Body = append(e.Body, h.sum[:]...)
+		if ok && r.n%runLen == 0 {
+			ld.full = append(ld.full, fullRun{e.Pid, r})
+		}
+		r.extend(e)
+		ld.ends[e.Pid] = r
+		e.Body = append(e.Body, r.sum[:checkLen]...)
 	}
 	return nil
 }
 
-func (s *sqliteStore) head(pid abi.Pid) (head, error) {
-	if h, ok := s.heads[pid]; ok {
-		return h, nil
+// end is the last run of a process, or the zero run.
+func (s *sqliteStore) end(pid abi.Pid) (run, error) {
+	if r, ok := s.ends[pid]; ok {
+		return r, nil
 	}
-	return readHead(s.w.getHead, pid)
-}
-
-func readHead(get *stmt, pid abi.Pid) (head, error) {
-	var dest [2]driver.Value
-	ok, err := get.row(dest[:], int64(pid))
-	if !ok || err != nil {
-		return head{}, err
-	}
-	return asHead(pid, dest[0], dest[1])
-}
-
-func asHead(pid abi.Pid, n, sum driver.Value) (head, error) {
-	count, ok1 := n.(int64)
-	b, ok2 := sum.([]byte)
-	if !ok1 || !ok2 || count < 1 || len(b) != len(Sum{}) {
-		return head{}, &Damage{Pid: pid, Why: "its row in the table heads cannot be read"}
-	}
-	return head{uint64(count), Sum(b)}, nil
+	return readEnd(s.w.lastRun, pid)
 }
 
 // transact stores a load, or nothing.
@@ -378,16 +402,29 @@ func (w *writer) store(s *sqliteStore, ld *load) error {
 			return err
 		}
 	}
-	for pid, h := range ld.heads {
-		if err := w.setHead.exec(int64(pid), int64(h.n), h.sum[:]); err != nil {
+	for i := range ld.full {
+		if err := w.storeRun(ld.full[i].pid, &ld.full[i].run); err != nil {
+			return err
+		}
+	}
+	for pid, r := range ld.ends {
+		if err := w.storeRun(pid, &r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// blobKey is the part of a hash that is looked up. Two blobs may share it.
-func blobKey(h abi.Hash) int64 { return int64(binary.BigEndian.Uint64(h[:])) }
+func (w *writer) storeRun(pid abi.Pid, r *run) error {
+	var low, high driver.Value
+	if r.answered {
+		low, high = r.low, r.high
+	}
+	return w.setRun.exec(rowID(pid, r.first), int64(r.n), r.sum[:], low, high)
+}
+
+// blobKey is the part of a hash that is looked up. Blobs may share it.
+func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]))) }
 
 func (w *writer) storeBlob(p packet) error {
 	b, err := findBlob(w.named, p.hash)
@@ -429,11 +466,11 @@ func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
 
 // remember keeps what the next batch would otherwise look up.
 func (s *sqliteStore) remember(ld *load) {
-	if len(s.heads) > maxHeads {
-		clear(s.heads)
+	if len(s.ends) > maxEnds {
+		clear(s.ends)
 	}
-	for pid, h := range ld.heads {
-		s.heads[pid] = h
+	for pid, r := range ld.ends {
+		s.ends[pid] = r
 	}
 	if len(s.known) > maxKnown {
 		clear(s.known)
