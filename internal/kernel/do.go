@@ -202,7 +202,8 @@ type paper struct {
 	intent abi.Intent // without what an attempt adds
 	answer abi.Answer // of the first attempt
 	blobs  []abi.Blob
-	lent   bool // answer is in use
+	put    bool // intent is in the journal
+	lent   bool // answer is
 
 	scratch [128]byte // for canonical arguments
 }
@@ -379,10 +380,13 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 	w := &o.paper
 	in := &w.intent
-	if j.Attempt > 1 { // the first is being written to the journal
-		later := *in
-		later.Say, later.SayTokens = abi.Data{}, 0
-		in = &later
+	if w.put { // that one is the journal's now
+		in = new(abi.Intent)
+		*in = w.intent
+	}
+	w.put = true
+	if j.Attempt > 1 { // it was said with the first
+		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
 	r.Blobs = append(r.Blobs, w.blobs...)
