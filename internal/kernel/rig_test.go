@@ -195,6 +195,7 @@ func (m *rig) run(ctx context.Context, j *Job) Done {
 	use := j.Plan.Reserve
 	if d.Use != nil {
 		use = *d.Use
+		use[abi.Steps] = min(use[abi.Steps], j.Plan.Reserve[abi.Steps]) // another attempt is no step
 	}
 	if e := j.Plan.Elastic; e.Max > 0 {
 		n := min(d.Used, j.Granted)
