@@ -61,7 +61,7 @@ func (k *Kernel) breach(x allowances) (err error) {
 		for u := range abi.Units {
 			limit, set := a.limits.Get(u)
 			if sum := a.total(u); set && sum > limit && sum > x[name][u] {
-				err = fmt.Errorf("account %s: %s settled %d + reserved %d + held %d > limit %d", name, u, a.settled[u], a.reserved[u], a.held[u], limit)
+				err = fmt.Errorf("account %s: %s settled %d + reserved %d + held %d > limit %d, %d excused", name, u, a.settled[u], a.reserved[u], a.held[u], limit, x[name][u])
 			}
 			if a.settled[u] < 0 || a.reserved[u] < 0 || a.held[u] < 0 || a.stuck[u] < 0 || a.stuck[u] > a.reserved[u] {
 				err = fmt.Errorf("account %s: %s settled %d, reserved %d, stuck %d, held %d", name, u, a.settled[u], a.reserved[u], a.stuck[u], a.held[u])
@@ -156,10 +156,11 @@ func (m *rig) forgotten() (err error) {
 		for n, o := range p.ops {
 			switch o.waits {
 			case waitRoom, waitCont, waitApproval:
-				waits := o.waitedFor()
-				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, &waits, k.cfg.Now().UnixNano())
-				if o.waits == waitApproval && v.refused != nil {
-					continue // it hears of that when the person has answered
+				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, o.waitedFor(), k.cfg.Now().UnixNano())
+				e := o.job.Plan.elastic()
+				_, f := p.acct.fits(&o.job.Plan.Reserve, &e, o.waitedFor())
+				if v.refused != nil && (o.waits == waitApproval || o.waits == waitRoom && f.at != o.at) {
+					continue // it hears of that when what it waits for comes
 				}
 				if v.wait != o.waits {
 					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)

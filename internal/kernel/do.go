@@ -131,6 +131,10 @@ func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
 		p.ops = make(map[uint64]*op)
 	}
 	p.ops[c.N] = o
+	if c.Within != 0 {
+		p.inner++
+		p.rouse()
+	}
 	return res, false
 }
 
@@ -243,7 +247,13 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			return closing()
 		}
 		waits := o.waitedFor()
-		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
+		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, waits, k.cfg.Now().UnixNano())
+		if v.wait == waitRoom {
+			o.least, o.nested = j.Plan.least(), len(waits) > 0
+			if o.hopeless(&v) {
+				v = verdict{refused: p.over(fit{unit: v.unit, at: v.at}, v.need[v.unit])}
+			}
+		}
 		if o.first != nil {
 			o.first <- struct{}{}
 			o.first = nil
@@ -252,6 +262,9 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			if v.refused == nil {
 				o.held, j.Granted = v.need, v.granted
 				p.acct.hold(&o.held)
+				if p.inner > 0 {
+					p.rouse()
+				}
 			}
 			o.waits = ""
 			o.pass() // room that is left is the next one's
@@ -261,7 +274,7 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 		o.waits = v.wait
 		o.wakeChan()
 		if v.wait == waitRoom {
-			o.join(v.at)
+			o.join(&v)
 		} else {
 			o.pass()
 		}
@@ -522,6 +535,9 @@ func (o *op) leave() {
 		if by == o {
 			delete(o.p.claims, n)
 		}
+	}
+	if o.call.Within != 0 {
+		o.p.inner--
 	}
 	if !o.dropped {
 		delete(o.p.ops, o.call.N)
