@@ -33,12 +33,11 @@ import (
 // the tree, again and again until nothing is there.
 //
 // A program cannot kill its supervisor where the system lets us forbid it: it
-// runs in a Landlock domain from which no signal gets out (Linux 6.12), and
-// which also hides our memory and environment from it. Elsewhere, or if the
-// supervisor dies of something else, the keeper, a subreaper too, inherits all
-// that the supervisor had and kills it. A program that runs as our user on an
-// older system and kills keeper and supervisor in one go gets away; nothing
-// short of a sandbox holds it.
+// runs in a Landlock domain from which no signal gets out (Linux 6.12).
+// Elsewhere, or if the supervisor dies of something else, the keeper, a
+// subreaper too, inherits all that the supervisor had and kills it. A program
+// that runs as our user on an older system and kills keeper and supervisor in
+// one go gets away; nothing short of a sandbox holds it.
 //
 // no_new_privs is set for every program: a set-user-id program would be out of
 // reach for our signals.
@@ -144,6 +143,12 @@ func (s *supervisor) listen() {
 // for locked threads.
 func (s *supervisor) starter() {
 	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The first thread stands for the process: a program in its domain
+		// could signal it. Keep it, so that another thread is taken.
+		go s.starter()
+		select {}
+	}
 	err := confine()
 	for o := range s.starts {
 		r := startResult{err: err}
@@ -156,14 +161,17 @@ func (s *supervisor) starter() {
 	}
 }
 
+// landlockSince is the first version of Landlock that keeps signals in. Tests
+// of older systems raise it.
+var landlockSince uintptr = 6
+
 // confine cuts the rights of the calling thread: no privileges by exec, and
-// where the system can do it, no signal to anything but its own children and
-// no look into the memory of others.
+// where the system can do it no signal to anything but its own children.
 func confine() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
-	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < 6 {
+	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < landlockSince {
 		return nil // the keeper's case
 	}
 	const scopeSignal = 1 << 1
@@ -432,6 +440,16 @@ func (r rawReader) Read(b []byte) (int, error) {
 		}
 		return n, nil
 	}
+}
+
+// Conceal hides the memory and the environment of this process, which may hold
+// keys, from programs of the same user. A daemon that runs tools calls it in
+// main; it also ends core dumps of the process.
+func Conceal() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("tool: this process cannot be hidden: %w", err)
+	}
+	return nil
 }
 
 func signalName(n int) string { return unix.SignalName(syscall.Signal(n)) }
