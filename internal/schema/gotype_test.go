@@ -87,10 +87,9 @@ func TestFromTypeRefuses(t *testing.T) {
 		"expected a value of type int": reflect.TypeFor[struct {
 			A int `jsonschema:"enum=x|y"`
 		}](),
-		"two fields": reflect.TypeFor[struct {
-			A int `json:"x"`
-			B int `json:"x"`
-		}](),
+		"two fields": reflect.StructOf([]reflect.StructField{
+			{Name: "A", Type: reflect.TypeFor[int](), Tag: `json:"x"`},
+			{Name: "B", Type: reflect.TypeFor[int](), Tag: `json:"x"`}}),
 	} {
 		if got, err := FromType(typ); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %s, %v; want %q", typ, got, err, want)

@@ -226,6 +226,9 @@ func (s *supervisor) run(o order) report {
 			}
 			ending = ending || c.pid == st.pid
 			if c.last {
+				if orders == nil {
+					removeAll(o.job.Scratch) // whose it was is dead
+				}
 				return r
 			}
 		case _, open := <-orders:
