@@ -3,6 +3,9 @@
 package tool
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,9 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"context"
-	"encoding/json"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,6 +83,9 @@ func nasty(name string, args []string) {
 	case "lullaby": // tells its supervisor to pause, and stays
 		fmt.Printf("stop: %v\n", unix.Kill(os.Getppid(), unix.SIGSTOP))
 		nasty("linger", args)
+	case "spy": // reads the environment of the process it is told
+		b, err := os.ReadFile("/proc/" + args[1] + "/environ")
+		fmt.Println(string(b), err)
 	case "kernel": // runs a tool until it is killed itself
 		fmt.Println(kernel(dir, args[1]))
 	case "spoil": // takes the permissions from its directories
@@ -153,12 +156,12 @@ func kernel(dir, what string) string {
 		return err.Error()
 	}
 	self, _ := os.Executable()
-	tl, err := Command(Spec{Name: "x", Command: append([]string{self, "nasty", what, dir}, os.Args[5:]...)},
-		Runner{Supervisor: []string{"/proc/self/exe", "supervise", dir, "busy"}, Pool: p})
+	tl, err := Command(Spec{Name: "x", Command: []string{self, "nasty", what, dir, strconv.Itoa(os.Getpid())}},
+		Runner{Supervisor: []string{"/proc/self/exe", cmp.Or(os.Getenv("SUPERVISE"), "supervise"), dir, "busy"}, Pool: p})
 	if err != nil {
 		return err.Error()
 	}
-	if what == "spy" || os.Getenv("CONCEAL") != "" {
+	if os.Getenv("CONCEAL") != "" {
 		if err := Conceal(); err != nil {
 			return err.Error()
 		}

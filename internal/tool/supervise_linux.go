@@ -33,7 +33,8 @@ import (
 // the tree, again and again until nothing is there.
 //
 // A program cannot kill its supervisor where the system lets us forbid it: it
-// runs in a Landlock domain from which no signal gets out (Linux 6.12).
+// runs in a Landlock domain from which no signal gets out (Linux 6.12), and
+// from which only root can read our memory and environment.
 // Elsewhere, or if the supervisor dies of something else, the keeper, a
 // subreaper too, inherits all that the supervisor had and kills it. A program
 // that runs as our user on an older system and kills keeper and supervisor in
@@ -57,7 +58,10 @@ func Supervise() {
 		fmt.Fprintln(os.Stderr, "this command is started by the program that runs tools, not by hand")
 		os.Exit(2)
 	}
-	unix.CloseOnExec(controlFD)
+	// Whatever else we were started with is no program's business.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		closeOnExec()
+	}
 	for _, p := range [][2]uintptr{{unix.PR_SET_CHILD_SUBREAPER, 1}, {unix.PR_SET_DUMPABLE, 0}} {
 		if err := unix.Prctl(int(p[0]), p[1], 0, 0, 0); err != nil {
 			fmt.Fprintf(os.Stderr, "supervisor: prctl %d: %v\n", p[0], err)
@@ -72,6 +76,16 @@ func Supervise() {
 	go s.starter()
 	s.serve()
 	os.Exit(0)
+}
+
+// closeOnExec is for systems without close_range (before Linux 5.11).
+func closeOnExec() {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range fds {
+		if n, err := strconv.Atoi(f.Name()); err == nil && n >= controlFD {
+			unix.CloseOnExec(n)
+		}
+	}
 }
 
 // keep starts the supervisor proper and waits for it. What it leaves behind,
