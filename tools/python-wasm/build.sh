@@ -141,3 +141,11 @@ step() {
     "$1"
     touch "$work/done/$1"
 }
+
+link() { (
+    cross
+    cd "$work/build/wasi"
+    rm -f python-kern.wasm
+    make -f Makefile -f "$here/reactor.mk" HERE="$here" OPT="-DNDEBUG -O3 -w" python-kern.wasm >link.log 2>&1
+    cp python-kern.wasm "$work/python.wasm"
+); }
