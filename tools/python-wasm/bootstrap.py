@@ -261,6 +261,9 @@ uuid warnings weakref xml.dom.minidom xml.etree.ElementTree xml.sax xml.sax.saxu
 for module in preload:
     importlib.import_module(module)
 
+# What was read here is not there for the runs.
+sys.path_importer_cache.clear()
+
 # Everything so far is there for good, so the collector need not walk it; and
 # the heap has room, so that a short program does not grow the memory.
 import gc

@@ -135,13 +135,6 @@ build_wasi() { (
     make -j"$jobs" OPT="-DNDEBUG -O3 -w" libpython3.13.a Programs/python.o pybuilddir.txt >make.log 2>&1
 ); }
 
-step() {
-    [ -e "$work/done/$1" ] && return
-    echo "python-wasm: $1" >&2
-    "$1"
-    touch "$work/done/$1"
-}
-
 link() { (
     cross
     cd "$work/build/wasi"
@@ -149,3 +142,28 @@ link() { (
     make -f Makefile -f "$here/reactor.mk" HERE="$here" OPT="-DNDEBUG -O3 -w" python-kern.wasm >link.log 2>&1
     cp python-kern.wasm "$work/python.wasm"
 ); }
+
+# The standard library, compiled, and what the build knows of itself without
+# the names of the places where it was made.
+library() {
+    rm -rf "$work/usr" "$work/lib" && mkdir -p "$work/usr/lib"
+    cp -a "$work/src/$python/Lib" "$work/lib"
+    sed "s#$work#/kern#g; s#$here#/kern#g" "$work"/build/wasi/build/lib*/_sysconfigdata*.py >"$work/lib/_sysconfigdata__wasi_wasm32-wasi.py"
+    env -u LD_LIBRARY_PATH PYTHONHASHSEED=0 "$work/build/native/python" -S -s -B "$here/compile.py" "$work/lib" "$work/usr/lib/python3.13"
+}
+
+picture() {
+    (cd "$here" && go build -o "$work/snapshot" ./snapshot)
+    mkdir -p "$work/out"
+    "$work/snapshot" -module "$work/python.wasm" -usr "$work/usr" -boot "$here/bootstrap.py" -o "$work/out"
+    (cd "$work/out" && sha256sum python.image library.zip >SHA256SUMS && cat SHA256SUMS)
+}
+
+step() {
+    [ -e "$work/done/$1" ] && return
+    echo "python-wasm: $1" >&2
+    "$1"
+    touch "$work/done/$1"
+}
+
+for s in toolchain sources build_zlib build_native build_wasi link library picture; do step $s; done

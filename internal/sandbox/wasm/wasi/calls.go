@@ -384,6 +384,9 @@ func fdPrestatName(_ *System, m Memory, p []uint64) Errno {
 // move runs a transfer over the guest's list of buffers and stops at the first
 // short one. One call moves at most maxMove, so that it ends soon.
 func move(m Memory, p []uint64, result uint64, f func(b []byte) (int, Errno)) Errno {
+	if uint32(p[2]) > maxBuffers {
+		return eInval
+	}
 	total := uint32(0)
 	for i := range uint32(p[2]) {
 		at, in1 := m.ReadUint32Le(uint32(p[1]) + i*8)
@@ -680,4 +683,24 @@ func pathRename(s *System, m Memory, p []uint64) Errno {
 		return e
 	}
 	return s.Tree.rename(from, to)
+}
+
+// Types are the parameters of c as WebAssembly names them.
+func (c Call) Types() []api.ValueType {
+	types := make([]api.ValueType, len(c.Params))
+	for i, k := range c.Params {
+		types[i] = api.ValueTypeI32
+		if k == 'I' {
+			types[i] = api.ValueTypeI64
+		}
+	}
+	return types
+}
+
+// Results is the type of the Errno that c answers with.
+func (c Call) Results() []api.ValueType {
+	if c.Name == "proc_exit" {
+		return nil
+	}
+	return []api.ValueType{api.ValueTypeI32}
 }

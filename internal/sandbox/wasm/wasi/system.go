@@ -37,9 +37,10 @@ type Exit struct{ Code uint32 }
 func (e Exit) Error() string { return "the guest ended itself" }
 
 const (
-	rootFD   = 3  // the one directory that a guest starts with: "/"
-	maxFiles = 64 // open at one time; each is a descriptor of the host
-	maxMove  = 1 << 20
+	rootFD     = 3       // the one directory that a guest starts with: "/"
+	maxFiles   = 64      // open at one time; each is a descriptor of the host
+	maxMove    = 1 << 20 // bytes of one read or write
+	maxBuffers = 1024    // in one read or write
 )
 
 // Start gives the guest its first descriptors.
