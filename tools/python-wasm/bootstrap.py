@@ -229,6 +229,7 @@ site.setcopyright()
 site.sethelper()
 sys.argv = ["-c"]
 sys.path.append("/workspace")
+os.chdir("/workspace")
 sys.stdout.reconfigure(line_buffering=True)
 sys.stdin.reconfigure(errors="strict")
 asyncio.set_event_loop_policy(Policy())

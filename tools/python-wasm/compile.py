@@ -6,10 +6,9 @@ import os
 import sys
 
 LEFT_OUT = set("""
-__pycache__ test idlelib tkinter turtledemo turtle.py ensurepip ctypes venv lib2to3 pydoc_data multiprocessing curses
-sqlite3 dbm _pyrepl msilib site-packages antigravity.py _android_support.py _apple_support.py _ios_support.py
-_osx_support.py _pydecimal.py _pydatetime.py _pyio.py _aix_support.py pty.py tty.py
-ftplib.py imaplib.py poplib.py smtplib.py xmlrpc wsgiref ssl.py webbrowser.py cProfile.py
+__pycache__ test idlelib tkinter turtledemo turtle.py ensurepip ctypes venv lib2to3 pydoc_data curses sqlite3 dbm msilib
+site-packages antigravity.py _android_support.py _apple_support.py _ios_support.py _osx_support.py _aix_support.py
+pty.py tty.py ssl.py
 """.split())
 
 lib, out = sys.argv[1:]

@@ -133,10 +133,12 @@ func Open(packed string) (*Packed, error) {
 
 func count(n int) int { return (n + part - 1) / part }
 
-// Module unpacks the module.
-func (p *Packed) Module() ([]byte, error) {
-	b := make([]byte, p.ModuleSize)
-	return b, inflate(b, p.module)
+// Module unpacks the module into b, which has room for ModuleSize bytes.
+func (p *Packed) Module(b []byte) error {
+	if len(b) != p.ModuleSize {
+		return fmt.Errorf("image: want %d bytes for the module, got %d", p.ModuleSize, len(b))
+	}
+	return inflate(b, p.module)
 }
 
 // Memory unpacks the memory into b, which holds MemorySize zeros.
