@@ -25,7 +25,7 @@ type engine struct {
 	compiled wazero.CompiledModule
 	picture  *picture
 	library  fs.FS
-	hot      []span // what a first run writes; known before the pool is filled
+	hot      touched // by a first run; known before the pool is filled
 
 	live, peak atomic.Int64 // instances
 }

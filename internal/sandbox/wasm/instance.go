@@ -181,7 +181,7 @@ func (in *instance) trapped(err error) sandbox.Outcome {
 
 // reset makes the instance the image again, and reports whether it could.
 func (in *instance) reset() bool {
-	return !in.broken && in.stack.Get() == in.top && in.mem.reset()
+	return !in.broken && in.stack.Get() == in.top && in.mem.reset(in.engine.hot)
 }
 
 func (in *instance) close() {

@@ -18,6 +18,9 @@ const (
 // A span is a part of the memory, in bytes.
 type span struct{ from, to int }
 
+// What a run touched of its memory.
+type touched struct{ read, written []span }
+
 // Allocate implements [experimental.MemoryAllocator] for one instance: its
 // memory is m, whatever is asked for.
 func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }

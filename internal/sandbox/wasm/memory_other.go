@@ -40,10 +40,10 @@ func (m *memory) grow(size uint64) []byte {
 // Free implements experimental.LinearMemory.
 func (m *memory) Free() { m.space = nil }
 
-func (m *memory) reset() bool {
+func (m *memory) reset(touched) bool {
 	return m.size == uint64(len(m.of.b)) && copy(m.space, m.of.b) == len(m.space)
 }
 
-func (m *memory) written() []span { return nil }
+func (m *memory) touched() touched { return touched{} }
 
-func (m *memory) prefault([]span) {}
+func (m *memory) prefault(touched) {}

@@ -97,8 +97,8 @@ func (p *pool) restock(in *instance) {
 		if in, err = p.engine.instance(); err != nil {
 			return // the next to take one is told
 		}
+		in.mem.prefault(p.engine.hot)
 	}
-	in.mem.prefault(p.engine.hot)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.idle) >= p.warm {

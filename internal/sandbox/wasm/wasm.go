@@ -151,7 +151,7 @@ func causeOf(err error) sandbox.Cause {
 	return sandbox.Refused
 }
 
-// learn runs a first program, and keeps which pages of the memory it wrote:
+// learn runs a first program, and keeps which pages of the memory it touched:
 // those are made ready before an instance is needed.
 func (b *Backend) learn() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -167,7 +167,7 @@ func (b *Backend) learn() error {
 		err = refuse("the interpreter does not work here: %s: %s%s", out.Cause, out.Stdout, out.Stderr)
 	}
 	if err == nil {
-		b.engine.hot = in.mem.written()
+		b.engine.hot = in.mem.touched()
 	}
 	b.pool.give(in)
 	return err
