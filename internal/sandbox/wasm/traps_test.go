@@ -313,12 +313,12 @@ func TestTrapTableOfEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := exec(t, common, c.code, sandbox.Limits{Wall: 400 * time.Millisecond})
+			out := exec(t, common, c.code, sandbox.Limits{Wall: 800 * time.Millisecond})
 			if !strings.Contains(c.causes, string(out.Cause)) {
 				t.Errorf("%s, want %s: %.300s %.500s", out.Cause, c.causes, out.Stdout, out.Stderr)
 			}
 			if out.Usage.Wall > 2*time.Second {
-				t.Errorf("it ended after %v of 400ms", out.Usage.Wall)
+				t.Errorf("it ended after %v of 800ms", out.Usage.Wall)
 			}
 		})
 	}
