@@ -37,7 +37,7 @@ var fileUnits = []abi.Unit{abi.Money, abi.Steps, abi.Tokens, abi.InputTokens, ab
 func Units() []abi.Unit { return slices.Clone(fileUnits) }
 
 // rows are the system calls that a model may be given as tools.
-var rows = []string{"spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
+var rows = []string{"code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
 
 // ParseFile reads an agent file. Every error names the file, the line and what was
 // expected.
