@@ -179,28 +179,37 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 // SpawnSpec is Spawn for an agent that was made ready elsewhere.
 func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
 
-func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool) (abi.Pid, error) {
+// define is the definition of a process as it is recorded. What cannot run is
+// refused here.
+func (k *Kernel) define(s *Spec) ([]byte, error) {
 	p := &s.Program
 	for i := range p.Tools {
 		p.Tools[i].Defaults()
 		if err := p.Tools[i].Validate(); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	if p.Model != "" {
 		m, err := k.openModel(p)
 		if err != nil {
-			return 0, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
+			return nil, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
 		}
 		p.Facts = sys.Recorded(m.Facts())
 	}
 	b, err := json.Marshal(p)
 	if err != nil {
+		return nil, err
+	}
+	_, err = k.world.Load(abi.Data{Bytes: b})
+	return b, err
+}
+
+func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool) (abi.Pid, error) {
+	b, err := k.define(&s)
+	if err != nil {
 		return 0, err
 	}
-	if _, err := k.world.Load(abi.Data{Bytes: b}); err != nil { // what cannot run is refused now
-		return 0, err
-	}
+	p := &s.Program
 	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
 	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants()
 	pid, err := k.Kernel.Spawn(ctx, r)
@@ -322,6 +331,82 @@ func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 		}
 	}
+}
+
+// Replayed is what a replay found.
+type Replayed struct {
+	Pid        abi.Pid           `json:"pid"`
+	Records    int               `json:"records"`
+	Calls      int               `json:"calls"`
+	Exit       abi.Exit          `json:"exit"` // empty: the recording ends before the process does
+	Same       bool              `json:"same"`
+	Divergence *agent.Divergence `json:"divergence,omitempty"`
+}
+
+// Replay goes through the journal of a process again, without asking a model or
+// running a tool: the fold of its records must be the live state to the byte,
+// no effect may have begun past a limit, and the loop, given the recorded
+// answers, must make the recorded calls. With an agent, or a task, in place of
+// the recorded one it shows where that would have made a difference.
+func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (Replayed, error) {
+	r, err := k.Recording(ctx, pid)
+	if err != nil {
+		return Replayed{}, err
+	}
+	out := Replayed{Pid: pid, Records: len(r.Records)}
+	last := r.Records[len(r.Records)-1]
+	if last.Exit != nil && last.Kind == abi.KindExited {
+		out.Exit = last.Exit.Exit
+	}
+	if err := k.Check(r); err != nil {
+		return out, err
+	}
+	l, err := k.world.Load(r.Records[0].Spawn.Program)
+	if err != nil {
+		return out, err
+	}
+	if l.Hosted {
+		out.Same = true // its loop is not ours to run; the fold was compared
+		return out, nil
+	}
+	w := k.world
+	if other != nil {
+		if w, err = k.exchange(r, other); err != nil {
+			return out, err
+		}
+	}
+	out.Calls, err = agent.Replay(ctx, r, w)
+	if d := (*agent.Divergence)(nil); errors.As(err, &d) {
+		out.Divergence = d
+		return out, nil
+	}
+	out.Same = err == nil
+	return out, err
+}
+
+// exchange puts another definition, and another task where there is one, into
+// a recording, and returns a world that knows it.
+func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*sys.World, error) {
+	b, err := k.define(other)
+	if err != nil {
+		return nil, err
+	}
+	first := *r.Records[0]
+	spawn := *first.Spawn
+	spawn.Program = abi.Data{Bytes: b, Size: int64(len(b))}
+	if other.Task != "" {
+		spawn.Task = abi.Data{Bytes: []byte(other.Task), Size: int64(len(other.Task))}
+	}
+	first.Spawn = &spawn
+	r.Records[0] = &first
+	w := &sys.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Bytes: k.world.Bytes, Child: k.world.Child}
+	w.Record = func(pid abi.Pid, n uint64) (*abi.Record, error) {
+		if pid == first.Pid && n == first.N {
+			return &first, nil
+		}
+		return k.Record(pid, n)
+	}
+	return w, nil
 }
 
 // openModel opens the model of a program: a script from the text that was

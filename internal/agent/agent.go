@@ -94,7 +94,7 @@ func (l *loop) run(ctx context.Context, reply *sys.Reply) {
 		if reply == nil {
 			r, e := l.ask(ctx, sys.ModelArgs{Say: hint})
 			if e != nil {
-				if e.Code == abi.Interrupted && ctx.Err() == nil {
+				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
 					continue // a signal or a restart cut it off: the next call says which
 				}
 				l.stop(ctx, e)

@@ -30,7 +30,7 @@ type verdict struct {
 // admit says whether a call may run now. It reads, and changes nothing: no
 // clock, no input or output. bad is what the row itself found wrong with the
 // arguments.
-func admit(p *proc, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *abi.Usage, now int64) verdict {
+func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *abi.Usage, now int64) verdict {
 	q := p.Calls.Pending[c.N]
 	asked := plan.Ask != "" && bad == nil
 	switch {
@@ -74,7 +74,7 @@ func admit(p *proc, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *ab
 }
 
 // over is the refusal of a call that needs n of a unit that is used up.
-func (p *proc) over(f fit, n int64) *abi.Error {
+func (p *fold) over(f fit, n int64) *abi.Error {
 	limit, _ := f.at.limits.Get(f.unit)
 	whose := "this process"
 	if f.at != p.acct {
@@ -91,7 +91,7 @@ func (p *proc) over(f fit, n int64) *abi.Error {
 
 // fitsContext holds the request of a model call against the limits on context
 // from the process upwards, and against the model's window.
-func fitsContext(p *proc, plan *Plan) *abi.Error {
+func fitsContext(p *fold, plan *Plan) *abi.Error {
 	if plan.Context == 0 {
 		return nil
 	}
@@ -105,12 +105,12 @@ func fitsContext(p *proc, plan *Plan) *abi.Error {
 		Hint:    "start a new process with a shorter task, or raise the context limit"}
 }
 
-func resting(p *proc, tool string, now int64) bool {
+func resting(p *fold, tool string, now int64) bool {
 	r, ok := p.Rests[tool]
 	return ok && r.Fails >= tiredAfter && now < r.Since+restFor
 }
 
-func blocked(p *proc, tool string, now int64) *abi.Error {
+func blocked(p *fold, tool string, now int64) *abi.Error {
 	r := p.Rests[tool]
 	return &abi.Error{Code: abi.ToolBlocked,
 		Message: fmt.Sprintf("%s failed %d times in a row and rests for %d more seconds", tool, r.Fails, (r.Since+restFor-now+1e9-1)/1e9),
@@ -126,7 +126,7 @@ func notApproved(a *ask) *abi.Error {
 }
 
 // ended is the refusal of a process that is at its end.
-func ended(p *proc) *abi.Error {
+func ended(p *fold) *abi.Error {
 	info := p.Ending
 	if p.Exit != nil {
 		return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", p.Pid, info.Exit)}

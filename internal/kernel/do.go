@@ -36,11 +36,10 @@ func (k *Kernel) Do(ctx context.Context, c abi.Call) abi.Result {
 // do is Do; first is told when the call was looked at for the first time, so
 // that the next of a batch may come.
 func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.Result {
-	o, found := k.enter(ctx, &c) // 1 answered?
-	if o == nil {
+	o := &op{call: c, ctx: ctx, first: first}
+	if found, ok := k.enter(o); ok { // 1 answered?
 		return found
 	}
-	o.first = first
 	defer o.leave()
 	for {
 		j, bad := o.plan()
@@ -95,40 +94,44 @@ func (k *Kernel) Batch(ctx context.Context, calls []abi.Call, most int) []abi.Re
 
 // enter finds the answer to a call, or opens it. A call that is open already
 // is waited for.
-func (k *Kernel) enter(ctx context.Context, c *abi.Call) (*op, abi.Result) {
+func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
+	c := &o.call
 	k.mu.Lock()
 	p := k.procs[c.Pid]
 	for p != nil {
 		if p.Calls.Done.has(c.N) {
 			k.mu.Unlock()
-			return nil, k.answered(ctx, c)
+			return k.answered(o.ctx, c), true
 		}
 		busy := p.ops[c.N]
 		if busy == nil {
 			break
 		}
-		done := busy.doneChan()
+		if busy.done == nil {
+			busy.done = make(chan struct{})
+		}
+		done := busy.done
 		k.mu.Unlock()
 		select {
 		case <-done:
-		case <-ctx.Done():
-			return nil, abi.Result{Outcome: abi.Refused, Err: interrupted(ctx)}
+		case <-o.ctx.Done():
+			return abi.Result{Outcome: abi.Refused, Err: interrupted(o.ctx)}, true
 		}
 		k.mu.Lock()
 	}
 	defer k.mu.Unlock()
 	if e := k.closedTo(p, c); e != nil {
-		return nil, abi.Result{Outcome: abi.Refused, Err: e}
+		return abi.Result{Outcome: abi.Refused, Err: e}, true
 	}
-	o := &op{p: p, call: *c, row: k.cfg.Rows[c.Row], ctx: ctx, wake: make(chan struct{}, 1)}
+	o.p, o.row = p, k.cfg.Rows[c.Row]
 	if o.row != nil && !o.row.Instant {
-		o.ctx, o.cancel = context.WithCancelCause(ctx)
+		o.ctx, o.cancel = context.WithCancelCause(o.ctx)
 	}
 	if p.ops == nil {
 		p.ops = make(map[uint64]*op)
 	}
 	p.ops[c.N] = o
-	return o, abi.Result{}
+	return res, false
 }
 
 // closedTo says why a call cannot even be considered. Nothing is recorded.
@@ -141,65 +144,9 @@ func (k *Kernel) closedTo(p *proc, c *abi.Call) *abi.Error {
 	case k.closed:
 		return closing()
 	case p.Ending != nil:
-		return ended(p)
+		return ended(&p.fold)
 	}
 	return k.cfg.Log.Err()
-}
-
-// answered reads the answer of a call from the journal.
-func (k *Kernel) answered(ctx context.Context, c *abi.Call) abi.Result {
-	if err := k.cfg.Log.Flush(ctx); err != nil {
-		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
-	}
-	r, err := k.cfg.Store.Answer(c.Pid, c.N)
-	if err != nil || r == nil {
-		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: fmt.Sprintf("the answer to call %d cannot be read: %v", c.N, err)}}
-	}
-	in := r.Intent
-	if in == nil {
-		if in, err = k.intentOf(c, r.N); err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
-		}
-	}
-	if in.Row != c.Row || in.For != c.For || c.For == "" && in.Key != keyOf(c.Row, canonical(c.Args)) {
-		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
-			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
-			Got:     c.Row, Hint: "use the next free number for a new call"}}
-	}
-	return k.result(r)
-}
-
-// intentOf finds the intent of a call that was answered by record n.
-func (k *Kernel) intentOf(c *abi.Call, n uint64) (in *abi.Intent, err error) {
-	for r, err := range k.cfg.Store.Records(c.Pid, 0) {
-		if err != nil {
-			return nil, err
-		}
-		if r.Call == c.N && r.Intent != nil {
-			in = r.Intent
-		}
-		if r.N >= n {
-			break
-		}
-	}
-	if in == nil {
-		err = fmt.Errorf("call %d has an answer and no intent", c.N)
-	}
-	return in, err
-}
-
-// result is what a caller gets to see of an answer.
-func (k *Kernel) result(r *abi.Record) abi.Result {
-	a := r.Answer
-	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
-	if a.Err == nil {
-		b, err := k.Bytes(a.Value)
-		if err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
-		}
-		res.Value = b
-	}
-	return res
 }
 
 // plan asks the row what the call will do and take at most.
@@ -207,7 +154,8 @@ func (o *op) plan() (*Job, *abi.Error) {
 	k := o.p.k
 	k.mu.Lock()
 	p := o.p
-	j := &Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
+	j := &o.job
+	*j = Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
 	j.View = p.view()
 	if q := p.Calls.Pending[o.call.N]; q != nil {
 		j.Attempt, j.Since = q.Attempt+1, q.Since
@@ -216,27 +164,65 @@ func (o *op) plan() (*Job, *abi.Error) {
 		}
 	}
 	k.mu.Unlock()
+	e := o.measure(j)
+	if j.Attempt > 1 {
+		j.Plan.Reserve[abi.Steps] = 0 // another attempt is no new step
+	}
+	if o.paper.intent.Row == "" {
+		o.write(j)
+	}
+	return j, e
+}
+
+// measure asks the row for its plan.
+func (o *op) measure(j *Job) (e *abi.Error) {
 	if o.row == nil {
-		return j, nil
+		return nil
 	}
 	if o.row.Schema != nil {
 		args := o.call.Args
 		if len(args) == 0 {
-			args = json.RawMessage("{}")
+			args = noArgs
 		}
 		if v := o.row.Schema.Check(args); v != nil {
-			return j, invalid(o.call.Row, v)
+			return invalid(o.call.Row, v)
 		}
 	}
-	if o.row.Plan == nil {
-		return j, nil
+	if o.row.Plan != nil {
+		j.Plan, e = o.row.Plan(j.View, o.call)
 	}
-	var e *abi.Error
-	j.Plan, e = o.row.Plan(j.View, o.call)
-	if j.Attempt > 1 {
-		j.Plan.Reserve[abi.Steps] = 0 // another attempt is no new step
+	return e
+}
+
+var noArgs = []byte("{}")
+
+// paper is what the journal says of a call, made once and without the lock:
+// hashing a large payload takes longer than deciding.
+type paper struct {
+	intent abi.Intent // without what an attempt adds
+	answer abi.Answer // of the first attempt
+	blobs  []abi.Blob
+	lent   bool // answer is in use
+
+	scratch [128]byte // for canonical arguments
+}
+
+func (o *op) write(j *Job) {
+	w := &o.paper
+	w.intent = abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: keyOfCall(&o.call, &j.Plan, w.scratch[:0]), Effect: j.Plan.effect(), Within: o.call.Within,
+		For: o.call.For, Price: j.Plan.Price}
+	w.intent.Args = w.data(o.call.Args)
+	if len(j.Plan.Say) > 0 {
+		w.intent.Say, w.intent.SayTokens = w.data(j.Plan.Say), o.p.k.cfg.Count(j.Plan.Say)
 	}
-	return j, e
+}
+
+func (w *paper) data(b []byte) abi.Data {
+	d, blob := abi.NewData(b)
+	if blob != nil {
+		w.blobs = append(w.blobs, *blob)
+	}
+	return d
 }
 
 // Invalid is the refusal of arguments that do not match their schema.
@@ -256,14 +242,14 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			return closing()
 		}
 		waits := o.waitedFor()
-		v := admit(p, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
+		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
 		if o.first != nil {
 			o.first <- struct{}{}
 			o.first = nil
 		}
 		if v.refused != nil || v.wait == "" {
 			if v.refused == nil {
-				o.held, j.Granted, j.Index = v.need, v.granted, p.Calls.Index
+				o.held, j.Granted = v.need, v.granted
 				p.acct.hold(&o.held)
 			}
 			o.waits = ""
@@ -272,6 +258,7 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			return v.refused
 		}
 		o.waits = v.wait
+		o.wakeChan()
 		if v.wait == waitRoom {
 			o.join(v.at)
 		} else {
@@ -314,6 +301,7 @@ func (o *op) pause(d time.Duration) *abi.Error {
 	}
 	k.mu.Lock()
 	o.waits = waitBackoff
+	o.wakeChan()
 	k.mu.Unlock()
 	e := o.await(d)
 	k.mu.Lock()
@@ -333,7 +321,7 @@ func (o *op) stopped() *abi.Error {
 	case errors.Is(cause, errClosing):
 		return closing()
 	case o.p.Ending != nil:
-		return ended(o.p)
+		return ended(&o.p.fold)
 	case errors.Is(cause, errTerm):
 		return ending("the process was asked to finish")
 	}
@@ -374,9 +362,9 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 		k.mu.Unlock()
 		return d, true
 	}
-	r := &abi.Record{Kind: abi.KindBegan, Call: o.call.N}
-	r.Intent = o.intent(r, j)
-	t := p.record(r)
+	r := abi.Record{Kind: abi.KindBegan, Call: o.call.N}
+	r.Intent = o.intent(&r, j)
+	t := p.record(&r)
 	p.acct.unhold(&o.held)
 	o.held = abi.Usage{}
 	o.begun = true
@@ -387,124 +375,132 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 	return d, true
 }
 
-// intent is what the journal says of an admitted call.
+// intent is what the journal says of an attempt at an admitted call.
 func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
-	k := o.p.k
-	in := &abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: o.key(j), Effect: j.Plan.effect(), Within: o.call.Within,
-		For: o.call.For, Attempt: j.Attempt, Reserve: o.held, Granted: j.Granted, Price: j.Plan.Price}
-	in.Args = data(r, o.call.Args)
-	if len(j.Plan.Say) > 0 && j.Attempt == 1 {
-		in.Say, in.SayTokens = data(r, j.Plan.Say), k.cfg.Count(j.Plan.Say)
+	w := &o.paper
+	in := &w.intent
+	if j.Attempt > 1 { // the first is being written to the journal
+		later := *in
+		later.Say, later.SayTokens = abi.Data{}, 0
+		in = &later
 	}
+	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
+	r.Blobs = append(r.Blobs, w.blobs...)
 	return in
 }
 
 // settle replaces what was reserved by what was taken, journals the end of the
 // attempt, and only then gives the answer.
 func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
-	k := o.p.k
-	a := &abi.Answer{Outcome: abi.OK, Err: d.Err, Attempt: j.Attempt, Usage: d.Usage, First: int64(d.First), Took: d.Took}
+	a := o.paper.room()
+	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
 	if d.Err != nil {
 		a.Outcome = abi.Failed
 		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
 	}
-	page := d.Value
-	if d.Err != nil {
-		page, _ = json.Marshal(d.Err)
-	}
-	if a.Page = o.page(a); a.Page != nil {
-		a.Page.Tokens = k.cfg.Count(page)
-	}
 	if o.row.Watch && !a.Again {
-		a.Result = keyOf(string(a.Outcome), resultKey(d))
+		a.Result = KeyOf(string(a.Outcome), resultKey(d))
 	}
-
-	k.mu.Lock()
-	t, ok := o.end(j, a, d.Value)
-	k.mu.Unlock()
-	if !ok {
-		return abi.Result{Outcome: abi.Unknown, Err: unseen(o.p)}, false
-	}
-	if err := t.Wait(context.WithoutCancel(o.ctx)); err != nil {
-		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}, false
-	}
-	return abi.Result{Outcome: a.Outcome, Value: d.Value, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}, a.Again
-}
-
-// end records the end of an attempt. k.mu is held. It reports false when the
-// process ended without waiting for this call.
-func (o *op) end(j *Job, a *abi.Answer, value []byte) (t journal.Ticket, ok bool) {
-	k := o.p.k
-	p := o.p
-	if o.dropped {
-		return t, false
-	}
-	if k.closed && a.Err != nil && a.Err.Code == abi.Interrupted && j.Plan.effect().Repeatable() {
-		a.Again = true // it is gone on with when the kernel is back
-		a.Page, a.Result = nil, abi.Key{}
-	}
-	r := &abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
-	if a.Outcome == abi.Refused {
-		r.Kind = abi.KindRefused
-	}
-	if a.Err == nil {
-		a.Value = data(r, value)
-	}
-	in := &abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: o.key(j), Effect: j.Plan.effect()}
-	if !o.begun {
-		held := o.held
-		p.acct.unhold(&held)
-		in = o.intent(r, j)
-		r.Intent = in
-		o.held = abi.Usage{}
-	}
-	var verdict *abi.Error
-	if !a.Result.IsZero() {
-		s := sighting(o.call.N, in, a)
-		if verdict = p.Watch.judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
-			a.Warning, verdict = verdict, nil
-		}
-	}
-	t = p.record(r)
-	o.begun = false
-	stir(p.acct)
-	if verdict != nil {
-		p.finish(abi.ExitInfo{Exit: abi.ExitLoop, Reason: "watchdog", Code: verdict.Code, Err: verdict})
-	}
-	return t, true
+	res = o.end(j, a, d.Value)
+	return res, a.Again
 }
 
 // refuse records a refusal and returns it. What says nothing of the process,
 // only of the moment, is not recorded: the call may be asked again.
 func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
-	k := o.p.k
-	res := abi.Result{Outcome: abi.Refused, Err: e}
-	k.mu.Lock()
-	if held := o.held; held != (abi.Usage{}) {
-		o.p.acct.unhold(&held)
-		o.held = abi.Usage{}
-		stir(o.p.acct)
-	}
-	k.mu.Unlock()
 	if momentary(e.Code) {
-		return res
+		o.giveBack()
+		return abi.Result{Outcome: abi.Refused, Err: e}
 	}
-	a := &abi.Answer{Outcome: abi.Refused, Err: e}
-	if a.Page = o.page(a); a.Page != nil {
-		b, _ := json.Marshal(e)
-		a.Page.Tokens = k.cfg.Count(b)
-	}
+	a := o.paper.room()
+	a.Outcome, a.Err = abi.Refused, e
 	if o.row != nil && o.row.Watch && circling(e.Code) {
-		a.Result = keyOf(string(abi.Refused), []byte(e.Code))
+		a.Result = KeyOf(string(abi.Refused), []byte(e.Code))
+	}
+	return o.end(j, a, nil)
+}
+
+// room is where an answer goes.
+func (w *paper) room() *abi.Answer {
+	if w.lent {
+		return new(abi.Answer)
+	}
+	w.lent = true
+	return &w.answer
+}
+
+// giveBack frees what is held for a call that did not run.
+func (o *op) giveBack() {
+	k := o.p.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o.p.acct.unhold(&o.held)
+	o.held = abi.Usage{}
+	stir(o.p.acct)
+}
+
+// end journals the end of an attempt, or a refusal, and waits until it is on
+// disk.
+func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
+	k := o.p.k
+	r := abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
+	if a.Outcome == abi.Refused {
+		r.Kind = abi.KindRefused
+	}
+	page := value
+	if a.Err == nil {
+		a.Value = data(&r, value)
+	}
+	if a.Page = pageOf(&o.call, a); a.Page != nil {
+		if a.Err != nil {
+			page, _ = json.Marshal(a.Err)
+		}
+		a.Page.Tokens = k.cfg.Count(page)
 	}
 	k.mu.Lock()
-	t, ok := o.end(j, a, nil)
+	if o.dropped { // the process ended without waiting for this call
+		k.mu.Unlock()
+		return abi.Result{Outcome: abi.Unknown, Err: unseen(o.p)}
+	}
+	t := o.book(j, &r)
 	k.mu.Unlock()
-	res.Warning = a.Warning
-	if ok && t.Wait(context.WithoutCancel(o.ctx)) != nil {
+	if t.Wait(context.Background()) != nil {
 		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
 	}
+	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
+	if a.Err == nil {
+		res.Value = value
+	}
 	return res
+}
+
+// book applies the end of an attempt, and what the watchdog says of it. k.mu is
+// held.
+func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
+	p, a := o.p, r.Answer
+	if p.k.closed && a.Err != nil && a.Err.Code == abi.Interrupted && j.Plan.effect().Repeatable() {
+		a.Again = true // it is gone on with when the kernel is back
+		a.Page, a.Result = nil, abi.Key{}
+	}
+	if !o.begun {
+		p.acct.unhold(&o.held)
+		r.Intent = o.intent(r, j)
+		o.held = abi.Usage{}
+	}
+	var verdict *abi.Error
+	if !a.Result.IsZero() {
+		s := sighting(o.call.N, &o.paper.intent, a)
+		if verdict = p.Watch.Judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
+			a.Warning, verdict = verdict, nil
+		}
+	}
+	t := p.record(r)
+	o.begun = false
+	stir(p.acct)
+	if verdict != nil {
+		p.finish(abi.ExitInfo{Exit: abi.ExitLoop, Reason: "watchdog", Code: verdict.Code, Err: verdict})
+	}
+	return t
 }
 
 // leave closes the call.
@@ -529,31 +525,33 @@ func (o *op) leave() {
 	}
 }
 
-// page is what the memory of the process gains by an answer: what the model
+// pageOf is what the memory of the process gains by an answer: what the model
 // said, and the answer to what the model asked for.
-func (o *op) page(a *abi.Answer) *abi.Page {
+func pageOf(c *abi.Call, a *abi.Answer) *abi.Page {
 	switch {
 	case a.Again:
-	case o.call.For != "":
-		return &abi.Page{Role: "tool", ID: o.call.For}
-	case o.call.Row == lastRow && a.Outcome == abi.OK:
+	case c.For != "":
+		return &abi.Page{Role: "tool", ID: c.For}
+	case c.Row == lastRow && a.Outcome == abi.OK:
 		return &abi.Page{Role: "assistant"}
 	}
 	return nil
 }
 
-func (o *op) key(j *Job) abi.Key {
-	if o.call.For != "" && j.Plan.Subject != nil {
-		return keyOf(o.call.Row, j.Plan.Subject)
+// keyOfCall is a short hash of what is called: of the arguments, or of what the
+// row found the call to stand for.
+func keyOfCall(c *abi.Call, plan *Plan, scratch []byte) abi.Key {
+	if plan.Subject != nil {
+		return KeyOf(c.Row, plan.Subject)
 	}
-	return keyOf(o.call.Row, canonical(o.call.Args))
+	return KeyOf(c.Row, canonical(scratch, c.Args))
 }
 
-func (o *op) doneChan() chan struct{} {
-	if o.done == nil {
-		o.done = make(chan struct{})
+// wakeChan makes sure that poke has somebody to tell. k.mu is held.
+func (o *op) wakeChan() {
+	if o.wake == nil {
+		o.wake = make(chan struct{}, 1)
 	}
-	return o.done
 }
 
 func (pl *Plan) effect() abi.Effect {
@@ -572,8 +570,8 @@ func pauseFor(j *Job, d Done) time.Duration {
 	return max(d.After, min(250*time.Millisecond<<(j.Attempt-1), 30*time.Second))
 }
 
-// keyOf is a short hash of a name and what it was called with, or gave.
-func keyOf(name string, b []byte) (k abi.Key) {
+// KeyOf is a short hash of a name and what it was called with, or gave.
+func KeyOf(name string, b []byte) (k abi.Key) {
 	var buf [256]byte
 	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
 	copy(k[:], h[:])
@@ -581,11 +579,11 @@ func keyOf(name string, b []byte) (k abi.Key) {
 }
 
 // canonical is args in one spelling, or as they are when they are not JSON.
-func canonical(args []byte) []byte {
+func canonical(scratch, args []byte) []byte {
 	if len(args) == 0 {
-		return []byte("{}")
+		return noArgs
 	}
-	b, err := schema.Canonical(nil, args)
+	b, err := schema.Canonical(scratch, args)
 	if err != nil {
 		return args
 	}

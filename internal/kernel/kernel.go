@@ -2,7 +2,7 @@
 //
 // Everything an agent does goes through [Kernel.Do] (do.go), which asks [admit]
 // (admit.go) whether it may. Everything the kernel knows is a fold of the
-// journal (state.go, with the sums in ledger.go and the watchdog in watch.go):
+// journal (state.go for a process, machine.go for all, with the sums in ledger.go):
 // to restart is to fold again (recover.go). Signals and exits are in signal.go.
 //
 // One lock guards all of it. It is held to decide and to settle, for about a
@@ -52,7 +52,7 @@ type Plan struct {
 	Effect   abi.Effect // empty: pure
 	Intent   bool       // it changes something outside the kernel: its intent goes to disk first
 	Tool     string     // the tool behind the row, if there is one
-	Subject  []byte     // canonical JSON of what is called, when it is not in the arguments of the call
+	Subject  []byte     // what is called, when the arguments of the call do not say it all
 	Reserve  abi.Usage
 	Elastic  Elastic
 	Price    abi.Price
@@ -140,21 +140,19 @@ type Turn struct {
 type Kernel struct {
 	cfg Config
 
-	mu       sync.Mutex
-	procs    map[abi.Pid]*proc
-	accounts map[string]*account // named ones
-	root     account
-	next     abi.Pid // the next pid
-	settings uint64  // records of pid 0
-	closed   bool
+	book
+	window
+
+	mu sync.Mutex
+	machine
+	closed bool
 }
 
 // proc is one process: what the journal says of it, and what only this run of
 // the kernel knows.
 type proc struct {
 	fold
-	k    *Kernel
-	acct *account
+	k    *Kernel // nil in a machine that only reads
 	kids []abi.Pid
 
 	ops     map[uint64]*op // calls in the kernel, by number
@@ -172,14 +170,16 @@ type op struct {
 	row     *Row
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // nil for an instant row
-	wake    chan struct{}           // one token: look again
+	wake    chan struct{}           // one token: look again; made when it first waits
 	waits   string                  // for what; empty while it runs
 	at      *account                // whose queue it stands in
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
 	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
-	dropped bool                    // the process ended without waiting for it
+	job     Job
+	paper   paper // what the journal says of it
+	dropped bool  // the process ended without waiting for it
 }
 
 // New folds the journal and returns a kernel that goes on with it. Processes
@@ -197,7 +197,8 @@ func New(cfg Config) (*Kernel, error) {
 	if cfg.Last == 0 {
 		cfg.Last = 10 * time.Second
 	}
-	k := &Kernel{cfg: cfg, procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account), next: 1}
+	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine()}
+	k.window = window{k}
 	if err := k.recover(); err != nil {
 		return nil, err
 	}
@@ -257,7 +258,7 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 		}
 	}
 	if parent.Ending != nil {
-		return 0, ended(parent)
+		return 0, ended(&parent.fold)
 	}
 	s.Parent, s.ParentCall = parent.Pid, j.Call.N
 	// What the call holds for the child is booked by the child's own record.
@@ -299,6 +300,7 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 		s.TaskTokens = k.cfg.Count(s.Task)
 	}
 	p := k.link(k.next, &s.Spawn)
+	p.k = k
 	k.next++
 	t := p.record(r)
 	p.watchWall()
@@ -331,29 +333,6 @@ func (parent *proc) narrow(s *abi.Spawn) {
 	}
 }
 
-// link gives a new process its place in the tree. k.mu is held.
-func (k *Kernel) link(pid abi.Pid, s *abi.Spawn) *proc {
-	p := &proc{k: k, acct: &account{parent: &k.root}}
-	p.Pid = pid
-	if parent := k.procs[s.Parent]; parent != nil {
-		p.acct.parent = parent.acct
-		parent.kids = append(parent.kids, pid)
-	} else if s.Account != "" {
-		p.acct.parent = k.account(s.Account)
-	}
-	k.procs[pid] = p
-	return p
-}
-
-func (k *Kernel) account(name string) *account {
-	a := k.accounts[name]
-	if a == nil {
-		a = &account{parent: &k.root}
-		k.accounts[name] = a
-	}
-	return a
-}
-
 // SetAccount sets the limits of a named account, for ever.
 func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
 	k.mu.Lock()
@@ -365,11 +344,6 @@ func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) 
 	stir(k.accounts[name])
 	k.mu.Unlock()
 	return t.Wait(ctx)
-}
-
-func (k *Kernel) setAccount(r *abi.Record) {
-	a := k.account(r.Change.Account)
-	a.limits = *r.Change.Limits
 }
 
 // Close ends the waiting of every call and flushes the journal. Processes are
@@ -397,13 +371,6 @@ func (k *Kernel) Close(ctx context.Context) error {
 		}
 	}
 	return k.cfg.Log.Flush(ctx)
-}
-
-func (k *Kernel) broken() *abi.Error {
-	if e := k.cfg.Log.Err(); e != nil {
-		return e
-	}
-	return &abi.Error{Code: abi.StorageBroken, Message: "the journal did not take the record"}
 }
 
 func (p *proc) stopTimers() {

@@ -13,8 +13,8 @@ import (
 	"github.com/kern-run/kern/internal/journal/journaltest"
 )
 
-// machine is a kernel over a journal that outlives it.
-type machine struct {
+// rig is a kernel over a journal that outlives it.
+type rig struct {
 	*Kernel
 	t   testing.TB
 	mem *journaltest.Memory
@@ -22,15 +22,15 @@ type machine struct {
 	cfg Config
 }
 
-func newMachine(t testing.TB, cfg Config) *machine {
-	m := &machine{t: t, mem: journaltest.NewMemory(), cfg: cfg}
+func newRig(t testing.TB, cfg Config) *rig {
+	m := &rig{t: t, mem: journaltest.NewMemory(), cfg: cfg}
 	m.open()
 	t.Cleanup(func() { m.log.Close() })
 	return m
 }
 
 // open opens a kernel on the journal as it is.
-func (m *machine) open() {
+func (m *rig) open() {
 	m.t.Helper()
 	store, lease, err := m.mem.Open()
 	if err != nil {
@@ -44,7 +44,7 @@ func (m *machine) open() {
 }
 
 // crash throws away all that is not in the journal, and opens it again.
-func (m *machine) crash() {
+func (m *rig) crash() {
 	m.t.Helper()
 	m.log.Close()
 	m.Kernel.mu.Lock()
@@ -56,7 +56,7 @@ func (m *machine) crash() {
 	m.open()
 }
 
-func (m *machine) spawn(s Spawning) abi.Pid {
+func (m *rig) spawn(s Spawning) abi.Pid {
 	m.t.Helper()
 	if s.Rows == nil {
 		s.Rows = []string{"act", "exit", "model"}
@@ -68,7 +68,7 @@ func (m *machine) spawn(s Spawning) abi.Pid {
 	return pid
 }
 
-func (m *machine) do(pid abi.Pid, n uint64, row, args string) abi.Result {
+func (m *rig) do(pid abi.Pid, n uint64, row, args string) abi.Result {
 	return m.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: row, Args: json.RawMessage(args)})
 }
 
@@ -93,7 +93,7 @@ func act(ran *atomic.Int64) *Row {
 
 func TestOnce(t *testing.T) {
 	var ran atomic.Int64
-	m := newMachine(t, Config{Rows: Table{"act": act(&ran)}})
+	m := newRig(t, Config{Rows: Table{"act": act(&ran)}})
 	pid := m.spawn(Spawning{})
 	first := m.do(pid, 1, "act", `{"a":1}`)
 	again := m.do(pid, 1, "act", ` { "a" : 1.0 } `)
@@ -109,7 +109,7 @@ func TestOnce(t *testing.T) {
 
 func TestMoneyLimit(t *testing.T) {
 	var ran atomic.Int64
-	m := newMachine(t, Config{Rows: Table{"act": act(&ran)}})
+	m := newRig(t, Config{Rows: Table{"act": act(&ran)}})
 	pid := m.spawn(Spawning{Spawn: abi.Spawn{Limits: limits(int64(abi.Money), 3)}})
 	for n := uint64(1); n <= 5; n++ {
 		r := m.do(pid, n, "act", fmt.Sprintf(`{"n":%d}`, n))
@@ -130,7 +130,7 @@ func TestKillStopsRunning(t *testing.T) {
 			<-ctx.Done()
 			return Done{Err: &abi.Error{Code: abi.Interrupted, Message: "stopped"}}
 		}}
-	m := newMachine(t, Config{Rows: Table{"act": block}})
+	m := newRig(t, Config{Rows: Table{"act": block}})
 	pid := m.spawn(Spawning{})
 	res := make(chan abi.Result, 1)
 	go func() { res <- m.do(pid, 1, "act", `{}`) }()
@@ -153,7 +153,7 @@ func TestKillStopsRunning(t *testing.T) {
 
 func BenchmarkDoNoop(b *testing.B) {
 	noop := &Row{Name: "act", Watch: true, Instant: true, Run: func(context.Context, *Job) Done { return Done{Value: json.RawMessage(`1`)} }}
-	m := newMachine(b, Config{Rows: Table{"act": noop}})
+	m := newRig(b, Config{Rows: Table{"act": noop}})
 	pid := m.spawn(Spawning{Spawn: abi.Spawn{Watchdog: abi.Watchdog{Profile: "off"}}})
 	b.ReportAllocs()
 	n := uint64(0)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/watch"
 )
 
 // recover folds the journal. What was begun and has no end is in doubt: a call
@@ -14,8 +15,11 @@ import (
 // OUTCOME_UNKNOWN; the reservation of the doubtful attempt is kept in both
 // cases. A process that was ending goes on to its end.
 func (k *Kernel) recover() error {
-	if err := k.cfg.Store.Scan(k.replay); err != nil {
+	if err := k.cfg.Store.Scan(func(r *abi.Record) error { return k.replay(k.cfg.Store, r) }); err != nil {
 		return err
+	}
+	for _, p := range k.sorted() {
+		p.k = k
 	}
 	for _, p := range k.sorted() {
 		if p.Exit != nil {
@@ -36,45 +40,6 @@ func (k *Kernel) recover() error {
 		}
 	}
 	return nil
-}
-
-// replay applies one record, as it is read.
-func (k *Kernel) replay(r *abi.Record) error {
-	if r.Pid == 0 {
-		k.settings = r.N
-		k.setAccount(r)
-		return nil
-	}
-	p := k.procs[r.Pid]
-	if r.Kind == abi.KindSpawned {
-		if p != nil {
-			return fmt.Errorf("process %d record %d: the process exists already", r.Pid, r.N)
-		}
-		if f := r.Spawn.Fork; f != nil {
-			b, err := k.cfg.Store.Blob(f.State.Hash)
-			if !f.State.Hash.IsZero() && err != nil {
-				return err
-			} else if err == nil {
-				f.State.Bytes = b
-			}
-		}
-		p = k.link(r.Pid, r.Spawn)
-		k.next = max(k.next, r.Pid+1)
-	}
-	if p == nil {
-		return fmt.Errorf("process %d record %d: there is no such process", r.Pid, r.N)
-	}
-	p.apply(r)
-	return nil
-}
-
-func (k *Kernel) sorted() []*proc {
-	all := make([]*proc, 0, len(k.procs))
-	for _, p := range k.procs {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *proc) int { return int(a.Pid - b.Pid) })
-	return all
 }
 
 // doubt answers what was begun and has no end.
@@ -130,7 +95,7 @@ func (k *Kernel) Launch(pid abi.Pid) {
 // legacy is what a fork takes over from the process it continues.
 type legacy struct {
 	Memory json.RawMessage `json:"memory"`
-	Watch  watch           `json:"watch"`
+	Watch  watch.Watch     `json:"watch"`
 	Rests  map[string]rest `json:"rests,omitempty"`
 	Index  int             `json:"index"`
 	Digest abi.Key         `json:"digest,omitzero"`
@@ -142,7 +107,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, err
 	if err := k.cfg.Log.Flush(ctx); err != nil {
 		return 0, k.broken()
 	}
-	old, err := k.Past(pid, at)
+	old, err := k.past(pid, at)
 	if err != nil {
 		return 0, err
 	}
@@ -175,66 +140,41 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, err
 	return k.Spawn(ctx, s)
 }
 
-// Past folds the records of one process up to at, apart from the live state.
-func (k *Kernel) Past(pid abi.Pid, at uint64) (*proc, error) {
-	scratch := &Kernel{cfg: k.cfg, procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account)}
-	for r, err := range k.cfg.Store.Records(pid, 0) {
-		if err != nil {
-			return nil, err
-		}
-		if at != 0 && r.N > at {
-			break
-		}
-		if err := scratch.replay(r); err != nil {
-			return nil, err
-		}
+// past folds the records of one process up to at, and of those below it up to
+// the same moment, apart from the live state.
+func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
+	k := w.k
+	m := newMachine()
+	if err := m.read(k.cfg.Store, pid, func(r *abi.Record) bool { return at == 0 || r.N <= at }); err != nil {
+		return nil, err
 	}
-	p := scratch.procs[pid]
+	p := m.procs[pid]
 	if p == nil {
 		return nil, unknown(pid)
 	}
-	if err := k.below(scratch, pid, p.Last); err != nil {
-		return nil, err
-	}
-	if at != 0 && p.N < at {
+	if p.N < at {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, p.N, at)}
+	}
+	then := p.Last
+	for _, kid := range k.below(pid) {
+		if err := m.read(k.cfg.Store, kid, func(r *abi.Record) bool { return r.Time <= then }); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
-// below adds to scratch what the descendants of pid had done by then, so that
-// its account is what it was.
-func (k *Kernel) below(scratch *Kernel, pid abi.Pid, then int64) error {
+// below lists the descendants of a process, parents before children.
+func (w window) below(pid abi.Pid) (all []abi.Pid) {
+	k := w.k
 	k.mu.Lock()
-	var kids []abi.Pid
-	if p := k.procs[pid]; p != nil {
-		kids = slices.Clone(p.kids)
-	}
-	k.mu.Unlock()
-	for _, kid := range kids {
-		for r, err := range k.cfg.Store.Records(kid, 0) {
-			if err != nil {
-				return err
-			}
-			if r.Time > then {
-				break
-			}
-			if err := scratch.replay(r); err != nil {
-				return err
-			}
+	defer k.mu.Unlock()
+	next := []abi.Pid{pid}
+	for len(next) > 0 {
+		if p := k.procs[next[0]]; p != nil {
+			all, next = append(all, p.kids...), append(next, p.kids...)
 		}
-		if err := k.below(scratch, kid, then); err != nil {
-			return err
-		}
+		next = next[1:]
 	}
-	return nil
-}
-
-// inherit takes over what a fork continues from.
-func (p *proc) inherit(f *abi.Fork) {
-	var l legacy
-	if json.Unmarshal(f.State.Bytes, &l) != nil || json.Unmarshal(l.Memory, &p.Memory) != nil {
-		return
-	}
-	p.Watch, p.Rests, p.Calls.Index, p.Regs.Digest = l.Watch, l.Rests, l.Index, l.Digest
+	return all
 }

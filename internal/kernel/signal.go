@@ -42,7 +42,7 @@ func (k *Kernel) live(pid abi.Pid) (*proc, error) {
 	case p == nil:
 		return nil, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
 	case p.Exit != nil:
-		return nil, ended(p)
+		return nil, ended(&p.fold)
 	case k.cfg.Log.Err() != nil:
 		return nil, k.cfg.Log.Err()
 	default:
@@ -97,7 +97,7 @@ func (j *Job) Exit(info abi.ExitInfo, output []byte) *abi.Error {
 	defer k.mu.Unlock()
 	p := j.op.p
 	if p.Ending != nil {
-		return ended(p)
+		return ended(&p.fold)
 	}
 	u, limit := abi.LimitOf(info.Code)
 	switch {
@@ -308,7 +308,7 @@ func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *a
 	var got mail
 	e = j.until("message", d, func() bool {
 		for _, m := range p.Mail {
-			if j.op.claim(m.N) {
+			if p.claim(m.N, j.op) {
 				got = m
 				return true
 			}
@@ -327,8 +327,7 @@ func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *a
 
 // claim reserves a message for this call, so that two that receive at the same
 // time do not take the same one.
-func (o *op) claim(n uint64) bool {
-	p := o.p
+func (p *proc) claim(n uint64, o *op) bool {
 	if by, taken := p.claims[n]; taken && by != o {
 		return false
 	}
@@ -459,17 +458,4 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits, e *abi.Error) {
 	p.watchWall()
 	stir(p.acct)
 	return now, nil
-}
-
-// Post puts a message from outside into the mailbox of a process.
-func (k *Kernel) Post(ctx context.Context, to abi.Pid, from string, body []byte) error {
-	k.mu.Lock()
-	p, err := k.live(to)
-	if err != nil {
-		k.mu.Unlock()
-		return err
-	}
-	t := p.mail(from, 0, body)
-	k.mu.Unlock()
-	return t.Wait(ctx)
 }

@@ -1,13 +1,15 @@
 package kernel
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/watch"
 )
 
-// fold is what the journal says of one process. Only [proc.apply] changes it,
+// fold is what the journal says of one process. Only [fold.apply] changes it,
 // live, at recovery and at replay alike, so it never holds anything that
 // cannot be read again from the records.
 type fold struct {
@@ -25,9 +27,11 @@ type fold struct {
 	Memory   memory.Memory    `json:"memory"`
 	Mail     []mail           `json:"mail,omitempty"`
 	Got      map[string]spans `json:"got,omitempty"` // messages that came, by sender: the sender's calls
-	Watch    watch            `json:"watch"`
+	Watch    watch.Watch      `json:"watch"`
 	Rests    map[string]rest  `json:"rests,omitempty"` // tools that failed, by name
 	Regs     registers        `json:"regs"`
+
+	acct *account
 }
 
 // calls is what is known of the calls of a process, by number.
@@ -87,7 +91,7 @@ type registers struct {
 }
 
 // apply adds one fact to p, and to the accounts it is booked on.
-func (p *proc) apply(r *abi.Record) {
+func (p *fold) apply(r *abi.Record) {
 	p.N, p.Last = r.N, r.Time
 	switch r.Kind {
 	case abi.KindSpawned:
@@ -123,7 +127,7 @@ func (p *proc) apply(r *abi.Record) {
 	}
 }
 
-func (p *proc) applySpawn(r *abi.Record) {
+func (p *fold) applySpawn(r *abi.Record) {
 	p.Pid, p.Born, p.Spawn, p.Phase, p.Priority = r.Pid, r.Time, r.Spawn, abi.New, r.Spawn.Priority
 	p.acct.limits = r.Spawn.Limits
 	if p.acct.parent != nil && r.Spawn.Parent != 0 {
@@ -138,7 +142,7 @@ func (p *proc) applySpawn(r *abi.Record) {
 }
 
 // begin adds an effect that is about to happen.
-func (p *proc) begin(r *abi.Record) {
+func (p *fold) begin(r *abi.Record) {
 	in, c := r.Intent, &p.Calls
 	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
 	if c.Open == nil {
@@ -161,7 +165,7 @@ func (p *proc) begin(r *abi.Record) {
 }
 
 // answer adds the end of an attempt, or a refusal.
-func (p *proc) answer(r *abi.Record) {
+func (p *fold) answer(r *abi.Record) {
 	a, c, in := r.Answer, &p.Calls, r.Intent
 	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
 	if o := c.Open[r.Call]; o != nil {
@@ -196,14 +200,14 @@ func (p *proc) answer(r *abi.Record) {
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
 	if !a.Result.IsZero() {
-		p.Watch.push(sighting(r.Call, in, a))
+		p.Watch.Push(sighting(r.Call, in, a))
 		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
 	}
 	p.tire(in.Tool, a, r.Time)
 }
 
 // close settles what a begun attempt had reserved.
-func (p *proc) close(in *abi.Intent, a *abi.Answer) {
+func (p *fold) close(in *abi.Intent, a *abi.Answer) {
 	if a.Outcome == abi.Unknown {
 		p.acct.doubt(&in.Reserve)
 		p.Calls.Index -= int(in.Reserve[abi.ModelCalls])
@@ -213,7 +217,7 @@ func (p *proc) close(in *abi.Intent, a *abi.Answer) {
 	p.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
 }
 
-func (p *proc) pend(n uint64, in *abi.Intent, at int64) *pending {
+func (p *fold) pend(n uint64, in *abi.Intent, at int64) *pending {
 	if p.Calls.Pending == nil {
 		p.Calls.Pending = make(map[uint64]*pending)
 	}
@@ -233,7 +237,7 @@ const (
 )
 
 // tire counts failures in a row of a tool.
-func (p *proc) tire(tool string, a *abi.Answer, at int64) {
+func (p *fold) tire(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
 	case a.Outcome == abi.Failed && a.Err.Code != abi.Interrupted:
@@ -246,7 +250,7 @@ func (p *proc) tire(tool string, a *abi.Answer, at int64) {
 	}
 }
 
-func (p *proc) signaled(s abi.Signal) {
+func (p *fold) signaled(s abi.Signal) {
 	switch s {
 	case abi.Stop:
 		p.Phase = move(p.Phase, evStop)
@@ -258,7 +262,7 @@ func (p *proc) signaled(s abi.Signal) {
 	}
 }
 
-func (p *proc) mailed(r *abi.Record) {
+func (p *fold) mailed(r *abi.Record) {
 	p.Mail = append(p.Mail, mail{r.N, r.Note.From, r.Call, r.Note.Body})
 	if r.Call == 0 {
 		return
@@ -282,12 +286,12 @@ func roleOf(name string) memory.Role {
 }
 
 // sighting is what the watchdog keeps of an answered call.
-func sighting(n uint64, in *abi.Intent, a *abi.Answer) seen {
+func sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
 	name := in.Row
 	if in.Tool != "" {
 		name = in.Tool
 	}
-	return seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
+	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
 }
 
 // spans is a set of numbers, kept as runs because callers count upwards.
@@ -335,4 +339,13 @@ func (s *spans) add(n uint64) {
 	default:
 		*s = slices.Insert(t, i, span{n, n})
 	}
+}
+
+// inherit takes over what a fork continues from.
+func (p *fold) inherit(f *abi.Fork) {
+	var l legacy
+	if json.Unmarshal(f.State.Bytes, &l) != nil || json.Unmarshal(l.Memory, &p.Memory) != nil {
+		return
+	}
+	p.Watch, p.Rests, p.Calls.Index, p.Regs.Digest = l.Watch, l.Rests, l.Index, l.Digest
 }

@@ -2,15 +2,17 @@ package kernel
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/kern-run/kern/abi"
 )
 
+// window is what can be seen of a kernel from outside. Looking changes nothing.
+type window struct{ k *Kernel }
+
 // view is what a row may see of p. k.mu is held.
-func (p *proc) view() View {
+func (p *fold) view() View {
 	v := View{Pid: p.Pid, Spawn: p.Spawn, Pages: p.Memory.Resident(), Index: p.Calls.Index, Term: p.Term}
 	for a := p.acct; a != nil; a = a.parent {
 		if _, set := a.limits.Get(abi.Money); set {
@@ -21,7 +23,8 @@ func (p *proc) view() View {
 }
 
 // View returns what a row may see of a process.
-func (k *Kernel) View(pid abi.Pid) (View, error) {
+func (w window) View(pid abi.Pid) (View, error) {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
@@ -35,21 +38,6 @@ func unknown(pid abi.Pid) *abi.Error {
 	return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
 }
 
-// Bytes returns a payload, from the record or from the blob it names.
-func (k *Kernel) Bytes(d abi.Data) ([]byte, error) {
-	if d.Hash.IsZero() {
-		return d.Bytes, nil
-	}
-	b, err := k.cfg.Store.Blob(d.Hash)
-	if err == nil {
-		return b, nil
-	}
-	if e := k.cfg.Log.Flush(context.Background()); e != nil { // it may be on its way
-		return nil, e
-	}
-	return k.cfg.Store.Blob(d.Hash)
-}
-
 // Where is where a process stands, for a loop that begins or goes on.
 type Where struct {
 	View       View
@@ -59,29 +47,36 @@ type Where struct {
 }
 
 // Where says where a process stands.
-func (k *Kernel) Where(pid abi.Pid) (w Where, err error) {
+func (w window) Where(pid abi.Pid) (at Where, err error) {
+	k := w.k
 	k.mu.Lock()
 	p := k.procs[pid]
 	if p == nil {
 		k.mu.Unlock()
-		return w, unknown(pid)
+		return at, unknown(pid)
 	}
+	at, args := p.where()
+	k.mu.Unlock()
+	for i := range at.Unfinished {
+		if at.Unfinished[i].Args, err = k.Bytes(args[i]); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// where is Where without the arguments of what is unfinished, which may be
+// blobs.
+func (p *fold) where() (w Where, args []abi.Data) {
 	w = Where{View: p.view(), Next: p.Calls.Max + 1, Last: p.Regs.Err}
-	var args []abi.Data
 	for n, q := range p.Calls.Pending {
-		w.Unfinished = append(w.Unfinished, abi.Call{Pid: pid, N: n, Row: q.Intent.Row, Within: q.Intent.Within, For: q.Intent.For})
+		w.Unfinished = append(w.Unfinished, abi.Call{Pid: p.Pid, N: n, Row: q.Intent.Row, Within: q.Intent.Within, For: q.Intent.For})
 	}
 	slices.SortFunc(w.Unfinished, func(a, b abi.Call) int { return int(a.N) - int(b.N) })
 	for _, c := range w.Unfinished {
 		args = append(args, p.Calls.Pending[c.N].Intent.Args)
 	}
-	k.mu.Unlock()
-	for i := range w.Unfinished {
-		if w.Unfinished[i].Args, err = k.Bytes(args[i]); err != nil {
-			return w, err
-		}
-	}
-	return w, nil
+	return w, args
 }
 
 // Info is what people see of a process.
@@ -112,7 +107,8 @@ type Asking struct {
 }
 
 // Info describes a process.
-func (k *Kernel) Info(pid abi.Pid) (Info, error) {
+func (w window) Info(pid abi.Pid) (Info, error) {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
@@ -139,7 +135,8 @@ func (p *proc) info() Info {
 }
 
 // List describes every process, by pid.
-func (k *Kernel) List() []Info {
+func (w window) List() []Info {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]Info, 0, len(k.procs))
@@ -159,7 +156,8 @@ type Account struct {
 }
 
 // Accounts describes the named accounts, by name.
-func (k *Kernel) Accounts() []Account {
+func (w window) Accounts() []Account {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []Account
@@ -205,7 +203,8 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
 }
 
 // Registers are R0..R7 of a process: a view of its state.
-func (k *Kernel) Registers(pid abi.Pid) (map[string]any, error) {
+func (w window) Registers(pid abi.Pid) (map[string]any, error) {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
@@ -246,18 +245,13 @@ func (k *Kernel) Registers(pid abi.Pid) (map[string]any, error) {
 
 // Dump writes the fold of a process, and the sums of its account, in a form
 // that is the same to the byte for the same records.
-func (k *Kernel) Dump(pid abi.Pid) ([]byte, error) {
+func (w window) Dump(pid abi.Pid) ([]byte, error) {
+	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
 	if p == nil {
 		return nil, unknown(pid)
 	}
-	return json.Marshal(struct {
-		*fold
-		Limits   abi.Limits `json:"limits"`
-		Settled  abi.Usage  `json:"settled"`
-		Reserved abi.Usage  `json:"reserved"`
-		Stuck    abi.Usage  `json:"stuck"`
-	}{&p.fold, p.acct.limits, p.acct.settled, p.acct.reserved, p.acct.stuck})
+	return p.dump()
 }

@@ -62,13 +62,11 @@ func (w *World) planModel(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 		return pl, &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a money limit, and no price is known for %s", f.Name),
 			Hint: "set its price in kern.yaml under prices:"}
 	}
-	msgs, err := w.Conversation(l.System, v.Pages)
+	msgs, digest, err := w.Conversation(l, v.Pages, a.Say)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
-	if a.Say != "" {
-		msgs = append(msgs, model.Message{Role: model.User, Text: a.Say})
-	}
+	pl.Subject = digest[:]
 	work := &modelWork{model: l.Model, facts: f, req: model.Request{Messages: msgs, Index: v.Index}}
 	if !a.Last {
 		work.req.Tools = l.specs
@@ -235,4 +233,23 @@ func clip(s string) string {
 		return s[:200] + "..."
 	}
 	return s
+}
+
+// SameRequest says in what the request of a model call would differ from the
+// one that was recorded; empty: in nothing. Nothing is sent.
+func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
+	pl, e := w.planModel(v, c)
+	if e != nil {
+		if was.Reserve == (abi.Usage{}) {
+			return "" // it was refused then, as it is now
+		}
+		return e.Message
+	}
+	switch {
+	case kernel.KeyOf(c.Row, pl.Subject) != was.Key:
+		return fmt.Sprintf("the request of call %d differs from the one that was recorded (then %d input tokens, now %d)", c.N, was.Reserve[abi.InputTokens], pl.Context)
+	case was.Reserve != (abi.Usage{}) && pl.Price != was.Price:
+		return fmt.Sprintf("the price of call %d differs from the one that was recorded", c.N)
+	}
+	return ""
 }

@@ -69,6 +69,7 @@ type Loaded struct {
 	Facts model.Facts
 	tools map[string]*tool.Tool
 	specs []model.ToolSpec
+	sum   abi.Hash // of what goes with every request: the system's text and the tools
 }
 
 // Load makes a recorded program ready, once.
@@ -129,7 +130,9 @@ func (w *World) prepare(l *Loaded) (err error) {
 			l.specs = append(l.specs, model.ToolSpec{Name: name, Description: r.Doc, Schema: r.Schema.Raw()})
 		}
 	}
-	return nil
+	b, err := json.Marshal(model.Request{Messages: []model.Message{{Role: model.System, Text: l.System}}, Tools: l.specs})
+	l.sum = abi.HashOf(b)
+	return err
 }
 
 // Recorded are the facts of a model as a program records them.
@@ -150,8 +153,14 @@ func (p *Program) Grants() []string {
 // the journal once. When it is full the older half is forgotten.
 type texts struct {
 	mu       sync.Mutex
-	now, old map[pageName]model.Message
+	now, old map[pageName]page
 	size     int
+}
+
+// page is a message, and a digest by which it is known again.
+type page struct {
+	model.Message
+	sum abi.Hash
 }
 
 type pageName struct {
@@ -161,7 +170,7 @@ type pageName struct {
 
 const textsMax = 64 << 20
 
-func (t *texts) get(k pageName) (model.Message, bool) {
+func (t *texts) get(k pageName) (page, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m, ok := t.now[k]
@@ -173,19 +182,19 @@ func (t *texts) get(k pageName) (model.Message, bool) {
 	return m, ok
 }
 
-func (t *texts) put(k pageName, m model.Message) {
+func (t *texts) put(k pageName, m page) {
 	size := len(m.Text) + 200
 	for _, c := range m.Calls {
 		size += len(c.Args) + 100
 	}
 	if t.now == nil || t.size+size > textsMax/2 {
-		t.old, t.now, t.size = t.now, make(map[pageName]model.Message), 0
+		t.old, t.now, t.size = t.now, make(map[pageName]page), 0
 	}
 	t.now[k] = m
 	t.size += size
 }
 
-func (t *texts) add(k pageName, m model.Message) {
+func (t *texts) add(k pageName, m page) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.put(k, m)
@@ -193,20 +202,35 @@ func (t *texts) add(k pageName, m model.Message) {
 
 // Message reads one page.
 func (w *World) Message(pg memory.Page) (model.Message, error) {
+	p, err := w.page(pg)
+	return p.Message, err
+}
+
+func (w *World) page(pg memory.Page) (page, error) {
 	k := pageName{pg.Pid, pg.N}
-	if m, ok := w.texts.get(k); ok {
-		return m, nil
+	if p, ok := w.texts.get(k); ok {
+		return p, nil
 	}
 	r, err := w.Record(pg.Pid, pg.N)
 	if err != nil {
-		return model.Message{}, err
+		return page{}, err
 	}
 	m, err := w.message(pg, r)
 	if err != nil {
-		return m, fmt.Errorf("process %d record %d: %w", pg.Pid, pg.N, err)
+		return page{}, fmt.Errorf("process %d record %d: %w", pg.Pid, pg.N, err)
 	}
-	w.texts.add(k, m)
-	return m, nil
+	p := page{m, sum(m)}
+	w.texts.add(k, p)
+	return p, nil
+}
+
+// sum is a digest of a message.
+func sum(m model.Message) abi.Hash {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return abi.Hash{}
+	}
+	return abi.HashOf(b)
 }
 
 func (w *World) message(pg memory.Page, r *abi.Record) (m model.Message, err error) {
@@ -256,43 +280,71 @@ func warned(m model.Message, r *abi.Record) model.Message {
 }
 
 // Conversation is the pages of a process as a model reads them: the results of
-// tools stand behind the reply that asked for them, in the order asked.
-func (w *World) Conversation(system string, pages []memory.Page) ([]model.Message, error) {
-	msgs := make([]model.Message, 0, len(pages)+1)
-	if system != "" {
-		msgs = append(msgs, model.Message{Role: model.System, Text: system})
+// tools stand behind the reply that asked for them, in the order asked. The
+// digest is of all that is sent.
+func (w *World) Conversation(l *Loaded, pages []memory.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
+	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
+	c.digest = append(c.digest, l.sum[:]...)
+	if l.System != "" {
+		c.msgs = append(c.msgs, model.Message{Role: model.System, Text: l.System})
 	}
 	for i := 0; i < len(pages); {
-		m, err := w.Message(pages[i])
+		p, err := w.page(pages[i])
 		if err != nil {
-			return nil, err
+			return nil, digest, err
 		}
 		i++
-		if m.Role != model.Tool {
-			msgs = append(msgs, m)
+		if p.Role == model.Tool {
+			continue // with the reply that asked for it
 		}
-		if len(m.Calls) == 0 {
-			continue
-		}
-		results := make(map[string]model.Message)
-		j := i
-		for ; j < len(pages) && pages[j].Role != memory.Assistant; j++ {
-			if pages[j].Role != memory.Tool {
-				continue
+		c.add(p)
+		if len(p.Calls) > 0 {
+			if err := w.results(&c, p.Calls, pages[i:]); err != nil {
+				return nil, digest, err
 			}
-			t, err := w.Message(pages[j])
-			if err != nil {
-				return nil, err
-			}
-			results[t.CallID] = t
-		}
-		for _, c := range m.Calls {
-			t, ok := results[c.ID]
-			if !ok {
-				t = model.Message{Role: model.Tool, CallID: c.ID, Text: `{"error":{"message":"this call was not made"}}`, Failed: true}
-			}
-			msgs = append(msgs, t)
 		}
 	}
-	return msgs, nil
+	if say != "" {
+		m := model.Message{Role: model.User, Text: say}
+		c.add(page{m, sum(m)})
+	}
+	return c.msgs, abi.HashOf(c.digest), nil
+}
+
+type conversation struct {
+	msgs   []model.Message
+	digest []byte
+}
+
+func (c *conversation) add(p page) {
+	c.msgs = append(c.msgs, p.Message)
+	c.digest = append(c.digest, p.sum[:]...)
+}
+
+// results adds the answers to calls, which stand on pages before the next
+// reply.
+func (w *World) results(c *conversation, calls []model.ToolCall, pages []memory.Page) error {
+	found := make(map[string]page, len(calls))
+	for _, pg := range pages {
+		if pg.Role == memory.Assistant {
+			break
+		}
+		if pg.Role != memory.Tool {
+			continue
+		}
+		p, err := w.page(pg)
+		if err != nil {
+			return err
+		}
+		found[p.CallID] = p
+	}
+	for _, call := range calls {
+		p, ok := found[call.ID]
+		if !ok {
+			m := model.Message{Role: model.Tool, CallID: call.ID, Text: `{"error":{"message":"this call was not made"}}`, Failed: true}
+			p = page{m, sum(m)}
+		}
+		c.add(p)
+	}
+	return nil
 }

@@ -1,4 +1,9 @@
-package kernel
+// Package watch is the watchdog: it says when a process goes in circles.
+//
+// It keeps the last calls of a process, as hashes, and judges the newest
+// against them. It decides and changes nothing else: what follows from a
+// verdict is the kernel's business. Its memory is part of the kernel's fold.
+package watch
 
 import (
 	"fmt"
@@ -7,9 +12,9 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// window is how many calls back the watchdog looks, so the longest cycle it
+// Size is how many calls back the watchdog looks, so the longest cycle it
 // sees has half that period.
-const window = 24
+const Size = 24
 
 // How much more patient the watchdog is with calls that are made to be
 // repeated.
@@ -18,8 +23,8 @@ const (
 	pollingPatience    = 40
 )
 
-// seen is what the watchdog keeps of a call.
-type seen struct {
+// Seen is what is kept of a call.
+type Seen struct {
 	Call   uint64     `json:"call"`
 	Key    abi.Key    `json:"key"`    // row, tool and canonical arguments
 	Result abi.Key    `json:"result"` // canonical value, or the error's code
@@ -32,11 +37,11 @@ type seen struct {
 
 // same reports whether b is a again, with nothing changed in between. The same
 // call that fails again is the same, however the failure is worded.
-func (a *seen) same(b *seen) bool {
+func (a *Seen) same(b *Seen) bool {
 	return a.Key == b.Key && a.Digest == b.Digest && (a.Result == b.Result || a.Failed && b.Failed)
 }
 
-func (a *seen) patience(repeat int) int {
+func (a *Seen) patience(repeat int) int {
 	switch a.Effect {
 	case abi.Idempotent:
 		return repeat * idempotentPatience
@@ -46,33 +51,33 @@ func (a *seen) patience(repeat int) int {
 	return repeat
 }
 
-// watch is the watchdog's memory of a process. It is part of the fold, so
+// Watch is the memory of a process. It is part of the fold, so
 // neither a rollback nor a restart forgets.
-type watch struct {
-	Ring   []seen `json:"ring,omitempty"`
+type Watch struct {
+	Ring   []Seen `json:"ring,omitempty"`
 	Warned bool   `json:"warned,omitempty"`
 }
 
-// push adds a call to the ring and counts its run.
-func (w *watch) push(s seen) {
+// Push adds a call to the ring and counts its run.
+func (w *Watch) Push(s Seen) {
 	s.Run = w.run(&s)
-	if len(w.Ring) == window {
+	if len(w.Ring) == Size {
 		copy(w.Ring, w.Ring[1:])
-		w.Ring = w.Ring[:window-1]
+		w.Ring = w.Ring[:Size-1]
 	}
 	w.Ring = append(w.Ring, s)
 }
 
-func (w *watch) run(s *seen) int {
+func (w *Watch) run(s *Seen) int {
 	if n := len(w.Ring); n > 0 && w.Ring[n-1].same(s) {
 		return w.Ring[n-1].Run + 1
 	}
 	return 1
 }
 
-// judge says whether s, coming after what the ring holds, makes a loop. It
+// Judge says whether s, coming after what the ring holds, makes a loop. It
 // changes nothing. The error names its evidence.
-func (w *watch) judge(cfg abi.Watchdog, s *seen) *abi.Error {
+func (w *Watch) Judge(cfg abi.Watchdog, s *Seen) *abi.Error {
 	if cfg.Profile == "off" {
 		return nil
 	}
@@ -87,7 +92,7 @@ func (w *watch) judge(cfg abi.Watchdog, s *seen) *abi.Error {
 		}
 		return loop(fmt.Sprintf("%s was called %d times in a row with the same arguments and %s (last: call %d)", s.Name, n, what, s.Call))
 	}
-	for period := 2; period <= window/2; period++ {
+	for period := 2; period <= Size/2; period++ {
 		if e := w.cycle(s, period, repeat); e != nil {
 			return e
 		}
@@ -95,58 +100,63 @@ func (w *watch) judge(cfg abi.Watchdog, s *seen) *abi.Error {
 	return w.stuck(s)
 }
 
+// at is the call so many back from s, which is 0 back.
+func (w *Watch) at(s *Seen, back int) *Seen {
+	if back == 0 {
+		return s
+	}
+	return &w.Ring[len(w.Ring)-back]
+}
+
 // cycle looks for the last period calls having been made before, in the same
 // order, often enough: at least twice, and at least repeat calls in all.
-func (w *watch) cycle(s *seen, period, repeat int) *abi.Error {
-	at := func(back int) *seen { // 0 is s
-		if back == 0 {
-			return s
-		}
-		return &w.Ring[len(w.Ring)-back]
+func (w *Watch) cycle(s *Seen, period, repeat int) *abi.Error {
+	if len(w.Ring)+1 < 2*period || !s.same(w.at(s, period)) {
+		return nil // the usual case, at once
 	}
 	patience := 0
-	for i := range min(period, len(w.Ring)+1) {
-		patience = max(patience, at(i).patience(repeat))
+	for i := range period {
+		patience = max(patience, w.at(s, i).patience(repeat))
 	}
 	rounds := max(2, (patience+period-1)/period)
 	if rounds*period > len(w.Ring)+1 {
 		return nil
 	}
 	for i := range (rounds - 1) * period {
-		if !at(i).same(at(i + period)) {
+		if !w.at(s, i).same(w.at(s, i+period)) {
 			return nil
 		}
 	}
 	names := make([]string, period)
 	for i := range names {
-		names[period-1-i] = fmt.Sprintf("%s (call %d)", at(i).Name, at(i).Call)
+		names[period-1-i] = fmt.Sprintf("%s (call %d)", w.at(s, i).Name, w.at(s, i).Call)
 	}
 	return loop(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
 }
 
 // stuck looks for no progress: a full ring that holds next to nothing new.
-func (w *watch) stuck(s *seen) *abi.Error {
-	if len(w.Ring) < window-1 {
+func (w *Watch) stuck(s *Seen) *abi.Error {
+	if len(w.Ring) < Size-1 {
 		return nil
 	}
-	different := []*seen{s}
+	different := 1
 	for i := range w.Ring {
 		e := &w.Ring[i]
 		if e.Effect == abi.Polling || e.Effect == abi.Idempotent || e.Digest != s.Digest {
 			return nil
 		}
-		known := false
-		for _, d := range different {
-			known = known || d.same(e)
+		known := e.same(s)
+		for j := range i {
+			known = known || w.Ring[j].same(e)
 		}
 		if !known {
-			different = append(different, e)
+			different++
 		}
 	}
-	if len(different) > window/4 {
+	if different > Size/4 {
 		return nil
 	}
-	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", window, len(different)))
+	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", Size, different))
 }
 
 func loop(evidence string) *abi.Error {

@@ -1,0 +1,58 @@
+# Two commands do everything on a fresh machine with Go and git:
+#   make demo   builds kern and shows it at work, without an API key
+#   make test   installs what the tests need, and runs them all
+
+GO      ?= go
+BIN     := bin/kern
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: build demo test check race soak bench fuzz cross clean
+
+build: $(BIN)
+
+$(BIN): FORCE
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/kern
+
+FORCE:
+
+demo: build
+	@$(BIN) demo
+
+test: build
+	@tools/needs.sh test
+	$(GO) vet ./...
+	$(GO) test -timeout 15m ./...
+
+# check is what a change must pass: test, and what takes longer.
+check: test cross
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'not formatted'; exit 1; }
+	$(GO) run $(STATICCHECK) ./...
+	@tools/vuln.sh $(GO) run $(GOVULNCHECK) ./...
+	$(MAKE) race
+
+race:
+	@tools/needs.sh race
+	$(GO) test -race -timeout 40m ./...
+
+# soak runs the long forms of the property, crash and pool tests.
+soak:
+	KERN_SOAK=1 $(GO) test -timeout 8h ./...
+
+bench: build
+	@tools/bench.sh
+
+fuzz:
+	@tools/fuzz.sh $(or $(TIME),30s)
+
+# cross compiles for the systems that cannot be tested here.
+cross:
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
+
+clean:
+	rm -rf bin .tools

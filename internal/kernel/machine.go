@@ -1,0 +1,107 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// machine is every process and every account: the fold of a whole journal. A
+// kernel has one that lives; one that is only read shows how things were.
+type machine struct {
+	procs    map[abi.Pid]*proc
+	accounts map[string]*account // named ones
+	root     account
+	next     abi.Pid // the next pid
+	settings uint64  // records of pid 0
+}
+
+func newMachine() machine {
+	return machine{procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account), next: 1}
+}
+
+// read folds the records of one process as long as they are wanted.
+func (m *machine) read(s journal.Store, pid abi.Pid, want func(*abi.Record) bool) error {
+	for r, err := range s.Records(pid, 0) {
+		if err != nil {
+			return err
+		}
+		if !want(r) {
+			return nil
+		}
+		if err := m.replay(s, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay applies one record, as it is read.
+func (m *machine) replay(blobs journal.Store, r *abi.Record) error {
+	if r.Pid == 0 {
+		m.settings = r.N
+		m.setAccount(r)
+		return nil
+	}
+	p := m.procs[r.Pid]
+	if r.Kind == abi.KindSpawned {
+		if p != nil {
+			return fmt.Errorf("process %d record %d: the process exists already", r.Pid, r.N)
+		}
+		if f := r.Spawn.Fork; f != nil {
+			b, err := blobs.Blob(f.State.Hash)
+			if !f.State.Hash.IsZero() && err != nil {
+				return err
+			} else if err == nil {
+				f.State.Bytes = b
+			}
+		}
+		p = m.link(r.Pid, r.Spawn)
+		m.next = max(m.next, r.Pid+1)
+	}
+	if p == nil {
+		return fmt.Errorf("process %d record %d: there is no such process", r.Pid, r.N)
+	}
+	p.apply(r)
+	return nil
+}
+
+func (m *machine) sorted() []*proc {
+	all := make([]*proc, 0, len(m.procs))
+	for _, p := range m.procs {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *proc) int { return int(a.Pid - b.Pid) })
+	return all
+}
+
+// link gives a new process its place in the tree.
+func (m *machine) link(pid abi.Pid, s *abi.Spawn) *proc {
+	p := &proc{}
+	p.acct = &account{parent: &m.root}
+	p.Pid = pid
+	if parent := m.procs[s.Parent]; parent != nil {
+		p.acct.parent = parent.acct
+		parent.kids = append(parent.kids, pid)
+	} else if s.Account != "" {
+		p.acct.parent = m.account(s.Account)
+	}
+	m.procs[pid] = p
+	return p
+}
+
+func (m *machine) account(name string) *account {
+	a := m.accounts[name]
+	if a == nil {
+		a = &account{parent: &m.root}
+		m.accounts[name] = a
+	}
+	return a
+}
+
+func (m *machine) setAccount(r *abi.Record) {
+	a := m.account(r.Change.Account)
+	a.limits = *r.Change.Limits
+}

@@ -1,0 +1,90 @@
+package kern_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+)
+
+// world is a data directory and a script.
+type world struct {
+	t      *testing.T
+	dir    string
+	script string
+}
+
+func newWorld(t *testing.T, script string) *world {
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "data"), script: filepath.Join(t.TempDir(), "replies.yaml")}
+	if err := os.WriteFile(w.script, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) open() *kern.Kernel {
+	w.t.Helper()
+	k, err := kern.Open(kern.Config{Dir: w.dir, Getenv: func(string) string { return "" }})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return k
+}
+
+// TestScenario21Replay records a run, goes through it again without any
+// effect, and again with another task, which must be told with the record at
+// which it would have made a difference.
+func TestScenario21Replay(t *testing.T) {
+	w := newWorld(t, `
+replies:
+  - calls: [{tool: count, args: {n: 1}}, {tool: count, args: {n: 2}}]
+  - calls: [{tool: nothere, args: {}}, {tool: count, args: "not json"}]
+  - text: done
+`)
+	k := w.open()
+	ran := 0
+	type in struct {
+		N int `json:"n"`
+	}
+	count := kern.Tool("count", "Count.", func(context.Context, in) (int, error) { ran++; return ran, nil })
+	a := kern.Agent{Model: "script:" + w.script, Tools: []kern.Callable{count}, Parallel: 1}
+	r, err := k.Run(t.Context(), a, "go")
+	if err != nil || r.Exit != abi.ExitDone || r.Output != "done" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	before := ran
+	re, err := k.Replay(t.Context(), r.Pid, nil)
+	if err != nil || !re.Same || re.Divergence != nil || re.Exit != abi.ExitDone {
+		t.Errorf("%+v %v", re, err)
+	}
+	if re.Calls != 8 { // three model calls, four tool calls, exit
+		t.Errorf("%d calls gone through, want 8", re.Calls)
+	}
+	if ran != before {
+		t.Errorf("the replay ran %d tools", ran-before)
+	}
+	s, err := a.Spec("go elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	re, err = k.Replay(t.Context(), r.Pid, &s)
+	if err != nil || re.Same || re.Divergence == nil || re.Divergence.Record != 2 || !strings.Contains(re.Divergence.Why, "call 1") {
+		t.Errorf("%+v %+v %v", re, re.Divergence, err)
+	}
+	a.Tools = nil
+	if s, err = a.Spec(""); err != nil {
+		t.Fatal(err)
+	}
+	if re, err = k.Replay(t.Context(), r.Pid, &s); err != nil || re.Divergence == nil || re.Divergence.Record != 2 {
+		t.Errorf("%+v %+v %v", re, re.Divergence, err)
+	}
+}

@@ -1,0 +1,283 @@
+package kern_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ranks is the architecture: a package imports only packages of a lower rank.
+// A package that is not here may not exist; a leaf is of rank 0 and imports
+// only the leaves named with it.
+var ranks = map[string]int{
+	"abi":                          0,
+	"model":                        0,
+	"model/cassette":               0,
+	"internal/schema":              0,
+	"internal/strict":              0, // reads YAML for whoever has a file to read
+	"internal/sandbox":             0,
+	"internal/sandbox/sandboxtest": 0,
+	"internal/sandbox/wasm":        0,
+	"internal/sandbox/jail":        0,
+	"internal/workspace":           0,
+
+	"internal/journal":             1,
+	"internal/journal/journaltest": 1,
+	"internal/traffic":             1,
+	"internal/memory":              1,
+	"internal/tool":                1,
+	"internal/watch":               1, // pure; the kernel decides with it
+
+	"internal/kernel": 2,
+	"internal/sys":    3,
+	"internal/agent":  4,
+	"internal/server": 4,
+	"":                5,
+	"cmd/kern":        6,
+}
+
+// among lists imports within one rank that are meant.
+var among = map[string][]string{
+	"model":                        {"internal/strict"},
+	"model/cassette":               {"model"},
+	"internal/journal/journaltest": {"internal/journal"},
+	"internal/sandbox/sandboxtest": {"internal/sandbox"},
+	"internal/sandbox/wasm":        {"internal/sandbox"},
+	"internal/sandbox/jail":        {"internal/sandbox"},
+}
+
+// forbidden are imports that are refused everywhere, or outside the packages
+// named, with the reason.
+var forbidden = []struct {
+	path, why string
+	except    []string
+}{
+	{"C", "cgo: the binary is one file that cross-compiles", nil},
+	{"log", "diagnostics are errors and records; there is no second log", []string{"cmd/kern"}},
+	{"math/rand", "randomness is a field of a record; see DESIGN of admit", nil},
+	{"modernc.org/sqlite", "nothing above the journal knows which store it is", []string{"internal/journal"}},
+	{"github.com/spf13/cobra", "only the command line speaks cobra", []string{"cmd/kern"}},
+}
+
+// pureFiles may not read the clock, start goroutines or do input and output:
+// what they decide follows from records alone.
+var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/kernel/lifecycle.go", "internal/memory/memory.go"}
+
+const module = "github.com/kern-run/kern"
+
+func rel(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// counted says whether a package is part of the house: benchmarks, tools and
+// examples may import what they like.
+func counted(name string) bool {
+	for _, p := range []string{"bench", "tools", "examples"} {
+		if name == p || strings.HasPrefix(name, p+"/") {
+			return false
+		}
+	}
+	return true
+}
+
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p struct {
+			ImportPath, Doc string
+			Imports         []string
+		}
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		name, _ := rel(p.ImportPath)
+		if p.Doc == "" {
+			t.Errorf("%s: no package comment", p.ImportPath)
+		}
+		if !counted(name) {
+			continue
+		}
+		rank, known := ranks[name]
+		if !known {
+			t.Errorf("%s: not in the list of packages", p.ImportPath)
+		}
+		for _, i := range p.Imports {
+			for _, f := range forbidden {
+				if i == f.path && !slices.Contains(f.except, name) {
+					t.Errorf("%s imports %s: %s", name, i, f.why)
+				}
+			}
+			dep, ours := rel(i)
+			if !ours || slices.Contains(among[name], dep) {
+				continue
+			}
+			if r, ok := ranks[dep]; !ok || r >= rank {
+				t.Errorf("%s (rank %d) imports %s (rank %d)", name, rank, dep, r)
+			}
+		}
+	}
+}
+
+// TestPure looks for what a pure file may not hold.
+func TestPure(t *testing.T) {
+	for _, name := range pureFiles {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			switch path := strings.Trim(i.Path.Value, `"`); path {
+			case "os", "io", "time", "context", "sync", "net", "math/rand", "math/rand/v2":
+				t.Errorf("%s imports %s", name, path)
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if _, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s starts a goroutine", name)
+			}
+			return true
+		})
+	}
+}
+
+// The largest things this module may hold. Raising one is a design decision:
+// change the number and say why in the same commit.
+const (
+	maxFunc    = 80   // lines in a function
+	maxMethods = 25   // methods on a type
+	maxFields  = 20   // fields in a struct
+	maxIface   = 5    // methods in an interface
+	maxPackage = 3000 // lines in a package
+)
+
+// larger are the packages that may hold more, with the reason.
+var larger = map[string]int{
+	"internal/kernel": 3300, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+}
+
+func TestShape(t *testing.T) {
+	methods, lines := map[string]int{}, map[string]int{}
+	over := func(what, where string, n, limit int) {
+		if n > limit {
+			t.Errorf("%s: %s is %d, limit %d", where, what, n, limit)
+		}
+	}
+	eachFile(t, func(name string) {
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Dir(name)
+		lines[dir] += fset.File(f.Pos()).LineCount()
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				over("function "+n.Name.Name, name, fset.Position(n.End()).Line-fset.Position(n.Pos()).Line+1, maxFunc)
+				if n.Recv != nil {
+					methods[dir+"."+receiver(n.Recv.List[0].Type)]++
+				}
+			case *ast.StructType:
+				over("fields of a struct", fset.Position(n.Pos()).String(), n.Fields.NumFields(), maxFields)
+			case *ast.InterfaceType:
+				over("methods of an interface", fset.Position(n.Pos()).String(), n.Methods.NumFields(), maxIface)
+			}
+			return true
+		})
+	})
+	for k, n := range methods {
+		over("methods", k, n, maxMethods)
+	}
+	for k, n := range lines {
+		over("lines of package", k, n, max(maxPackage, larger[k]))
+	}
+}
+
+func eachFile(t *testing.T, f func(name string)) {
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && name != ".") {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		f(name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return "?"
+}
+
+// TestLibcPin holds that the C library of the embedded store is the one it was
+// made with: any other may corrupt memory.
+func TestLibcPin(t *testing.T) {
+	want, err := exec.Command("go", "list", "-m", "-f", "{{.GoMod}}", "modernc.org/sqlite").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.ReadFile(strings.TrimSpace(string(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	libc := regexp.MustCompile(`modernc\.org/libc (v\S+)`)
+	a, b := libc.FindSubmatch(theirs), libc.FindSubmatch(ours)
+	if a == nil || b == nil || string(a[1]) != string(b[1]) {
+		t.Errorf("go.mod has modernc.org/libc %q, modernc.org/sqlite was made with %q", b, a)
+	}
+}
+
+// TestWords holds that the repository speaks of Kern alone, and of no machine.
+func TestWords(t *testing.T) {
+	out, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := regexp.MustCompile(`(^|[^\w.])/(root|home/[a-z]+)/|\bTODO\b|\bFIXME\b|proxy\.golang\.org|registry\.npmjs|pypi\.org`)
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if name == "policy_test.go" || strings.Contains(name, "testdata/") || filepath.Ext(name) == ".sum" {
+			continue
+		}
+		b, err := os.ReadFile(name)
+		if err != nil || strings.ContainsRune(string(b), 0) {
+			continue // deleted in the work tree, or not text
+		}
+		for i, line := range strings.Split(string(b), "\n") {
+			if m := bad.FindString(line); m != "" {
+				t.Errorf("%s:%d: %q", name, i+1, m)
+			}
+		}
+	}
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs the programs that tests run as real peers. Usage: needs.sh test|race|bench
+# With nothing missing it does nothing. Only Debian's package manager is known;
+# elsewhere it names what is missing.
+set -euo pipefail
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+case "${1:-test}" in
+test)
+	need git git; need sqlite3 sqlite3; need gcc gcc; need python3 python3; need tar tar; need rsync rsync; need strace strace
+	;;
+race) need gcc gcc ;; # the race detector needs a C compiler
+bench) need bwrap bubblewrap; need python3 python3; need sqlite3 sqlite3 ;;
+esac
+[ ${#missing[@]} -eq 0 ] && exit 0
+if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+	echo "installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -qq update >/dev/null
+	apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+	exit 0
+fi
+echo "the tests need: ${missing[*]}; install them with the package manager of this system" >&2
+exit 1
