@@ -158,9 +158,13 @@ func (a *app) launch(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	file, _, err := a.settingsFile(dir)
+	file, named, err := a.settingsFile(dir)
 	if err != nil {
 		return err
+	}
+	args := []string{"kern", "serve", "--" + detachedFlag, "--data", dir}
+	if named {
+		args = append(args, "--config", file)
 	}
 	log, err := openLog(dir)
 	if err != nil {
@@ -173,8 +177,7 @@ func (a *app) launch(ctx context.Context, dir string) error {
 	}
 	defer from.Close()
 	defer to.Close()
-	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to}, SysProcAttr: ownSession(),
-		Args: []string{"kern", "serve", "--data", dir, "--config", file, "--" + detachedFlag}}
+	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to}, SysProcAttr: ownSession(), Args: args}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("the daemon cannot be started: %w", err)
 	}

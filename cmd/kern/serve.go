@@ -105,7 +105,7 @@ func (a *app) open(ctx context.Context, detached bool) (_ *daemon, err error) {
 		return nil, err
 	}
 	settings, file, err := a.settings(d.dir)
-	if detached && err != nil || !detached && err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {

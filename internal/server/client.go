@@ -204,8 +204,8 @@ func (c *Client) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, err
 
 // Replay folds the journal of a process again, and reads into out what came
 // of it.
-func (c *Client) Replay(ctx context.Context, pid abi.Pid, out any) error {
-	return c.call(ctx, "POST", procPath(pid, "replay"), nil, out)
+func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay, out any) error {
+	return c.call(ctx, "POST", procPath(pid, "replay"), p, out)
 }
 
 // Verify checks every record of a process.

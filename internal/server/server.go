@@ -33,7 +33,7 @@ type API struct {
 	Fork    func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error)
 	Wait    func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
 	Result  func(pid abi.Pid) (any, error)
-	Replay  func(ctx context.Context, pid abi.Pid) (any, error)
+	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
 	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Stop    func() // asks the daemon to end; returns at once
@@ -232,12 +232,27 @@ type Verified struct {
 	Records int     `json:"records"`
 }
 
-func (a *API) replay(_ http.ResponseWriter, r *http.Request) (any, error) {
+// A Replay goes through a recording again, with another definition or task in
+// place of the recorded one if With is set.
+type Replay struct {
+	With *Run `json:"with,omitempty"`
+}
+
+func (a *API) replay(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.Replay(r.Context(), pid)
+	var p Replay
+	if err := decode(w, r, maxRun, &p); err != nil {
+		return nil, err
+	}
+	if p.With != nil {
+		if err := p.With.check(); err != nil {
+			return nil, err
+		}
+	}
+	return a.Replay(r.Context(), pid, p.With)
 }
 
 // A Signal is an order to a process, in somebody's name.
