@@ -335,6 +335,15 @@ func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	}
 }
 
+// Verify reads every record of a process and every payload that is named in
+// them, and returns how many records are as they were written.
+func (k *Kernel) Verify(ctx context.Context, pid abi.Pid) (int, error) {
+	if err := k.log.Flush(ctx); err != nil {
+		return 0, err
+	}
+	return journal.Verify(k.store, pid)
+}
+
 // Replayed is what a replay found.
 type Replayed struct {
 	Pid        abi.Pid           `json:"pid"`

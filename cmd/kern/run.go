@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/agent"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// agentFlags are the flags that describe an agent. What they say wins over the
+// agent file.
+type agentFlags struct {
+	file, model, name, account string
+	priority, parallel         int
+	limits                     abi.Limits
+}
+
+func (f *agentFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.file, "file", "f", "", "the agent `file`")
+	flags.StringVar(&f.model, "model", "", "the model: script:FILE, openai:NAME or anthropic:NAME")
+	flags.StringVar(&f.name, "name", "", "the name of the process")
+	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
+	flags.IntVar(&f.priority, "priority", agent.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
+	addLimits(flags, &f.limits, agent.Units())
+}
+
+// agent is the agent that the flags and the file describe.
+func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
+	g = kern.Agent{Priority: agent.DefaultPriority, Limits: kern.Limits{}}
+	if f.file != "" {
+		if g, err = kern.ReadAgent(f.file); err != nil {
+			return g, asUsage(err)
+		}
+	}
+	if f.model != "" {
+		if g.Model, err = modelFrom(f.model); err != nil {
+			return g, err
+		}
+	}
+	if g.Model == "" {
+		return g, usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file with -f, or a model with --model")
+	}
+	if flags.Changed("name") {
+		g.Name = f.name
+	}
+	if flags.Changed("account") {
+		g.Account = f.account
+	}
+	if flags.Changed("priority") {
+		if f.priority < 0 || f.priority > agent.MaxPriority {
+			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, agent.MaxPriority)
+		}
+		g.Priority = f.priority
+	}
+	if flags.Changed("parallel") {
+		if f.parallel < 0 {
+			return g, usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
+		}
+		g.Parallel = f.parallel
+	}
+	f.limits.Each(func(u abi.Unit, n int64) { g.Limits[u] = n })
+	return g, nil
+}
+
+// modelFrom reads a model of the command line, where the name of a script
+// begins at the working directory.
+func modelFrom(ref string) (string, error) {
+	name, script := strings.CutPrefix(ref, "script:")
+	if !script || name == "" {
+		return ref, nil
+	}
+	abs, err := filepath.Abs(name)
+	return "script:" + abs, err
+}
+
+// spec reads all that the agent names.
+func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (server.Run, error) {
+	g, err := f.agent(flags)
+	if err != nil {
+		return server.Run{}, err
+	}
+	s, err := g.Spec(task)
+	return server.Run(s), asUsage(err)
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f agentFlags
+	var out output
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "run [-f agent.yaml] [--model REF] [flags] \"task\"",
+		Short: "Run an agent on a task",
+		Long: `Run an agent on a task until its process exits, and print its output.
+
+The task is the argument; when it is - or is missing, it is read from a pipe.
+Flags win over the agent file. The process lives in the daemon: it goes on when
+this command is gone, and when the daemon is killed and started again. Ctrl-C
+asks it to finish with last words; a second one kills it.`,
+		Example: `  kern run --model script:replies.yaml "say hello"
+  kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
+  git diff | kern run -f reviewer.yaml`,
+		Args: atMost(1, "one task; put it in quotes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			task, err := a.task(args)
+			if err != nil {
+				return err
+			}
+			r, err := f.spec(cmd.Flags(), task)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), r, detach, out)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the pid and leave the process to the daemon")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object at the end")
+	cmd.Flags().BoolVar(&out.events, "events", false, "print the records as lines of JSON while it runs, then the JSON object")
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
+	return cmd
+}
+
+// output is how a process that is waited for is shown.
+type output struct{ json, events bool }
+
+func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	pid, err := c.Spawn(ctx, r)
+	if errors.Is(err, server.ErrLost) {
+		return &exitError{exitUnknown, err}
+	} else if err != nil {
+		return started(err, r.Program.Model)
+	}
+	if !detach {
+		return a.follow(ctx, c, pid, out)
+	}
+	c.Close()
+	if out.json || out.events {
+		return a.json(server.Started{Pid: pid})
+	}
+	return a.print("%d\n", pid)
+}
+
+// started adds to an error what the daemon's environment may have to do with
+// it.
+func started(err error, ref string) error {
+	var e *abi.Error
+	if errors.As(err, &e) && e.Code == abi.UnknownModel && e.Hint == "" && !strings.HasPrefix(ref, "script:") {
+		f := *e
+		f.Hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
+		return &f
+	}
+	return err
+}
+
+// maxTask is the largest task that is read from a pipe.
+const maxTask = 16 << 20
+
+// task is the task of the command line, or from the pipe.
+func (a *app) task(args []string) (task string, err error) {
+	switch {
+	case len(args) == 1 && args[0] != "-":
+		task = args[0]
+	case len(args) == 0 && !piped(a.stdin):
+		return "", usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or from a pipe")
+	default:
+		b, err := io.ReadAll(io.LimitReader(a.stdin, maxTask+1))
+		if err != nil {
+			return "", fmt.Errorf("the task cannot be read: %w", err)
+		}
+		if len(b) > maxTask {
+			return "", usage("give the agent a tool that reads the file", "the task is larger than %d bytes", maxTask)
+		}
+		task = strings.TrimSuffix(string(b), "\n")
+	}
+	if strings.TrimSpace(task) == "" {
+		return "", usage("say in a sentence what is to be done", "the task is empty")
+	}
+	return task, nil
+}
+
+// piped reports whether r is something to read to its end, not a terminal nor
+// nothing at all.
+func piped(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return r != nil
+	}
+	i, err := f.Stat()
+	return err == nil && i.Mode()&os.ModeCharDevice == 0
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	var out output
+	var timeout flagDuration
+	cmd := &cobra.Command{
+		Use:   "wait PID",
+		Short: "Wait for a process to exit, and print its output",
+		Long: `Wait for a process to exit, and print its output. The exit code says how it
+ended, as that of run does. When --timeout is over, the process goes on, and the
+exit code is 6.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pid, err := onePid(args)
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), pid, timeout, out)
+		},
+	}
+	cmd.Flags().Var(&timeout, "timeout", "wait no longer than this `duration`")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out output) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	s := &session{app: a, client: c}
+	defer s.close()
+	if timeout.set {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout.d)
+		defer cancel()
+	}
+	left := make(chan struct{})
+	defer close(left)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-a.interrupts:
+			cancel(errLeft)
+		case <-left:
+		}
+	}()
+	var r json.RawMessage
+	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
+	if err != nil && ctx.Err() != nil {
+		why := fmt.Errorf("process %d has not exited after %s", pid, timeout.d)
+		if context.Cause(ctx) == errLeft {
+			why = fmt.Errorf("process %d goes on", pid)
+		}
+		now := context.Background()
+		if err := s.do(now, func(c *server.Client) error { return c.Result(now, pid, false, &r) }); err != nil {
+			return &exitError{exitUnknown, err}
+		}
+		if out.json {
+			if err := a.print("%s\n", r); err != nil {
+				return err
+			}
+		}
+		return &exitError{exitUnknown, why}
+	}
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	return a.ended(r, out)
+}
+
+var errLeft = errors.New("interrupted")
