@@ -27,20 +27,20 @@ def _boot():
     restrict = None
     if warm:
         # What most programs want, read while nobody waits.
-        import base64, collections, functools, itertools, json, linecache, math, random, re, threading, time, traceback
+        import base64, collections, functools, itertools, json, linecache, math, random, re, threading, traceback
         if rules >= 0:
             import ctypes
             restrict = ctypes.CDLL(None, use_errno=True).syscall
         put(b"ready")
-        env = frame()
+    env = frame()
     text = frame().decode()
     table = frame().decode()
+    os.environ.clear()
+    os.environb.update(p.split(b"=", 1) for p in env.split(b"\0") if p)
+    if "TZ" in os.environ:
+        import time
+        time.tzset()
     if warm:
-        pairs = [p.split(b"=", 1) for p in env.split(b"\0") if p]
-        os.environ.clear()
-        os.environb.update(pairs)
-        if "TZ" in os.environ:
-            time.tzset()
         random.seed()
         os.chdir("/workspace")
         if restrict is not None:

@@ -120,7 +120,7 @@ func (b *Backend) start(ctx context.Context, slot int, o order, l limits, owner 
 	if lent >= 0 {
 		files = append(files, lent)
 	}
-	if err = x.wire.send(o, files...); err != nil {
+	if err = x.wire.send(&o, files...); err != nil {
 		return x, err
 	}
 	ends.close() // or a stream would never end
@@ -147,7 +147,7 @@ func (x *box) pass(ctx context.Context) error {
 	if err := x.group.enter(x.proc.Pid); err != nil {
 		return err
 	}
-	return x.wire.send(claim{Go: true})
+	return x.wire.send(&claim{Go: true})
 }
 
 // await returns the next note, which must be of the kind.
@@ -278,4 +278,3 @@ func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, er
 	r := <-got
 	return r.p, r.err
 }
-

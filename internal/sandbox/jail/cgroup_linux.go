@@ -17,13 +17,15 @@ import (
 // of its supervisor follow, so that a later one can tell what nobody owns.
 const groupPrefix = "kern-jail-"
 
+// groupCount tells the groups of this process apart, whoever makes them.
+var groupCount atomic.Int64
+
 // A driver makes cgroups, of one version.
 type driver struct {
 	v2    bool
 	trees map[string]string // controller to directory below which to work; v2 has the one key ""
 	home  string            // v2: where this process is, and each init most of its life
 	owner string
-	count atomic.Int64
 }
 
 // A group holds one run.
@@ -133,7 +135,7 @@ func (d *driver) try() error {
 // make makes a group for one run.
 func (d *driver) make() (*group, error) {
 	g := &group{
-		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, d.count.Add(1)),
+		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
 		v2:    d.v2,
 		home:  d.home,
 		dirs:  map[string]string{},

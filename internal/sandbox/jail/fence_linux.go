@@ -42,7 +42,7 @@ func fence(o *order, doors []int, rules int) error {
 			return fmt.Errorf("landlock: %w", e)
 		}
 	}
-	prog := unix.SockFprog{Len: uint16(len(o.Filter) / 8), Filter: (*unix.SockFilter)(unsafe.Pointer(unsafe.SliceData(o.Filter)))}
+	prog := unix.SockFprog{Len: uint16(len(o.Filter) / 8), Filter: (*unix.SockFilter)(unsafe.Pointer(unsafe.StringData(o.Filter)))}
 	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); e != 0 {
 		return fmt.Errorf("seccomp: %w", e)
 	}
@@ -172,6 +172,10 @@ func ruleset(abi int, shown []string) (int, error) {
 		return -1, e
 	}
 	unix.CloseOnExec(int(fd))
+	// What there is may be listed; the mounts say what there is.
+	if err := allow(int(fd), "/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
+		return -1, err
+	}
 	for _, dir := range append([]string{"/usr", "/etc", "/proc"}, shown...) {
 		if err := allow(int(fd), dir, mayRead); err != nil {
 			return -1, err

@@ -75,7 +75,7 @@ func initialise() int {
 	}
 	p.fds = fds
 	if err := p.begin(); err != nil {
-		control.send(note{Kind: failed, Err: err.Error()})
+		control.send(&note{Kind: failed, Err: err.Error()})
 		return 1
 	}
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
@@ -90,7 +90,8 @@ func (p *initProc) begin() error {
 	}
 	lent := -1
 	if p.order.Lent {
-		lent = p.fds[len(p.fds)-1]
+		last := len(p.fds) - 1
+		lent, p.fds = p.fds[last], p.fds[:last] // build closes it
 	}
 	if err := build(&p.order, lent); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (p *initProc) begin() error {
 	}
 	if p.order.Gate {
 		var c claim
-		if err := control.send(note{Kind: poised}); err != nil {
+		if err := control.send(&note{Kind: poised}); err != nil {
 			return err
 		}
 		if _, err := control.receive(&c); err != nil {
@@ -130,7 +131,7 @@ func (p *initProc) begin() error {
 	for _, fd := range p.fds {
 		unix.Close(fd)
 	}
-	err = control.send(note{Kind: started}, links...)
+	err = control.send(&note{Kind: started}, links...)
 	for _, fd := range links {
 		unix.Close(fd)
 	}
@@ -261,10 +262,10 @@ func (p *initProc) listen() {
 			os.Exit(1)
 		}
 		if err := p.take(c, fds); err != nil {
-			control.send(note{Kind: failed, Err: err.Error()})
+			control.send(&note{Kind: failed, Err: err.Error()})
 			os.Exit(1)
 		}
-		control.send(note{Kind: claimed})
+		control.send(&note{Kind: claimed})
 	}
 }
 
@@ -342,7 +343,7 @@ func (p *initProc) reap() int {
 		n.CPU = time.Duration(all.Utime.Nano() + all.Stime.Nano())
 		n.Peak = max(n.Peak, all.Maxrss<<10)
 	}
-	control.send(n)
+	control.send(&n)
 	return 0
 }
 

@@ -24,9 +24,9 @@ type Backend struct {
 	root   bool
 	python string
 	null   *os.File
-	filter []byte
-	abi    int     // of Landlock
-	driver *driver // nil without cgroups
+	filter string
+	abi    int        // of Landlock
+	driver *driver    // nil without cgroups
 	mu     sync.Mutex // guards lacks: a probe may find more
 	lacks  []sandbox.Weakness
 	lender lender
@@ -141,6 +141,14 @@ func (b *Backend) Close() error {
 
 func refuse(reason, fix string) *sandbox.Refusal {
 	return &sandbox.Refusal{Backend: "jail", Reason: reason, Fix: fix}
+}
+
+// clear buries a box whose run is over. Its init may still be leaving its
+// namespaces, which takes the kernel longer than anything else and nobody
+// needs to wait for.
+func (b *Backend) clear(x *box) {
+	x.end()
+	b.pool.release(x.slot)
 }
 
 // admit says why s cannot run here, if it cannot.
@@ -258,7 +266,7 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 		}
 		return refused, refuse(err.Error(), "")
 	}
-	out, err := r.wait(ctx)
-	b.pool.release(r.box.slot)
-	return out, err
+	out := r.wait(ctx)
+	b.work.Go(func() { b.clear(r.box) })
+	return out, nil
 }

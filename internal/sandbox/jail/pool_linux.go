@@ -203,7 +203,7 @@ func (b *Backend) cold(ctx context.Context, slot int, r *run) (*box, error) {
 	}
 	if s.Code != "" {
 		o.Links++
-		o.Argv = b.interpreter(o.Links, false)
+		o.Argv, o.Env = b.interpreter(o.Links, false), nil
 	}
 	lent, owner, err := b.workspace(s, slot)
 	if err != nil {
@@ -236,7 +236,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run) error {
 		defer unix.Close(lent)
 		files = []int{lent}
 	}
-	if err := x.wire.send(c, files...); err != nil {
+	if err := x.wire.send(&c, files...); err != nil {
 		return err
 	}
 	if _, err := x.await(ctx, claimed); err != nil {
@@ -307,4 +307,11 @@ func (b *Backend) find(name, path string) string {
 		}
 	}
 	return "/usr/bin/" + name
+}
+
+// Warm says how many interpreters are ready.
+func (b *Backend) Warm() int {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	return len(b.pool.warm)
 }

@@ -69,20 +69,21 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 	if err != nil {
 		return sandbox.Outcome{}, err
 	}
-	defer b.pool.release(slot)
 	s.Argv = append([]string{probeStage}, args...)
 	r := &run{spec: &s, limits: s.Limits.WithDefaults(), began: time.Now()}
 	o := b.order(&s, r.limits)
 	o.Probe = true
 	lent, owner, err := b.workspace(&s, slot)
+	if err == nil {
+		o.Lent = lent >= 0
+		r.box, err = b.start(ctx, slot, o, r.limits, owner, lent)
+	}
 	if err != nil {
+		b.pool.release(slot)
 		return sandbox.Outcome{}, err
 	}
-	o.Lent = lent >= 0
-	if r.box, err = b.start(ctx, slot, o, r.limits, owner, lent); err != nil {
-		return sandbox.Outcome{}, err
-	}
-	return r.wait(ctx)
+	defer b.clear(r.box)
+	return r.wait(ctx), nil
 }
 
 // A breach is a wall that did not hold, as the probe saw it from inside.

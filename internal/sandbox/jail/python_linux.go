@@ -77,7 +77,7 @@ func (x *box) hear(ctx context.Context, want string) error {
 // then nothing of the program ran.
 func (x *box) hand(ctx context.Context, s *sandbox.Spec) error {
 	sent := make(chan error, 1)
-	go func() { sent <- give(x.links[0], s, true) }()
+	go func() { sent <- give(x.links[0], s) }()
 	if err := x.hear(ctx, "taken"); err != nil {
 		x.kill() // so that a writer nobody reads from ends too
 		return errors.Join(err, <-sent)
@@ -86,7 +86,7 @@ func (x *box) hand(ctx context.Context, s *sandbox.Spec) error {
 }
 
 // give writes the program to the interpreter.
-func give(l *os.File, s *sandbox.Spec, warm bool) error {
+func give(l *os.File, s *sandbox.Spec) error {
 	type param struct {
 		Name     string `json:"name"`
 		Type     string `json:"type"`
@@ -112,14 +112,12 @@ func give(l *os.File, s *sandbox.Spec, warm bool) error {
 			return err
 		}
 	}
-	if warm {
-		var env []string
-		for k, v := range s.Env {
-			env = append(env, k+"="+v)
-		}
-		if err := putFrame(l, []byte(strings.Join(env, "\x00"))); err != nil {
-			return err
-		}
+	var env []string
+	for k, v := range s.Env {
+		env = append(env, k+"="+v)
+	}
+	if err := putFrame(l, []byte(strings.Join(env, "\x00"))); err != nil {
+		return err
 	}
 	return errors.Join(putFrame(l, []byte(s.Code)), putFrame(l, table))
 }

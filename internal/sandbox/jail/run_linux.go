@@ -38,7 +38,7 @@ func (r *run) end(c sandbox.Cause) {
 }
 
 // wait sees the run to its end.
-func (r *run) wait(ctx context.Context) (sandbox.Outcome, error) {
+func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	x := r.box
 	r.out.left, r.out.over = r.limits.Output, func() { r.end(sandbox.Output) }
 	calls, stop := context.WithCancel(ctx)
@@ -52,7 +52,7 @@ func (r *run) wait(ctx context.Context) (sandbox.Outcome, error) {
 			continue
 		}
 		streams.Go(func() {
-			if r.handed || give(l, r.spec, false) == nil {
+			if r.handed || give(l, r.spec) == nil {
 				serve(calls, l, r.spec.Functions)
 			}
 		})
@@ -67,12 +67,11 @@ func (r *run) wait(ctx context.Context) (sandbox.Outcome, error) {
 	case <-drained:
 	case <-time.After(grace):
 	}
-	out := r.outcome(last, wall)
-	return out, x.bury()
+	return r.outcome(last, wall)
 }
 
-// watch ends the run at its limits. It returns what init said last, when
-// nothing of the run is left.
+// watch ends the run at its limits. It returns what init said last: that all
+// of the run has ended and been reaped, or, when init was killed, nothing.
 func (r *run) watch(ctx context.Context) (last note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
@@ -85,7 +84,9 @@ func (r *run) watch(ctx context.Context) (last note) {
 			if !ok {
 				return last
 			}
-			last = n
+			if last = n; n.Kind == done {
+				return last
+			}
 		case <-done:
 			r.end(sandbox.Killed)
 			done = nil

@@ -27,14 +27,14 @@ var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
 // filter returns the seccomp program of every box. It is an allow-list: the
 // calls containers are given, less what is withheld; all else answers EPERM.
-var filter = sync.OnceValues(func() ([]byte, error) {
+var filter = sync.OnceValues(func() (string, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	info, err := arch.GetInfo("")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	policy := bpf.Policy{DefaultAction: bpf.ActionErrno}
 	var plain []string
@@ -45,7 +45,7 @@ var filter = sync.OnceValues(func() ([]byte, error) {
 		}
 		conds, err := conditions(rule.Args)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		for _, name := range rule.Names {
 			_, known := info.SyscallNames[name]
@@ -86,14 +86,14 @@ func conditions(args []specs.LinuxSeccompArg) (cs bpf.ArgumentConditions, err er
 	return cs, nil
 }
 
-func assemble(p *bpf.Policy) ([]byte, error) {
+func assemble(p *bpf.Policy) (string, error) {
 	ins, err := p.Assemble()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	raw, err := rawbpf.Assemble(ins)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	var b []byte
 	for _, r := range raw {
@@ -101,5 +101,5 @@ func assemble(p *bpf.Policy) ([]byte, error) {
 		b = append(b, r.Jt, r.Jf)
 		b = binary.NativeEndian.AppendUint32(b, r.K)
 	}
-	return b, nil
+	return string(b), nil
 }

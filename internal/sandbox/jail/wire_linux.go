@@ -2,7 +2,7 @@ package jail
 
 import (
 	"encoding/binary"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +17,7 @@ type order struct {
 	Argv     []string
 	Env      []string
 	Shown    []string // host directories, read-only
-	Filter   []byte   // seccomp program
+	Filter   string   // seccomp program
 	Landlock int      // ABI to use; 0: none
 	Root     bool     // the box maps a root and a user, not one user alone
 	Lent     bool     // the workspace comes as a mount descriptor
@@ -70,6 +70,109 @@ type claim struct {
 	Bounds bounds
 }
 
+// A packed value says the order in which its parts go over the wire. Both ends
+// are the same program, so there is nothing to negotiate; a general format
+// would cost a new process more than all else it does.
+type packed interface{ pack(p *packer) }
+
+func (o *order) pack(p *packer) {
+	p.strings(&o.Argv)
+	p.strings(&o.Env)
+	p.strings(&o.Shown)
+	p.string(&o.Filter)
+	number(p, &o.Landlock)
+	p.bool(&o.Root)
+	p.bool(&o.Lent)
+	p.string(&o.Dir)
+	number(p, &o.Links)
+	p.bool(&o.Warm)
+	number(p, &o.Doors)
+	p.bool(&o.Gate)
+	p.string(&o.Group)
+	number(p, &o.Groups)
+	p.bool(&o.Probe)
+	o.Bounds.pack(p)
+}
+
+func (b *bounds) pack(p *packer) {
+	number(p, &b.FileBytes)
+	number(p, &b.Files)
+	number(p, &b.Memory)
+	number(p, &b.Processes)
+	number(p, &b.CPU)
+}
+
+func (n *note) pack(p *packer) {
+	p.string(&n.Kind)
+	p.string(&n.Err)
+	number(p, &n.Exit)
+	p.string(&n.Signal)
+	p.bool(&n.Full)
+	p.string(&n.Over)
+	number(p, &n.CPU)
+	number(p, &n.Peak)
+}
+
+func (c *claim) pack(p *packer) {
+	p.bool(&c.Go)
+	p.bool(&c.Lent)
+	p.string(&c.Dir)
+	c.Bounds.pack(p)
+}
+
+// A packer writes values to b, or reads them from it.
+type packer struct {
+	b       []byte
+	reading bool
+	short   bool // b ended too early
+}
+
+func number[T int | int64 | time.Duration](p *packer, v *T) {
+	if !p.reading {
+		p.b = binary.LittleEndian.AppendUint64(p.b, uint64(*v))
+		return
+	}
+	if p.short = p.short || len(p.b) < 8; !p.short {
+		*v = T(binary.LittleEndian.Uint64(p.b))
+		p.b = p.b[8:]
+	}
+}
+
+func (p *packer) bool(v *bool) {
+	n := 0
+	if *v {
+		n = 1
+	}
+	number(p, &n)
+	*v = n == 1
+}
+
+func (p *packer) string(v *string) {
+	n := len(*v)
+	number(p, &n)
+	if !p.reading {
+		p.b = append(p.b, *v...)
+		return
+	}
+	if p.short = p.short || n < 0 || n > len(p.b); !p.short {
+		*v, p.b = string(p.b[:n]), p.b[n:]
+	}
+}
+
+func (p *packer) strings(v *[]string) {
+	n := len(*v)
+	number(p, &n)
+	if p.reading {
+		if p.short = p.short || n < 0 || n > len(p.b); p.short {
+			return
+		}
+		*v = make([]string, n)
+	}
+	for i := range *v {
+		p.string(&(*v)[i])
+	}
+}
+
 const frameMax = 8 << 20
 
 // A wire is one end of the socket between supervisor and init.
@@ -108,15 +211,14 @@ func (w *wire) try(write bool, f func() error) error {
 }
 
 // send writes one frame, with descriptors on its first byte.
-func (w *wire) send(v any, files ...int) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
+func (w *wire) send(v packed, files ...int) error {
+	p := packer{b: make([]byte, 4, 8<<10)}
+	v.pack(&p)
+	b, n := p.b, len(p.b)-4
+	if n > frameMax {
+		return fmt.Errorf("want at most %d bytes of arguments and environment, got %d", frameMax, n)
 	}
-	if len(body) > frameMax {
-		return fmt.Errorf("want at most %d bytes of arguments and environment, got %d", frameMax, len(body))
-	}
-	b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+	binary.LittleEndian.PutUint32(b, uint32(n))
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
@@ -139,7 +241,7 @@ func (w *wire) send(v any, files ...int) error {
 }
 
 // receive reads one frame and the descriptors beside it.
-func (w *wire) receive(v any) ([]int, error) {
+func (w *wire) receive(v packed) ([]int, error) {
 	var head [4]byte
 	room := make([]byte, unix.CmsgSpace(16*4))
 	files, err := w.fill(head[:], room)
@@ -154,7 +256,11 @@ func (w *wire) receive(v any) ([]int, error) {
 	if _, err := w.fill(body, nil); err != nil {
 		return files, err
 	}
-	return files, json.Unmarshal(body, v)
+	p := packer{b: body, reading: true}
+	if v.pack(&p); p.short || len(p.b) > 0 {
+		return files, errors.New("a frame that is not what was expected")
+	}
+	return files, nil
 }
 
 func (w *wire) fill(b, room []byte) (files []int, err error) {
