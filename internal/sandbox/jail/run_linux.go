@@ -77,7 +77,7 @@ func (r *run) watch(ctx context.Context) (last note) {
 	defer wall.Stop()
 	check := time.NewTimer(r.next(0))
 	defer check.Stop()
-	done := ctx.Done()
+	gone := ctx.Done()
 	for {
 		select {
 		case n, ok := <-r.box.notes:
@@ -87,9 +87,9 @@ func (r *run) watch(ctx context.Context) (last note) {
 			if last = n; n.Kind == done {
 				return last
 			}
-		case <-done:
+		case <-gone:
 			r.end(sandbox.Killed)
-			done = nil
+			gone = nil
 		case <-wall.C:
 			r.end(sandbox.Timeout)
 		case <-check.C:
