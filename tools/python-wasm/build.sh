@@ -16,7 +16,6 @@ jobs=${JOBS:-$(nproc)}
 given=${KERN_PYTHON_SOURCES:-}
 
 python=Python-3.13.15
-zlib=zlib-1.3.dfsg+really1.3.1
 export LC_ALL=C TZ=UTC SOURCE_DATE_EPOCH=1767225600
 unset CFLAGS CPPFLAGS LDFLAGS PYTHONPATH PYTHONHOME
 
@@ -98,6 +97,7 @@ sources() {
     rm -rf "$work/src" && mkdir -p "$work/src"
     tar -xf "$work"/fetched/python3.13_*.orig.tar.xz -C "$work/src"
     tar -xf "$work"/fetched/zlib_*.orig.tar.gz -C "$work/src"
+    dpkg-deb -x "$work"/fetched/tzdata_*.deb "$work/src/tzdata"
     [ -e "$work/src/$python/configure" ] || mv "$work"/src/[Pp]ython* "$work/src/$python"
     [ -e "$work/src/zlib/configure" ] || mv "$work"/src/zlib* "$work/src/zlib"
 }
@@ -135,9 +135,37 @@ build_wasi() { (
     make -j"$jobs" OPT="-DNDEBUG -O3 -w" libpython3.13.a Programs/python.o pybuilddir.txt >make.log 2>&1
 ); }
 
+link() { (
+    cross
+    cd "$work/build/wasi"
+    rm -f python-kern.wasm
+    make -f Makefile -f "$here/reactor.mk" HERE="$here" OPT="-DNDEBUG -O3 -w" python-kern.wasm >link.log 2>&1
+    cp python-kern.wasm "$work/python.wasm"
+); }
+
+# The standard library, compiled, and what the build knows of itself without
+# the names of the places where it was made.
+library() {
+    rm -rf "$work/usr" "$work/lib" && mkdir -p "$work/usr/lib"
+    cp -a "$work/src/$python/Lib" "$work/lib"
+    sed "s#$work#/kern#g; s#$here#/kern#g" "$work"/build/wasi/build/lib*/_sysconfigdata*.py >"$work/lib/_sysconfigdata__wasi_wasm32-wasi.py"
+    local run=(env -u LD_LIBRARY_PATH PYTHONHASHSEED=0 "$work/build/native/python" -S -s -B)
+    "${run[@]}" "$here/compile.py" "$work/lib" "$work/usr/lib/python3.13"
+    "${run[@]}" "$here/zones.py" "$work/src/tzdata/usr/share/zoneinfo" "$work/usr/share/zoneinfo"
+}
+
+picture() {
+    (cd "$here" && go build -o "$work/snapshot" ./snapshot)
+    mkdir -p "$work/out"
+    "$work/snapshot" -module "$work/python.wasm" -usr "$work/usr" -boot "$here/bootstrap.py" -o "$work/out"
+    (cd "$work/out" && sha256sum python.image library.zip >SHA256SUMS && cat SHA256SUMS)
+}
+
 step() {
     [ -e "$work/done/$1" ] && return
     echo "python-wasm: $1" >&2
     "$1"
     touch "$work/done/$1"
 }
+
+for s in toolchain sources build_zlib build_native build_wasi link library picture; do step $s; done
