@@ -20,6 +20,15 @@ const groupPrefix = "kern-jail-"
 // groupCount tells the groups of this process apart, whoever makes them.
 var groupCount atomic.Int64
 
+// How directories of the cgroup file system come and go; a test may stand in
+// for the kernel.
+var (
+	makeDir   = makeGroup
+	removeDir = unix.Rmdir
+)
+
+func makeGroup(dir string) error { return os.Mkdir(dir, 0o755) }
+
 // A driver makes cgroups, of one version.
 type driver struct {
 	v2    bool
@@ -154,7 +163,7 @@ func (g *group) create(trees map[string]string) error {
 			os.WriteFile(tree+"/cgroup.subtree_control", []byte("+memory +pids"), 0)
 		}
 		dir := filepath.Join(tree, g.name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := makeDir(dir); err != nil {
 			return err
 		}
 		g.dirs[c] = dir
@@ -327,7 +336,7 @@ func (g *group) remove() error {
 // group until it is gone; there is no event for that in v1.
 func removeGroup(dir string, deadline time.Time) error {
 	for wait := 50 * time.Microsecond; ; wait *= 2 {
-		err := unix.Rmdir(dir)
+		err := removeDir(dir)
 		if err == nil || err == unix.ENOENT {
 			return nil
 		}
