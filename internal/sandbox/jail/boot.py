@@ -22,7 +22,7 @@ def _boot():
         while b:
             b = b[os.write(link, b):]
 
-    link, rules, warm = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "warm"
+    link, rules, warm = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "warm"
     os.set_inheritable(link, False)
     restrict = None
     if warm:
@@ -50,9 +50,6 @@ def _boot():
                 os._exit(1)
             os.close(rules)
         put(b"taken")
-
-    if not table:
-        os.close(link)
 
     class Finder:
         """Finds the package tools and the namespaces in it."""
@@ -157,8 +154,10 @@ def _boot():
     sys.path.append("/workspace")
     sys.stdin.reconfigure(errors="strict")
     sys.stdout.reconfigure(errors="strict", line_buffering=True)
+    # Stacks count as memory, whether used or not.
+    import _thread
+    _thread.stack_size(1 << 20)
     main = sys.modules["__main__"].__dict__
-    del main["_boot"]
     name = "<main>"
     try:
         exec(compile(text, name, "exec"), main)
@@ -169,6 +168,8 @@ def _boot():
         while tb is not None and tb.tb_frame.f_code.co_filename != name:
             tb = tb.tb_next
         e.__traceback__ = tb
+        if isinstance(e, MemoryError):
+            put(b"memory")
         try:
             if sys.excepthook is sys.__excepthook__:
                 import linecache, traceback

@@ -229,11 +229,10 @@ func (p *initProc) bind(b bounds, dir string) error {
 	return nil
 }
 
-// ration limits the started program by what a process can be limited to where
-// there is no cgroup to limit all of them together.
+// ration limits the started program by what one process can be limited to.
 func (p *initProc) ration(b bounds) error {
-	if b.Memory > 0 {
-		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Memory)); err != nil {
+	if b.Data > 0 {
+		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
 			return err
 		}
 	}

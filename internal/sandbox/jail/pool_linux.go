@@ -204,6 +204,9 @@ func (b *Backend) cold(ctx context.Context, slot int, r *run) (*box, error) {
 	if s.Code != "" {
 		o.Links++
 		o.Argv, o.Env = b.interpreter(o.Links, false), nil
+		// A program that allocates too much gets a MemoryError it can handle,
+		// before the cgroup kills it for having used too much.
+		o.Bounds.Data = r.limits.Memory
 	}
 	lent, owner, err := b.workspace(s, slot)
 	if err != nil {
@@ -231,6 +234,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run) error {
 		return errors.New("a warm box cannot change its user")
 	}
 	c := claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
 		defer unix.Close(lent)
@@ -287,7 +291,7 @@ func (b *Backend) order(s *sandbox.Spec, l limits) order {
 func (b *Backend) bounds(l limits) bounds {
 	n := bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
-		n.Memory, n.Processes, n.CPU = l.Memory, l.Processes, l.CPU
+		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}
 	return n
 }

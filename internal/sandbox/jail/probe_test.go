@@ -162,9 +162,9 @@ func TestFilterIsAnAllowList(t *testing.T) {
 // TestWire: what is sent is what is received, and half of it is not.
 func TestWire(t *testing.T) {
 	values := []struct{ in, out packed }{
-		{&order{Argv: []string{"a", ""}, Env: []string{"b=c"}, Shown: []string{}, Filter: "\x00\xff", Landlock: 6, Root: true, Lent: true, Dir: "/d", Links: 2, Warm: true, Doors: 3, Gate: true, Group: "g", Groups: 3, Probe: true, Bounds: bounds{1, 2, 3, 4, 5}}, &order{}},
+		{&order{Argv: []string{"a", ""}, Env: []string{"b=c"}, Shown: []string{}, Filter: "\x00\xff", Landlock: 6, Root: true, Lent: true, Dir: "/d", Links: 2, Warm: true, Doors: 3, Gate: true, Group: "g", Groups: 3, Probe: true, Bounds: bounds{1, 2, 3, 4, 5, 6}}, &order{}},
 		{&note{"k", "e", -1, "s", true, "o", 7, 8}, &note{}},
-		{&claim{true, true, "/d", bounds{1 << 40, 2, 3, 4, 5}}, &claim{}},
+		{&claim{true, true, "/d", bounds{1 << 40, 2, 3, 4, 5, 6}}, &claim{}},
 	}
 	for _, v := range values {
 		p := packer{}

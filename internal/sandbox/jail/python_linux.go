@@ -19,6 +19,10 @@ import (
 //go:embed boot.py
 var boot string
 
+// enter runs the bootstrap in a namespace of its own: what it leaves behind
+// must not keep the program's alive, or finalizers would not run.
+const enter = "exec(__import__('sys').argv[1], {'__name__': '_boot'})"
+
 // interpreter is the command of a Python that waits for its program on the
 // last of its links. A warm one has its Landlock rules after that.
 func (b *Backend) interpreter(links int, warm bool) []string {
@@ -29,7 +33,7 @@ func (b *Backend) interpreter(links int, warm bool) []string {
 			rules = link + 1
 		}
 	}
-	return []string{b.python, "-I", "-X", "utf8", "-c", boot, strconv.Itoa(link), strconv.Itoa(rules), how}
+	return []string{b.python, "-I", "-X", "utf8", "-c", enter, boot, strconv.Itoa(link), strconv.Itoa(rules), how}
 }
 
 // putFrame writes b behind its length.
@@ -124,12 +128,16 @@ func give(l *os.File, s *sandbox.Spec) error {
 
 // serve answers the program's calls until its link ends. One call at a time:
 // the program waits for each.
-func serve(ctx context.Context, l *os.File, fs []sandbox.Function) {
+func serve(ctx context.Context, l *os.File, fs []sandbox.Function, lacked func()) {
 	defer l.Close()
 	for {
 		b, err := getFrame(l)
 		if err != nil {
 			return
+		}
+		if string(b) == "memory" {
+			lacked()
+			continue
 		}
 		var q struct {
 			F *int            `json:"f"`

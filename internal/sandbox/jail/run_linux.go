@@ -21,11 +21,12 @@ type run struct {
 
 	mu    sync.Mutex
 	cause sandbox.Cause // why we ended it, if we did
+	short bool          // the interpreter says that it ended for want of memory
 }
 
 // grace is how long a finished run waits for a caller's Writer or Function
 // that does not return. The program is gone by then.
-const grace = time.Second
+const grace = 250 * time.Millisecond
 
 // end kills the run for one reason; the first counts.
 func (r *run) end(c sandbox.Cause) {
@@ -35,6 +36,13 @@ func (r *run) end(c sandbox.Cause) {
 	}
 	r.mu.Unlock()
 	r.box.kill()
+}
+
+// lacked notes that memory was refused and that the program did not handle it.
+func (r *run) lacked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.short = true
 }
 
 // wait sees the run to its end.
@@ -53,7 +61,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 		}
 		streams.Go(func() {
 			if r.handed || give(l, r.spec) == nil {
-				serve(calls, l, r.spec.Functions)
+				serve(calls, l, r.spec.Functions, r.lacked)
 			}
 		})
 	}
@@ -137,7 +145,7 @@ func (r *run) outcome(n note, wall time.Duration) sandbox.Outcome {
 		out.Cause = sandbox.Cause(n.Over)
 	case fine:
 		out.Cause = sandbox.OK
-	case c.oom > 0:
+	case c.oom > 0 || r.short:
 		out.Cause = sandbox.Memory
 	case n.Signal == "SIGXFSZ" || n.Full:
 		out.Cause = sandbox.Files

@@ -36,6 +36,7 @@ type order struct {
 type bounds struct {
 	FileBytes int64
 	Files     int
+	Data      int64         // of one process, so that it is told and not killed
 	Memory    int64         // only without a cgroup
 	Processes int           // only without a cgroup
 	CPU       time.Duration // only without a cgroup
@@ -97,6 +98,7 @@ func (o *order) pack(p *packer) {
 func (b *bounds) pack(p *packer) {
 	number(p, &b.FileBytes)
 	number(p, &b.Files)
+	number(p, &b.Data)
 	number(p, &b.Memory)
 	number(p, &b.Processes)
 	number(p, &b.CPU)
