@@ -329,6 +329,7 @@ func TestNamedLimits(t *testing.T) {
 			cause      sandbox.Cause
 		}{
 			{"one file", "f = open('f', 'wb')\nwhile True: f.write(b'x' * 65536)", sandbox.Limits{FileBytes: 8 << 20}, sandbox.Files},
+			{"one file, told", "open('new', 'wb').write(b'x' * (64 << 20))", sandbox.Limits{FileBytes: 32 << 20}, sandbox.Files},
 			{"many files", "i = 0\nwhile True:\n    open(f'f{i}', 'wb').write(b'x' * 100_000); i += 1", sandbox.Limits{FileBytes: 8 << 20}, sandbox.Files},
 			{"number", "i = 0\nwhile True:\n    open(f'f{i}', 'wb').close(); i += 1", sandbox.Limits{Files: 500}, sandbox.Files},
 			{"deleted but open", "keep = []\nimport os\nwhile True:\n    keep.append(open('f', 'wb')); keep[-1].write(b'x' * 1_000_000); keep[-1].flush(); os.remove('f')", sandbox.Limits{FileBytes: 64 << 20}, sandbox.Files},

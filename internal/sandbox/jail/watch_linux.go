@@ -22,7 +22,7 @@ type watch struct {
 	now     held
 	walked  time.Time
 	cost    time.Duration
-	full    bool  // the private file system was seen full
+	full    bool  // all that may be held was seen held
 	peak    int64 // memory, where no cgroup counts it
 }
 
@@ -115,7 +115,9 @@ func (w *watch) recount(fs unix.Statfs_t) bool {
 	if (int64(before.Bfree)-int64(w.last.Bfree))*w.last.Bsize > w.FileBytes-bytes {
 		bytes += nameless()
 	}
-	return t.err != nil || bytes > w.FileBytes || t.files-w.base.files+private.files > w.Files
+	files := t.files - w.base.files + private.files
+	w.full = w.full || bytes >= w.FileBytes || files >= w.Files
+	return t.err != nil || bytes > w.FileBytes || files > w.Files
 }
 
 func (w *watch) walk(t *tally) {
