@@ -1,12 +1,12 @@
 package jail
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,7 +71,7 @@ func (x *box) end() error {
 
 // start makes a box and its program. An error means that no program ran.
 // lent is a mount for the workspace, or -1; it is closed.
-func (b *Backend) start(ctx context.Context, slot int, o order, l limits, owner *identity, lent int) (x *box, err error) {
+func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) (x *box, err error) {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
@@ -125,11 +125,11 @@ func (b *Backend) start(ctx context.Context, slot int, o order, l limits, owner 
 	}
 	ends.close() // or a stream would never end
 	if o.Gate {
-		if err = x.pass(ctx); err != nil {
+		if err = x.pass(); err != nil {
 			return x, err
 		}
 	}
-	_, err = x.await(ctx, started)
+	_, err = x.await(started)
 	if err == nil && o.Gate {
 		err = x.group.leave(x.proc.Pid)
 	}
@@ -140,8 +140,8 @@ func (b *Backend) start(ctx context.Context, slot int, o order, l limits, owner 
 }
 
 // pass lets init into the group while it starts the program.
-func (x *box) pass(ctx context.Context) error {
-	if _, err := x.await(ctx, poised); err != nil {
+func (x *box) pass() error {
+	if _, err := x.await(poised); err != nil {
 		return err
 	}
 	if err := x.group.enter(x.proc.Pid); err != nil {
@@ -150,8 +150,13 @@ func (x *box) pass(ctx context.Context) error {
 	return x.wire.send(&claim{Go: true})
 }
 
+// patience is how long a box may take to be built. A caller's context does not
+// shorten it: until init has spoken nobody knows whether the program runs, and
+// an error must mean that it did not.
+const patience = 30 * time.Second
+
 // await returns the next note, which must be of the kind.
-func (x *box) await(ctx context.Context, kind string) (note, error) {
+func (x *box) await(kind string) (note, error) {
 	select {
 	case n, ok := <-x.notes:
 		switch {
@@ -163,8 +168,8 @@ func (x *box) await(ctx context.Context, kind string) (note, error) {
 			return n, fmt.Errorf("want the box to say %q, got %q", kind, n.Kind)
 		}
 		return n, nil
-	case <-ctx.Done():
-		return note{}, context.Cause(ctx)
+	case <-time.After(patience):
+		return note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
 	}
 }
 
@@ -200,7 +205,7 @@ func (e *ends) open(x *box) error {
 	}
 	e.control = pair[1]
 	if x.wire, err = newWire(pair[0]); err != nil {
-		return err
+		return errors.Join(err, unix.Close(pair[0]))
 	}
 	for _, p := range []struct {
 		ours    **os.File

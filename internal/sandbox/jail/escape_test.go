@@ -4,10 +4,12 @@ package jail_test
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,18 +111,22 @@ var escapes = map[string]string{
 	"dunder walk to the supervisor": `[c for c in ().__class__.__base__.__subclasses__() if c.__module__ == 'tools']`,
 }
 
-const attempt = ask + `
+// harness tries each of WAYS, a list of names and expressions.
+const harness = ask + `
 import resource, shutil, socket, subprocess, time
-try:
-    got = eval(EXPR)
-except Exception as e:
-    got = None
-if got:
-    print('OUT', got)
+ways = WAYS
+for name, expr in ways:
+    try:
+        got = eval(expr)
+    except Exception as e:
+        got = None
+    if got:
+        print('OUT:', name, repr(got)[:200])
+print('tried', len(ways))
 `
 
-// TestPromiseConfines tries every escape, alone, in a private and in a named
-// workspace.
+// TestPromiseConfines tries every escape in a private and in a named workspace,
+// from a cold and from a warm interpreter.
 func TestPromiseConfines(t *testing.T) {
 	t.Setenv("KERN_JAIL_SECRET", "1")
 	dir, err := os.MkdirTemp("/var/tmp", "kern-jail-escape-")
@@ -152,21 +158,19 @@ func TestPromiseConfines(t *testing.T) {
 	defer victim.Process.Kill()
 	fill := strings.NewReplacer("HOST", host, "DIR", dir, "PID", fmt.Sprint(victim.Process.Pid),
 		"PORT", fmt.Sprint(tcp.Addr().(*net.TCPAddr).Port), "SOCK", filepath.Join(dir, "sock"))
-	b := open(t, jail.Config{})
-	named := t.TempDir()
-	control := strings.Replace(attempt, "EXPR", `"os.getpid() and call(39) == 'ok' and libc.getuid() == 1000 and resource and shutil and socket and subprocess and time and 'seen'"`, 1)
-	want(t, run(t, b, sandbox.Spec{Code: control}), sandbox.OK, "OUT seen\n")
-	for name, expr := range escapes {
-		t.Run(name, func(t *testing.T) {
-			s := sandbox.Spec{Code: strings.Replace(attempt, "EXPR", fmt.Sprintf("%q", fill.Replace(expr)), 1)}
-			if len(name)%2 == 0 {
-				s.Dir = named
-			}
-			out := run(t, b, s)
-			if out.Cause != sandbox.OK || len(out.Stdout) > 0 {
-				t.Errorf("%s: %s%s", out.Cause, out.Stdout, clip(out.Stderr))
-			}
-		})
+	var ways strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(escapes)) {
+		fmt.Fprintf(&ways, "(%q, %q),\n", name, fill.Replace(escapes[name]))
+	}
+	control := `("control", "os.getpid() and call(39) == 'ok' and libc.getuid() == 1000 and resource and shutil and socket and subprocess and time and 'seen'"),`
+	for _, cfg := range []jail.Config{{}, {Warm: 1}} {
+		b := open(t, cfg)
+		want(t, run(t, b, sandbox.Spec{Code: strings.Replace(harness, "WAYS", "["+control+"]", 1)}), sandbox.OK, "OUT: control 'seen'\ntried 1\n")
+		for _, ws := range []string{"", t.TempDir()} {
+			ready(t, b, cfg.Warm)
+			s := sandbox.Spec{Code: strings.Replace(harness, "WAYS", "["+ways.String()+"]", 1), Dir: ws}
+			want(t, run(t, b, s), sandbox.OK, fmt.Sprintf("tried %d\n", len(escapes)))
+		}
 	}
 	if err := victim.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the host's process is gone: %v", err)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -159,6 +161,9 @@ func (p *initProc) start() (links []int, err error) {
 			files = append(files, uintptr(p.rules))
 		}
 	}
+	if p.order.Argv[0], err = find(p.order.Argv[0], p.order.Env); err != nil {
+		return nil, err
+	}
 	errs := make(chan error)
 	go p.fork(files, errs)
 	if err := <-errs; err != nil {
@@ -195,6 +200,30 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 		}
 	}
 	errs <- err
+}
+
+// find looks a program up as a shell in the box would.
+func find(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		at := filepath.Join(workspace, dir, name)
+		if filepath.IsAbs(dir) {
+			at = filepath.Join(dir, name)
+		}
+		var st unix.Stat_t
+		if unix.Stat(at, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0 {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("start %s: no such file in PATH=%s", name, path)
 }
 
 type startError struct {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
@@ -247,6 +246,9 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 	if err := b.admit(&s); err != nil {
 		return refused, err
 	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Outcome{Cause: sandbox.Killed}, context.Cause(ctx)
+	}
 	if err := b.pool.enter(); err != nil {
 		return refused, err
 	}
@@ -254,7 +256,7 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(b.ctx, func() { cancel(errClosed) })()
-	r := &run{spec: &s, limits: s.Limits.WithDefaults(), began: time.Now()}
+	r := &run{spec: &s, limits: s.Limits.WithDefaults()}
 	var err error
 	if r.box, err = b.obtain(ctx, r); err != nil {
 		if ctx.Err() != nil {

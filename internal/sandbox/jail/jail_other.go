@@ -30,5 +30,8 @@ func (*Backend) Run(context.Context, sandbox.Spec) (sandbox.Outcome, error) {
 // Probe refuses.
 func (*Backend) Probe(context.Context) ([]sandbox.Weakness, error) { return nil, refusal() }
 
+// Warm is none.
+func (*Backend) Warm() int { return 0 }
+
 // Close does nothing.
 func (*Backend) Close() error { return nil }

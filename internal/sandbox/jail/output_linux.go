@@ -57,7 +57,8 @@ func (o *output) take() (stdout, stderr []byte, cut bool) {
 	return o.kept[0], o.kept[1], o.cut
 }
 
-// feed gives r to the program, and the end of r.
+// feed gives r to the program, and the end of r. A Reader that never returns
+// holds this goroutine, and nothing else.
 func feed(w io.WriteCloser, r io.Reader) {
 	if r != nil {
 		io.Copy(w, r)

@@ -3,8 +3,9 @@ package jail
 import (
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
@@ -151,7 +152,7 @@ func (b *Backend) warmUp(slot int) bool {
 	o := b.order(nil, sandbox.DefaultLimits)
 	o.Argv, o.Env, o.Links, o.Warm = b.interpreter(1, true), nil, 1, true
 	// The bounds that hold until a run brings its own.
-	x, err := b.start(ctx, slot, o, sandbox.DefaultLimits, nil, -1)
+	x, err := b.start(slot, o, sandbox.DefaultLimits, nil, -1)
 	if err == nil {
 		err = x.awaitPython(ctx)
 		if err == nil && b.pool.put(x) {
@@ -171,8 +172,18 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 		if x == nil {
 			break
 		}
+		r.began = time.Now()
+		lent, owner, err := b.workspace(r.spec, x.slot)
+		if err != nil || owner != nil {
+			// Not this box's fault; it cannot change its user.
+			if !b.pool.put(x) {
+				x.end()
+				b.pool.release(x.slot)
+			}
+			break
+		}
 		b.pool.refill()
-		if err := b.claim(ctx, x, r); err == nil {
+		if err := b.claim(ctx, x, r, lent); err == nil {
 			r.handed = true
 			return x, nil
 		} else if x.end(); ctx.Err() != nil {
@@ -186,7 +197,8 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := b.cold(ctx, slot, r)
+	r.began = time.Now()
+	x, err := b.cold(slot, r)
 	if err != nil {
 		b.pool.release(slot)
 		return nil, err
@@ -195,7 +207,7 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 }
 
 // cold makes a box for r.
-func (b *Backend) cold(ctx context.Context, slot int, r *run) (*box, error) {
+func (b *Backend) cold(slot int, r *run) (*box, error) {
 	s := r.spec
 	o := b.order(s, r.limits)
 	if s.Proxy != nil {
@@ -213,12 +225,15 @@ func (b *Backend) cold(ctx context.Context, slot int, r *run) (*box, error) {
 		return nil, err
 	}
 	o.Lent = lent >= 0
-	x, err := b.start(ctx, slot, o, r.limits, owner, lent)
+	x, err := b.start(slot, o, r.limits, owner, lent)
 	return x, err
 }
 
-// claim makes the warm box x that of r.
-func (b *Backend) claim(ctx context.Context, x *box, r *run) error {
+// claim makes the warm box x that of r. lent is closed.
+func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
+	if lent >= 0 {
+		defer unix.Close(lent)
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Wall)
 	defer cancel()
 	if x.group != nil {
@@ -226,24 +241,16 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run) error {
 			return err
 		}
 	}
-	lent, owner, err := b.workspace(r.spec, x.slot)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		return errors.New("a warm box cannot change its user")
-	}
 	c := claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
 	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
-		defer unix.Close(lent)
 		files = []int{lent}
 	}
 	if err := x.wire.send(&c, files...); err != nil {
 		return err
 	}
-	if _, err := x.await(ctx, claimed); err != nil {
+	if _, err := x.await(claimed); err != nil {
 		return err
 	}
 	return x.hand(ctx, r.spec)
@@ -264,10 +271,8 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 	if owner.uid == 0 || owner.gid == 0 {
 		return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+", and it belongs to root", fix)
 	}
-	for _, a := range s.Allow {
-		if a == weakOwner {
-			return -1, &owner, nil
-		}
+	if slices.Contains(s.Allow, weakOwner) {
+		return -1, &owner, nil
 	}
 	return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+"; Spec.Allow does not name \""+weakOwner+"\"", fix)
 }
@@ -282,9 +287,7 @@ func (b *Backend) order(s *sandbox.Spec, l limits) order {
 	for k, v := range s.Env {
 		o.Env = append(o.Env, k+"="+v)
 	}
-	if len(o.Argv) > 0 && !strings.Contains(o.Argv[0], "/") {
-		o.Argv = append([]string{b.find(o.Argv[0], s.Env["PATH"])}, o.Argv[1:]...)
-	}
+	slices.Sort(o.Env)
 	return o
 }
 
@@ -294,23 +297,6 @@ func (b *Backend) bounds(l limits) bounds {
 		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}
 	return n
-}
-
-// find looks a program up as a shell in the box would.
-func (b *Backend) find(name, path string) string {
-	if path == "" {
-		path = "/usr/local/bin:/usr/bin:/bin"
-	}
-	for dir := range strings.SplitSeq(path, ":") {
-		at := dir + "/" + name
-		if strings.HasPrefix(dir, "/bin") {
-			at = "/usr" + at
-		}
-		if b.cfg.visible(at) && unix.Access(at, unix.X_OK) == nil {
-			return at
-		}
-	}
-	return "/usr/bin/" + name
 }
 
 // Warm says how many interpreters are ready.

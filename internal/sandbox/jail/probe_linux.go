@@ -76,7 +76,7 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 	lent, owner, err := b.workspace(&s, slot)
 	if err == nil {
 		o.Lent = lent >= 0
-		r.box, err = b.start(ctx, slot, o, r.limits, owner, lent)
+		r.box, err = b.start(slot, o, r.limits, owner, lent)
 	}
 	if err != nil {
 		b.pool.release(slot)

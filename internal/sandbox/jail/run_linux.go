@@ -3,11 +3,14 @@ package jail
 import (
 	"context"
 	"io"
+	"net"
+	"os"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // A run is one Spec in its box.
@@ -56,7 +59,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	streams.Go(func() { r.out.copy(1, x.stderr, r.spec.Stderr) })
 	for i, l := range x.links {
 		if i == 0 && r.spec.Proxy != nil {
-			go bridge(l, r.spec.Proxy)
+			streams.Go(func() { bridge(l, r.spec.Proxy) })
 			continue
 		}
 		streams.Go(func() {
@@ -68,6 +71,11 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	go feed(x.stdin, r.spec.Stdin)
 	last := r.watch(ctx)
 	stop()
+	if r.spec.Proxy != nil {
+		// So that nobody is left reading for a program that is gone.
+		r.spec.Proxy.SetDeadline(time.Now())
+		defer r.spec.Proxy.SetDeadline(time.Time{})
+	}
 	wall := time.Since(r.began)
 	drained := make(chan struct{})
 	go func() { streams.Wait(); close(drained) }()
@@ -162,16 +170,25 @@ func (r *run) outcome(n note, wall time.Duration) sandbox.Outcome {
 	return out
 }
 
-// bridge carries bytes between the program's socket and its proxy until either
-// ends. The program never holds the proxy's own socket: it belongs to the
-// host's network and could be turned elsewhere.
-func bridge(program io.ReadWriteCloser, proxy io.ReadWriteCloser) {
-	go func() {
+// bridge carries bytes between the program's socket and its proxy until both
+// ways have ended. The program never holds the proxy's own socket: it belongs
+// to the host's network and could be turned elsewhere.
+func bridge(program *os.File, proxy net.Conn) {
+	var in sync.WaitGroup
+	in.Go(func() {
 		io.Copy(program, proxy)
-		program.Close()
-	}()
+		shut(program)
+	})
 	io.Copy(proxy, program)
 	if c, ok := proxy.(interface{ CloseWrite() error }); ok {
 		c.CloseWrite()
+	}
+	in.Wait()
+}
+
+// shut tells the program that no more will come.
+func shut(f *os.File) {
+	if raw, err := f.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 }

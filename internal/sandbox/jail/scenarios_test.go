@@ -259,6 +259,18 @@ func TestScenario29Pool(t *testing.T) {
 	}
 }
 
+// TestWaitIsNotRun: the time a run waits for a place is not its own.
+func TestWaitIsNotRun(t *testing.T) {
+	b := open(t, jail.Config{Max: 1})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			want(t, run(t, b, sandbox.Spec{Argv: []string{"sleep", "0.4"}, Limits: sandbox.Limits{Wall: 900 * time.Millisecond}}), sandbox.OK, "")
+		})
+	}
+	all.Wait()
+}
+
 // TestScenario29Broken: a warm interpreter that died is not used.
 func TestScenario29Broken(t *testing.T) {
 	b := open(t, jail.Config{Warm: 2})
