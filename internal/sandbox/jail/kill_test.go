@@ -137,6 +137,7 @@ type plainReport struct {
 	Runs     map[string]sandbox.Outcome
 	Errs     map[string]string
 	Owner    uint32
+	Init     uint32 // whose the files of a warm box's init in /proc are
 }
 
 var plainRuns = map[string]sandbox.Spec{
@@ -175,6 +176,11 @@ func beNobody() int {
 	for _, w := range r.Probe {
 		r.Names = append(r.Names, w.Name)
 	}
+	if err := until(20*time.Second, func() bool { return b.Warm() == 1 }); err != nil {
+		r.Impaired = err.Error()
+		return 0
+	}
+	r.Init = r.ownerOfInit()
 	dir, err := os.MkdirTemp("", "kern-jail-plain-")
 	if err != nil {
 		r.Impaired = err.Error()
@@ -197,6 +203,19 @@ func beNobody() int {
 	unix.Stat(dir+"/mine", &st)
 	r.Owner = st.Uid
 	return 0
+}
+
+// ownerOfInit is the user who may look into the memory of an init: the kernel
+// gives the files of a process that hides its memory to root.
+func (*plainReport) ownerOfInit() uint32 {
+	for _, p := range children(os.Getpid()) {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p))
+		var st unix.Stat_t
+		if strings.HasPrefix(string(b), "kern-jail-init") && unix.Stat(fmt.Sprintf("/proc/%d/mem", p), &st) == nil {
+			return st.Uid
+		}
+	}
+	return ^uint32(0)
 }
 
 // TestWithoutRoot runs everything as a user without rights: what this host
@@ -249,6 +268,9 @@ func TestWithoutRoot(t *testing.T) {
 	check("host", sandbox.OK, "*")
 	if out := r.Runs["crowd"]; out.Cause == sandbox.OK {
 		t.Errorf("want 100 processes refused at 64, got %s", out.Cause)
+	}
+	if r.Init != 0 {
+		t.Errorf("want init's memory hidden from its own user, it belongs to %d", r.Init)
 	}
 	if r.Owner != nobody {
 		t.Errorf("want the workspace's file to be the caller's, got %d", r.Owner)

@@ -166,6 +166,9 @@ func TestScenario27Bombs(t *testing.T) {
 			if int64(len(out.Stdout)+len(out.Stderr)) > limits.Output {
 				t.Errorf("kept %d bytes of output, more than %d", len(out.Stdout)+len(out.Stderr), limits.Output)
 			}
+			if out.Usage.Wall > limits.Wall/2 && c.cause == sandbox.Timeout && s.Limits.Wall == 0 {
+				t.Errorf("want the processor time told before the wall, took %v", out.Usage.Wall)
+			}
 			if c.cause == sandbox.Output && !out.Truncated {
 				t.Error("want the output told as cut")
 			}
@@ -207,7 +210,7 @@ open('g', 'w').write('fits')
 	want(t, out, sandbox.OK, "all\n")
 	out = run(t, b, sandbox.Spec{Argv: []string{"true"}, Limits: sandbox.Limits{Processes: 1}})
 	want(t, out, sandbox.OK, "")
-	out = run(t, b, sandbox.Spec{Argv: sh("/bin/true; exit $?"), Limits: sandbox.Limits{Processes: 1}})
+	out = run(t, b, sandbox.Spec{Code: "import os, time; time.sleep(0.2); os.fork()", Limits: sandbox.Limits{Processes: 1}})
 	if out.Cause != sandbox.Processes {
 		t.Errorf("want the second process refused, got %s", out.Cause)
 	}
@@ -328,6 +331,18 @@ func TestWorkspaceOwners(t *testing.T) {
 		if err := unix.Stat(filepath.Join(dir, name), &st); err != nil || int(st.Uid) != id || int(st.Gid) != id+1 {
 			t.Errorf("want a file of %d:%d on the host, got %d:%d, %v", id, id+1, st.Uid, st.Gid, err)
 		}
+	}
+}
+
+// TestNamedFileSize: no single file of a named directory grows past the limit,
+// however fast it is written; nobody has to notice it.
+func TestNamedFileSize(t *testing.T) {
+	b, dir := open(t, jail.Config{}), t.TempDir()
+	const most = 8 << 20
+	out := run(t, b, sandbox.Spec{Code: "open('f', 'wb', buffering=0).write(b'x' * (100 << 20))\nimport os; os.truncate('f', 1 << 30)", Dir: dir, Limits: sandbox.Limits{FileBytes: most}})
+	fi, err := os.Stat(filepath.Join(dir, "f"))
+	if err != nil || fi.Size() > most || out.Cause != sandbox.Files {
+		t.Errorf("want files and at most %d bytes, got %s and %v, %v", most, out.Cause, fi.Size(), err)
 	}
 }
 
