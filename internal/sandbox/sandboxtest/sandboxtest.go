@@ -266,12 +266,12 @@ func cancel(t *testing.T, b sandbox.Backend, c Capabilities) {
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
 			begun := &signalWriter{c: make(chan struct{})}
+			stopped := make(chan time.Time, 1)
 			go func() {
 				<-begun.c
+				stopped <- time.Now()
 				stop()
 			}()
-			var stopped time.Time
-			context.AfterFunc(ctx, func() { stopped = time.Now() })
 			out, err := b.Run(ctx, sandbox.Spec{
 				Code: "print('begun', flush=True)\n" + code, Stdout: begun,
 				Limits: sandbox.Limits{Wall: 30 * time.Second, CPU: 30 * time.Second},
@@ -280,7 +280,7 @@ func cancel(t *testing.T, b sandbox.Backend, c Capabilities) {
 				t.Fatalf("outcome %s, %v; want killed", out.Cause, err)
 			}
 			equal(t, string(out.Stdout), "begun\n")
-			if d := time.Since(stopped); d > c.start() {
+			if d := time.Since(<-stopped); d > c.start() {
 				t.Errorf("ended %v after the kill", d)
 			}
 		})

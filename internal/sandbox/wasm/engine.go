@@ -25,6 +25,7 @@ type engine struct {
 	compiled wazero.CompiledModule
 	picture  *picture
 	library  fs.FS
+	turns    *turns
 	hot      touched // by a first run; known before the pool is filled
 
 	live, peak atomic.Int64 // instances
@@ -39,7 +40,7 @@ func newEngine(cacheDir string) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{}
+	e := &engine{turns: newTurns()}
 	if err := e.start(packed, dir); err != nil {
 		return nil, errors.Join(err, e.close())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 
 	"github.com/tetratelabs/wazero/api"
 
@@ -18,6 +17,7 @@ type guest struct {
 	sys       wasi.System
 	life      *life
 	meter     meter
+	turn      turn
 	out       *output
 	ctx       context.Context // of the functions
 	cancel    context.CancelFunc
@@ -58,7 +58,10 @@ func (g *guest) back() {
 // tick is the guest's turn to be stopped, and Go's to schedule something else.
 func tick(ctx context.Context, _ api.Module, _ []uint64) {
 	g := guestOf(ctx)
-	g.meter.tick()
+	now := g.meter.tick()
+	if g.turn.pass(now, g.life.done) {
+		g.meter.enter()
+	}
 	if g.meter.spent > g.limits.CPU {
 		g.life.end(sandbox.Timeout)
 	}
@@ -86,6 +89,9 @@ const (
 	opEnvironment = -2
 )
 
+// maxMessage bounds what one host call moves: the host holds it, too.
+const maxMessage = 16 << 20
+
 // hostCall is what the guest asks of its host: see reactor.c.
 func hostCall(ctx context.Context, m api.Module, p []uint64) {
 	g := guestOf(ctx)
@@ -96,8 +102,8 @@ func hostCall(ctx context.Context, m api.Module, p []uint64) {
 		panic(errors.New("host call outside of the memory"))
 	}
 	reply, err := g.answer(int(int32(p[0])), in)
-	if err == nil && len(reply) > math.MaxInt32 {
-		err = &sandbox.CallError{Code: "too_large", Message: "the reply is larger than the memory"}
+	if err == nil && len(reply) > maxMessage {
+		err = &sandbox.CallError{Code: "too_large", Message: "the reply is larger than 16 MiB"}
 	}
 	n := len(reply)
 	if err != nil {
@@ -134,6 +140,8 @@ func (g *guest) answer(op int, in []byte) ([]byte, error) {
 		return json.Marshal(g.env)
 	case op < 0 || op >= len(g.functions):
 		return nil, &sandbox.CallError{Code: "unknown", Message: "there is no such function"}
+	case len(in) > maxMessage:
+		return nil, &sandbox.CallError{Code: "too_large", Message: "the arguments are larger than 16 MiB"}
 	case !json.Valid(in):
 		return nil, &sandbox.CallError{Code: "invalid", Message: "the arguments are not JSON"}
 	}
@@ -152,6 +160,8 @@ func (g *guest) ask(f sandbox.Function, args []byte) ([]byte, error) {
 		reply, err := f.Call(ctx, args)
 		done <- answer{reply, err}
 	}(g.ctx)
+	g.turn.give()
+	defer g.turn.take(g.life.done)
 	select {
 	case a := <-done:
 		switch {

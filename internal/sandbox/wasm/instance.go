@@ -58,6 +58,11 @@ func (in *instance) begin(s *sandbox.Spec) error {
 		Mono:   monotonic,
 		CPU:    func() time.Duration { return g.meter.spent },
 		Output: func(stream int, b []byte) { g.out.write(stream, b) },
+		Wait: func(f func()) {
+			g.turn.give()
+			f()
+			g.turn.take(g.life.done)
+		},
 	}
 	g.sys.Tree.Base = in.engine.library
 	if err := g.sys.Tree.Open(s.Dir); err != nil {
@@ -85,21 +90,22 @@ func monotonic() time.Duration { return time.Since(started) }
 func (in *instance) run(ctx context.Context, s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	from := time.Now()
 	g := &in.guest
-	g.life = newLife()
+	l := newLife() // its own name: a late timer must not find the next run's
+	g.life = l
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	g.functions, g.env, g.limits = s.Functions, s.Env, s.Limits
 	g.meter = meter{}
-	g.out = newOutput(g.life, s)
-	g.sys.Stdin, g.sys.Done = s.Stdin, g.life.done
+	g.out = newOutput(l, s)
+	g.sys.Stdin, g.sys.Done = s.Stdin, l.done
 	g.sys.Tree.Quota.Bytes, g.sys.Tree.Quota.Files = s.Limits.FileBytes, s.Limits.Files
 	g.sys.Tree.Quota.Hit, in.mem.denied = false, false
 
-	timer := time.AfterFunc(s.Limits.Wall, func() { g.life.end(sandbox.Timeout) })
-	unwatch := context.AfterFunc(ctx, func() { g.life.end(sandbox.Killed) })
+	timer := time.AfterFunc(s.Limits.Wall, func() { l.end(sandbox.Timeout) })
+	unwatch := context.AfterFunc(ctx, func() { l.end(sandbox.Killed) })
 	o := in.call(s, flags)
 	timer.Stop()
 	unwatch()
-	o.Cause = g.life.settle(o.Cause)
+	o.Cause = l.settle(o.Cause)
 	g.cancel()
 	g.out.flush(ctx, s.Limits.Wall-time.Since(from))
 	if o.Cause != sandbox.OK && o.Exit == 0 && o.Signal == "" {
@@ -124,6 +130,9 @@ func (in *instance) call(s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	g := &in.guest
 	ctx := &guestContext{Context: context.Background(), g: g}
 	stack := [3]uint64{uint64(len(s.Code) + 1)}
+	g.turn = turn{of: in.engine.turns}
+	g.turn.take(g.life.done)
+	defer g.turn.give()
 	g.meter.enter()
 	err := in.alloc.CallWithStack(ctx, stack[:])
 	if err == nil {

@@ -56,10 +56,11 @@ func (m *meter) leave() {
 }
 
 // tick counts up to now and goes on.
-func (m *meter) tick() {
+func (m *meter) tick() time.Time {
 	now, thread := time.Now(), threadTime()
 	m.spent += m.since(now, thread)
 	m.entered, m.thread = now, thread
+	return now
 }
 
 func (m *meter) since(now time.Time, thread time.Duration) time.Duration {

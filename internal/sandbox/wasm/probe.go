@@ -26,7 +26,7 @@ var trials = []trial{
 	{"processor time", "while True: pass", sandbox.Limits{CPU: 50 * time.Millisecond}, sandbox.Timeout},
 	{"memory", "b = bytearray(100 << 20)", sandbox.Limits{Memory: 64 << 20}, sandbox.Memory},
 	{"output", "while True: print('x' * 1000)", sandbox.Limits{Output: 4096}, sandbox.Output},
-	{"file bytes", "open('f', 'wb').write(bytes(4096))", sandbox.Limits{FileBytes: 1024}, sandbox.Files},
+	{"file bytes", "with open('f', 'wb') as f: f.write(bytes(4096))", sandbox.Limits{FileBytes: 1024}, sandbox.Files},
 	{"files", "for i in range(9): open(str(i), 'w').close()", sandbox.Limits{Files: 4}, sandbox.Files},
 }
 

@@ -3,8 +3,10 @@
 //
 // Compiled WebAssembly runs outside of Go's scheduler: nothing can stop it and
 // a garbage collection waits for it. [Ticks] puts a countdown at the head of
-// every loop, which calls a function of the host each time it reaches zero.
-// Code without loops ends, so the host always gets its turn.
+// every loop, which calls a function of the host when it is used up. Copying
+// and filling memory is one instruction for any size: each becomes a call of a
+// function that does it in parts and takes from the countdown by size. What is
+// left has no loops and ends soon, so the host always gets its turn.
 package rewrite
 
 import (
@@ -16,7 +18,9 @@ import (
 // Section numbers of the binary format.
 const (
 	custom    = 0
+	types     = 1
 	imports   = 2
+	functions = 3
 	memories  = 5
 	globals   = 6
 	exports   = 7
@@ -104,22 +108,26 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 	if importsGlobal(find(secs, imports).body) {
 		return nil, 0, errors.New("rewrite: want a module that imports no global")
 	}
-	sequence := countdown(counter, target, period)
+	in := &inserter{tick: target, counter: counter, period: period}
+	if err := in.addHelpers(secs); err != nil {
+		return nil, 0, err
+	}
 	code := find(secs, codes)
 	r := reader{b: code.body}
 	n := r.uint()
-	body := appendUint(nil, n)
+	body := appendUint(nil, n+2)
 	for i := range n {
-		f, k, err := insert(r.bytes(r.uint()), sequence)
+		f, err := in.function(r.bytes(r.uint()))
 		if err = errors.Join(err, r.err); err != nil {
 			return nil, 0, fmt.Errorf("rewrite: function %d: %w", i, err)
 		}
-		loops += k
-		body = appendUint(body, uint64(len(f)))
-		body = append(body, f...)
+		body = append(appendUint(body, uint64(len(f))), f...)
+	}
+	for _, f := range [][]byte{in.fill(), in.copy()} {
+		body = append(appendUint(body, uint64(len(f))), f...)
 	}
 	code.body = body
-	return join(secs), loops, nil
+	return join(secs), in.loops, nil
 }
 
 // exported finds the index of an exported function.
@@ -170,17 +178,22 @@ func addGlobal(s *section, value int32) (uint64, error) {
 	return n, nil
 }
 
-// countdown is the code at a loop's head. It leaves the operand stack as it is.
-func countdown(counter, tick uint64, period int32) []byte {
-	var b []byte
-	global := func(op byte) { b = appendUint(append(b, op), counter) }
-	global(opGlobalGet)
-	b = append(b, opI32Const, 1, opI32Sub)
-	global(opGlobalSet)
-	global(opGlobalGet)
-	b = append(b, opI32Eqz, opIf, 0x40, opI32Const)
-	b = appendInt(b, int64(period))
-	global(opGlobalSet)
-	b = appendUint(append(b, opCall), tick)
-	return append(b, opEnd)
+// importedFunctions counts them: the module's own are numbered behind.
+func importedFunctions(body []byte) (n uint64) {
+	r := reader{b: body}
+	for range r.uint() {
+		r.bytes(r.uint())
+		r.bytes(r.uint())
+		switch r.byte() {
+		case 0:
+			r.uint()
+			n++
+		case 1:
+			r.byte()
+			r.limits()
+		case 2:
+			r.limits()
+		}
+	}
+	return n
 }

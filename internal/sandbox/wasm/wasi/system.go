@@ -22,6 +22,7 @@ type System struct {
 	Output func(stream int, b []byte) // takes what is written to 1 and 2
 	Done   <-chan struct{}            // closed when the run must end
 	Random io.Reader
+	Wait   func(f func()) // calls f, which waits; nil: as it is
 
 	Wall func() time.Time
 	Mono func() time.Duration
@@ -124,12 +125,18 @@ func (s *System) readInput(b []byte) (int, Errno) {
 		}()
 		s.input = p
 	}
-	select {
-	case <-s.input.done:
-	case <-s.Done:
+	ended := false
+	p := s.input
+	s.wait(func() {
+		select {
+		case <-p.done:
+		case <-s.Done:
+			ended = true
+		}
+	})
+	if ended {
 		return 0, eIntr
 	}
-	p := s.input
 	n := copy(b, p.b)
 	p.b = p.b[n:]
 	if len(p.b) > 0 {
@@ -149,8 +156,18 @@ func (s *System) sleep(d time.Duration) {
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.Done:
+	s.wait(func() {
+		select {
+		case <-t.C:
+		case <-s.Done:
+		}
+	})
+}
+
+func (s *System) wait(f func()) {
+	if s.Wait == nil {
+		f()
+		return
 	}
+	s.Wait(f)
 }
