@@ -13,7 +13,15 @@ import (
 var powers = sandboxtest.Capabilities{Functions: true, Programs: true, Processes: true, Peak: true}
 
 // TestConformance runs the suite on warm and, as they run out, cold boxes.
-func TestConformance(t *testing.T) { sandboxtest.Run(t, open(t, jail.Config{Warm: 1}), powers) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	sandboxtest.Run(t, open(t, jail.Config{Warm: 1}), powers)
+}
+
+// TestEscapeCorpus runs the programs that try to get out of any backend.
+func TestEscapeCorpus(t *testing.T) {
+	sandboxtest.RunEscapes(t, open(t, jail.Config{Warm: 1}), powers)
+}
 
 // TestConformanceCold runs it on cold ones alone.
 func TestConformanceCold(t *testing.T) {

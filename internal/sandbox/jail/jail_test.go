@@ -291,6 +291,7 @@ func ready(t testing.TB, b *jail.Backend, n int) {
 // TestBlockedWriter: a Writer that never returns holds neither the limits nor,
 // for long, the run.
 func TestBlockedWriter(t *testing.T) {
+	t.Parallel()
 	b := open(t, jail.Config{})
 	release := make(chan struct{})
 	start := time.Now()

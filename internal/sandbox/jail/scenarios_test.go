@@ -90,6 +90,7 @@ func (a *arrivals) Write(b []byte) (int, error) {
 }
 
 func TestScenario26Streaming(t *testing.T) {
+	t.Parallel()
 	const gap = 300 * time.Millisecond
 	for _, cfg := range []jail.Config{{}, {Warm: 1}} {
 		b := open(t, cfg)
@@ -264,6 +265,7 @@ func TestScenario29Pool(t *testing.T) {
 
 // TestWaitIsNotRun: the time a run waits for a place is not its own.
 func TestWaitIsNotRun(t *testing.T) {
+	t.Parallel()
 	b := open(t, jail.Config{Max: 1})
 	var all sync.WaitGroup
 	for range 4 {
@@ -287,6 +289,7 @@ func TestScenario29Broken(t *testing.T) {
 }
 
 func TestScenario32Workspace(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []jail.Config{{}, {Warm: 1}} {
 		b := open(t, cfg)
 		one, two := t.TempDir(), t.TempDir()
@@ -348,6 +351,7 @@ func TestNamedFileSize(t *testing.T) {
 
 // TestNamedLimits: a named directory on a disk is bounded too.
 func TestNamedLimits(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []jail.Config{{}, {Warm: 1}} {
 		b := open(t, cfg)
 		for _, c := range []struct {

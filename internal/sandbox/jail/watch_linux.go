@@ -103,7 +103,6 @@ func (w *watch) stirred(room int64) bool {
 // recount walks the workspace and says whether the run holds too much.
 // fs is the private file system.
 func (w *watch) recount(fs unix.Statfs_t) bool {
-	before := w.last
 	t := tally{}
 	w.walk(&t)
 	w.now = t.held
@@ -112,9 +111,6 @@ func (w *watch) recount(fs unix.Statfs_t) bool {
 		files: int(furniture.Ffree + fs.Files - furniture.Files - fs.Ffree),
 	}
 	bytes := t.bytes - w.base.bytes + private.bytes
-	if (int64(before.Bfree)-int64(w.last.Bfree))*w.last.Bsize > w.FileBytes-bytes {
-		bytes += nameless()
-	}
 	files := t.files - w.base.files + private.files
 	w.full = w.full || bytes >= w.FileBytes || files >= w.Files
 	return t.err != nil || bytes > w.FileBytes || files > w.Files
@@ -129,6 +125,7 @@ func (w *watch) walk(t *tally) {
 		return
 	}
 	t.dir(fd)
+	t.bytes += nameless()
 	w.walked = time.Now()
 	w.cost = w.walked.Sub(start)
 }
