@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -168,10 +169,18 @@ func bundle(dir string) (func() (time.Duration, error), error) {
 		return nil, err
 	}
 	count := 0
-	return func() (time.Duration, error) {
+	once := func() (time.Duration, error) {
 		count++
 		return plain("crun", "run", "--bundle", dir, fmt.Sprintf("kern-bench-%d-%d", os.Getpid(), count))()
-	}, nil
+	}
+	if _, err := once(); err != nil {
+		why := err.Error()
+		if e := new(exec.ExitError); errors.As(err, &e) {
+			why = strings.TrimSpace(string(e.Stderr))
+		}
+		return nil, errors.New(why)
+	}
+	return once, nil
 }
 
 func report(lines []*line) {
