@@ -313,8 +313,7 @@ func TestDescriptors(t *testing.T) {
 
 // A daemon that concealed itself cannot be read by a tool of the same user.
 func TestConceal(t *testing.T) {
-	dir := t.TempDir()
-	open(t, dir)
+	dir := nest(t)
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -416,13 +415,13 @@ func TestRunnerRefuses(t *testing.T) {
 // Without a supervisor the process group is killed, no more and no less.
 func TestWeakKill(t *testing.T) {
 	r := Runner{AcceptWeakKill: true}
-	dir := t.TempDir()
+	dir := nest(t)
 	tl := command1(t, Spec{Command: sh(`sleep 100 ` + "& echo " + dir + `; sleep 100`), Timeout: 300 * time.Millisecond}, r)
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Err.Code != abi.ToolTimeout || out.Wall > time.Second {
 		t.Errorf("got %s, %+v after %s", out.Value, out.Err, out.Wall)
 	}
-	if left := marked(t, dir); len(left) > 0 {
+	if left := marked(dir); len(left) > 0 {
 		t.Errorf("left behind: %s", left)
 	}
 	for script, code := range map[string]abi.Code{`cat`: "", `exit 4`: abi.ToolFailed, `kill -9 $$`: abi.ToolFailed, `yes`: abi.LimitOutputBytes} {

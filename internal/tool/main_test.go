@@ -33,6 +33,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is also the supervisor and the programs that it runs.
@@ -95,8 +96,7 @@ func mustGlob(pattern string) []string {
 }
 
 // marked lists the processes that have mark on their command line.
-func marked(t testing.TB, mark string) []string {
-	t.Helper()
+func marked(mark string) []string {
 	var found []string
 	for _, f := range mustGlob("/proc/[0-9]*/cmdline") {
 		b, err := os.ReadFile(f)
@@ -109,6 +109,35 @@ func marked(t testing.TB, mark string) []string {
 		}
 	}
 	return found
+}
+
+// nest is a directory for a nasty program. What a broken supervisor lets live
+// is ended with the test.
+func nest(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	open(t, dir)
+	t.Cleanup(func() {
+		for left := marked(dir); len(left) > 0; left = marked(dir) {
+			for _, l := range left {
+				var pid int
+				if _, err := fmt.Sscan(l, &pid); err == nil {
+					_ = unix.Kill(pid, unix.SIGKILL) // gone is as good
+				}
+			}
+		}
+	})
+	return dir
+}
+
+// open lets every user look into a directory of the test.
+func open(t testing.TB, dir string) {
+	t.Helper()
+	for d := dir; strings.HasPrefix(d, os.Getenv("TMPDIR")); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // program is a command that runs the test binary as a nasty program.
