@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
@@ -332,13 +333,16 @@ var errStop = errors.New("stop")
 
 // Scan implements [Reader]. One goroutine reads while another checks.
 func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
+	if err := s.settleNow(); err != nil {
+		return err
+	}
 	return s.with(func(r *reader) error {
 		segs := make(chan segment, 16)
 		stop := make(chan struct{})
 		var readErr error
 		go func() {
 			defer close(segs)
-			readErr = r.segments(math.MinInt64, math.MaxInt64, func(s segment) error {
+			readErr = r.segments(tailRow+1, math.MaxInt64, func(s segment) error {
 				select {
 				case segs <- s:
 					return nil
@@ -360,22 +364,51 @@ func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
 	})
 }
 
-// Records implements [Reader].
+func (s *sqliteStore) settleNow() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w == nil {
+		return ErrClosed
+	}
+	return s.settle()
+}
+
+// Records implements [Reader]. What is not settled yet is read from memory, and
+// it is looked up first: whatever is settled meanwhile is found in the file.
 func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
+		waiting := s.tail.of(pid)
+		end := uint64(math.MaxUint64)
+		if len(waiting) > 0 {
+			end = waiting[0].N
+		}
 		c := check{pid: pid, n: after / runLen * runLen}
-		for full := true; full; {
+		for more := true; more && max(after, c.n)+1 < end; {
 			list, err := s.chunk(&c)
 			for _, r := range list {
-				if r.N > after && !yield(r, nil) {
+				if r.N > after && r.N < end && !yield(r, nil) {
 					return
+				}
+			}
+			if err == nil && len(list) < chunk*runLen {
+				more = false
+				if len(waiting) > 0 && c.n+1 < end {
+					err = c.damage(c.n+1, "it is missing; %d was written", end)
 				}
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			full = len(list) == chunk*runLen
+		}
+		for i := range waiting {
+			if waiting[i].N <= after {
+				continue
+			}
+			r, err := waiting[i].unchecked()
+			if !yield(r, err) || err != nil {
+				return
+			}
 		}
 	}
 }
@@ -432,6 +465,15 @@ func (r *reader) resume(c *check) (bool, error) {
 // Answer implements [Reader]. It reads the runs in which the call may have been
 // answered, the last one first, and checks them whole.
 func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
+	for _, e := range slices.Backward(s.tail.of(pid)) {
+		if e.Call != call {
+			continue
+		}
+		r, err := e.unchecked()
+		if err != nil || answers(r, call) {
+			return r, err
+		}
+	}
 	err = s.with(func(r *reader) error {
 		runs, err := r.answers.query(rowID(pid, 0), rowID(pid+1, 0)-1, int64(call))
 		if err != nil {
@@ -466,13 +508,17 @@ func (r *reader) answer(v *rawRun, call uint64) (found *abi.Record, err error) {
 	}
 	err = r.walk(rowID(pid, run.first), rowID(pid, run.first+runLen-1), func(s segment) error {
 		return c.segment(&s, func(r *abi.Record) error {
-			if r.Call == call && r.Answer != nil && !r.Answer.Again && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) {
+			if answers(r, call) {
 				found = r
 			}
 			return nil
 		})
 	})
 	return found, err
+}
+
+func answers(r *abi.Record, call uint64) bool {
+	return r.Call == call && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) && r.Answer != nil && !r.Answer.Again
 }
 
 // Blob implements [Reader].
