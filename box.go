@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail"
 	"github.com/kern-run/kern/internal/sandbox/wasm"
 )
 
@@ -65,6 +66,11 @@ func (b *boxes) close() (err error) {
 	return err
 }
 
+// EnterSandbox builds a box around this process when it was started for that,
+// and does not return then. A program that uses the sandbox jail calls it first
+// in main; in any other process it returns at once.
+func EnterSandbox() { jail.Main() }
+
 // OpenSandbox opens a place where code runs. The interpreter is compiled once
 // for each user and version; without a cache directory it is compiled anew.
 func OpenSandbox(name string) (sandbox.Backend, error) {
@@ -75,6 +81,8 @@ func OpenSandbox(name string) (sandbox.Backend, error) {
 			dir = filepath.Join(dir, "kern")
 		}
 		return wasm.New(wasm.Config{CacheDir: dir})
+	case "jail":
+		return jail.New(jail.Config{})
 	}
 	return nil, fmt.Errorf("there is no sandbox %q; expected one of %v", name, SandboxNames)
 }
