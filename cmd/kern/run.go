@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,6 +71,9 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
 			return g, usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
 		}
 		g.Parallel = f.parallel
+	}
+	if g.Sandbox == "" {
+		g.Sandbox = cmp.Or(os.Getenv("KERN_SANDBOX"), os.Getenv("SANDBOX_TYPE"))
 	}
 	f.limits.Each(func(u abi.Unit, n int64) { g.Limits[u] = n })
 	return g, nil
