@@ -27,6 +27,7 @@ type Agent struct {
 	Watchdog abi.Watchdog // the zero Watchdog is smart, with three repeats
 	Account  string       // the named account that its usage is booked on; empty: none
 	Parallel int          // tool calls of one reply at a time; 0: all
+	Sandbox  string       // where its code runs: one of [SandboxNames]; empty: wasm
 	Dir      string       // where relative names of files begin; empty: the working directory
 
 	commands []tool.Spec // from an agent file
@@ -94,7 +95,10 @@ func ReadAgent(file string) (Agent, error) {
 		return Agent{}, err
 	}
 	a := Agent{Name: f.Name, Model: f.Model, System: f.System, Priority: f.Priority, Watchdog: f.Watchdog, Limits: Limits{},
-		Calls: f.Rows, Dir: dir, commands: f.Tools}
+		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, commands: f.Tools}
+	if _, err := SandboxName(a.Sandbox); err != nil {
+		return Agent{}, fmt.Errorf("%s: sandbox: %w", file, err)
+	}
 	f.Limits.Each(func(u abi.Unit, n int64) { a.Limits[u] = n })
 	return a, nil
 }
@@ -125,6 +129,10 @@ func (a Agent) Spec(task string) (Spec, error) {
 			return Spec{}, c.err
 		}
 		p.Tools = append(p.Tools, c.tool.Spec)
+	}
+	var err error
+	if p.Sandbox, err = SandboxName(a.Sandbox); err != nil {
+		return Spec{}, err
 	}
 	if name, ok := strings.CutPrefix(a.Model, "script:"); ok {
 		text, err := readScript(p.Dir, name)

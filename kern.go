@@ -42,6 +42,7 @@ type Kernel struct {
 	world  *sys.World
 	turns  traffic.Turns
 	pool   tool.Pool
+	boxes  boxes
 	models model.Config
 
 	ctx    context.Context // of the loops
@@ -105,17 +106,18 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			}
 			return tool.Command(s, runner)
 		},
-		Hosted: k.hostedTool,
-		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record: k.Record,
-		Child:  k.childModel,
-		Yield:  cfg.Settings.yield(),
+		Hosted:  k.hostedTool,
+		Sandbox: k.boxes.get,
+		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record:  k.Record,
+		Child:   k.childModel,
+		Yield:   cfg.Settings.yield(),
 	}
 }
 
 func (k *Kernel) shut() error {
 	k.cancel()
-	return errors.Join(k.pool.Close(), k.log.Close(), k.store.Close())
+	return errors.Join(k.boxes.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
 // Close stops what runs, leaves every process as the journal has it, and gives

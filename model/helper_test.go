@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,7 +137,7 @@ func (p *tape) RoundTrip(req *http.Request) (*http.Response, error) {
 	if status == 0 {
 		status = http.StatusOK
 	}
-	return &http.Response{StatusCode: status, Header: h, Body: &tapeBody{p.pieces, p.end}, Request: req}, nil
+	return &http.Response{StatusCode: status, Header: h, Body: &tapeBody{slices.Clone(p.pieces), p.end}, Request: req}, nil
 }
 
 type tapeBody struct {
@@ -152,8 +153,8 @@ func (b *tapeBody) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, b.pieces[0])
-	if b.pieces = b.pieces[1:]; n == 0 {
-		return b.Read(p)
+	if b.pieces[0] = b.pieces[0][n:]; b.pieces[0] == "" {
+		b.pieces = b.pieces[1:]
 	}
 	return n, nil
 }

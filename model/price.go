@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/internal/strict"
 )
 
 // A Price is what tokens cost, in nano-dollars per million tokens: three
@@ -89,19 +91,20 @@ var builtin = sync.OnceValue(func() *Prices {
 // Prices are dollars per million tokens. A cache price that is absent is the
 // input price, so that nothing is free by omission.
 func LoadPrices(name string, data []byte) (*Prices, error) {
-	d, root, err := parseDocument(name, data)
+	sd, root, err := strict.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
+	d := document{sd}
 	p := &Prices{entries: map[string][]Entry{}}
-	err = d.list(root, "a price table", func(n ast.Node) error {
+	err = d.List(root, "a price table", func(n ast.Node) error {
 		e, err := d.entry(n)
 		if err != nil {
 			return err
 		}
 		for _, other := range p.entries[e.Model] {
 			if other.From.Equal(e.From) {
-				return d.errorf(n, "%s has two prices from %s", e.Model, e.From.Format(time.DateOnly))
+				return d.Errorf(n, "%s has two prices from %s", e.Model, e.From.Format(time.DateOnly))
 			}
 		}
 		p.entries[e.Model] = append(p.entries[e.Model], e)
@@ -118,21 +121,21 @@ func LoadPrices(name string, data []byte) (*Prices, error) {
 
 var modelName = regexp.MustCompile(`^(openai|anthropic)(@[^\s:]+(:[0-9]+)?)?:\S+$`)
 
-func (d *document) entry(n ast.Node) (e Entry, err error) {
+func (d document) entry(n ast.Node) (e Entry, err error) {
 	const none = -1
 	e.Price = Price{none, none, none, none}
 	order := []string{"model", "from", "input", "output", "cache_read", "cache_write", "window", "max_output"}
-	err = d.mapping(n, "a price", order, map[string]field{
-		"model": into(&e.Model, d.modelName), "from": into(&e.From, d.day),
-		"input": into(&e.Price.Input, d.dollars), "output": into(&e.Price.Output, d.dollars),
-		"cache_read": into(&e.Price.CacheRead, d.dollars), "cache_write": into(&e.Price.CacheWrite, d.dollars),
-		"window": into(&e.Window, d.count), "max_output": into(&e.MaxOutput, d.count),
+	err = d.Mapping(n, "a price", order, map[string]strict.Field{
+		"model": strict.Into(&e.Model, d.modelName), "from": strict.Into(&e.From, d.day),
+		"input": strict.Into(&e.Price.Input, d.Dollars), "output": strict.Into(&e.Price.Output, d.Dollars),
+		"cache_read": strict.Into(&e.Price.CacheRead, d.Dollars), "cache_write": strict.Into(&e.Price.CacheWrite, d.Dollars),
+		"window": strict.Into(&e.Window, d.Count), "max_output": strict.Into(&e.MaxOutput, d.Count),
 	})
 	if err != nil {
 		return e, err
 	}
 	if e.Model == "" || e.Price.Input == none || e.Price.Output == none {
-		return e, d.errorf(n, "a price is incomplete, expected at least model, input and output")
+		return e, d.Errorf(n, "a price is incomplete, expected at least model, input and output")
 	}
 	for _, cache := range []*int64{&e.Price.CacheRead, &e.Price.CacheWrite} {
 		if *cache == none {
@@ -142,22 +145,22 @@ func (d *document) entry(n ast.Node) (e Entry, err error) {
 	return e, nil
 }
 
-func (d *document) modelName(n ast.Node, what string) (string, error) {
-	v, err := d.text(n, what)
+func (d document) modelName(n ast.Node, what string) (string, error) {
+	v, err := d.Text(n, what)
 	if err == nil && !modelName.MatchString(v) {
-		err = d.errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, clip(v))
+		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, clip(v))
 	}
 	return v, err
 }
 
-func (d *document) day(n ast.Node, what string) (time.Time, error) {
-	v, err := d.text(n, what)
+func (d document) day(n ast.Node, what string) (time.Time, error) {
+	v, err := d.Text(n, what)
 	if err != nil {
 		return time.Time{}, err
 	}
 	t, err := time.Parse(time.DateOnly, v)
 	if err != nil {
-		err = d.errorf(n, "%s is %q, expected a day such as 2025-08-07", what, clip(v))
+		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, clip(v))
 	}
 	return t, err
 }

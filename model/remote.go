@@ -19,9 +19,10 @@ import (
 // Bounds of what a provider may send.
 const (
 	maxErrorBody = 64 << 10
-	maxAnswer    = 8 << 20 // text and arguments of one answer
-	maxCalls     = 1024    // calls in one answer
-	maxMessage   = 600     // bytes of a provider's words in an Error
+	maxAnswer    = 2 << 20   // text and arguments of one answer; the longest today are a third of it
+	maxStream    = 256 << 20 // with a frame of some 300 bytes around each token
+	maxCalls     = 1024      // calls in one answer
+	maxMessage   = 600       // bytes of a provider's words in an Error
 )
 
 // A dialect is what one provider's protocol looks like on the wire.
@@ -70,7 +71,7 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 		silence.Stop()
 		if fail == nil {
 			defer resp.Body.Close()
-			body := &cappedReader{r: resp.Body, left: 4 * maxAnswer, silence: silence, idle: m.idle}
+			body := &cappedReader{r: resp.Body, left: maxStream, silence: silence, idle: m.idle}
 			var going bool
 			if going, fail = m.receive(ctx, resp, body, a, yield); !going {
 				return
@@ -257,7 +258,7 @@ func (m *remote) clean(s string) string {
 	return s
 }
 
-var errTooMuch = fmt.Errorf("the answer takes more than %d bytes", 4*maxAnswer)
+var errTooMuch = fmt.Errorf("the answer takes more than %d bytes", maxStream)
 
 // A cappedReader does not read for ever, neither bytes nor time. The silence
 // is the provider's alone: while the caller thinks, nothing runs.

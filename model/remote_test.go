@@ -10,10 +10,12 @@
 //   - the deadline is not looked at: TestContextStopsTheRequest
 //   - silence is not ended, or counts the caller's time: TestSilenceEnds
 //   - cached tokens are counted twice: TestStreams (text, parallel)
+//   - an answer, its calls or its stream have no bound: TestAnswersAreBounded, TestStreamIsBounded
 //   - counted usage is called reported: TestStreams (no_usage, loose)
 package model
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -334,8 +336,8 @@ func TestNobodyThere(t *testing.T) {
 func TestAnswersAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	event := `data: {"choices":[{"delta":{"content":"` + long + `"}}]}` + "\n\n"
-	many := make([]string, 0, 12)
-	for range 12 {
+	many := make([]string, 0, 4)
+	for range 4 {
 		many = append(many, event)
 	}
 	open := `data: {"choices":[{"delta":{"tool_calls":[{"id":"%d","function":{"name":"f"}}]}}]}` + "\n\n"
@@ -356,9 +358,24 @@ func TestAnswersAreBounded(t *testing.T) {
 			text += len(e.Text)
 			errors.As(err, &o.err)
 		}
-		if o.err == nil || text > maxAnswer+len(event) || len(o.err.Message) > maxMessage+10 {
+		want := map[string]Kind{"error body": BadRequest, "one message": Overloaded}[name]
+		if o.err == nil || o.err.Kind != cmp.Or(want, Malformed) || text > maxAnswer+len(event) || len(o.err.Message) > maxMessage+10 {
 			t.Errorf("%s: %d bytes of text and %v", name, text, o.err)
 		}
+	}
+}
+
+// A stream that says nothing for ever ends too.
+func TestStreamIsBounded(t *testing.T) {
+	never := time.NewTimer(time.Hour)
+	defer never.Stop()
+	r := &cappedReader{r: strings.NewReader("data: x"), left: 4, silence: never, idle: time.Hour}
+	if b, err := io.ReadAll(r); string(b) != "data" || !errors.Is(err, errTooMuch) {
+		t.Errorf("read %q, %v", b, err)
+	}
+	m := over(t, "openai:m", &tape{pieces: []string{": hm\n\n"}, end: errTooMuch})
+	if o := run(t, m, hello); o.err == nil || o.err.Kind != Malformed {
+		t.Errorf("got %s", o)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/internal/strict"
 )
 
 // A Script is a model that says what its file says. It is a function of the
@@ -44,85 +46,89 @@ type ScriptCall struct{ Tool, Args string }
 // scriptErrors are the kinds a script may fail with.
 var scriptErrors = []Kind{RateLimit, Overloaded, Auth, BadRequest, Context, Network}
 
+// A document is a file of ours, read strictly.
+type document struct{ *strict.Document }
+
 // ParseScript reads a script. The name is for errors and Facts only.
 func ParseScript(name string, data []byte) (*Script, error) {
-	d, root, err := parseDocument(name, data)
+	sd, root, err := strict.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
+	d := document{sd}
 	s := &Script{Name: name}
-	err = d.mapping(root, "a script", []string{"price", "window", "latency", "repeat", "replies"}, map[string]field{
+	err = d.Mapping(root, "a script", []string{"price", "window", "latency", "repeat", "replies"}, map[string]strict.Field{
 		"price": func(n ast.Node, what string) error {
-			return d.mapping(n, what, []string{"input", "output"}, map[string]field{
-				"input": into(&s.Price.Input, d.dollars), "output": into(&s.Price.Output, d.dollars),
+			return d.Mapping(n, what, []string{"input", "output"}, map[string]strict.Field{
+				"input": strict.Into(&s.Price.Input, d.Dollars), "output": strict.Into(&s.Price.Output, d.Dollars),
 			})
 		},
-		"window":  into(&s.Window, d.count),
-		"latency": into(&s.Latency, d.duration),
-		"repeat":  into(&s.Repeat, d.boolean),
+		"window":  strict.Into(&s.Window, d.Count),
+		"latency": strict.Into(&s.Latency, d.Duration),
+		"repeat":  strict.Into(&s.Repeat, d.Boolean),
 		"replies": func(n ast.Node, what string) error {
 			s.Replies = []Reply{}
-			return d.list(n, what, appendTo(&s.Replies, d.reply))
+			return d.List(n, what, strict.AppendTo(&s.Replies, d.reply))
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	if s.Replies == nil {
-		return nil, d.errorf(root, "the key replies is missing, expected a list with one reply per model call")
+		return nil, d.Errorf(root, "the key replies is missing, expected a list with one reply per model call")
 	}
 	return s, nil
 }
 
-func (d *document) reply(n ast.Node) (r Reply, err error) {
-	err = d.mapping(n, "a reply", []string{"text", "calls", "usage", "error"}, map[string]field{
-		"text":  into(&r.Text, d.text),
-		"calls": func(n ast.Node, what string) error { return d.list(n, what, appendTo(&r.Calls, d.call)) },
+func (d document) reply(n ast.Node) (r Reply, err error) {
+	err = d.Mapping(n, "a reply", []string{"text", "calls", "usage", "error"}, map[string]strict.Field{
+		"text":  strict.Into(&r.Text, d.Text),
+		"calls": func(n ast.Node, what string) error { return d.List(n, what, strict.AppendTo(&r.Calls, d.call)) },
 		"usage": func(n ast.Node, what string) error {
-			return d.mapping(n, what, []string{"input", "output"}, map[string]field{
-				"input": into(&r.Input, d.given), "output": into(&r.Output, d.given),
+			return d.Mapping(n, what, []string{"input", "output"}, map[string]strict.Field{
+				"input": strict.Into(&r.Input, d.given), "output": strict.Into(&r.Output, d.given),
 			})
 		},
-		"error": into(&r.Error, d.scriptError),
+		"error": strict.Into(&r.Error, d.scriptError),
 	})
 	return r, err
 }
 
-func (d *document) given(n ast.Node, what string) (*int, error) {
-	v, err := d.count(n, what)
+func (d document) given(n ast.Node, what string) (*int, error) {
+	v, err := d.Count(n, what)
 	return &v, err
 }
 
-func (d *document) scriptError(n ast.Node, what string) (Kind, error) {
-	v, err := d.text(n, what)
+func (d document) scriptError(n ast.Node, what string) (Kind, error) {
+	v, err := d.Text(n, what)
 	if err == nil && !slices.Contains(scriptErrors, Kind(v)) {
-		err = d.errorf(n, "%s is %q, expected one of %v", what, clip(v), scriptErrors)
+		err = d.Errorf(n, "%s is %q, expected one of %v", what, clip(v), scriptErrors)
 	}
 	return Kind(v), err
 }
 
-func (d *document) call(n ast.Node) (c ScriptCall, err error) {
+func (d document) call(n ast.Node) (c ScriptCall, err error) {
 	c.Args = "{}"
-	err = d.mapping(n, "a call", []string{"tool", "args"}, map[string]field{"tool": into(&c.Tool, d.text), "args": into(&c.Args, d.args)})
+	err = d.Mapping(n, "a call", []string{"tool", "args"}, map[string]strict.Field{"tool": strict.Into(&c.Tool, d.Text), "args": strict.Into(&c.Args, d.args)})
 	if err == nil && c.Tool == "" {
-		err = d.errorf(n, "a call without a tool, expected tool: NAME")
+		err = d.Errorf(n, "a call without a tool, expected tool: NAME")
 	}
 	return c, err
 }
 
-func (d *document) args(n ast.Node, what string) (string, error) {
-	v, err := d.value(n)
+func (d document) args(n ast.Node, what string) (string, error) {
+	v, err := d.Value(n)
 	if err != nil {
 		return "", err
 	}
 	switch v.(type) {
 	case *ast.StringNode, *ast.LiteralNode:
-		return d.text(n, what)
+		return d.Text(n, what)
 	case ast.MapNode:
-		b, err := d.json(nil, n, 0)
+		b, err := d.JSON(n)
 		return string(b), err
 	}
-	return "", d.errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, kindOf(v))
+	return "", d.Errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, strict.KindOf(v))
 }
 
 // Facts implements [Model]. The largest reply bounds the output, so a

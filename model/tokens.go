@@ -91,7 +91,14 @@ func (v *vocabulary) count(s string) int {
 	if s == "" {
 		return 0
 	}
-	return v.known.get(s, func() int {
+	if len(s) < worthwhile {
+		n, err := v.sum(s)
+		if err != nil {
+			return len(s)
+		}
+		return n
+	}
+	return v.known.get(textKeyOf(s), func() int {
 		n, err := v.sum(s)
 		if err != nil {
 			return len(s) // a token is at least one byte
@@ -112,6 +119,17 @@ func (v *vocabulary) sum(s string) (n int, err error) {
 }
 
 func (v *vocabulary) message(m Message) int {
+	if len(m.Calls) == 0 && m.CallID == "" {
+		return perMessage + v.count(m.Text)
+	}
+	parts := append(make([]string, 0, 8), m.Text, m.CallID)
+	for _, c := range m.Calls {
+		parts = append(parts, c.ID, c.Name, c.Args)
+	}
+	return v.known.get(textKeyOf(parts...), func() int { return v.countMessage(m) })
+}
+
+func (v *vocabulary) countMessage(m Message) int {
 	n := perMessage + v.count(m.Text)
 	for _, c := range m.Calls {
 		n += perCall + v.count(c.ID) + v.count(c.Name) + v.count(c.Args)
@@ -190,10 +208,22 @@ type counts struct {
 	young, old map[textKey]int
 }
 
-// A textKey is 128 bits of two independent hashes and the length.
+// A textKey is 128 bits of two independent hashes, and how long and how many
+// the texts are.
 type textKey struct {
-	a, b uint64
-	n    int
+	a, b     uint64
+	n, parts int
+}
+
+func textKeyOf(parts ...string) textKey {
+	k := textKey{parts: len(parts)}
+	for _, s := range parts {
+		// Multiplied by an odd number, so that the order of the parts matters.
+		k.a = k.a*0x9e3779b97f4a7c15 + maphash.String(seedA, s)
+		k.b = k.b*0xc2b2ae3d27d4eb4f + maphash.String(seedB, s)
+		k.n += len(s)
+	}
+	return k
 }
 
 const (
@@ -203,11 +233,7 @@ const (
 
 var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
 
-func (c *counts) get(s string, count func() int) int {
-	if len(s) < worthwhile {
-		return count()
-	}
-	k := textKey{maphash.String(seedA, s), maphash.String(seedB, s), len(s)}
+func (c *counts) get(k textKey, count func() int) int {
 	c.mu.Lock()
 	n, ok := c.young[k]
 	if !ok {

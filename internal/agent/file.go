@@ -18,6 +18,7 @@ type File struct {
 	Priority int
 	Limits   abi.Limits
 	Watchdog abi.Watchdog
+	Sandbox  string // where code runs; empty: as the host says
 	Tools    []tool.Spec
 	Rows     []string // tools without a command: system calls that the model may use
 }
@@ -37,7 +38,7 @@ var fileUnits = []abi.Unit{abi.Money, abi.Steps, abi.Tokens, abi.InputTokens, ab
 func Units() []abi.Unit { return slices.Clone(fileUnits) }
 
 // rows are the system calls that a model may be given as tools.
-var rows = []string{"spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
+var rows = []string{"code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
 
 // ParseFile reads an agent file. Every error names the file, the line and what was
 // expected.
@@ -47,13 +48,14 @@ func ParseFile(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	f := &File{Priority: DefaultPriority}
-	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "tools"}, map[string]strict.Field{
+	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "tools"}, map[string]strict.Field{
 		"name":     strict.Into(&f.Name, d.Text),
 		"model":    strict.Into(&f.Model, d.Text),
 		"system":   strict.Into(&f.System, d.Text),
 		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &f.Priority) },
 		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &f.Limits) },
 		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &f.Watchdog) },
+		"sandbox":  strict.Into(&f.Sandbox, d.Text),
 		"tools": func(n ast.Node, what string) error {
 			return d.List(n, what, func(n ast.Node) error { return f.tool(d, n) })
 		},

@@ -3,19 +3,24 @@ package journal
 import (
 	"bytes"
 	"compress/flate"
+	"database/sql/driver"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kern-run/kern/abi"
 )
 
-// How a blob is packed, in its first byte.
-const (
-	packedPlain = 0 // as it is
-	packedFlate = 1 // its size as a uvarint, then DEFLATE
-)
+// A packed blob begins with its size as a uvarint, and goes on with DEFLATE; or
+// it begins with a zero byte, and goes on as it is.
+
+// flateEnd is how the compressor always ends. It is left out.
+const flateEnd = "\x00\x00\xff\xff"
 
 // maxBlob bounds a blob, well below what SQLite can hold in a row.
 const maxBlob = 512 << 20
@@ -42,11 +47,35 @@ func pack(b []byte) []byte {
 	p.w.Reset(&p.buf)
 	p.w.Write(b) // a bytes.Buffer takes everything
 	p.w.Close()
-	if n := p.buf.Len(); n < len(b)-len(b)/16 {
-		out := binary.AppendUvarint(append(make([]byte, 0, n+6), packedFlate), uint64(len(b)))
-		return append(out, p.buf.Bytes()...)
+	z, ok := bytes.CutSuffix(p.buf.Bytes(), []byte(flateEnd))
+	if ok && len(z) < len(b)-len(b)/16 {
+		return append(binary.AppendUvarint(make([]byte, 0, len(z)+4), uint64(len(b))), z...)
 	}
-	return append(append(make([]byte, 0, len(b)+1), packedPlain), b...)
+	return append(make([]byte, 1, len(b)+1), b...)
+}
+
+// A packet is a blob made ready for its row.
+type packet struct {
+	hash abi.Hash
+	body []byte
+}
+
+// packAll packs blobs, on as many processors as there are.
+func packAll(blobs []abi.Blob) []packet {
+	out := make([]packet, len(blobs))
+	var at atomic.Int64
+	work := func() {
+		for i := at.Add(1) - 1; i < int64(len(blobs)); i = at.Add(1) - 1 {
+			out[i] = packet{blobs[i].Hash, pack(blobs[i].Bytes)}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(len(blobs), runtime.GOMAXPROCS(0)) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	return out
 }
 
 // unpack gives back what pack was given, and refuses anything that is not h.
@@ -62,17 +91,14 @@ func unpack(p []byte, h abi.Hash) ([]byte, error) {
 }
 
 func inflate(p []byte) ([]byte, error) {
-	if len(p) == 0 || p[0] > packedFlate {
-		return nil, fmt.Errorf("it is packed in an unknown way")
-	}
-	if p[0] == packedPlain {
+	size, n := binary.Uvarint(p)
+	switch {
+	case n <= 0 || size > maxBlob:
+		return nil, fmt.Errorf("it has no size")
+	case size == 0:
 		return p[1:], nil
 	}
-	size, n := binary.Uvarint(p[1:])
-	if n <= 0 || size > maxBlob {
-		return nil, fmt.Errorf("it has no size")
-	}
-	r := flate.NewReader(bytes.NewReader(p[1+n:]))
+	r := flate.NewReader(io.MultiReader(bytes.NewReader(p[n:]), strings.NewReader(flateEnd)))
 	var b bytes.Buffer
 	b.Grow(int(min(size, 1<<20)))
 	if _, err := io.Copy(&b, io.LimitReader(r, int64(size)+1)); err != nil {
@@ -82,4 +108,46 @@ func inflate(p []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it unpacks to %d bytes, expected %d", b.Len(), size)
 	}
 	return b.Bytes(), r.Close()
+}
+
+// blobKey is the part of a hash that is looked up. Blobs may share it.
+func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]))) }
+
+func (w *writer) storeBlob(p packet) error {
+	b, err := findBlob(w.named, p.hash)
+	if b != nil || err != nil && !errors.Is(err, ErrBlob) {
+		return err
+	}
+	id, err := w.blob.number(p.body)
+	if err != nil {
+		return err
+	}
+	return w.name.exec(blobKey(p.hash), id)
+}
+
+// findBlob is nil when there is no blob of that name. A damaged one is an
+// [ErrBlob], unless it is there a second time.
+func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
+	rows, err := named.query(blobKey(h))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var dest [1]driver.Value
+	var bad error
+	for {
+		switch err := rows.Next(dest[:]); err {
+		case nil:
+		case io.EOF:
+			return nil, bad
+		default:
+			return nil, err
+		}
+		p, _ := dest[0].([]byte)
+		b, err := unpack(p, h)
+		if err == nil {
+			return b, nil
+		}
+		bad = err
+	}
 }

@@ -9,16 +9,12 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// version is the first byte of a body. It rises when a reader of the version
-// before may not step over what it does not know.
-const version = 1
-
 // maxBody bounds a body. Payloads are blobs, so a body is a few hundred bytes.
 const maxBody = 16 << 20
 
-// A Sum stands for a record and for every record of its process before it: the
-// first half of a SHA-256. The zero Sum stands before the first record.
-type Sum [16]byte
+// A Sum stands for a record and for every record of its process before it. The
+// zero Sum stands before the first record.
+type Sum [sha256.Size]byte
 
 // An Entry is a record as a store keeps it: what people look for in columns of
 // its own, and the rest as a body.
@@ -39,7 +35,7 @@ func NewEntry(r *abi.Record, buf []byte) Entry {
 	if r.Intent != nil {
 		e.Row, e.Tool = r.Intent.Row, r.Intent.Tool
 	}
-	w := wire{b: append(buf, version)}
+	w := wire{b: buf}
 	record(&w, r)
 	e.Body = w.b[len(buf):]
 	return e
@@ -49,10 +45,10 @@ func NewEntry(r *abi.Record, buf []byte) Entry {
 // change any more.
 func (e *Entry) Record() (*abi.Record, error) {
 	r := &abi.Record{Pid: e.Pid, N: e.N, Time: e.Time, Kind: e.Kind, Call: e.Call}
-	if len(e.Body) == 0 || e.Body[0] != version {
-		return nil, fmt.Errorf("its body is not of version %d", version)
+	if len(e.Body) > 0 && e.Body[0] == 0 {
+		return nil, fmt.Errorf("its body is of a later version")
 	}
-	w := wire{b: e.Body[1:], in: true}
+	w := wire{b: e.Body, in: true}
 	w.next(0)
 	record(&w, r)
 	for w.field != 0 {
@@ -81,8 +77,7 @@ func (e *Entry) Sum(prev Sum) Sum {
 	b = append(binary.AppendUvarint(b, uint64(len(e.Row))), e.Row...)
 	b = append(binary.AppendUvarint(b, uint64(len(e.Tool))), e.Tool...)
 	b = append(b, e.Body...)
-	h := sha256.Sum256(b)
-	return Sum(h[:len(prev)])
+	return sha256.Sum256(b)
 }
 
 // payloads are the payloads of a record.

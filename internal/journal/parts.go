@@ -28,7 +28,7 @@ func spawn(w *wire, s *abi.Spawn) {
 	str(w, 4, &s.Account)
 	num(w, 5, &s.Depth)
 	num(w, 6, &s.Priority)
-	group(w, 7, &s.Limits, limits)
+	limits(w, 7, &s.Limits)
 	texts(w, 8, &s.Rows)
 	data(w, 9, &s.Program)
 	group(w, 10, &s.Watchdog, watchdog)
@@ -55,28 +55,30 @@ func intent(w *wire, i *abi.Intent) {
 	str(w, 3, &i.Effect)
 	num(w, 4, &i.Within)
 	str(w, 5, &i.For)
-	num(w, 6, &i.Attempt)
-	group(w, 7, &i.Reserve, usage)
+	count(w, 6, &i.Attempt)
+	table(w, 7, i.Reserve[:])
 	num(w, 8, &i.Granted)
-	group(w, 9, &i.Price, price)
+	price(w, 9, &i.Price)
 	data(w, 10, &i.Say)
 	num(w, 11, &i.SayTokens)
 }
 
-func price(w *wire, p *abi.Price) {
-	num(w, 1, &p.Input)
-	num(w, 2, &p.Output)
-	num(w, 3, &p.CacheRead)
-	num(w, 4, &p.CacheWrite)
+func price(w *wire, f uint64, p *abi.Price) {
+	row := [...]int64{p.Input, p.Output, p.CacheRead, p.CacheWrite}
+	table(w, f, row[:])
+	if !w.in {
+		return
+	}
+	*p = abi.Price{Input: row[0], Output: row[1], CacheRead: row[2], CacheWrite: row[3]}
 }
 
 func answer(w *wire, a *abi.Answer) {
-	str(w, 1, &a.Outcome)
+	strOr(w, 1, &a.Outcome, abi.OK)
 	data(w, 2, &a.Value)
 	part(w, 3, &a.Err, failure)
 	flag(w, 4, &a.Again)
-	num(w, 5, &a.Attempt)
-	group(w, 6, &a.Usage, usage)
+	count(w, 5, &a.Attempt)
+	table(w, 6, a.Usage[:])
 	key(w, 7, &a.Result)
 	key(w, 8, &a.Digest)
 	part(w, 9, &a.Page, page)
@@ -109,7 +111,7 @@ func note(w *wire, n *abi.Note) {
 
 func change(w *wire, c *abi.Change) {
 	str(w, 1, &c.Account)
-	part(w, 2, &c.Limits, limits)
+	part(w, 2, &c.Limits, func(w *wire, l *abi.Limits) { limits(w, 1, l) })
 	part(w, 3, &c.Priority, func(w *wire, p *int) { num(w, 1, p) })
 	str(w, 4, &c.By)
 }
@@ -175,33 +177,23 @@ func wholeData(w *wire, d *abi.Data) {
 	copy(d.Hash[:], h)
 }
 
-// usage numbers its fields by unit, from 1. A unit that this version does not
-// know is not stepped over: it would be spent and never counted.
-func usage(w *wire, u *abi.Usage) {
-	for i := range u {
-		num(w, uint64(i)+1, &u[i])
-	}
-	w.noMore("unit")
-}
-
-// limits numbers as usage does. A zero limit allows nothing, so it is written.
-func limits(w *wire, l *abi.Limits) {
-	if !w.in {
-		l.Each(func(u abi.Unit, n int64) { w.putNumber(uint64(u)+1, n, n > 0) })
+// limits is a table too. A zero limit allows nothing, so it is written.
+func limits(w *wire, f uint64, l *abi.Limits) {
+	if w.in {
+		if w.have(f) && w.want(typeMask) {
+			w.mask(int(abi.AllUnits), func(u int, n int64) { l.Set(abi.Unit(u), n) })
+			w.next(f)
+		}
 		return
 	}
-	for w.field > 0 && w.field <= uint64(abi.AllUnits) {
-		f := w.field
-		l.Set(abi.Unit(f-1), w.number())
-		w.next(f)
+	if l.IsZero() {
+		return
 	}
-	w.noMore("unit")
-}
-
-func (w *wire) noMore(what string) {
-	if w.in && w.field != 0 {
-		w.fail(fmt.Errorf("it has %s %d, which this version does not know", what, w.field-1))
-	}
+	var m uint64
+	l.Each(func(u abi.Unit, _ int64) { m |= 1 << u })
+	w.head(f, typeMask)
+	w.b = binary.AppendUvarint(w.b, m)
+	l.Each(func(_ abi.Unit, n int64) { w.b = binary.AppendVarint(w.b, n) })
 }
 
 // texts is a list, numbered from 1; none and empty are told apart.
@@ -227,6 +219,8 @@ func texts(w *wire, f uint64, list *[]string) {
 		*list = append(*list, w.text())
 		w.next(n)
 	}
-	w.noMore("text")
+	if w.field != 0 {
+		w.fail(fmt.Errorf("text %d of a list of %d is there", w.field, len(*list)))
+	}
 	w.leave(f)
 }

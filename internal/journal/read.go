@@ -1,22 +1,30 @@
 package journal
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
 )
 
-// columns is what an Entry is read from, in the order of a [rawRow].
-const columns = "SELECT id, time, kind, call, row, tool, body FROM records "
+// What an Entry and a run are read from, in the order of a [rawRow] and of a
+// [rawRun].
+const (
+	columns    = "SELECT id, time, kind, call, row, tool, body FROM records "
+	runColumns = "SELECT id, n, sum, low, high FROM runs "
+	lastRun    = runColumns + "WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
+)
 
-// chunk is how many records are read at once. No connection is held while
-// their reader thinks about them, so a slow reader holds up nobody.
-const chunk = 256
+// chunk is how many runs are read at once. No connection is held while their
+// reader thinks about them, so a slow reader holds up nobody.
+const chunk = 4
 
 // readers are the connections that read; there are as many as there were
 // readers at one time.
@@ -34,7 +42,7 @@ const maxIdle = 4
 
 type reader struct {
 	*conn
-	begin, end, getHead, heads, all, some, calls, named *stmt
+	begin, end, lastRun, run, runs, records, answers, named *stmt
 }
 
 func (p *readers) get() (*reader, error) {
@@ -89,13 +97,12 @@ func openReader(path string) (*reader, error) {
 	err = c.prepareAll(map[**stmt]string{
 		&r.begin:   "BEGIN",
 		&r.end:     "COMMIT",
-		&r.getHead: "SELECT n, sum FROM heads WHERE pid = ?",
-		&r.heads:   "SELECT pid, n, sum FROM heads ORDER BY pid",
-		&r.all:     columns + "ORDER BY id",
-		&r.some:    columns + "WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
-		&r.calls: columns + "INDEXED BY answers WHERE call = ? AND kind IN (3, 4) AND id BETWEEN ? AND ? " +
-			"ORDER BY id DESC",
-		&r.named: "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
+		&r.lastRun: lastRun,
+		&r.run:     runColumns + "WHERE id = ?",
+		&r.runs:    runColumns + "WHERE id BETWEEN ? AND ? ORDER BY id",
+		&r.records: columns + "WHERE id BETWEEN ? AND ? ORDER BY id",
+		&r.answers: runColumns + "WHERE id BETWEEN ? AND ? AND ? BETWEEN low AND high ORDER BY id DESC",
+		&r.named:   "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -116,284 +123,402 @@ func (s *sqliteStore) with(fn func(*reader) error) error {
 // A rawRow is a row of the table records.
 type rawRow [7]driver.Value
 
-// entry reads a row, and the sum that stands behind its body.
-func (v *rawRow) entry() (Entry, Sum, error) {
-	id, ok := v[0].(int64)
-	e := Entry{Pid: abi.Pid(id >> 32), N: uint64(uint32(id))}
+func (v *rawRow) id() (abi.Pid, uint64) {
+	id, _ := v[0].(int64)
+	return abi.Pid(id >> 32), uint64(uint32(id))
+}
+
+// entry reads a row, and the check that stands behind its body.
+func (v *rawRow) entry() (e Entry, check []byte, ok bool) {
+	e.Pid, e.N = v.id()
 	var kind, call int64
-	for i, p := range []*int64{1: &e.Time, 2: &kind, 3: &call} {
+	_, ok = v[0].(int64)
+	for i, p := range [...]*int64{1: &e.Time, 2: &kind, 3: &call} {
 		if p != nil && ok {
 			*p, ok = v[i].(int64)
 		}
 	}
-	for i, p := range []*string{4: &e.Row, 5: &e.Tool} {
+	for i, p := range [...]*string{4: &e.Row, 5: &e.Tool} {
 		if p != nil && ok && v[i] != nil {
 			*p, ok = v[i].(string)
 		}
 	}
 	body, isBlob := v[6].([]byte)
-	split := len(body) - len(Sum{})
+	split := len(body) - checkLen
 	if !ok || !isBlob || split < 0 || kind < 0 || kind > 255 {
-		return e, Sum{}, &Damage{Pid: e.Pid, N: e.N, Why: "its columns are not of their types"}
+		return e, nil, false
 	}
 	e.Kind, e.Call = abi.Kind(kind), uint64(call)
 	e.Body = body[:split:split]
-	return e, Sum(body[split:]), nil
+	return e, body[split:], true
 }
 
-// A check follows the chain of one process after the other.
-type check struct {
+// A rawRun is a row of the table runs.
+type rawRun [5]driver.Value
+
+func (v *rawRun) run() (pid abi.Pid, r run, err error) {
+	id, ok := v[0].(int64)
+	n, ok1 := v[1].(int64)
+	sum, ok2 := v[2].([]byte)
+	pid, r.first, r.n = abi.Pid(id>>32), uint64(uint32(id)), uint64(n)
+	r.low, r.answered = v[3].(int64)
+	r.high, _ = v[4].(int64)
+	if !ok || !ok1 || !ok2 || r.first%runLen != 1 || r.n < r.first || r.n >= r.first+runLen || len(sum) != len(r.sum) {
+		return pid, r, &Damage{Pid: pid, N: r.first, Why: "the row of the table runs that begins with it cannot be read"}
+	}
+	r.sum = Sum(sum)
+	return pid, r, nil
+}
+
+func readEnd(last *stmt, pid abi.Pid) (run, error) {
+	var v rawRun
+	ok, err := last.row(v[:], rowID(pid, 0), rowID(pid+1, 0)-1)
+	if !ok || err != nil {
+		return run{}, err
+	}
+	_, r, err := v.run()
+	return r, err
+}
+
+// A segment is a run as it stands in the file, and what stands between it and
+// the run before it.
+type segment struct {
 	pid  abi.Pid
-	last head
+	run  run // zero for what stands behind the last run
+	rows []rawRow
 }
 
-// next checks a row against the record before it.
-func (c *check) next(v *rawRow) (*abi.Record, error) {
-	e, sum, err := v.entry()
-	if err != nil {
-		return nil, err
+// segments reads what is in a range of rows, whole runs, as one moment in time.
+func (r *reader) segments(from, to int64, emit func(segment) error) error {
+	if err := r.begin.exec(); err != nil {
+		return err
 	}
-	damage := func(n uint64, why string) error { return &Damage{Pid: c.pid, N: n, Why: why} }
-	switch {
-	case e.Pid != c.pid:
-		return nil, damage(c.last.n+1, "another process's record is in its place")
-	case e.N != c.last.n+1:
-		return nil, damage(c.last.n+1, fmt.Sprintf("it is missing; the next one is %d", e.N))
-	case e.Sum(c.last.sum) != sum:
-		return nil, damage(e.N, "it is not what was written, or not after the record before it")
-	}
-	r, err := e.Record()
-	if err != nil {
-		return nil, damage(e.N, err.Error())
-	}
-	c.last = head{e.N, sum}
-	return r, nil
+	return errors.Join(r.walk(from, to, emit), r.end.exec())
 }
 
-// end checks that the last record was the last that was written.
-func (c *check) end(h head) error {
-	switch {
-	case h.n > c.last.n:
-		return &Damage{Pid: c.pid, N: c.last.n + 1, Why: fmt.Sprintf("it is missing; the last one was %d", h.n)}
-	case h != c.last:
-		return &Damage{Pid: c.pid, N: c.last.n, Why: fmt.Sprintf("the table heads says that the last one was %d", h.n)}
-	}
-	return nil
-}
-
-// Scan implements [Reader].
-func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
-	return s.with(func(r *reader) error {
-		if err := r.begin.exec(); err != nil {
-			return err
-		}
-		return errors.Join(r.scan(fn), r.end.exec())
-	})
-}
-
-// scan walks the records and the heads side by side: both are in order of pid.
-func (r *reader) scan(fn func(*abi.Record) error) error {
-	heads, err := r.heads.query()
+// walk goes through the runs and the records side by side.
+func (r *reader) walk(from, to int64, emit func(segment) error) (err error) {
+	runs, err := r.runs.query(from, to)
 	if err != nil {
 		return err
 	}
-	defer heads.Close()
-	rows, err := r.all.query()
+	defer runs.Close()
+	rows, err := r.records.query(from, to)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	var c check
-	var h head
-	more, err := c.process(heads, &h)
+	seg := segment{pid: abi.Pid(from >> 32)}
+	var ahead rawRow
+	more, err := next(rows, ahead[:])
 	if err != nil {
-		return err
+		return seg.unreadable(err)
 	}
-	var v rawRow
 	for {
-		err := rows.Next(v[:])
-		if err == io.EOF {
-			break
-		}
+		var v rawRun
+		ok, err := next(runs, v[:])
 		if err != nil {
-			return &Damage{Pid: c.pid, N: c.last.n + 1, Why: err.Error()}
+			return seg.unreadable(err)
 		}
-		id, _ := v[0].(int64)
-		for more && abi.Pid(id>>32) > c.pid {
-			if err := c.end(h); err != nil {
-				return err
-			}
-			if more, err = c.process(heads, &h); err != nil {
+		seg = segment{pid: seg.pid}
+		if ok {
+			if seg.pid, seg.run, err = v.run(); err != nil {
 				return err
 			}
 		}
-		if !more || abi.Pid(id>>32) < c.pid {
-			return &Damage{Pid: abi.Pid(id >> 32), N: uint64(uint32(id)), Why: "its process is not in the table heads"}
+		for more && (!ok || ahead[0].(int64) <= rowID(seg.pid, seg.run.n)) {
+			seg.rows = append(seg.rows, ahead)
+			if more, err = next(rows, ahead[:]); err != nil {
+				return seg.unreadable(err)
+			}
+			if !ok {
+				break
+			}
 		}
-		rec, err := c.next(&v)
+		if ok || len(seg.rows) > 0 {
+			if err := emit(seg); err != nil {
+				return err
+			}
+		}
+		if !ok {
+			return nil
+		}
+	}
+}
+
+// unreadable is what the file itself, and not a record, has to complain of.
+func (s *segment) unreadable(err error) error {
+	n := s.run.first
+	if len(s.rows) > 0 {
+		s.pid, n = s.rows[len(s.rows)-1].id()
+		n++
+	}
+	return &Damage{Pid: s.pid, N: n, Why: "it, or what is near it, cannot be read: " + err.Error()}
+}
+
+func next(rows driver.Rows, dest []driver.Value) (bool, error) {
+	err := rows.Next(dest)
+	if err == io.EOF {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// A check follows the chain of one process after the other.
+type check struct {
+	pid abi.Pid
+	n   uint64 // the last record
+	sum Sum
+}
+
+func (c *check) damage(n uint64, why string, args ...any) error {
+	return &Damage{Pid: c.pid, N: n, Why: fmt.Sprintf(why, args...)}
+}
+
+// segment checks a run and all of its records, and gives them to fn.
+func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
+	if s.run.n == 0 {
+		pid, n := s.rows[0].id()
+		return &Damage{Pid: pid, N: n, Why: "it stands where nothing was written"}
+	}
+	if s.pid != c.pid {
+		*c = check{pid: s.pid}
+	}
+	if s.run.first != c.n+1 {
+		return c.damage(c.n+1, "it is missing; the next ones begin with %d", s.run.first)
+	}
+	for i := range s.rows {
+		r, err := c.next(&s.rows[i])
 		if err != nil {
 			return err
 		}
-		if err := fn(rec); err != nil {
+		if err := fn(r); err != nil {
 			return err
 		}
 	}
-	for more {
-		if err := c.end(h); err != nil {
-			return err
-		}
-		if more, err = c.process(heads, &h); err != nil {
-			return err
-		}
+	switch {
+	case c.n < s.run.n:
+		return c.damage(c.n+1, "it is missing; %d was written", s.run.n)
+	case c.sum != s.run.sum:
+		return c.damage(s.run.n, "it, or one of the %d before it, is not what was written", s.run.n-s.run.first)
 	}
 	return nil
 }
 
-// process begins the next process, with its head.
-func (c *check) process(heads driver.Rows, h *head) (bool, error) {
-	var v [3]driver.Value
-	err := heads.Next(v[:])
-	if err == io.EOF {
-		return false, nil
+// next checks a row against the record before it.
+func (c *check) next(v *rawRow) (*abi.Record, error) {
+	e, stored, ok := v.entry()
+	switch {
+	case e.Pid != c.pid:
+		return nil, &Damage{Pid: e.Pid, N: e.N, Why: "it stands where nothing was written"}
+	case e.N != c.n+1:
+		return nil, c.damage(c.n+1, "it is missing; the next one is %d", e.N)
+	case !ok:
+		return nil, c.damage(e.N, "its columns are not of their types")
 	}
+	sum := e.Sum(c.sum)
+	if !bytes.Equal(sum[:checkLen], stored) {
+		return nil, c.damage(e.N, "it is not what was written")
+	}
+	r, err := e.Record()
 	if err != nil {
-		return false, &Damage{Pid: c.pid, N: c.last.n, Why: "the process after it: " + err.Error()}
+		return nil, c.damage(e.N, "%s", err)
 	}
-	pid, ok := v[0].(int64)
-	if !ok {
-		return false, &Damage{Pid: c.pid, N: c.last.n, Why: "the process after it has no pid"}
-	}
-	*c = check{pid: abi.Pid(pid)}
-	*h, err = asHead(c.pid, v[1], v[2])
-	return err == nil, err
+	c.n, c.sum = e.N, sum
+	return r, nil
 }
 
-// Records implements [Reader].
+// errStop ends a scan from within.
+var errStop = errors.New("stop")
+
+// Scan implements [Reader]. One goroutine reads while another checks.
+func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
+	if err := s.settleNow(); err != nil {
+		return err
+	}
+	return s.with(func(r *reader) error {
+		segs := make(chan segment, 16)
+		stop := make(chan struct{})
+		var readErr error
+		go func() {
+			defer close(segs)
+			readErr = r.segments(tailRow+1, math.MaxInt64, func(s segment) error {
+				select {
+				case segs <- s:
+					return nil
+				case <-stop:
+					return errStop
+				}
+			})
+		}()
+		c := check{pid: -1}
+		for seg := range segs {
+			if err := c.segment(&seg, fn); err != nil {
+				close(stop)
+				for range segs { // until the other goroutine has ended
+				}
+				return err
+			}
+		}
+		return readErr
+	})
+}
+
+func (s *sqliteStore) settleNow() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w == nil {
+		return ErrClosed
+	}
+	return s.settle()
+}
+
+// Records implements [Reader]. What is not settled yet is read from memory, and
+// it is looked up first: whatever is settled meanwhile is found in the file.
 func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
-		c := check{pid: pid}
-		var last head
-		var list []*abi.Record
-		for first := true; first || c.last.n < last.n; first = false {
-			list = list[:0]
-			err := s.with(func(r *reader) (err error) {
-				if first {
-					if last, err = r.start(&c, after); err != nil || last.n <= after {
-						return err
-					}
-				}
-				return r.chunk(&c, last, func(r *abi.Record) { list = append(list, r) })
-			})
+		waiting := s.tail.of(pid)
+		end := uint64(math.MaxUint64)
+		if len(waiting) > 0 {
+			end = waiting[0].N
+		}
+		c := check{pid: pid, n: after / runLen * runLen}
+		for more := true; more && max(after, c.n)+1 < end; {
+			list, err := s.chunk(&c)
 			for _, r := range list {
-				if !yield(r, nil) {
+				if r.N > after && r.N < end && !yield(r, nil) {
 					return
+				}
+			}
+			if err == nil && len(list) < chunk*runLen {
+				more = false
+				if len(waiting) > 0 && c.n+1 < end {
+					err = c.damage(c.n+1, "it is missing; %d was written", end)
 				}
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if last.n <= after {
+		}
+		for i := range waiting {
+			if waiting[i].N <= after {
+				continue
+			}
+			r, err := waiting[i].unchecked()
+			if !yield(r, err) || err != nil {
 				return
 			}
 		}
 	}
 }
 
-// start finds the end of a process and, where reading begins behind its first
-// record, the sum to go on from.
-func (r *reader) start(c *check, after uint64) (head, error) {
-	last, err := readHead(r.getHead, c.pid)
-	if err != nil || after == 0 || last.n <= after {
-		return last, err
+// chunk reads the next runs of a process, and checks them.
+func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
+	if c.n >= math.MaxUint32-chunk*runLen {
+		return nil, nil
 	}
-	var v rawRow
-	id := rowID(c.pid, after)
-	ok, err := r.some.row(v[:], id, id, int64(1))
-	if err != nil {
-		return last, err
-	}
-	if !ok {
-		return last, &Damage{Pid: c.pid, N: after, Why: "it is missing"}
-	}
-	_, sum, err := v.entry()
-	c.last = head{after, sum}
-	return last, err
-}
-
-// chunk reads the next records, and at the last one looks whether it is.
-func (r *reader) chunk(c *check, last head, fn func(*abi.Record)) error {
-	rows, err := r.some.query(rowID(c.pid, c.last.n+1), rowID(c.pid, last.n), int64(chunk))
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	var v rawRow
-	n := 0
-	for ; ; n++ {
-		err := rows.Next(v[:])
-		if err == io.EOF {
-			break
+	var segs []segment
+	err = s.with(func(r *reader) error {
+		if c.n > 0 && c.sum == (Sum{}) {
+			ok, err := r.resume(c)
+			if !ok {
+				return err
+			}
 		}
-		if err != nil {
-			return &Damage{Pid: c.pid, N: c.last.n + 1, Why: err.Error()}
-		}
-		rec, err := c.next(&v)
-		if err != nil {
-			return err
-		}
-		fn(rec)
-	}
-	if c.last.n == last.n || n < chunk {
-		return c.end(last)
-	}
-	return nil
-}
-
-// Answer implements [Reader].
-func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (rec *abi.Record, err error) {
-	err = s.with(func(r *reader) (err error) {
-		rec, err = r.answer(pid, call)
-		return err
+		return r.segments(rowID(c.pid, c.n+1), rowID(c.pid, c.n+chunk*runLen), func(s segment) error {
+			segs = append(segs, s)
+			return nil
+		})
 	})
-	return rec, err
-}
-
-func (r *reader) answer(pid abi.Pid, call uint64) (*abi.Record, error) {
-	rows, err := r.calls.query(int64(call), rowID(pid, 0), rowID(pid+1, 0)-1)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	for {
-		var v rawRow
-		err := rows.Next(v[:])
-		if err == io.EOF {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		rec, err := r.single(pid, &v)
-		if err != nil {
-			return nil, err
-		}
-		if rec.Answer != nil && !rec.Answer.Again {
-			return rec, nil
+	for i := range segs {
+		if err := c.segment(&segs[i], func(r *abi.Record) error { list = append(list, r); return nil }); err != nil {
+			return list, err
 		}
 	}
+	return list, nil
 }
 
-// single checks a record by the sum of the one before it.
-func (r *reader) single(pid abi.Pid, v *rawRow) (*abi.Record, error) {
-	c := check{pid: pid}
-	id, _ := v[0].(int64)
-	if n := uint64(uint32(id)); n > 1 {
-		if _, err := r.start(&c, n-1); err != nil {
-			return nil, err
+// resume sets c behind a run in the middle of a process, and reports whether
+// there is one.
+func (r *reader) resume(c *check) (bool, error) {
+	var v rawRun
+	ok, err := r.run.row(v[:], rowID(c.pid, c.n-runLen+1))
+	if err != nil {
+		return false, err
+	}
+	if !ok {
+		end, err := readEnd(r.lastRun, c.pid)
+		if err == nil && end.n > c.n {
+			err = c.damage(c.n, "it is missing; %d was written", end.n)
+		}
+		return false, err
+	}
+	_, run, err := v.run()
+	c.sum = run.sum
+	return run.n == c.n, err
+}
+
+// Answer implements [Reader]. It reads the runs in which the call may have been
+// answered, the last one first, and checks them whole.
+func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
+	for _, e := range slices.Backward(s.tail.of(pid)) {
+		if e.Call != call {
+			continue
+		}
+		r, err := e.unchecked()
+		if err != nil || answers(r, call) {
+			return r, err
 		}
 	}
-	return c.next(v)
+	err = s.with(func(r *reader) error {
+		runs, err := r.answers.query(rowID(pid, 0), rowID(pid+1, 0)-1, int64(call))
+		if err != nil {
+			return err
+		}
+		defer runs.Close()
+		for found == nil {
+			var v rawRun
+			if ok, err := next(runs, v[:]); !ok || err != nil {
+				return err
+			}
+			if found, err = r.answer(&v, call); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// answer looks for the answer of a call in a run.
+func (r *reader) answer(v *rawRun, call uint64) (found *abi.Record, err error) {
+	pid, run, err := v.run()
+	if err != nil {
+		return nil, err
+	}
+	c := check{pid: pid, n: run.first - 1}
+	if c.n > 0 {
+		if ok, err := r.resume(&c); !ok || err != nil {
+			return nil, errors.Join(err, c.damage(c.n, "its run is not whole"))
+		}
+	}
+	err = r.walk(rowID(pid, run.first), rowID(pid, run.first+runLen-1), func(s segment) error {
+		return c.segment(&s, func(r *abi.Record) error {
+			if answers(r, call) {
+				found = r
+			}
+			return nil
+		})
+	})
+	return found, err
+}
+
+func answers(r *abi.Record, call uint64) bool {
+	return r.Call == call && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) && r.Answer != nil && !r.Answer.Again
 }
 
 // Blob implements [Reader].

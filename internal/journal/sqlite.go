@@ -2,13 +2,12 @@ package journal
 
 import (
 	"database/sql/driver"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
@@ -18,11 +17,11 @@ import (
 // file is the name of the journal in its data directory.
 const file = "journal.db"
 
-// What the header of the file says it is, and the version of the tables.
-const (
-	applicationID = 0x4b65726e // "Kern"
-	tables        = 1
-)
+// applicationID is in the header of the file: "Krn", and the version of the
+// tables. The other number that SQLite keeps there for its users, user_version,
+// is the epoch of the lease: it is read in every transaction, and there it costs
+// no page of its own.
+const applicationID = 0x4b726e01
 
 const schema = `
 CREATE TABLE records(
@@ -36,37 +35,36 @@ CREATE TABLE records(
 	pid  INTEGER GENERATED ALWAYS AS (id >> 32) VIRTUAL,
 	n    INTEGER GENERATED ALWAYS AS (id & 0xffffffff) VIRTUAL
 );
-CREATE INDEX answers ON records(call) WHERE kind IN (3, 4);
-CREATE TABLE heads(pid INTEGER PRIMARY KEY, n INTEGER NOT NULL, sum BLOB NOT NULL);
+CREATE TABLE runs(
+	id   INTEGER PRIMARY KEY,
+	n    INTEGER NOT NULL,
+	sum  BLOB NOT NULL,
+	low  INTEGER,
+	high INTEGER,
+	pid  INTEGER GENERATED ALWAYS AS (id >> 32) VIRTUAL
+);
+CREATE TABLE tail(seq INTEGER PRIMARY KEY, sum BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE blobs(id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE names(key INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(key, blob)) WITHOUT ROWID;
-CREATE TABLE lease(epoch INTEGER NOT NULL);
 CREATE VIEW log AS SELECT pid, n,
 	strftime('%Y-%m-%dT%H:%M:%S', time / 1000000000, 'unixepoch') || printf('.%09dZ', time % 1000000000) AS time,
 	CASE kind WHEN 1 THEN 'spawned' WHEN 2 THEN 'began' WHEN 3 THEN 'ended' WHEN 4 THEN 'refused'
 		WHEN 5 THEN 'signaled' WHEN 6 THEN 'mailed' WHEN 7 THEN 'asked' WHEN 8 THEN 'decided' WHEN 9 THEN 'changed'
 		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' ELSE kind END AS kind,
 	call, row, tool FROM records;
-INSERT INTO lease VALUES(0);
 `
 
 // A user may look into the file with other programs while it is open. A
 // program that writes is waited for, but not for ever.
 const (
-	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA fullfsync=1;
+	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA synchronous=OFF; PRAGMA journal_mode=WAL; PRAGMA fullfsync=1;
 		PRAGMA checkpoint_fullfsync=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 )
 
-// head is the last record of a process.
-type head struct {
-	n   uint64
-	sum Sum
-}
-
 // Bounds on what is kept in memory only to be faster.
 const (
-	maxHeads = 1 << 16
+	maxEnds  = 1 << 16
 	maxKnown = 1 << 14
 )
 
@@ -74,12 +72,16 @@ const (
 type sqliteStore struct {
 	path  string
 	lock  *os.File
+	file  *os.File // open as long as w: closing it would end SQLite's locks
 	lease Lease
 
 	mu    sync.Mutex // for what follows: the one writer
 	w     *writer
-	heads map[abi.Pid]head
+	ends  map[abi.Pid]run       // the last runs
 	known map[abi.Hash]struct{} // blobs that are surely there
+	tail  tail
+	sick  error // why the tail could not be settled
+	small int   // batches of few processes since the last of many
 
 	readers readers
 }
@@ -87,7 +89,8 @@ type sqliteStore struct {
 // writer is the connection that writes, with its statements.
 type writer struct {
 	*conn
-	begin, commit, rollback, epoch, insert, setHead, getHead, blob, name, named *stmt
+	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
+	append, cut, lazy, full                                                    *stmt
 }
 
 // OpenSQLite opens the journal in a directory, and makes both when they are
@@ -104,36 +107,63 @@ func openSQLite(dir string) (_ *sqliteStore, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &sqliteStore{path: filepath.Join(dir, file), heads: map[abi.Pid]head{}, known: map[abi.Hash]struct{}{}}
+	s := &sqliteStore{path: filepath.Join(dir, file), ends: map[abi.Pid]run{}, known: map[abi.Hash]struct{}{}}
 	if s.lock, err = lock(dir); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.lock.Close()
+			err = errors.Join(err, s.release())
 		}
 	}()
 	// SQLite gives its other files the mode of this one.
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+	if err := s.file.Chmod(0o600); err != nil {
 		return nil, err
 	}
 	if s.w, err = openWriter(s.path); err != nil {
 		return nil, err
 	}
-	n, err := s.w.number("SELECT epoch FROM lease")
-	s.lease.Epoch = uint64(n)
-	if err == nil {
-		err = syncDir(dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.w.close())
+	if err := s.begin(dir); err != nil {
+		return nil, err
 	}
 	s.readers.path = s.path
 	return s, nil
+}
+
+// begin reads the lease, and makes what was done until here durable. Nothing
+// was synced before: the first thing that must survive is the file itself, and
+// the new epoch only has to survive together with what is written under it.
+func (s *sqliteStore) begin(dir string) error {
+	n, err := s.w.epoch.number()
+	if err != nil {
+		return err
+	}
+	s.lease.Epoch = uint64(n)
+	if n == 1 {
+		if err := errors.Join(s.file.Sync(), syncDir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := s.replay(); err != nil {
+		return err
+	}
+	return s.w.full.exec()
+}
+
+// release gives back everything.
+func (s *sqliteStore) release() error {
+	var err error
+	if s.w != nil {
+		err = s.w.close()
+		s.w = nil
+	}
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
+	}
+	return errors.Join(err, s.lock.Close())
 }
 
 func openWriter(path string) (*writer, error) {
@@ -142,34 +172,43 @@ func openWriter(path string) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{conn: c}
-	if err := w.prepare(); err != nil {
+	if err := w.setUp(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return w, nil
 }
 
-// prepare takes the lease, and makes the tables in an empty file: one
+// setUp takes the lease, and makes the tables in an empty file: one
 // transaction.
-func (w *writer) prepare() error {
+func (w *writer) setUp() error {
 	if err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	if err := w.migrate(); err != nil {
+	err := w.migrate()
+	var epoch int64
+	if err == nil {
+		epoch, err = w.number("PRAGMA user_version")
+	}
+	if err != nil {
 		return errors.Join(err, w.run("ROLLBACK"))
 	}
-	if err := w.run("UPDATE lease SET epoch = epoch + 1; COMMIT"); err != nil {
+	if err := w.run(fmt.Sprintf("PRAGMA user_version=%d; COMMIT", epoch+1)); err != nil {
 		return err
 	}
 	return w.prepareAll(map[**stmt]string{
 		&w.begin:    "BEGIN IMMEDIATE",
 		&w.commit:   "COMMIT",
 		&w.rollback: "ROLLBACK",
-		&w.epoch:    "SELECT epoch FROM lease",
+		&w.epoch:    "PRAGMA user_version",
 		&w.insert:   "INSERT INTO records(id, time, kind, call, row, tool, body) VALUES(?, ?, ?, ?, ?, ?, ?)",
-		&w.setHead:  "INSERT OR REPLACE INTO heads(pid, n, sum) VALUES(?, ?, ?)",
-		&w.getHead:  "SELECT n, sum FROM heads WHERE pid = ?",
+		&w.setRun:   "INSERT OR REPLACE INTO runs(id, n, sum, low, high) VALUES(?, ?, ?, ?, ?)",
+		&w.lastRun:  lastRun,
 		&w.blob:     "INSERT INTO blobs(body) VALUES(?) RETURNING id",
 		&w.name:     "INSERT INTO names(key, blob) VALUES(?, ?)",
+		&w.append:   "INSERT INTO tail(seq, sum, body) VALUES(?, ?, ?)",
+		&w.cut:      "DELETE FROM tail WHERE seq <= ?",
+		&w.lazy:     "PRAGMA synchronous=NORMAL",
+		&w.full:     "PRAGMA synchronous=FULL",
 		&w.named:    "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 }
@@ -179,22 +218,19 @@ func (w *writer) migrate() error {
 	if err != nil {
 		return err
 	}
-	v, err := w.number("PRAGMA user_version")
-	if err != nil {
-		return err
-	}
 	n, err := w.number("SELECT count(*) FROM sqlite_schema")
 	switch {
 	case err != nil:
 		return err
-	case id == applicationID && v == tables:
-		return nil
 	case id == applicationID:
-		return fmt.Errorf("its tables are of version %d, expected %d: a newer Kern has written it", v, tables)
-	case n != 0:
-		return fmt.Errorf("it is a database of another program")
+		return nil
+	case id>>8 == applicationID>>8:
+		return fmt.Errorf("its tables are of version %d, expected %d: another version of Kern has written it",
+			id&0xff, applicationID&0xff)
+	case n != 0 || id != 0:
+		return errors.New("it is a database of another program")
 	}
-	return w.run(fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d; %s", applicationID, tables, schema))
+	return w.run(fmt.Sprintf("PRAGMA application_id=%d; %s", applicationID, schema))
 }
 
 // rowID is where a record stands: processes one after the other, each in order.
@@ -211,17 +247,19 @@ func fits(r *abi.Record) string {
 	return ""
 }
 
-// A packet is a blob made ready for its row.
-type packet struct {
-	hash abi.Hash
-	body []byte
-}
-
 // A load is a batch made ready for its transaction.
 type load struct {
 	entries []Entry
 	blobs   []packet
-	heads   map[abi.Pid]head // as they will be
+	ends    map[abi.Pid]run // as they will be
+	full    []fullRun       // runs that end within the batch
+	frame   frame           // what goes to the tail
+}
+
+// A fullRun is one that will not change any more.
+type fullRun struct {
+	pid abi.Pid
+	run run
 }
 
 // Append implements [Store]. Writing bodies and packing blobs needs no lock.
@@ -238,105 +276,175 @@ func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
 	case l != s.lease:
 		return ErrStale
 	}
+	if s.sick != nil {
+		if s.sick = s.settle(); s.sick != nil {
+			return orFull(s.sick)
+		}
+	}
 	if err := s.chain(ld); err != nil {
 		return err
 	}
-	if err := s.w.transact(s, ld); err != nil {
-		if full(err) {
-			err = fmt.Errorf("%w: %w", ErrFull, err)
-		}
-		return err
+	if err := s.transact(ld); err != nil {
+		return orFull(err)
 	}
 	s.remember(ld)
+	if s.tail.count >= maxTail {
+		// The batch is durable. What could not be settled is tried again by
+		// the next one, which then says what is wrong.
+		s.sick = s.settle()
+	}
 	return nil
 }
 
+func orFull(err error) error {
+	if full(err) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// load checks a batch, writes its bodies and packs its blobs.
 func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
-	ld := &load{entries: make([]Entry, len(batch)), heads: make(map[abi.Pid]head, len(batch))}
+	ld := &load{entries: make([]Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), runLen))}
 	buf := make([]byte, 0, 256*len(batch))
+	var blobs []abi.Blob
 	for i := range batch {
 		r := &batch[i]
-		bad := func(why string) error { return &BadRecord{Pid: r.Pid, N: r.N, Why: why} }
+		bad := func(why string, args ...any) error {
+			return &BadRecord{Pid: r.Pid, N: r.N, Why: fmt.Sprintf(why, args...)}
+		}
 		if why := fits(r); why != "" {
-			return nil, bad(why)
+			return nil, bad("%s", why)
 		}
 		e := NewEntry(r, buf)
 		if len(e.Body) > maxBody {
-			return nil, bad(fmt.Sprintf("it has %d bytes, more than %d", len(e.Body), maxBody))
+			return nil, bad("it has %d bytes, more than %d", len(e.Body), maxBody)
 		}
-		// Behind the body stays room for the sum; the next body goes after it.
+		// Behind the body stays room for the check; the next body goes after it.
 		n := len(e.Body)
 		buf = nil
-		if room := e.Body[:cap(e.Body)]; len(room) > n+len(Sum{}) {
-			buf = room[n+len(Sum{}):][:0]
-			e.Body = room[: n : n+len(Sum{})]
+		if room := e.Body[:cap(e.Body)]; len(room) > n+checkLen {
+			buf = room[n+checkLen:][:0]
+			e.Body = room[: n : n+checkLen]
 		}
 		ld.entries[i] = e
 		for _, b := range r.Blobs {
 			if len(b.Bytes) > maxBlob {
-				return nil, bad(fmt.Sprintf("a blob has %d bytes, more than %d", len(b.Bytes), maxBlob))
+				return nil, bad("a blob has %d bytes, more than %d", len(b.Bytes), maxBlob)
 			}
 			if abi.HashOf(b.Bytes) != b.Hash {
-				return nil, bad(fmt.Sprintf("a blob is named %s and has another hash", b.Hash))
+				return nil, bad("a blob is named %s and has another hash", b.Hash)
 			}
-			ld.blobs = append(ld.blobs, packet{b.Hash, pack(b.Bytes)})
 		}
+		blobs = append(blobs, r.Blobs...)
+	}
+	if len(blobs) > 0 {
+		ld.blobs = packAll(s.unknown(blobs))
 	}
 	return ld, nil
+}
+
+// unknown leaves out the blobs that are surely there.
+func (s *sqliteStore) unknown(blobs []abi.Blob) []abi.Blob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(blobs, func(b abi.Blob) bool {
+		_, ok := s.known[b.Hash]
+		return ok
+	})
 }
 
 // chain links every record of a load to the one before it.
 func (s *sqliteStore) chain(ld *load) error {
 	for i := range ld.entries {
 		e := &ld.entries[i]
-		h, ok := ld.heads[e.Pid]
+		r, ok := ld.ends[e.Pid]
 		if !ok {
 			var err error
-			if h, err = s.head(e.Pid); err != nil {
+			if r, err = s.end(e.Pid); err != nil {
 				return err
 			}
 		}
-		if e.N != h.n+1 {
-			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", h.n+1)}
+		if e.N != r.n+1 {
+			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
 		}
-		h = head{e.N, e.Sum(h.sum)}
-		ld.heads[e.Pid] = h
-		e.Body = append(e.Body, h.sum[:]...)
+		if r.n > 0 && r.n%runLen == 0 {
+			ld.full = append(ld.full, fullRun{e.Pid, r})
+		}
+		r.extend(e)
+		ld.ends[e.Pid] = r
+		e.Body = append(e.Body, r.sum[:checkLen]...)
 	}
 	return nil
 }
 
-func (s *sqliteStore) head(pid abi.Pid) (head, error) {
-	if h, ok := s.heads[pid]; ok {
-		return h, nil
+// end is the last run of a process, or the zero run.
+func (s *sqliteStore) end(pid abi.Pid) (run, error) {
+	if r, ok := s.ends[pid]; ok {
+		return r, nil
 	}
-	return readHead(s.w.getHead, pid)
+	return readEnd(s.w.lastRun, pid)
 }
 
-func readHead(get *stmt, pid abi.Pid) (head, error) {
-	var dest [2]driver.Value
-	ok, err := get.row(dest[:], int64(pid))
-	if !ok || err != nil {
-		return head{}, err
-	}
-	return asHead(pid, dest[0], dest[1])
-}
+// maxDirect is how many processes a batch may touch to go straight to its place.
+// Each has pages of its own there, and every page that is touched is written
+// whole; a batch of more goes to the tail.
+// When the tail is in use, it stays so until calm has come: small batches stand
+// between large ones, too.
+const (
+	maxDirect = 4
+	calm      = 16
+)
 
-func asHead(pid abi.Pid, n, sum driver.Value) (head, error) {
-	count, ok1 := n.(int64)
-	b, ok2 := sum.([]byte)
-	if !ok1 || !ok2 || count < 1 || len(b) != len(Sum{}) {
-		return head{}, &Damage{Pid: pid, Why: "its row in the table heads cannot be read"}
+// direct reports whether a load goes straight to its place.
+func (s *sqliteStore) direct(ld *load) bool {
+	if len(ld.ends) > maxDirect {
+		s.small = 0
+		return false
 	}
-	return head{uint64(count), Sum(b)}, nil
+	s.small++
+	return s.tail.count == 0 || s.small > calm
 }
 
 // transact stores a load, or nothing.
-func (w *writer) transact(s *sqliteStore, ld *load) error {
-	if err := w.begin.exec(); err != nil {
-		return err
+func (s *sqliteStore) transact(ld *load) error {
+	direct := s.direct(ld)
+	if !direct {
+		ld.frame = s.tail.frame(ld.entries)
 	}
-	err := w.store(s, ld)
+	err := s.w.transaction(func(w *writer) error {
+		if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
+			return errors.Join(err, ErrStale)
+		}
+		for _, p := range ld.blobs {
+			if err := w.storeBlob(p); err != nil {
+				return err
+			}
+		}
+		if !direct {
+			return w.append.exec(ld.frame.seq, ld.frame.sum[:], ld.frame.body)
+		}
+		if err := s.tail.settle(w, s.ends); err != nil {
+			return err
+		}
+		return w.place(ld.entries, ld.full, ld.ends)
+	})
+	switch {
+	case err != nil:
+	case direct:
+		s.tail.clear()
+	default:
+		s.tail.add(ld)
+	}
+	return err
+}
+
+// transaction runs fn in a transaction.
+func (w *writer) transaction(fn func(*writer) error) error {
+	err := w.begin.exec()
+	if err == nil {
+		err = fn(w)
+	}
 	if err == nil {
 		err = w.commit.exec()
 	}
@@ -348,92 +456,56 @@ func (w *writer) transact(s *sqliteStore, ld *load) error {
 	return err
 }
 
-func (w *writer) store(s *sqliteStore, ld *load) error {
-	if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
-		return errors.Join(err, ErrStale)
-	}
-	for _, p := range ld.blobs {
-		if _, ok := s.known[p.hash]; ok {
-			continue
-		}
-		if err := w.storeBlob(p); err != nil {
+// place brings records and runs to where they stay.
+func (w *writer) place(entries []Entry, full []fullRun, ends map[abi.Pid]run) error {
+	for i := range entries {
+		if err := w.placeEntry(&entries[i]); err != nil {
 			return err
 		}
 	}
-	for i := range ld.entries {
-		e := &ld.entries[i]
-		var row, tool driver.Value
-		if e.Row != "" {
-			row = e.Row
-		}
-		if e.Tool != "" {
-			tool = e.Tool
-		}
-		err := w.insert.exec(rowID(e.Pid, e.N), e.Time, int64(e.Kind), int64(e.Call), row, tool, e.Body)
-		switch code(err) {
-		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
-			return &BadRecord{Pid: e.Pid, N: e.N, Why: err.Error()}
-		}
-		if err != nil {
+	for i := range full {
+		if err := w.placeRun(full[i].pid, &full[i].run); err != nil {
 			return err
 		}
 	}
-	for pid, h := range ld.heads {
-		if err := w.setHead.exec(int64(pid), int64(h.n), h.sum[:]); err != nil {
+	for pid, r := range ends {
+		if err := w.placeRun(pid, &r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// blobKey is the part of a hash that is looked up. Two blobs may share it.
-func blobKey(h abi.Hash) int64 { return int64(binary.BigEndian.Uint64(h[:])) }
-
-func (w *writer) storeBlob(p packet) error {
-	b, err := findBlob(w.named, p.hash)
-	if err != nil || b != nil {
-		return err
+func (w *writer) placeEntry(e *Entry) error {
+	var row, tool driver.Value
+	if e.Row != "" {
+		row = e.Row
 	}
-	id, err := w.blob.number(p.body)
-	if err != nil {
-		return err
+	if e.Tool != "" {
+		tool = e.Tool
 	}
-	return w.name.exec(blobKey(p.hash), id)
+	err := w.insert.exec(rowID(e.Pid, e.N), e.Time, int64(e.Kind), int64(e.Call), row, tool, e.Body)
+	if code(err) == sqlite3.SQLITE_CONSTRAINT {
+		return &Damage{Pid: e.Pid, N: e.N, Why: "a row that nobody wrote stands in its place"}
+	}
+	return err
 }
 
-// findBlob is nil when there is no blob of that name.
-func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
-	rows, err := named.query(blobKey(h))
-	if err != nil {
-		return nil, err
+func (w *writer) placeRun(pid abi.Pid, r *run) error {
+	var low, high driver.Value
+	if r.answered {
+		low, high = r.low, r.high
 	}
-	defer rows.Close()
-	var dest [1]driver.Value
-	var bad error
-	for {
-		switch err := rows.Next(dest[:]); err {
-		case nil:
-		case io.EOF:
-			return nil, bad
-		default:
-			return nil, err
-		}
-		p, _ := dest[0].([]byte)
-		b, err := unpack(p, h)
-		if err == nil {
-			return b, nil
-		}
-		bad = err
-	}
+	return w.setRun.exec(rowID(pid, r.first), int64(r.n), r.sum[:], low, high)
 }
 
 // remember keeps what the next batch would otherwise look up.
 func (s *sqliteStore) remember(ld *load) {
-	if len(s.heads) > maxHeads {
-		clear(s.heads)
+	if len(s.ends) > maxEnds && s.tail.count == 0 {
+		clear(s.ends)
 	}
-	for pid, h := range ld.heads {
-		s.heads[pid] = h
+	for pid, r := range ld.ends {
+		s.ends[pid] = r
 	}
 	if len(s.known) > maxKnown {
 		clear(s.known)
@@ -450,9 +522,7 @@ func (s *sqliteStore) Close() error {
 	if s.w == nil {
 		return nil
 	}
-	err := s.readers.close()
+	err := errors.Join(s.readers.close(), s.settle())
 	// The whole log goes into the file, and the last connection removes it.
-	err = errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.w.close(), s.lock.Close())
-	s.w = nil
-	return err
+	return errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.release())
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/kern-run/kern/abi"
 )
@@ -17,6 +18,7 @@ const (
 	typeGroup = 3 // fields, up to a zero byte
 	typeBlob  = 4 // the 32 bytes of a hash and the size of what it names
 	typeKey   = 5 // 16 bytes
+	typeMask  = 6 // a uvarint, and for each bit that is set in it, from the lowest, a uvarint in zigzag
 )
 
 const typeBits = 3
@@ -106,6 +108,10 @@ func (w *wire) skip() {
 		w.uvarint()
 	case typeKey:
 		w.take(len(abi.Key{}))
+	case typeMask:
+		for m := w.uvarint(); m != 0; m &= m - 1 {
+			w.uvarint()
+		}
 	default:
 		w.fail(fmt.Errorf("field %d has the unknown type %d", f, w.typ))
 	}
@@ -207,20 +213,94 @@ func (w *wire) number() int64 {
 	case typeUint:
 		return int64(w.uvarint())
 	case typeInt:
-		u := w.uvarint()
-		return int64(u>>1) ^ -int64(u&1)
+		return w.varint()
 	}
 	w.want(typeUint)
 	return 0
 }
 
+func (w *wire) varint() int64 {
+	u := w.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// count is a number that is nearly always one, which is left out.
+func count(w *wire, f uint64, p *int) {
+	if !w.in {
+		n := *p - 1
+		num(w, f, &n)
+		return
+	}
+	n := 0
+	num(w, f, &n)
+	*p = n + 1
+}
+
+// table is a row of numbers of which most are zero: those are left out. One
+// that this version does not know is not stepped over, for it would be counted
+// by nobody.
+func table(w *wire, f uint64, row []int64) {
+	if !w.in {
+		var m uint64
+		for i, n := range row {
+			if n != 0 {
+				m |= 1 << i
+			}
+		}
+		if m == 0 {
+			return
+		}
+		w.head(f, typeMask)
+		w.b = binary.AppendUvarint(w.b, m)
+		for _, n := range row {
+			if n != 0 {
+				w.b = binary.AppendVarint(w.b, n)
+			}
+		}
+		return
+	}
+	if w.have(f) && w.want(typeMask) {
+		w.mask(len(row), func(i int, n int64) { row[i] = n })
+		w.next(f)
+	}
+}
+
+// mask reads a table of width numbers.
+func (w *wire) mask(width int, set func(i int, n int64)) {
+	m := w.uvarint()
+	if m>>width != 0 {
+		w.fail(fmt.Errorf("field %d has more than the %d numbers that this version knows", w.field, width))
+		return
+	}
+	for ; m != 0; m &= m - 1 {
+		set(bits.TrailingZeros64(m), w.varint())
+	}
+}
+
+// flag, like everything that writes, leaves the record alone: others read it.
 func flag(w *wire, f uint64, p *bool) {
 	n := 0
 	if *p {
 		n = 1
 	}
 	num(w, f, &n)
-	*p = n != 0
+	if w.in {
+		*p = n != 0
+	}
+}
+
+// strOr is a text that is nearly always def, which is left out.
+func strOr[T ~string](w *wire, f uint64, p *T, def T) {
+	switch {
+	case !w.in:
+		if *p != def {
+			w.putText(f, string(*p))
+		}
+	case w.have(f):
+		str(w, f, p)
+	default:
+		*p = def
+	}
 }
 
 // str is a text. One of the frozen words is written as its number.

@@ -184,7 +184,8 @@ func (s *stream) received(m *modelWork) model.Usage {
 }
 
 // used is what the attempt took: what the provider said, else what was
-// received. A request that was turned down took nothing.
+// received. A request that was turned down took nothing. One that was sent and
+// never answered is taken to have been read: its input is paid for.
 func (s *stream) used(m *modelWork, err error) model.Usage {
 	var me *model.Error
 	switch {
@@ -192,12 +193,8 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 		return s.done.Usage
 	case errors.As(err, &me) && me.Usage != nil:
 		return *me.Usage
-	case s.text.Len() > 0 || len(s.calls) > 0:
-		return s.received(m)
-	case err == nil || me != nil && me.Status == 0 && me.Kind == model.Network && s.first > 0:
-		return s.received(m)
 	}
-	return model.Usage{}
+	return s.received(m)
 }
 
 // usage books tokens in the units of accounts. What the provider's cache gave

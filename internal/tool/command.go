@@ -96,6 +96,7 @@ type job struct {
 	Env     []string      `json:"env"`
 	Dir     string        `json:"dir"`
 	Timeout time.Duration `json:"timeout"`
+	Scratch string        `json:"scratch"` // its private directory, to be removed if we die
 }
 
 // A report is how a job ended. It is made when nothing of the job lives.
@@ -143,7 +144,7 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 // prepare builds the job: the program found in PATH, a working directory, and
 // an environment that holds nothing of ours but what every program needs.
 func (c *command) prepare(in Input, scratch string) (job, error) {
-	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout}
+	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout, Scratch: scratch}
 	tmp := filepath.Join(scratch, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return j, err
@@ -202,14 +203,15 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 	timer := time.NewTimer(j.Timeout + patience)
 	defer timer.Stop()
 	var r report
-	stopping, exceeded := false, false
+	stopping, exceeded, overdue := false, false, false
 	for got := false; !got; {
 		select {
 		case r = <-f.report:
 			got = true
 			continue
 		case <-timer.C:
-		case <-doneUnless(stopping, ctx):
+			overdue = overdue || !stopping
+		case <-unless(stopping, ctx.Done()):
 		case <-unless(stopping, over):
 			exceeded = true
 		}
@@ -221,6 +223,7 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 		stopping = true
 		timer.Reset(patience)
 	}
+	r.Late = r.Late || overdue && !r.Ended
 	p.finish()
 	select {
 	case <-over:
@@ -232,9 +235,7 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 }
 
 // patience is how long a supervisor may take to answer before it is nudged.
-const patience = 200 * time.Millisecond
-
-func doneUnless(off bool, ctx context.Context) <-chan struct{} { return unless(off, ctx.Done()) }
+const patience = 100 * time.Millisecond
 
 func unless(off bool, c <-chan struct{}) <-chan struct{} {
 	if off {

@@ -1,0 +1,440 @@
+// Command journal measures the journal against what it stands on, in the same
+// run and turn by turn: the fsync of this disk, and a bare SQLite transaction
+// that stores as many rows of the same size.
+//
+//	go run ./bench/journal [-dir DIR] [-n ROUNDS]
+package main
+
+import (
+	"context"
+	"database/sql/driver"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/journaltest"
+	"modernc.org/sqlite"
+)
+
+func main() {
+	dir := flag.String("dir", "", "directory on the disk to measure (default: a new one for temporary files)")
+	rounds := flag.Int("n", 9, "rounds; the medians of them are printed")
+	flag.Parse()
+	if err := run(*dir, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "journal:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, rounds int) error {
+	dir, err := os.MkdirTemp(dir, "kern-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for _, step := range []func(string, int) error{latency, throughput, put, recovery, conversation, opening} {
+		sub, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			return err
+		}
+		if err := step(sub, rounds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line prints one row of the table: what, how much, and how that stands to the
+// baseline and to the aim.
+func line(what, value, ratio, aim string) {
+	fmt.Printf("%-46s %14s  %-28s %s\n", what, value, ratio, aim)
+}
+
+func median[T int | float64 | time.Duration](list []T) T {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// times runs fn n times and returns the median of one.
+func times(n int, fn func() error) (time.Duration, error) {
+	all := make([]time.Duration, n)
+	for i := range all {
+		start := time.Now()
+		if err := fn(); err != nil {
+			return 0, err
+		}
+		all[i] = time.Since(start)
+	}
+	return median(all), nil
+}
+
+// bare is SQLite with nothing around it but prepared statements.
+type bare struct {
+	conn                  driver.Conn
+	begin, insert, commit driver.StmtExecContext
+	n                     int64
+}
+
+func openBare(dir string) (*bare, error) {
+	connector, err := sqlite.NewConnector(filepath.Join(dir, "bare.db"))
+	if err != nil {
+		return nil, err
+	}
+	c, err := connector.Connect(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{conn: c}
+	if _, err := c.(driver.ExecerContext).ExecContext(context.Background(),
+		`PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB NOT NULL)`, nil); err != nil {
+		return nil, err
+	}
+	for sql, p := range map[string]*driver.StmtExecContext{"BEGIN IMMEDIATE": &b.begin, "COMMIT": &b.commit,
+		"INSERT INTO t(id, body) VALUES(?, ?)": &b.insert} {
+		s, err := c.Prepare(sql)
+		if err != nil {
+			return nil, err
+		}
+		*p = s.(driver.StmtExecContext)
+	}
+	return b, nil
+}
+
+// store commits rows of size bytes in one transaction.
+func (b *bare) store(rows, size int) error {
+	ctx := context.Background()
+	if _, err := b.begin.ExecContext(ctx, nil); err != nil {
+		return err
+	}
+	body := make([]byte, size)
+	for range rows {
+		b.n++
+		args := []driver.NamedValue{{Ordinal: 1, Value: b.n}, {Ordinal: 2, Value: body}}
+		if _, err := b.insert.ExecContext(ctx, args); err != nil {
+			return err
+		}
+	}
+	_, err := b.commit.ExecContext(ctx, nil)
+	return err
+}
+
+// rowSize is about what a record of a call takes in its row.
+const rowSize = 120
+
+func latency(dir string, rounds int) error {
+	f, err := os.Create(filepath.Join(dir, "raw"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := openBare(dir)
+	if err != nil {
+		return err
+	}
+	defer b.conn.Close()
+	s, l, err := journal.OpenSQLite(dir)
+	if err != nil {
+		return err
+	}
+	log := journal.NewLog(s, l)
+	page := make([]byte, 4096)
+	var n uint64
+	var raw, sql, ours []time.Duration
+	for range rounds {
+		for _, m := range []struct {
+			all *[]time.Duration
+			fn  func() error
+		}{
+			{&raw, func() error {
+				_, err := f.Write(page)
+				if err == nil {
+					err = f.Sync()
+				}
+				return err
+			}},
+			{&sql, func() error { return b.store(1, rowSize) }},
+			{&ours, func() error {
+				n++
+				r := journaltest.Began(1, n, n)
+				return log.Put(&r).Wait(context.Background())
+			}},
+		} {
+			d, err := times(100, m.fn)
+			if err != nil {
+				return err
+			}
+			*m.all = append(*m.all, d)
+		}
+	}
+	line("write and fsync of 4 KiB, p50", median(raw).String(), "", "")
+	line("bare SQLite commit of 1 row, p50", median(sql).String(), "", "")
+	line("durable record, 1 caller, p50", median(ours).String(),
+		fmt.Sprintf("%.2fx bare", ratios(ours, sql)), "aim <= 1.5x bare")
+	if err := log.Close(); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// ratios is the median of the ratios of each round.
+func ratios(a, b []time.Duration) float64 {
+	var all []float64
+	for i := range a {
+		all = append(all, float64(a[i])/float64(b[i]))
+	}
+	return median(all)
+}
+
+// counted counts the batches that reach a store.
+type counted struct {
+	journal.Store
+	batches, records int
+}
+
+func (c *counted) Append(l journal.Lease, batch []abi.Record) error {
+	c.batches++
+	c.records += len(batch)
+	return c.Store.Append(l, batch)
+}
+
+func throughput(dir string, rounds int) error {
+	const callers, each = 64, 100
+	b, err := openBare(dir)
+	if err != nil {
+		return err
+	}
+	defer b.conn.Close()
+	s, l, err := journal.OpenSQLite(dir)
+	if err != nil {
+		return err
+	}
+	c := &counted{Store: s}
+	log := journal.NewLog(c, l)
+	var rate, bareRate []float64
+	for round := range rounds {
+		c.batches, c.records = 0, 0
+		start := time.Now()
+		var wg sync.WaitGroup
+		errs := make(chan error, callers)
+		for pid := range abi.Pid(callers) {
+			wg.Go(func() {
+				for i := range uint64(each) {
+					r := journaltest.Began(pid+1, uint64(round)*each+i+1, i)
+					if err := log.Put(&r).Wait(context.Background()); err != nil {
+						errs <- err
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		select {
+		case err := <-errs:
+			return err
+		default:
+		}
+		rate = append(rate, callers*each/time.Since(start).Seconds())
+		size := c.records / c.batches
+		start = time.Now()
+		for range c.batches {
+			if err := b.store(size, rowSize); err != nil {
+				return err
+			}
+		}
+		bareRate = append(bareRate, float64(size*c.batches)/time.Since(start).Seconds())
+	}
+	line("bare SQLite, batches of the same size", fmt.Sprintf("%.0f rows/s", median(bareRate)), "", "")
+	line("durable records, 64 callers", fmt.Sprintf("%.0f/s", median(rate)),
+		fmt.Sprintf("%.2fx bare, %d a batch", median(rate)/median(bareRate), c.records/c.batches), "aim >= 30000/s")
+	if err := log.Close(); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// nowhere is a store that takes no time.
+type nowhere struct{ journal.Store }
+
+func (nowhere) Append(journal.Lease, []abi.Record) error { return nil }
+
+func put(string, int) error {
+	log := journal.NewLog(nowhere{}, journal.Lease{})
+	r := journaltest.Began(1, 1, 1)
+	var t journal.Ticket
+	res := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			t = log.Put(&r)
+		}
+	})
+	line("Put of a record", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "aim well under 1 us")
+	res = testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			t = log.Put(&r)
+			if err := t.Wait(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	line("Put and Wait, with a store that takes no time", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "")
+	return log.Close()
+}
+
+func recovery(dir string, rounds int) error {
+	const count = 40_000
+	s, l, err := journal.OpenSQLite(dir)
+	if err != nil {
+		return err
+	}
+	var batch []abi.Record
+	for n := uint64(1); n <= count; n += 2 {
+		batch = append(batch, journaltest.Began(1, n, n), journaltest.Ended(1, n+1, n, fmt.Appendf(nil, `{"n":%d}`, n)))
+	}
+	if err := s.Append(l, batch); err != nil {
+		return err
+	}
+	read := 0
+	d, err := times(rounds, func() error {
+		return s.Scan(func(*abi.Record) error { read++; return nil })
+	})
+	if err != nil {
+		return err
+	}
+	if read != count*rounds {
+		return fmt.Errorf("%d records were read", read)
+	}
+	line("Scan of 40000 records, verified and decoded", d.String(), fmt.Sprintf("%d ns a record", d.Nanoseconds()/count), "aim well under 100 ms")
+	d, err = times(rounds, func() error {
+		_, err := s.Answer(1, count/2+1)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	line("Answer among 40000 records", d.String(), "", "")
+	return s.Close()
+}
+
+// conversation stores what scenario 36 speaks of: 209,000 tokens in a thousand
+// rounds of a model call and a tool call.
+func conversation(dir string, _ int) error {
+	for _, kind := range []string{"words", "hexadecimal"} {
+		sub := filepath.Join(dir, kind)
+		s, l, err := journal.OpenSQLite(sub)
+		if err != nil {
+			return err
+		}
+		log := journal.NewLog(s, l)
+		c := talk{pid: 1, text: kind}
+		for c.tokens < 209_000 {
+			for _, r := range c.round() {
+				if err := log.Put(&r).Wait(context.Background()); err != nil {
+					return err
+				}
+			}
+		}
+		if err := log.Close(); err != nil {
+			return err
+		}
+		if err := s.Close(); err != nil {
+			return err
+		}
+		info, err := os.Stat(filepath.Join(sub, "journal.db"))
+		if err != nil {
+			return err
+		}
+		line(fmt.Sprintf("conversation of %d calls, messages of %s", c.calls, kind), fmt.Sprintf("%d bytes", info.Size()),
+			fmt.Sprintf("%.2fx of %d unique", float64(info.Size())/float64(c.unique), c.unique), "aim < 1.2x")
+	}
+	return nil
+}
+
+// talk makes the records of a conversation.
+type talk struct {
+	pid                   abi.Pid
+	text                  string
+	n, calls              uint64
+	tokens, unique, state int
+}
+
+// message is a text of its own, of about size bytes.
+func (c *talk) message(size int) []byte {
+	const vocabulary = "the file was read and holds a list of names with one line for every order in it so next step is " +
+		"to count them by customer check that total matches what report says before writing result back error none found " +
+		"function return value string number table column index query update value plan tool output input model context"
+	list := strings.Fields(vocabulary)
+	var b []byte
+	for len(b) < size {
+		c.state++
+		h := abi.HashOf(fmt.Append(nil, c.text, c.state))
+		if c.text == "hexadecimal" {
+			b = append(b, h.String()...)
+			continue
+		}
+		for _, x := range h[:8] {
+			b = append(append(b, list[int(x)%len(list)]...), ' ')
+		}
+		b = fmt.Appendf(b, "%d. ", c.state)
+	}
+	c.unique += len(b)
+	c.tokens += len(b) / 4
+	return b
+}
+
+// round is a model call, which asks for a tool, and the tool call.
+func (c *talk) round() []abi.Record {
+	c.calls++
+	reply, args, result := c.message(280), c.message(60), c.message(480)
+	rec := func(kind abi.Kind, call uint64, i *abi.Intent, a *abi.Answer, data ...*abi.Blob) abi.Record {
+		c.n++
+		r := abi.Record{Pid: c.pid, N: c.n, Time: 1_790_000_000_123_456_789 + int64(c.n)*1_234_567, Kind: kind, Call: call, Intent: i, Answer: a}
+		for _, b := range data {
+			if b != nil {
+				r.Blobs = append(r.Blobs, *b)
+			}
+		}
+		return r
+	}
+	key := func(s string) abi.Key { h := abi.HashOf(fmt.Append(nil, s, c.n)); return abi.Key(h[:16]) }
+	rd, rb := abi.NewData(reply)
+	ad, ab := abi.NewData(args)
+	vd, vb := abi.NewData(result)
+	used := abi.Usage{abi.Money: 1_234_500, abi.Tokens: 1100, abi.InputTokens: 1000, abi.OutputTokens: 100, abi.Steps: 1, abi.ModelCalls: 1}
+	return []abi.Record{
+		rec(abi.KindBegan, 2*c.calls, &abi.Intent{Row: "model", Key: key("m"), Effect: abi.Irreversible, Attempt: 1, Reserve: used,
+			Granted: 4096, Price: abi.Price{Input: 3_000_000_000, Output: 15_000_000_000}}, nil),
+		rec(abi.KindEnded, 2*c.calls, nil, &abi.Answer{Outcome: abi.OK, Value: rd, Attempt: 1, Usage: used, Result: key("r"), Digest: abi.Key{9},
+			Page: &abi.Page{Role: "assistant", Tokens: 100}, First: 234_567_890}, rb),
+		rec(abi.KindBegan, 2*c.calls+1, &abi.Intent{Row: "tool", Tool: "search", Args: ad, Key: key("a"), Effect: abi.Irreversible, Attempt: 1,
+			For: fmt.Sprintf("call_%d", c.calls), Reserve: abi.Usage{abi.ToolCalls: 1}}, nil, ab),
+		rec(abi.KindEnded, 2*c.calls+1, nil, &abi.Answer{Outcome: abi.OK, Value: vd, Attempt: 1, Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: vd.Size},
+			Result: key("v"), Digest: abi.Key{9}, Page: &abi.Page{Role: "tool", Tokens: 110, ID: fmt.Sprintf("call_%d", c.calls)}}, vb),
+	}
+}
+
+func opening(dir string, rounds int) error {
+	n := 0
+	d, err := times(rounds*3, func() error {
+		n++
+		s, _, err := journal.OpenSQLite(filepath.Join(dir, fmt.Sprint(n)))
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return s.Scan(func(*abi.Record) error { return nil })
+	})
+	if err != nil {
+		return err
+	}
+	line("open a new directory, scan, close", d.String(), "", "aim a few ms")
+	return nil
+}
