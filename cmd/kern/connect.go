@@ -245,9 +245,8 @@ func asUsage(err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *abi.Error
 	var u *usageError
-	if errors.As(err, &e) || errors.As(err, &u) {
+	if errors.As(err, &u) {
 		return err
 	}
 	hint := "mend it and try again; nothing was started"

@@ -58,15 +58,8 @@ func (a *app) verify(ctx context.Context, c *server.Client, pid abi.Pid, asJSON 
 }
 
 func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-a.interrupts:
-			cancel(errLeft)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := a.interruptible(ctx)
+	defer cancel()
 	last, t := uint64(0), teller{app: a}
 	err := s.do(ctx, func(c *server.Client) error {
 		return c.Records(ctx, pid, last, follow, func(r *abi.Record, line []byte) error {

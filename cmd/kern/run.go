@@ -143,13 +143,11 @@ type output struct{ json, events bool }
 func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) error {
 	c, err := a.connect(ctx)
 	if err != nil {
-		return err
+		return notRun(err, r.Program.Model)
 	}
 	pid, err := c.Spawn(ctx, r)
-	if errors.Is(err, server.ErrLost) {
-		return &exitError{exitUnknown, err}
-	} else if err != nil {
-		return started(err, r.Program.Model)
+	if err != nil {
+		return notRun(err, r.Program.Model)
 	}
 	if !detach {
 		return a.follow(ctx, c, pid, out)
@@ -161,16 +159,29 @@ func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) er
 	return a.print("%d\n", pid)
 }
 
-// started adds to an error what the daemon's environment may have to do with
-// it.
-func started(err error, ref string) error {
+// notRun says why a process was not started: what was asked for makes no sense,
+// or nobody could be asked. It is never exit code 1, for nothing has run that
+// could have failed.
+func notRun(err error, ref string) error {
 	var e *abi.Error
-	if errors.As(err, &e) && e.Code == abi.UnknownModel && e.Hint == "" && !strings.HasPrefix(ref, "script:") {
-		f := *e
-		f.Hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
-		return &f
+	var u *usageError
+	switch {
+	case errors.As(err, &u):
+		return err
+	case !errors.As(err, &e):
+		return &exitError{exitUnknown, err}
 	}
-	return err
+	switch e.Code {
+	case abi.UnknownModel:
+		hint := e.Hint
+		if hint == "" && !strings.HasPrefix(ref, "script:") {
+			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
+		}
+		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
+	case abi.InvalidCall, abi.InvalidArguments:
+		return &exitError{exitUsage, err}
+	}
+	return &exitError{exitUnknown, err}
 }
 
 // maxTask is the largest task that is read from a pipe.
@@ -246,39 +257,49 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 		ctx, cancel = context.WithTimeout(ctx, timeout.d)
 		defer cancel()
 	}
-	left := make(chan struct{})
-	defer close(left)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-a.interrupts:
-			cancel(errLeft)
-		case <-left:
-		}
-	}()
+	ctx, cancel := a.interruptible(ctx)
+	defer cancel()
 	var r json.RawMessage
 	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
-		why := fmt.Errorf("process %d has not exited after %s", pid, timeout.d)
-		if context.Cause(ctx) == errLeft {
-			why = fmt.Errorf("process %d goes on", pid)
-		}
-		now := context.Background()
-		if err := s.do(now, func(c *server.Client) error { return c.Result(now, pid, false, &r) }); err != nil {
-			return &exitError{exitUnknown, err}
-		}
-		if out.json {
-			if err := a.print("%s\n", r); err != nil {
-				return err
-			}
-		}
-		return &exitError{exitUnknown, why}
+		return a.unfinished(s, pid, out, fmt.Sprintf("process %d has not exited after %s", pid, timeout.d))
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
 	return a.ended(r, out)
+}
+
+// unfinished shows how a process stands that was waited for long enough.
+func (a *app) unfinished(s *session, pid abi.Pid, out output, why string) error {
+	ctx := context.Background()
+	var raw json.RawMessage
+	if err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	var r struct{ Exit abi.Exit }
+	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
+		return a.ended(raw, out) // at the last moment
+	}
+	if out.json {
+		if err := a.print("%s\n", raw); err != nil {
+			return err
+		}
+	}
+	return &exitError{exitUnknown, &abi.Error{Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
+}
+
+// interruptible ends ctx at Ctrl-C, with errLeft as the cause.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.interrupts:
+			cancel(errLeft)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 var errLeft = errors.New("interrupted")
