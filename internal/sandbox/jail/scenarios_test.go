@@ -19,6 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Mutants that were made by hand and die here: a named directory not watched;
+// files deleted but open not counted, or what has no read permission; no bound
+// for a single file; the run not ended when output is full; the private file
+// system fifty times as large, or with a thousand times the inodes; one process
+// more than allowed; processor time not watched; a slot handed out past the
+// maximum; a broken interpreter used; the wait for a slot counted as the run's;
+// no idmapped mount; the caller's context ignored; the rest of a run left alive
+// while its files are counted.
+
 // stubborn runs in the background what nothing but SIGKILL ends.
 const stubborn = `for i in $(seq 55); do setsid sh -c 'trap "" TERM INT HUP QUIT USR1 USR2; while :; do sleep 100; done' & done; `
 
