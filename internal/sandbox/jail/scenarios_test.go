@@ -346,6 +346,29 @@ func TestWorkspaceOwners(t *testing.T) {
 	}
 }
 
+// TestNothingWritesAfterTheEnd: when Run returns, what the program left in the
+// background has written its last byte.
+func TestNothingWritesAfterTheEnd(t *testing.T) {
+	b, dir := open(t, jail.Config{}), t.TempDir()
+	file := filepath.Join(dir, "f")
+	size := func() int64 {
+		fi, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fi.Size()
+	}
+	for range 20 {
+		run(t, b, sandbox.Spec{Argv: sh("for i in 1 2 3; do (while :; do echo x >> f; done) & done; while [ ! -s f ]; do :; done"), Dir: dir})
+		then := size()
+		for deadline := time.Now().Add(10 * time.Millisecond); time.Now().Before(deadline); {
+			if now := size(); now != then {
+				t.Fatalf("the file grew from %d to %d bytes after the end", then, now)
+			}
+		}
+	}
+}
+
 // TestNamedFileSize: no single file of a named directory grows past the limit,
 // however fast it is written; nobody has to notice it.
 func TestNamedFileSize(t *testing.T) {
