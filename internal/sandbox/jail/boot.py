@@ -31,6 +31,11 @@ def _boot():
         if rules >= 0:
             import ctypes
             restrict = ctypes.CDLL(None, use_errno=True).syscall
+        # What is here now stays; walking it again at exit would take longer
+        # than most programs run.
+        import gc
+        gc.collect()
+        gc.freeze()
         put(b"ready")
     env = frame()
     text = frame().decode()
