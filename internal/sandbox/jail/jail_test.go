@@ -180,6 +180,25 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// TestEnd: what a program leaves to its end happens, in order, and a module
+// pickled by name is found.
+func TestEnd(t *testing.T) {
+	for _, cfg := range []jail.Config{{}, {Warm: 1}} {
+		b := open(t, cfg)
+		ready(t, b, cfg.Warm)
+		out := run(t, b, sandbox.Spec{Code: `
+import atexit, pickle, sys
+class C:
+    def __del__(self): print('finalized')
+c = C()
+atexit.register(print, 'at exit')
+class D: pass
+print(type(pickle.loads(pickle.dumps(D()))) is D, sys.modules['__main__'].c is c, __name__)
+`})
+		want(t, out, sandbox.OK, "True True __main__\nat exit\nfinalized\n")
+	}
+}
+
 // TestTraceback says where in the caller's text an error is, and nothing of
 // how the text came into the interpreter.
 func TestTraceback(t *testing.T) {
