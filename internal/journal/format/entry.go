@@ -1,4 +1,4 @@
-package journal
+package format
 
 import (
 	"crypto/sha256"
@@ -8,9 +8,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 )
-
-// maxBody bounds a body. Payloads are blobs, so a body is a few hundred bytes.
-const maxBody = 16 << 20
 
 // A Sum stands for a record and for every record of its process before it. The
 // zero Sum stands before the first record.
@@ -80,8 +77,8 @@ func (e *Entry) Sum(prev Sum) Sum {
 	return sha256.Sum256(b)
 }
 
-// payloads are the payloads of a record.
-func payloads(r *abi.Record) iter.Seq[*abi.Data] {
+// Payloads are the payloads of a record, inline or not, set or not.
+func Payloads(r *abi.Record) iter.Seq[*abi.Data] {
 	return func(yield func(*abi.Data) bool) {
 		var all [8]*abi.Data
 		list := all[:0]
@@ -109,4 +106,35 @@ func payloads(r *abi.Record) iter.Seq[*abi.Data] {
 			}
 		}
 	}
+}
+
+// Append writes a whole entry at the end of b, its columns too.
+func (e *Entry) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(e.Pid))
+	b = binary.AppendUvarint(b, e.N)
+	b = binary.AppendVarint(b, e.Time)
+	b = append(b, byte(e.Kind))
+	b = binary.AppendUvarint(b, e.Call)
+	b = append(binary.AppendUvarint(b, uint64(len(e.Row))), e.Row...)
+	b = append(binary.AppendUvarint(b, uint64(len(e.Tool))), e.Tool...)
+	return append(binary.AppendUvarint(b, uint64(len(e.Body))), e.Body...)
+}
+
+// ReadEntries reads entries that stand one after the other, up to the first
+// that cannot be read.
+func ReadEntries(b []byte) ([]Entry, error) {
+	var list []Entry
+	for w := (wire{b: b, in: true}); len(w.b) > 0; {
+		e := Entry{Pid: abi.Pid(w.uvarint()), N: w.uvarint(), Time: w.varint()}
+		if k := w.take(1); k != nil {
+			e.Kind = abi.Kind(k[0])
+		}
+		e.Call = w.uvarint()
+		e.Row, e.Tool, e.Body = string(w.bytes()), string(w.bytes()), w.bytes()
+		if w.err != nil {
+			return list, w.err
+		}
+		list = append(list, e)
+	}
+	return list, nil
 }

@@ -1,4 +1,4 @@
-package journal
+package format
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package journal
+package format
 
 // words are the texts that stand in nearly every record, each written as its
 // number. The numbers are on disk: words are added at the end, and none is
@@ -31,3 +31,6 @@ var wordNumber = func() map[string]uint64 {
 	}
 	return m
 }()
+
+// Words returns the frozen words, in order of their numbers.
+func Words() []string { return words[:] }
