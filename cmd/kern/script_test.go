@@ -36,6 +36,7 @@ import (
 // In files named *.yaml, $WORK is the directory of the script, and the programs
 // in testdata/tools are in the PATH.
 func TestMain(m *testing.M) {
+	kern.EnterSandbox()
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}
@@ -62,6 +63,9 @@ func setupScript(env *testscript.Env) error {
 	}
 	data := filepath.Join(env.WorkDir, "data")
 	env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
+	if cache, err := os.UserCacheDir(); err == nil {
+		env.Setenv("XDG_CACHE_HOME", cache) // the interpreter is compiled once, not for every script
+	}
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")

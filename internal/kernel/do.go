@@ -100,7 +100,7 @@ const NestedFrom = uint64(1) << 40
 // its own: the first within call 7 is 7 + 1<<40, and so on.
 func (j *Job) Nested(ctx context.Context, c abi.Call) abi.Result {
 	c.Pid, c.Within = j.Call.Pid, j.Call.N
-	c.N = j.Call.N%NestedFrom + j.op.nested.Add(1)*NestedFrom
+	c.N = j.Call.N%NestedFrom + j.op.within.Add(1)*NestedFrom
 	return j.Kernel.Do(ctx, c)
 }
 
