@@ -34,6 +34,7 @@ import (
 // TestScenario06 starts two processes together under an account with room for
 // one call. However often, one call is made.
 func TestScenario06TwoUnderOneAccount(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{"once.yaml": `
 price: {input: 10.00}
 replies: [{text: done, usage: {input: 100, output: 1}}]
@@ -106,6 +107,7 @@ func newProvider(t *testing.T, hold chan struct{}) *provider {
 // TestScenario12Turn kills a process that waits for its turn at a provider
 // that takes one call at a time.
 func TestScenario12KilledWaitingForATurn(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	p := newProvider(t, hold)
 	w := newWorld(t, map[string]string{"kern.yaml": fmt.Sprintf("providers: {openai: {base_url: %q, concurrency: 1}}\n", p.URL+"/v1")})
@@ -139,6 +141,7 @@ func TestScenario12KilledWaitingForATurn(t *testing.T) {
 // TestScenario19 runs fifty processes at once, with tools of the same name and
 // different behaviour.
 func TestScenario19FiftyAtOnce(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	files := map[string]string{"replies.yaml": `
 replies:
@@ -190,12 +193,13 @@ replies:
 // TestScenario22 lets one reader of records block for ever and another go away
 // in the middle. The process does not notice, and a third reads all of it.
 func TestScenario22SlowReader(t *testing.T) {
+	t.Parallel()
 	var replies strings.Builder
 	for i := range 30 {
 		fmt.Fprintf(&replies, "  - calls: [{tool: big, args: {n: %d}}]\n", i)
 	}
 	w := newWorld(t, map[string]string{
-		"agent.yaml": "model: script:replies.yaml\ntools: [{name: big, effect: pure, command: [sh, -c, 'cat; head -c 200000 /dev/zero | tr \"\\0\" x']}]\n",
+		"agent.yaml": "model: script:replies.yaml\ntools: [{name: big, effect: pure, command: [sh, -c, 'cat; seq 1 4000']}]\n",
 		// the reader is there before the tools begin
 		"replies.yaml": "latency: 20ms\nreplies:\n" + replies.String() + "  - text: done\n",
 	})
@@ -247,6 +251,7 @@ func TestScenario22SlowReader(t *testing.T) {
 // n, and lets whoever asks next start it again. Outside of Kern each effect
 // notes that it happened.
 func TestScenario23KillNine(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{
 		"agent.yaml": `
 model: script:replies.yaml
@@ -383,6 +388,7 @@ func (w *world) checkBooks(pid abi.Pid, limit string) {
 
 // TestScenario34 looks for the provider's key wherever anybody could find it.
 func TestScenario34Secrets(t *testing.T) {
+	t.Parallel()
 	const secret = "sk-do-not-tell-0123456789abcdef"
 	p := newProvider(t, nil)
 	p.fail = "wrong key: "
@@ -433,6 +439,7 @@ replies:
 // TestScenario36 has a long conversation, and looks at what it takes on disk.
 // It is sent whole with every step, and stored once.
 func TestScenario36JournalSize(t *testing.T) {
+	t.Parallel()
 	steps, per := 10, 10
 	if os.Getenv("KERN_SOAK") != "" {
 		steps = 100
