@@ -125,11 +125,11 @@ func (a *app) sameConfig(ctx context.Context, c *server.Client, dir string) erro
 func (a *app) start(ctx context.Context, dir string) (*server.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if _, _, err := a.settings(dir); err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, usage("name a directory that can be written with --data or KERN_DATA", "the data directory cannot be made: %v", err)
+	}
+	if _, _, err := a.settings(dir); err != nil {
+		return nil, err
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, startLock))
 	if err != nil {

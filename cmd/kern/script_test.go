@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -281,13 +280,4 @@ func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
 	awaitEnd(data)
-}
-
-// repeat is a script model's replies, n times over; %d is the number of each.
-func repeat(n int, reply string) string {
-	var b strings.Builder
-	for i := range n {
-		fmt.Fprintf(&b, reply, i)
-	}
-	return b.String()
 }

@@ -104,11 +104,11 @@ func (a *app) open(ctx context.Context, detached bool) (_ *daemon, err error) {
 	if d.dir, err = a.dataDir(); err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, usage("name a directory that can be written with --data or KERN_DATA", "the data directory cannot be made: %v", err)
+	}
 	settings, file, err := a.settings(d.dir)
 	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, err
 	}
 	short, cancel := context.WithTimeout(ctx, startTime)
