@@ -291,14 +291,19 @@ func (w *Workspace) do(o *op, slots *place) error {
 
 // doLinked is a swap on a file system that cannot exchange: what is there gets
 // a second name in the slots, then the new file takes its place in one step.
-// A directory has to be moved away first, so its name is free for a moment.
+// Where one of the two is a directory the old has to be moved away first, so
+// the name is free for a moment.
 func (w *Workspace) doLinked(o *op, slots *place, clash func(error) error) error {
-	err := w.place.keep(slots, o.path(), o.oldSlot())
+	put := w.place.over
+	slot, err := slots.lstat(o.Slot)
 	if err != nil {
-		err = w.place.drop(slots, o.path(), o.oldSlot())
+		return err
 	}
-	if err != nil {
-		return clash(err)
+	if slot.Kind == Dir || w.place.keep(slots, o.path(), o.oldSlot()) != nil {
+		put = w.place.make
+		if err := w.place.drop(slots, o.path(), o.oldSlot()); err != nil {
+			return clash(err)
+		}
 	}
 	e, err := w.bare(slots, o.oldSlot())
 	if err != nil {
@@ -308,7 +313,7 @@ func (w *Workspace) doLinked(o *op, slots *place, clash func(error) error) error
 		return clash(nil)
 	}
 	w.step("linked")
-	return w.place.over(slots, o.Slot, o.path())
+	return put(slots, o.Slot, o.path())
 }
 
 // syncTouched makes every directory that an operation touched last.

@@ -231,15 +231,19 @@ func (w *Workspace) undoOne(in *intent, o *op, slots *place) (rescued string, er
 	case old == o.Slot:
 		err = w.place.exchange(slots, o.Slot, o.path())
 	default:
-		if now, bad := w.place.lstat(o.path()); bad == nil && now.Kind == Dir {
+		now, bad := w.place.lstat(o.path())
+		was, err := slots.lstat(old)
+		if err = errors.Join(bad, err); err != nil {
+			return "", err
+		}
+		if now.Kind == Dir || was.Kind == Dir {
 			if err := w.place.drop(slots, o.path(), o.Slot); err != nil {
 				return "", err
 			}
 			w.step("moved")
-			err = w.place.make(slots, old, o.path())
-		} else {
-			err = w.place.over(slots, old, o.path())
+			return "", w.place.make(slots, old, o.path())
 		}
+		return "", w.place.over(slots, old, o.path())
 	}
 	return "", err
 }
