@@ -31,7 +31,7 @@ func newOverlay(tx *Tx) (view, error) {
 		}
 	}
 	if bounded(tx.opt) {
-		if err := mountBounded(filepath.Dir(o.upper), 16<<10, 8, tx.opt); err != nil {
+		if err := mountBounded(filepath.Dir(o.upper), 16<<10, 5, tx.opt); err != nil {
 			return nil, err
 		}
 	}

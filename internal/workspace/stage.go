@@ -458,7 +458,7 @@ func (tx *Tx) clash(c *change, was, cur *entry) []string {
 	base := tx.base.lookup(c.path)
 	switch {
 	case cur == nil:
-		if base == nil && (c.seen == nil || *c.seen == print{}) || c.e == nil {
+		if c.e == nil || c.seen != nil && *c.seen == (print{}) || c.seen == nil && base == nil {
 			return nil
 		}
 		if c.seen == nil && hasStamps {
