@@ -223,6 +223,7 @@ func (c *copied) changes() ([]change, error) {
 			}
 			if b := first[e.Group]; e.Group != 0 && b != "" {
 				ch.base, ch.src = b, ""
+				ch.from = &entry{Entry: c.was[b].e, fp: c.was[b].seen}
 			}
 		}
 		out = append(out, ch)

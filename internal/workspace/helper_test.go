@@ -128,13 +128,19 @@ func (d native) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(d.a
 func (d native) Symlink(target, name string) error         { return os.Symlink(target, d.at(name)) }
 func (d native) Link(old, name string) error               { return os.Link(d.at(old), d.at(name)) }
 func (d native) Remove(name string) error                  { return os.Remove(d.at(name)) }
-func (d native) RemoveAll(name string) error               { return os.RemoveAll(d.at(name)) }
 func (d native) Chmod(name string, mode fs.FileMode) error { return os.Chmod(d.at(name), mode) }
 func (d native) Chtimes(name string, at time.Time) error   { return os.Chtimes(d.at(name), at, at) }
 
+func (d native) RemoveAll(name string) error {
+	if err := os.RemoveAll(d.at(name)); !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	return nil
+}
+
 func (d native) Rename(old, name string) error {
-	err := os.Rename(d.at(old), d.at(name))
-	if errors.Is(err, syscall.EXDEV) { // an overlay moves a directory as mv(1) does
+	err := syscall.Rename(d.at(old), d.at(name)) // os.Rename does not replace an empty directory
+	if errors.Is(err, syscall.EXDEV) {           // an overlay moves a directory as mv(1) does
 		if out, err := exec.Command("mv", "-T", d.at(old), d.at(name)).CombinedOutput(); err != nil {
 			return fmt.Errorf("mv: %s", out)
 		}

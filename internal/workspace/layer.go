@@ -40,6 +40,7 @@ type lnode struct {
 	Entry
 	base  string // what it is in the workspace, until written; "" for new
 	seen  print  // of base
+	was   Entry  // of base
 	data  string // staged content, once written
 	dirty bool   // not as base is
 	names int
@@ -108,7 +109,7 @@ func (l *Layer) inherit(base string, e entry) *lnode {
 		k.names++
 		return k
 	}
-	n := &lnode{Entry: e.Entry, base: base, seen: e.fp, names: 1, group: e.Group}
+	n := &lnode{Entry: e.Entry, base: base, seen: e.fp, was: e.Entry, names: 1, group: e.Group}
 	if e.Group != 0 {
 		l.inode[e.Group] = n
 	}
@@ -382,7 +383,7 @@ func (l *Layer) drop(dir *lnode, last string, n *lnode) {
 // RemoveAll removes name and all below it; nothing there is no error.
 func (l *Layer) RemoveAll(name string) error {
 	e, err := l.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 		return nil
 	}
 	if err == nil && e.Kind == Dir {
@@ -706,7 +707,7 @@ func (l *Layer) openBase(n *lnode) (*os.File, error) {
 		return nil, err
 	}
 	e, err := fstat(f)
-	if err == nil && (e.fp.ino != n.seen.ino || !n.dirty && (e.Size != n.Size || e.Time != n.Time)) {
+	if err == nil && (e.fp.ino != n.seen.ino || e.Size != n.was.Size || e.Time != n.was.Time) {
 		err = errorf(Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {
@@ -780,7 +781,7 @@ func (l *Layer) change(p string, k, o *lnode) change {
 		if k.data != "" {
 			c.src, c.move = k.data, true
 		} else {
-			c.base = k.base
+			c.base, c.from = k.base, &entry{Entry: k.was, fp: k.seen}
 		}
 	}
 	return c

@@ -67,12 +67,17 @@ func (w *Workspace) tryOutside() error {
 	if err := w.addOutside(r, root, rec); err != nil {
 		return err
 	}
-	if rec.Commit != w.log.commit {
+	if len(r.objs) > 0 { // times alone make no commit, but the next one builds on them
 		pk, err := w.hist.add(r.objs)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(pk.f.Sync(), syncPath(w.hist.packDir()), w.hist.adopt(pk), w.log.append(*rec), w.putRefs()); err != nil {
+		if err := errors.Join(pk.f.Sync(), syncPath(w.hist.packDir()), w.hist.adopt(pk)); err != nil {
+			return err
+		}
+	}
+	if rec.Commit != w.log.commit {
+		if err := errors.Join(w.log.append(*rec), w.putRefs()); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,8 @@ type change struct {
 	e    *entry // nil: gone, with all below it
 	src  string // the file in scratch that holds the content of a File
 	move bool   // src is ours alone and may become the slot; else it is copied
-	base string // or: the workspace's own file at this path becomes known here too
+	base string // or: the workspace's own file at this path gets a further name here
+	from *entry // what base was when the view looked at it
 	seen *print // what the view saw here when it first looked: zero for nothing, nil for unknown
 	slot string // where the content lies after fill
 }
@@ -130,20 +131,20 @@ func (tx *Tx) fillOne(c *change, name string) (err error) {
 // fillBase makes the slot a further name of a file of the workspace.
 func (tx *Tx) fillBase(c *change) error {
 	if err := tx.w.place.keep(tx.slots, c.base, c.slot); err != nil {
+		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
+	}
+	now, err := tx.slots.lstat(c.slot)
+	if err != nil {
 		return err
+	}
+	if now.Kind != File || now.fp.ino != c.from.fp.ino || now.Time != c.from.Time || now.Size != c.from.Size {
+		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	f, err := tx.slots.open(c.slot)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	now, err := fstat(f)
-	if err != nil {
-		return err
-	}
-	if now.Kind != File {
-		return errorf(Conflict, c.base, "it was a file when the transaction looked")
-	}
 	if c.e.Hash, err = hashFile(f, now.Size); err != nil {
 		return err
 	}
@@ -395,6 +396,10 @@ func (p *planner) parent(dir string) error {
 	}
 	p.dirs[dir] = true
 	e, err := p.tx.w.place.lstat(dir)
+	if err != nil && skippable(err) || err == nil && e.Kind != Dir {
+		p.clash = append(p.clash, dir)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -548,7 +548,9 @@ func TestBusy(t *testing.T) {
 // An observer reads the directory all the time and never sees a torn, missing
 // or extra file.
 func TestObserver(t *testing.T) {
-	dir, store := pair(t)
+	top := memory(t)
+	dir, store := filepath.Join(top, "work"), filepath.Join(top, "store")
+	must(t, os.Mkdir(dir, 0o755))
 	d := native(dir)
 	body := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i%26)}, 20_000) }
 	names := []string{"one", "two", "sub/three"}
