@@ -246,19 +246,17 @@ func (c *copied) same(at string, e *entry) bool {
 	if was.fp.ctime == e.fp.ctime || e.Kind != File {
 		return true
 	}
-	a, err := c.tx.w.place.open(at)
+	base := c.tx.base.lookup(at)
+	if base == nil || base.ignored || base.fp.ino != was.seen.ino || base.fp.ctime != was.seen.ctime {
+		return false // what was copied is not known by its hash
+	}
+	f, err := os.Open(filepath.Join(c.dir, filepath.FromSlash(at)))
 	if err != nil {
 		return false
 	}
-	defer a.Close()
-	b, err := os.Open(filepath.Join(c.dir, filepath.FromSlash(at)))
-	if err != nil {
-		return false
-	}
-	defer b.Close()
-	x, errx := hashFile(a, e.Size)
-	y, erry := hashFile(b, e.Size)
-	return errx == nil && erry == nil && x == y
+	defer f.Close()
+	h, err := hashFile(f, e.Size)
+	return err == nil && h == base.Hash
 }
 
 func (c *copied) end() error {

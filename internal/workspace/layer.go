@@ -707,7 +707,12 @@ func (l *Layer) openBase(n *lnode) (*os.File, error) {
 		return nil, err
 	}
 	e, err := fstat(f)
-	if err == nil && (e.fp.ino != n.seen.ino || e.Size != n.was.Size || e.Time != n.was.Time) {
+	var h Hash
+	from := entry{Entry: n.was, fp: n.seen}
+	if err == nil && !l.tx.still(n.base, &from, &e, h) {
+		h, err = hashFile(f, e.Size)
+	}
+	if err == nil && !l.tx.still(n.base, &from, &e, h) {
 		err = errorf(Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {

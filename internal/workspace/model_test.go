@@ -25,6 +25,11 @@ type mnode struct {
 	kind    Kind
 	mode    fs.FileMode
 	content string // or target
+	origin  string // the name it had when the transaction began, until it is written
+}
+
+func (n *mnode) alike(o *mnode) bool {
+	return n.kind == o.kind && n.mode == o.mode && n.content == o.content
 }
 
 func (m model) clone(share bool) model {
@@ -37,6 +42,15 @@ func (m model) clone(share bool) model {
 		out[p] = seen[n]
 	}
 	return out
+}
+
+// mark notes where each file is now.
+func (m model) mark() {
+	for _, p := range slices.Sorted(maps.Keys(m)) {
+		if m[p].origin = ""; m[p].kind == File {
+			m[p].origin = p
+		}
+	}
 }
 
 func (m model) isDir(p string) bool { return p == "." || m[p] != nil && m[p].kind == Dir }
@@ -139,11 +153,11 @@ func (m model) apply(a act) bool {
 	switch a.op {
 	case "write":
 		if n != nil && n.kind == File {
-			n.content = a.text
+			n.content, n.origin = a.text, ""
 			return true
 		}
 		if free {
-			m[a.a] = &mnode{File, a.mode, a.text}
+			m[a.a] = &mnode{File, a.mode, a.text, ""}
 		}
 		return free
 	case "mkdir":
@@ -279,6 +293,7 @@ func (g *game) begin() {
 		must(g.t, l.loadAll(l.root))
 		l.mu.Unlock()
 	}
+	p.mine.mark()
 	g.open = append(g.open, p)
 	g.say("begin %s %s", tx.name[len(tx.name)-4:], v)
 }
@@ -342,7 +357,7 @@ func (g *game) move(p *player) {
 // outcome says what committing p must lead to: the tree, or the conflict.
 func (g *game) outcome(p *player) (model, bool) {
 	next := g.now.clone(true)
-	same := func(a, b *mnode) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+	same := func(a, b *mnode) bool { return a == nil && b == nil || a != nil && b != nil && a.alike(b) }
 	var changed []string
 	paths := slices.Collect(maps.Keys(p.base))
 	for q := range p.mine {
@@ -358,6 +373,12 @@ func (g *game) outcome(p *player) (model, bool) {
 	slices.SortFunc(changed, byPath)
 	for _, q := range changed {
 		was, mine, now := p.base[q], p.mine[q], g.now[q]
+		if mine != nil && mine.origin != "" && mine.origin != q {
+			o := mine.origin
+			if (p.view == Layered || p.view == Copied && p.mine[o] == mine) && !same(p.base[o], g.now[o]) {
+				return nil, true // what it is to share is not there any more
+			}
+		}
 		switch {
 		case mine == nil && now == nil:
 		case mine != nil && mine.kind == Dir && now != nil && now.kind == Dir:
@@ -537,6 +558,7 @@ func (g *game) overlay() {
 	must(g.t, err)
 	g.say("begin %s overlay", tx.name[len(tx.name)-4:])
 	p := &player{tx: tx, view: Overlay, base: g.now.clone(false), mine: g.now.clone(false)}
+	p.mine.mark()
 	for range 1 + g.rnd.IntN(8) {
 		g.move(p)
 	}

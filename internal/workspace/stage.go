@@ -137,7 +137,7 @@ func (tx *Tx) fillBase(c *change) error {
 	if err != nil {
 		return err
 	}
-	if now.Kind != File || now.fp.ino != c.from.fp.ino || now.Time != c.from.Time || now.Size != c.from.Size {
+	if now.Kind != File {
 		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	f, err := tx.slots.open(c.slot)
@@ -147,6 +147,9 @@ func (tx *Tx) fillBase(c *change) error {
 	defer f.Close()
 	if c.e.Hash, err = hashFile(f, now.Size); err != nil {
 		return err
+	}
+	if !tx.still(c.base, c.from, &now, c.e.Hash) {
+		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	if now.Mode == c.e.Mode && now.Time == c.e.Time {
 		return nil
@@ -163,6 +166,16 @@ func (tx *Tx) fillBase(c *change) error {
 		return err
 	}
 	return tx.slots.attr(c.slot, c.e.Entry)
+}
+
+// still tells that a file of the workspace is what the view found there: the
+// file itself, or one with the content that was known.
+func (tx *Tx) still(name string, from, now *entry, h Hash) bool {
+	if now.fp.ino == from.fp.ino && now.Time == from.Time && now.Size == from.Size {
+		return true
+	}
+	b := tx.base.lookup(name)
+	return b != nil && b.fp.ino == from.fp.ino && b.Time == from.Time && !b.ignored && b.Hash == h
 }
 
 // owner is who a path belongs to after publishing: who had it, or who has the
