@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -75,3 +76,6 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// isCodeOf tells that err is an Error of this code.
+func isCodeOf(err error, c Code) bool { return errors.Is(err, &Error{Code: c}) }

@@ -126,10 +126,17 @@ func (d native) WriteFile(name string, b []byte, mode fs.FileMode) error {
 func (d native) ReadFile(name string) ([]byte, error)      { return os.ReadFile(d.at(name)) }
 func (d native) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(d.at(name), mode) }
 func (d native) Symlink(target, name string) error         { return os.Symlink(target, d.at(name)) }
-func (d native) Link(old, name string) error               { return os.Link(d.at(old), d.at(name)) }
 func (d native) Remove(name string) error                  { return os.Remove(d.at(name)) }
 func (d native) Chmod(name string, mode fs.FileMode) error { return os.Chmod(d.at(name), mode) }
 func (d native) Chtimes(name string, at time.Time) error   { return os.Chtimes(d.at(name), at, at) }
+
+// Link links files only: a Layer has no second names for links.
+func (d native) Link(old, name string) error {
+	if fi, err := os.Lstat(d.at(old)); err != nil || !fi.Mode().IsRegular() {
+		return fmt.Errorf("not a file: %v", err)
+	}
+	return os.Link(d.at(old), d.at(name))
+}
 
 func (d native) RemoveAll(name string) error {
 	if err := os.RemoveAll(d.at(name)); !errors.Is(err, syscall.ENOTDIR) {
@@ -243,4 +250,4 @@ func git(t testing.TB, w *Workspace, args ...string) string {
 	return string(out)
 }
 
-func isCode(err error, c Code) bool { return errors.Is(err, &Error{Code: c}) }
+var isCode = isCodeOf

@@ -117,7 +117,7 @@ func (h *history) load() error {
 			continue
 		}
 		p, err := openPack(h.packDir(), name)
-		if errors.Is(err, &Error{Code: Damaged}) || errors.Is(err, fs.ErrNotExist) {
+		if isCodeOf(err, Damaged) || errors.Is(err, fs.ErrNotExist) {
 			continue // torn by a crash before anything needed it; what is needed and missing is told when it is read
 		}
 		if err != nil {

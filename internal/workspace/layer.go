@@ -757,7 +757,7 @@ func (l *Layer) differ(at string, n, under *lnode, out *[]change) error {
 	}
 	for name, k := range n.kids {
 		p, o := path.Join(at, name), orig[name]
-		if k != o || k.dirty {
+		if k != o || k.dirty && (k.Kind == Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
 			*out = append(*out, l.change(p, k, o))
 		}
 		if k.Kind != Dir {

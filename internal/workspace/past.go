@@ -45,7 +45,7 @@ func (w *Workspace) addOutside(r *recorder, root entry, rec *record) error {
 func (w *Workspace) recordOutside(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := w.tryOutside()
-		if !errors.Is(err, &Error{Code: Busy}) || try == 5 {
+		if !isCodeOf(err, Busy) || try == 5 {
 			return err
 		}
 		if err := w.scan(ctx, false); err != nil { // it changed between scan and reading

@@ -290,7 +290,7 @@ func (w *Workspace) redo(in *intent, slots *place) (rescued []string, err error)
 		if err == nil && clear {
 			err = w.do(o, slots)
 		}
-		if !clear || errors.Is(err, &Error{Code: Conflict}) {
+		if !clear || isCodeOf(err, Conflict) {
 			err = nil
 			if o.Do != opDrop {
 				var name string

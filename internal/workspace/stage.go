@@ -269,10 +269,18 @@ func (p *planner) change(c *change) error {
 	}
 	deep := c.e == nil || c.e.Kind != Dir
 	cur, err := p.tx.w.know(p.root, c.path, deep)
+	if c.e == nil && isCodeOf(err, Conflict) {
+		err = nil // gone already, with a directory above it
+	}
 	if err != nil {
 		return err
 	}
 	was := p.root.lookup(c.path)
+	if cur == nil && c.e != nil && c.e.Kind == Dir {
+		if b := p.tx.base.lookup(c.path); b != nil && b.Kind == Dir && b.Mode == c.e.Mode {
+			return nil // only what was in it changed, and it is gone: what is to be put there will clash
+		}
+	}
 	if clash := p.tx.clash(c, was, cur); len(clash) > 0 {
 		p.clash = append(p.clash, clash...)
 		return nil
@@ -495,7 +503,7 @@ func (tx *Tx) clash(c *change, was, cur *entry) []string {
 	var out []string
 	for p, e := range cur.walk(c.path) {
 		b := tx.base.lookup(p)
-		if b != nil && !b.ignored && b.same(e.Entry) || b != nil && e.Kind == Dir && b.Kind == Dir {
+		if b != nil && !b.ignored && b.same(e.Entry) {
 			continue
 		}
 		if hasStamps && e.fp.ctime < tx.began && (c.seen == nil || p != c.path) {

@@ -202,6 +202,14 @@ func under(p, name string) bool {
 
 // byPath orders paths so that everything below a directory follows it at once.
 func byPath(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == ".":
+		return -1
+	case b == ".":
+		return 1
+	}
 	for i := 0; i < len(a) && i < len(b); i++ {
 		if a[i] != b[i] {
 			switch {

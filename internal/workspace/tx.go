@@ -129,6 +129,14 @@ func (tx *Tx) room() (err error) {
 }
 
 func (tx *Tx) begin(ctx context.Context) error {
+	// A stamp that was looked at is followed by a later one where the file
+	// system can: then everything before now is told from everything after.
+	if _, err := fstat(tx.lock); err != nil {
+		return err
+	}
+	if _, err := tx.lock.WriteString("held\n"); err != nil {
+		return err
+	}
 	e, err := fstat(tx.lock)
 	if err != nil {
 		return err
