@@ -285,6 +285,7 @@ func (g *game) start() {
 
 func (g *game) begin() {
 	v := []View{Layered, Layered, Layered, Copied}[g.rnd.IntN(4)]
+	get(g.w.Snapshot(context.Background()))(g.t) // what changed before is no conflict; see TestChangedBeforeBegin
 	tx, err := g.w.Begin(context.Background(), Options{View: v})
 	must(g.t, err)
 	p := &player{tx: tx, view: v, base: g.now.clone(true), mine: g.now.clone(true)}
@@ -554,6 +555,7 @@ func (g *game) overlay() {
 	if !slices.Contains(views(), Overlay) {
 		return
 	}
+	get(g.w.Snapshot(context.Background()))(g.t)
 	tx, err := g.w.Begin(context.Background(), Options{View: Overlay})
 	must(g.t, err)
 	g.say("begin %s overlay", tx.name[len(tx.name)-4:])

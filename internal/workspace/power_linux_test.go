@@ -31,8 +31,11 @@ func (d disk) mount(t testing.TB) {
 	run(t, "mount", "-o", "loop,commit=300", d.image, d.at)
 }
 
+// unmount writes everything first: a process that is just being put into a
+// mount namespace of its own keeps the file system mounted for a while.
 func (d disk) unmount(t testing.TB) {
 	t.Helper()
+	run(t, "sync", "-f", d.at)
 	run(t, "umount", d.at)
 }
 
@@ -113,7 +116,11 @@ func cut(t *testing.T, from, to, at string, j job, k int) (died bool) {
 	d.mount(t)
 	j.KillAt = k
 	died = spawn(t, j)
+	os.Remove(to) // never written over: it may still be mounted somewhere; see unmount
 	run(t, "cp", "--sparse=always", live, to)
+	for exec.Command("cmp", "-s", live, to).Run() != nil { // the system wrote something while it was copied
+		run(t, "cp", "--sparse=always", live, to)
+	}
 	d.unmount(t)
 	return died
 }

@@ -363,12 +363,33 @@ func (w *Workspace) remove(name string) error {
 	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
 		unmount(dir)
 	}
+	unshare(filepath.Join(dir, "slots"))
 	gone := filepath.Join(w.conf.Scratch, "trash-"+name)
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
 	w.trash.Go(func() { removeAll(gone) })
 	return nil
+}
+
+// unshare removes the slots that are further names of files in the workspace.
+// Removing such a name changes the other's metadata, so it is done now and not
+// at some time when somebody looks at it.
+func unshare(slots string) {
+	p, err := openPlace(slots)
+	if err != nil {
+		return
+	}
+	defer p.close()
+	names, _ := p.names()
+	if len(names) > 1000 {
+		return // a scan will read those files once more; nothing else comes of it
+	}
+	for _, n := range names {
+		if e, err := p.lstat(n); err == nil && e.Group != 0 {
+			os.Remove(filepath.Join(slots, n))
+		}
+	}
 }
 
 // removeAll removes a tree of ours, whatever modes it was given.

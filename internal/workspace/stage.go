@@ -299,6 +299,8 @@ func (p *planner) change(c *change) error {
 		p.gone = c.path
 	case c.e.Kind == Dir && cur != nil && cur.Kind == Dir:
 		return p.attr(c, cur)
+	case c.seen == nil && cur != nil && c.e.Kind == File && cur.same(c.e.Entry) && cur.Time == c.e.Time && !cur.ignored:
+		// An overlay copies a file that is only touched; nothing changed.
 	case cur != nil && cur.Kind == File && c.e.Kind == File && cur.Hash == c.e.Hash && !cur.ignored &&
 		cur.Group == 0 && c.e.Group == 0:
 		return p.attr(c, cur)
