@@ -95,6 +95,9 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if err := w.free(note.ID); err != nil {
 		return nil, err
 	}
+	if err := w.recordable(ctx); err != nil {
+		return nil, err
+	}
 	root := w.known()
 	p, err := tx.plan(root, tx.changes)
 	if err != nil {
@@ -133,6 +136,21 @@ func (w *Workspace) free(id string) error {
 	h, ok, err := w.find(id)
 	if err == nil && ok {
 		err = errorf(Refused, "", "commit %q was published before, as %s", id, h)
+	}
+	return err
+}
+
+// recordable makes sure that what is known of the directory and not in the
+// history yet can still be read there; if not, it looks again.
+func (w *Workspace) recordable(ctx context.Context) error {
+	last, err := w.lastNode()
+	for try := 0; err == nil; try++ {
+		r := newRecorder(w.hist, func(p string, e *entry) (*os.File, error) { return w.place.open(p) })
+		err = r.tree(".", w.known().dir, last)
+		if err == nil || try == 5 || !isCodeOf(err, Busy) && !skippable(err) {
+			return err
+		}
+		err = w.scan(ctx, false)
 	}
 	return err
 }

@@ -276,7 +276,7 @@ func (p *planner) change(c *change) error {
 		return err
 	}
 	was := p.root.lookup(c.path)
-	if cur == nil && c.e != nil && c.e.Kind == Dir {
+	if c.e != nil && c.e.Kind == Dir && (cur == nil || cur.Kind != Dir) {
 		if b := p.tx.base.lookup(c.path); b != nil && b.Kind == Dir && b.Mode == c.e.Mode {
 			return nil // only what was in it changed, and it is gone: what is to be put there will clash
 		}
