@@ -32,6 +32,12 @@ func (w *stamped) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+func (w *stamped) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lines)
+}
+
 func TestScenario10ToolSlowerThanItsTimeout(t *testing.T) {
 	from := time.Now()
 	out := exec(t, common, "import time\ntime.sleep(10)", sandbox.Limits{Wall: 500 * time.Millisecond})
@@ -123,7 +129,7 @@ func TestScenario27EachStoppedByItsOwnLimit(t *testing.T) {
 		"for i in range(100_000): open(f'f{i}', 'w').close()":               sandbox.Files,
 		"import threading, json\njson.left = 1\nopen('left', 'w')\nx = 1/0": sandbox.Failed,
 	} {
-		l := sandbox.Limits{Wall: 30 * time.Second}
+		l := sandbox.Limits{Wall: 30 * time.Second, Files: 500}
 		if want == sandbox.Timeout {
 			l.Wall = time.Second
 		}
