@@ -140,15 +140,23 @@ func TestSupervisorKilled(t *testing.T) {
 // The kernel dies by SIGKILL: nothing of what it ran, and no supervisor, idle
 // or busy, outlives it.
 func TestKernelKilled(t *testing.T) {
-	for range 3 {
+	for _, c := range []struct {
+		supervise, tool string
+		linger, least   int
+	}{
+		{"supervise", "hang", 3, 8},
+		{"supervise-old", "hang", 3, 8},
+		{"supervise-old", "lullaby", 1, 6}, // the supervisor was told to pause
+	} {
 		dir := nest(t)
-		cmd := exec.Command("/proc/self/exe", "nasty", "kernel", dir, "hang")
+		cmd := exec.Command("/proc/self/exe", "nasty", "kernel", dir, c.tool)
+		cmd.Env = append(os.Environ(), "SUPERVISE="+c.supervise)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		await(dir, 3)
-		if n := len(marked(dir)); n < 8 {
-			t.Errorf("%d processes before the kill; the test shows nothing", n)
+		await(dir, c.linger)
+		if n := len(marked(dir)); n < c.least {
+			t.Errorf("%+v: %d processes before the kill; the test shows nothing", c, n)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -157,7 +165,7 @@ func TestKernelKilled(t *testing.T) {
 		began := time.Now()
 		for left := marked(dir); len(left) > 0; left = marked(dir) {
 			if time.Since(began) > 5*time.Second {
-				t.Fatalf("left behind: %s", left)
+				t.Fatalf("%+v: left behind: %s", c, left)
 			}
 			pause()
 		}

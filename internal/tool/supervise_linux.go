@@ -103,12 +103,15 @@ func keep() int {
 	status := 1
 	for gone := false; ; {
 		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return status
+		case ws.Stopped():
+			_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
+			continue
 		case p == pid:
 			gone = true
 			if ws.Exited() && ws.ExitStatus() == 0 {
