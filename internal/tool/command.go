@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,7 +97,19 @@ type job struct {
 	Env     []string      `json:"env"`
 	Dir     string        `json:"dir"`
 	Timeout time.Duration `json:"timeout"`
-	Scratch string        `json:"scratch"` // its private directory, to be removed if we die
+	Scratch string        `json:"scratch"` // its private directory
+}
+
+// makeScratch makes the private directory. Whoever runs the job makes and
+// removes it, so that it goes also if we die meanwhile.
+func (j *job) makeScratch() error {
+	err := os.Mkdir(j.Scratch, 0o700)
+	for _, d := range []string{"tmp", "work"} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(j.Scratch, d), 0o700)
+		}
+	}
+	return err
 }
 
 // A report is how a job ended. It is made when nothing of the job lives.
@@ -127,13 +140,7 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 		out.Err = stopped(ctx, c.tool.Name)
 		return out
 	}
-	scratch, err := os.MkdirTemp("", "kern-tool-")
-	if err != nil {
-		out.Err = c.broken("no private directory could be made", err)
-		return out
-	}
-	defer removeAll(scratch)
-	j, err := c.prepare(in, scratch)
+	j, err := c.prepare(in)
 	if err != nil {
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %v", c.tool.Name, err)}
 		return out
@@ -143,17 +150,11 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 
 // prepare builds the job: the program found in PATH, a working directory, and
 // an environment that holds nothing of ours but what every program needs.
-func (c *command) prepare(in Input, scratch string) (job, error) {
-	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout, Scratch: scratch}
-	tmp := filepath.Join(scratch, "tmp")
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return j, err
-	}
+func (c *command) prepare(in Input) (job, error) {
+	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
+		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
 	if j.Dir == "" {
-		j.Dir = filepath.Join(scratch, "work")
-		if err := os.Mkdir(j.Dir, 0o700); err != nil {
-			return j, err
-		}
+		j.Dir = filepath.Join(j.Scratch, "work")
 	}
 	if filepath.Base(j.Argv[0]) == j.Argv[0] {
 		path, err := exec.LookPath(j.Argv[0])
@@ -162,7 +163,7 @@ func (c *command) prepare(in Input, scratch string) (job, error) {
 		}
 		j.Argv[0] = path
 	}
-	env := map[string]string{"TMPDIR": tmp}
+	env := map[string]string{"TMPDIR": filepath.Join(j.Scratch, "tmp")}
 	for _, k := range [...]string{"PATH", "HOME", "LANG"} {
 		if v, ok := os.LookupEnv(k); ok {
 			env[k] = v
@@ -224,6 +225,9 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 		timer.Reset(patience)
 	}
 	r.Late = r.Late || overdue && !r.Ended
+	if r.Lost {
+		removeAll(j.Scratch)
+	}
 	p.finish()
 	select {
 	case <-over:

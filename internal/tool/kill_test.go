@@ -5,6 +5,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,14 +127,16 @@ func TestSupervisorKilled(t *testing.T) {
 	if left := marked(dir); len(left) > 0 {
 		t.Errorf("left behind: %s", left)
 	}
-	dir = nest(t)
-	tl = command1(t, Spec{Command: program(t, "lullaby", dir), Timeout: 500 * time.Millisecond}, r)
-	out = tl.Run(context.Background(), Input{Args: none})
-	if out.Err == nil || out.Err.Code != abi.ToolTimeout || out.Wall > time.Second {
-		t.Errorf("paused: got %s, %+v after %s", out.Value, out.Err, out.Wall)
-	}
-	if left := marked(dir); len(left) > 0 {
-		t.Errorf("left behind: %s", left)
+	for _, name := range []string{"lullaby", "lullaby-both"} {
+		dir := nest(t)
+		tl := command1(t, Spec{Command: program(t, name, dir), Timeout: 500 * time.Millisecond}, r)
+		out := tl.Run(context.Background(), Input{Args: none})
+		if out.Err == nil || out.Err.Code != abi.ToolTimeout || out.Wall > time.Second {
+			t.Errorf("%s: got %s, %+v after %s", name, out.Value, out.Err, out.Wall)
+		}
+		if left := marked(dir); len(left) > 0 {
+			t.Errorf("%s: left behind: %s", name, left)
+		}
 	}
 }
 
@@ -213,6 +216,34 @@ func TestScenario11WallLimit(t *testing.T) {
 		}
 		if out := tl.Run(ctx, Input{Args: none}); out.Err == nil || out.Err.Code != want || len(mustGlob(dir+"/pid-*")) > 3 {
 			t.Errorf("%s: a call after the end: %+v", name, out.Err)
+		}
+	}
+}
+
+// A job whose owner died before it began does not begin.
+func TestNobodyWaits(t *testing.T) {
+	dir := nest(t)
+	h, err := launch([]string{"/proc/self/exe", "supervise", dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ran")
+	j := job{Argv: []string{"/bin/sh", "-c", "echo ran >" + file}, Dir: dir, Timeout: time.Second, Scratch: filepath.Join(dir, "scratch")}
+	if err := h.send(j, p.theirs); err != nil { // a new supervisor has not come to read yet
+		t.Fatal(err)
+	}
+	if err := h.close(); err != nil {
+		t.Fatal(err)
+	}
+	p.closeTheirs()
+	p.close()
+	for _, f := range []string{file, j.Scratch} {
+		if _, err := os.Stat(f); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", f, err)
 		}
 	}
 }
