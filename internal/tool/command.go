@@ -100,17 +100,11 @@ type job struct {
 	Scratch string        `json:"scratch"` // its private directory
 }
 
-// makeScratch makes the private directory. Whoever runs the job makes and
-// removes it, so that it goes also if we die meanwhile.
-func (j *job) makeScratch() error {
-	err := os.Mkdir(j.Scratch, 0o700)
-	for _, d := range []string{"tmp", "work"} {
-		if err == nil {
-			err = os.Mkdir(filepath.Join(j.Scratch, d), 0o700)
-		}
-	}
-	return err
-}
+// makeScratch makes the private directory: TMPDIR, and the working directory
+// if no other is given. Whoever runs the job makes and removes it, so that it
+// goes also if we die meanwhile. It is one directory and not two because each
+// costs as much as starting a program.
+func (j *job) makeScratch() error { return os.Mkdir(j.Scratch, 0o700) }
 
 // A report is how a job ended. It is made when nothing of the job lives.
 type report struct {
@@ -154,7 +148,7 @@ func (c *command) prepare(in Input) (job, error) {
 	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
 		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
 	if j.Dir == "" {
-		j.Dir = filepath.Join(j.Scratch, "work")
+		j.Dir = j.Scratch
 	}
 	if filepath.Base(j.Argv[0]) == j.Argv[0] {
 		path, err := exec.LookPath(j.Argv[0])
@@ -163,7 +157,7 @@ func (c *command) prepare(in Input) (job, error) {
 		}
 		j.Argv[0] = path
 	}
-	env := map[string]string{"TMPDIR": filepath.Join(j.Scratch, "tmp")}
+	env := map[string]string{"TMPDIR": j.Scratch}
 	for _, k := range [...]string{"PATH", "HOME", "LANG"} {
 		if v, ok := os.LookupEnv(k); ok {
 			env[k] = v
@@ -425,7 +419,7 @@ func (r *ring) bytes() []byte { return r.b }
 // removeAll removes a directory, also if a program took the permissions of
 // what is in it.
 func removeAll(dir string) {
-	if os.RemoveAll(dir) == nil {
+	if os.Remove(dir) == nil || os.RemoveAll(dir) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kern-run/kern/abi"
 )
 
@@ -497,5 +499,19 @@ func TestDirectories(t *testing.T) {
 	}
 	if out := tl.Run(context.Background(), Input{Args: none, Dir: "/no/such/directory"}); out.Err == nil || out.Err.Code != abi.ToolFailed {
 		t.Errorf("no directory: %+v", out.Err)
+	}
+}
+
+// What stands in where the system has no close_range does the same.
+func TestCloseOnExec(t *testing.T) {
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll([]int{fd})
+	closeOnExec()
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("descriptor %d has flags %#x (%v)", fd, flags, err)
 	}
 }

@@ -40,7 +40,7 @@ type Input struct {
 	Call      uint64
 	Attempt   int
 	Args      json.RawMessage
-	Dir       string            // working directory of a command; "" is a private, empty one
+	Dir       string            // working directory of a command; "" is a private, empty one, the same as TMPDIR
 	MaxOutput int64             // bytes of output it may give; 0 is DefaultMaxOutput
 	Env       map[string]string // what a command's environment holds beside PATH, HOME, LANG and TMPDIR
 }
