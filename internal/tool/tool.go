@@ -7,7 +7,7 @@
 // another may follow, is not decided here.
 //
 // The promise about commands is that a call which has returned left no process
-// behind, however it ended; supervise.go says how that is kept.
+// behind, however it ended; supervise_linux.go says how that is kept.
 package tool
 
 import (
