@@ -80,6 +80,15 @@ func nasty(name string, args []string) {
 		await(dir, 1)
 		fmt.Printf("kill: %v\n", unix.Kill(os.Getppid(), unix.SIGKILL))
 		nasty("linger", args)
+	case "lullaby-both": // tells keeper and supervisor to pause, and stays
+		var keeper int
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(os.Getppid()) + "/status")
+		_, after, _ := strings.Cut(string(stat), "PPid:")
+		if _, err := fmt.Sscan(after, &keeper); err != nil || keeper <= 1 {
+			panic("no keeper")
+		}
+		fmt.Printf("keeper: %v\n", unix.Kill(keeper, unix.SIGSTOP))
+		nasty("lullaby", args)
 	case "lullaby": // tells its supervisor to pause, and stays
 		fmt.Printf("stop: %v\n", unix.Kill(os.Getppid(), unix.SIGSTOP))
 		nasty("linger", args)
