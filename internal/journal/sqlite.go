@@ -208,7 +208,7 @@ func (w *writer) setUp() error {
 		&w.setRun:   "INSERT OR REPLACE INTO runs(id, n, sum, low, high) VALUES(?, ?, ?, ?, ?)",
 		&w.lastRun:  lastRun,
 		&w.blob:     "INSERT INTO blobs(body) VALUES(?) RETURNING id",
-		&w.name:     "INSERT INTO names(key, blob) VALUES(?, ?)",
+		&w.name:     "INSERT OR IGNORE INTO names(key, blob) VALUES(?, ?)",
 		&w.append:   "INSERT INTO tail(seq, sum, body) VALUES(?, ?, ?)",
 		&w.cut:      "DELETE FROM tail WHERE seq <= ?",
 		&w.lazy:     "PRAGMA synchronous=NORMAL",

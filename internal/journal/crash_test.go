@@ -1,0 +1,5 @@
+package journal_test
+
+const childDir = "KERN_JOURNAL_CHILD"
+
+func child(string) {}
