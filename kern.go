@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -201,6 +202,11 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(p.Rows, "code") { // a sandbox that this host cannot build is refused now
+		if _, err := k.boxes.get(p.Sandbox); err != nil {
+			return nil, &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
+		}
 	}
 	_, err = k.world.Load(abi.Data{Bytes: b})
 	return b, err

@@ -97,6 +97,7 @@ func (a *app) examine(ctx context.Context) (x examination, err error) {
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
+	x.Checks = append(x.Checks, a.sandboxChecks(ctx)...)
 	return x, nil
 }
 

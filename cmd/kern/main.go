@@ -229,7 +229,7 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		a.resumeCommand(), a.niceCommand(), a.limitCommand(),
 		a.decideCommand(true), a.decideCommand(false),
 		a.accountCommand(), a.replayCommand(), a.forkCommand(), a.toolsCommand(),
-		a.serveCommand(), a.stopDaemonCommand(), a.codeCommand(), a.doctorCommand(), a.versionCommand(), codesTopic(),
+		a.serveCommand(), a.stopDaemonCommand(), a.codeCommand(), a.demoCommand(), a.doctorCommand(), a.versionCommand(), codesTopic(),
 	)
 	return root
 }

@@ -72,6 +72,9 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
 		}
 		g.Parallel = f.parallel
 	}
+	if g.Sandbox == "" {
+		g.Sandbox = cmp.Or(os.Getenv("KERN_SANDBOX"), os.Getenv("SANDBOX_TYPE"))
+	}
 	f.limits.Each(func(u abi.Unit, n int64) { g.Limits[u] = n })
 	return g, nil
 }

@@ -62,6 +62,9 @@ func setupScript(env *testscript.Env) error {
 	}
 	data := filepath.Join(env.WorkDir, "data")
 	env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
+	if cache, err := os.UserCacheDir(); err == nil {
+		env.Setenv("XDG_CACHE_HOME", cache) // the interpreter is compiled once, not for every script
+	}
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")

@@ -12,9 +12,10 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// What an Entry and a run are read from, in the order of a [rawRow] and of a
+// What an entry and a run are read from, in the order of a [rawRow] and of a
 // [rawRun].
 const (
 	columns    = "SELECT id, time, kind, call, row, tool, body FROM records "
@@ -129,7 +130,7 @@ func (v *rawRow) id() (abi.Pid, uint64) {
 }
 
 // entry reads a row, and the check that stands behind its body.
-func (v *rawRow) entry() (e Entry, check []byte, ok bool) {
+func (v *rawRow) entry() (e format.Entry, check []byte, ok bool) {
 	e.Pid, e.N = v.id()
 	var kind, call int64
 	_, ok = v[0].(int64)
@@ -166,7 +167,7 @@ func (v *rawRun) run() (pid abi.Pid, r run, err error) {
 	if !ok || !ok1 || !ok2 || r.first%runLen != 1 || r.n < r.first || r.n >= r.first+runLen || len(sum) != len(r.sum) {
 		return pid, r, &Damage{Pid: pid, N: r.first, Why: "the row of the table runs that begins with it cannot be read"}
 	}
-	r.sum = Sum(sum)
+	r.sum = format.Sum(sum)
 	return pid, r, nil
 }
 
@@ -268,7 +269,7 @@ func next(rows driver.Rows, dest []driver.Value) (bool, error) {
 type check struct {
 	pid abi.Pid
 	n   uint64 // the last record
-	sum Sum
+	sum format.Sum
 }
 
 func (c *check) damage(n uint64, why string, args ...any) error {
@@ -405,7 +406,7 @@ func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, 
 			if waiting[i].N <= after {
 				continue
 			}
-			r, err := waiting[i].unchecked()
+			r, err := unchecked(waiting[i])
 			if !yield(r, err) || err != nil {
 				return
 			}
@@ -420,7 +421,7 @@ func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
 	}
 	var segs []segment
 	err = s.with(func(r *reader) error {
-		if c.n > 0 && c.sum == (Sum{}) {
+		if c.n > 0 && c.sum == (format.Sum{}) {
 			ok, err := r.resume(c)
 			if !ok {
 				return err
@@ -469,7 +470,7 @@ func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err e
 		if e.Call != call {
 			continue
 		}
-		r, err := e.unchecked()
+		r, err := unchecked(e)
 		if err != nil || answers(r, call) {
 			return r, err
 		}

@@ -1,6 +1,9 @@
 package journal
 
-import "github.com/kern-run/kern/abi"
+import (
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
+)
 
 // runLen is how many records of a process make a run.
 const runLen = 64
@@ -10,13 +13,13 @@ const runLen = 64
 // answered in them. The last run of a process is where it goes on.
 type run struct {
 	first, n  uint64 // the first record, and the last one yet
-	sum       Sum
+	sum       format.Sum
 	answered  bool // some call is
 	low, high int64
 }
 
 // extend adds the next record.
-func (r *run) extend(e *Entry) {
+func (r *run) extend(e *format.Entry) {
 	if r.n%runLen == 0 {
 		*r = run{first: r.n + 1, sum: r.sum}
 	}

@@ -11,11 +11,15 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // file is the name of the journal in its data directory.
 const file = "journal.db"
+
+// maxBody bounds a body. Payloads are blobs, so a body is a few hundred bytes.
+const maxBody = 16 << 20
 
 // applicationID is in the header of the file: "Krn", and the version of the
 // tables. The other number that SQLite keeps there for its users, user_version,
@@ -249,7 +253,7 @@ func fits(r *abi.Record) string {
 
 // A load is a batch made ready for its transaction.
 type load struct {
-	entries []Entry
+	entries []format.Entry
 	blobs   []packet
 	ends    map[abi.Pid]run // as they will be
 	full    []fullRun       // runs that end within the batch
@@ -305,7 +309,7 @@ func orFull(err error) error {
 
 // load checks a batch, writes its bodies and packs its blobs.
 func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
-	ld := &load{entries: make([]Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), runLen))}
+	ld := &load{entries: make([]format.Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), runLen))}
 	buf := make([]byte, 0, 256*len(batch))
 	var blobs []abi.Blob
 	for i := range batch {
@@ -316,7 +320,7 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 		if why := fits(r); why != "" {
 			return nil, bad("%s", why)
 		}
-		e := NewEntry(r, buf)
+		e := format.NewEntry(r, buf)
 		if len(e.Body) > maxBody {
 			return nil, bad("it has %d bytes, more than %d", len(e.Body), maxBody)
 		}
@@ -457,7 +461,7 @@ func (w *writer) transaction(fn func(*writer) error) error {
 }
 
 // place brings records and runs to where they stay.
-func (w *writer) place(entries []Entry, full []fullRun, ends map[abi.Pid]run) error {
+func (w *writer) place(entries []format.Entry, full []fullRun, ends map[abi.Pid]run) error {
 	for i := range entries {
 		if err := w.placeEntry(&entries[i]); err != nil {
 			return err
@@ -476,7 +480,7 @@ func (w *writer) place(entries []Entry, full []fullRun, ends map[abi.Pid]run) er
 	return nil
 }
 
-func (w *writer) placeEntry(e *Entry) error {
+func (w *writer) placeEntry(e *format.Entry) error {
 	var row, tool driver.Value
 	if e.Row != "" {
 		row = e.Row

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
 // maxTail is how many records may wait in the tail.
@@ -21,66 +22,37 @@ const maxTail = 2048
 // together. What is in the table tail is in memory too. The table is read only
 // when the journal is opened after a crash.
 type tail struct {
-	seq   int64 // the last row
-	sum   Sum   // the last row's, which stands for all rows before it too
+	seq   int64      // the last row
+	sum   format.Sum // the last row's, which stands for all rows before it too
 	count int
 	full  []fullRun
 
 	mu      sync.Mutex // readers look at what follows while a batch is written
-	waiting map[abi.Pid][]Entry
+	waiting map[abi.Pid][]format.Entry
 }
 
 // A frame is a row of the table tail.
 type frame struct {
 	seq  int64
-	sum  Sum
+	sum  format.Sum
 	body []byte
 }
 
 // frame writes a batch as a row: entry after entry, each with its check.
-func (t *tail) frame(entries []Entry) frame {
+func (t *tail) frame(entries []format.Entry) frame {
 	var b []byte
 	for i := range entries {
-		e := &entries[i]
-		b = binary.AppendUvarint(b, uint64(e.Pid))
-		b = binary.AppendUvarint(b, e.N)
-		b = binary.AppendVarint(b, e.Time)
-		b = append(b, byte(e.Kind))
-		b = binary.AppendUvarint(b, e.Call)
-		b = append(binary.AppendUvarint(b, uint64(len(e.Row))), e.Row...)
-		b = append(binary.AppendUvarint(b, uint64(len(e.Tool))), e.Tool...)
-		b = append(binary.AppendUvarint(b, uint64(len(e.Body))), e.Body...)
+		b = entries[i].Append(b)
 	}
 	return frame{t.seq + 1, frameSum(t.sum, t.seq+1, b), b}
 }
 
-func frameSum(prev Sum, seq int64, body []byte) Sum {
+func frameSum(prev format.Sum, seq int64, body []byte) format.Sum {
 	h := sha256.New()
 	h.Write(prev[:])
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(seq)))
 	h.Write(body)
-	return Sum(h.Sum(nil))
-}
-
-// readFrame reads the entries of a row, as many as can be read.
-func readFrame(b []byte) ([]Entry, error) {
-	var list []Entry
-	w := wire{b: b, in: true}
-	for len(w.b) > 0 && w.err == nil {
-		e := Entry{Pid: abi.Pid(w.uvarint()), N: w.uvarint(), Time: w.varint()}
-		if k := w.take(1); k != nil {
-			e.Kind = abi.Kind(k[0])
-		}
-		e.Call = w.uvarint()
-		e.Row, e.Tool, e.Body = string(w.bytes()), string(w.bytes()), w.bytes()
-		if w.err == nil && len(e.Body) < checkLen {
-			w.fail(errShort)
-		}
-		if w.err == nil {
-			list = append(list, e)
-		}
-	}
-	return list, w.err
+	return format.Sum(h.Sum(nil))
 }
 
 // add takes over a batch that is in the table.
@@ -91,7 +63,7 @@ func (t *tail) add(ld *load) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.waiting == nil {
-		t.waiting = map[abi.Pid][]Entry{}
+		t.waiting = map[abi.Pid][]format.Entry{}
 	}
 	for _, e := range ld.entries {
 		t.waiting[e.Pid] = append(t.waiting[e.Pid], e)
@@ -99,7 +71,7 @@ func (t *tail) add(ld *load) {
 }
 
 // of is what waits of a process. The entries never change.
-func (t *tail) of(pid abi.Pid) []Entry {
+func (t *tail) of(pid abi.Pid) []format.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting[pid]
@@ -107,7 +79,7 @@ func (t *tail) of(pid abi.Pid) []Entry {
 
 // unchecked reads the record of an entry that has its check behind its body,
 // and was in memory ever since.
-func (e Entry) unchecked() (*abi.Record, error) {
+func unchecked(e format.Entry) (*abi.Record, error) {
 	e.Body = e.Body[: len(e.Body)-checkLen : len(e.Body)-checkLen]
 	return e.Record()
 }
@@ -203,10 +175,10 @@ func (s *sqliteStore) settled() error {
 	}
 	seq, ok1 := v[0].(int64)
 	sum, ok2 := v[1].([]byte)
-	if !ok1 || !ok2 || len(sum) != len(Sum{}) {
+	if !ok1 || !ok2 || len(sum) != len(format.Sum{}) {
 		return errors.New("the row of the table runs that speaks of the tail cannot be read")
 	}
-	s.tail.seq, s.tail.sum = seq, Sum(sum)
+	s.tail.seq, s.tail.sum = seq, format.Sum(sum)
 	return nil
 }
 
@@ -214,7 +186,7 @@ func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
 	n, _ := seq.(int64)
 	stored, _ := sum.([]byte)
 	b, _ := body.([]byte)
-	entries, err := readFrame(b)
+	entries, err := format.ReadEntries(b)
 	ld := &load{entries: entries, ends: map[abi.Pid]run{}}
 	if chainErr := s.rechain(ld); chainErr != nil {
 		return chainErr
@@ -229,7 +201,7 @@ func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
 		}
 		return d
 	}
-	ld.frame = frame{n, Sum(stored), b}
+	ld.frame = frame{n, format.Sum(stored), b}
 	s.tail.add(ld)
 	s.remember(ld)
 	return nil
@@ -241,6 +213,9 @@ func (s *sqliteStore) rechain(ld *load) error {
 	for i := range ld.entries {
 		e := &ld.entries[i]
 		split := len(e.Body) - checkLen
+		if split < 0 {
+			return &Damage{Pid: e.Pid, N: e.N, Why: "it has no check"}
+		}
 		had[i] = string(e.Body[split:])
 		e.Body = e.Body[:split:split]
 	}

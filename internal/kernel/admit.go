@@ -22,7 +22,8 @@ const (
 type verdict struct {
 	refused *abi.Error
 	wait    string
-	at      *account // where there is no room yet
+	at      *account // where there is no room yet,
+	unit    abi.Unit // and of what
 	need    abi.Usage
 	granted int64
 }
@@ -30,7 +31,7 @@ type verdict struct {
 // admit says whether a call may run now. It reads, and changes nothing: no
 // clock, no input or output. bad is what the row itself found wrong with the
 // arguments.
-func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *abi.Usage, now int64) verdict {
+func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []claim, now int64) verdict {
 	q := p.Calls.Pending[c.N]
 	asked := plan.Ask != "" && bad == nil
 	switch {
@@ -58,7 +59,7 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *ab
 	if depth, set := p.acct.limits.Get(abi.Depth); set && plan.Child && depth < 1 {
 		return verdict{refused: &abi.Error{Code: abi.LimitDepth, Message: "a child would be deeper than allowed", Hint: "do the task in this process"}}
 	}
-	e := elastic{plan.Elastic.Unit, plan.Elastic.Min, plan.Elastic.Max, plan.Elastic.Price, plan.Elastic.Tokens}
+	e := plan.elastic()
 	need, f := p.acct.fits(&plan.Reserve, &e, waits)
 	switch {
 	case !f.ok && !f.wait:
@@ -68,9 +69,20 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits *ab
 	case asked && !q.Ask.Yes:
 		return verdict{refused: notApproved(q.Ask)}
 	case !f.ok:
-		return verdict{wait: waitRoom, at: f.at}
+		return verdict{wait: waitRoom, at: f.at, unit: f.unit, need: need}
 	}
 	return verdict{need: need, granted: f.amount}
+}
+
+func (pl *Plan) elastic() elastic {
+	e := &pl.Elastic
+	return elastic{e.Unit, e.Min, e.Max, e.Price, e.Tokens}
+}
+
+// least is what a call needs at least.
+func (pl *Plan) least() abi.Usage {
+	e := pl.elastic()
+	return e.need(pl.Reserve, e.min)
 }
 
 // over is the refusal of a call that needs n of a unit that is used up.

@@ -100,7 +100,7 @@ const NestedFrom = uint64(1) << 40
 // its own: the first within call 7 is 7 + 1<<40, and so on.
 func (j *Job) Nested(ctx context.Context, c abi.Call) abi.Result {
 	c.Pid, c.Within = j.Call.Pid, j.Call.N
-	c.N = j.Call.N%NestedFrom + j.op.nested.Add(1)*NestedFrom
+	c.N = j.Call.N%NestedFrom + j.op.within.Add(1)*NestedFrom
 	return j.Kernel.Do(ctx, c)
 }
 
@@ -143,6 +143,10 @@ func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
 		p.ops = make(map[uint64]*op)
 	}
 	p.ops[c.N] = o
+	if c.Within != 0 {
+		p.inner++
+		p.rouse()
+	}
 	return res, false
 }
 
@@ -214,7 +218,8 @@ type paper struct {
 	intent abi.Intent // without what an attempt adds
 	answer abi.Answer // of the first attempt
 	blobs  []abi.Blob
-	lent   bool // answer is in use
+	put    bool // intent is in the journal
+	lent   bool // answer is
 
 	scratch [128]byte // for canonical arguments
 }
@@ -254,7 +259,13 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			return closing()
 		}
 		waits := o.waitedFor()
-		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, &waits, k.cfg.Now().UnixNano())
+		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, waits, k.cfg.Now().UnixNano())
+		if v.wait == waitRoom {
+			o.least, o.nested = j.Plan.least(), len(waits) > 0
+			if o.hopeless(&v) {
+				v = verdict{refused: p.over(fit{unit: v.unit, at: v.at}, v.need[v.unit])}
+			}
+		}
 		if o.first != nil {
 			o.first <- struct{}{}
 			o.first = nil
@@ -263,6 +274,9 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			if v.refused == nil {
 				o.held, j.Granted = v.need, v.granted
 				p.acct.hold(&o.held)
+				if p.inner > 0 {
+					p.rouse()
+				}
 			}
 			o.waits = ""
 			o.pass() // room that is left is the next one's
@@ -272,7 +286,7 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 		o.waits = v.wait
 		o.wakeChan()
 		if v.wait == waitRoom {
-			o.join(v.at)
+			o.join(&v)
 		} else {
 			o.pass()
 		}
@@ -391,10 +405,13 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 	w := &o.paper
 	in := &w.intent
-	if j.Attempt > 1 { // the first is being written to the journal
-		later := *in
-		later.Say, later.SayTokens = abi.Data{}, 0
-		in = &later
+	if w.put { // that one is the journal's now
+		in = new(abi.Intent)
+		*in = w.intent
+	}
+	w.put = true
+	if j.Attempt > 1 { // it was said with the first
+		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
 	r.Blobs = append(r.Blobs, w.blobs...)
@@ -530,6 +547,9 @@ func (o *op) leave() {
 		if by == o {
 			delete(o.p.claims, n)
 		}
+	}
+	if o.call.Within != 0 {
+		o.p.inner--
 	}
 	if !o.dropped {
 		delete(o.p.ops, o.call.N)

@@ -157,6 +157,7 @@ type proc struct {
 	kids []abi.Pid
 
 	ops     map[uint64]*op // calls in the kernel, by number
+	inner   int            // calls that are part of another one
 	claims  map[uint64]*op // messages that a call is about to take
 	tell    chan struct{}  // closed when mail comes or a child exits; made when asked for
 	wall    *time.Timer
@@ -174,11 +175,13 @@ type op struct {
 	wake    chan struct{}           // one token: look again; made when it first waits
 	waits   string                  // for what; empty while it runs
 	at      *account                // whose queue it stands in
+	least   abi.Usage               // what it needs there at least
+	nested  bool                    // something waits for it to settle
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
 	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
-	nested  atomic.Uint64           // calls made within it
+	within  atomic.Uint64           // calls made within it
 	job     Job
 	paper   paper // what the journal says of it
 	dropped bool  // the process ended without waiting for it

@@ -70,12 +70,30 @@ func (e *elastic) need(base abi.Usage, n int64) abi.Usage {
 	return base
 }
 
+// A claim is what calls reserve, on an account and all above it, that cannot
+// settle before another call does.
+type claim struct {
+	at  *account
+	use abi.Usage
+}
+
+// upTo adds to sum the claims on a. Claims are in order upwards.
+func upTo(a *account, claims []claim, sum *abi.Usage) []claim {
+	for len(claims) > 0 && claims[0].at == a {
+		sum.Add(&claims[0].use)
+		claims = claims[1:]
+	}
+	return claims
+}
+
 // most is how much of the elastic unit may be had on the path when nobody else
 // were there: only what is settled, and what will never be given back, counts.
-// waits is reserved by calls that wait for this one.
-func (e *elastic) most(a *account, base, waits *abi.Usage) int64 {
+// claims are those of calls that wait for this one.
+func (e *elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
 	n := e.max
+	var waits abi.Usage
 	for ; a != nil; a = a.parent {
+		claims = upTo(a, claims, &waits)
 		left := func(u abi.Unit) int64 {
 			limit, set := a.limits.Get(u)
 			if !set {
@@ -96,13 +114,18 @@ func (e *elastic) most(a *account, base, waits *abi.Usage) int64 {
 
 // room says whether need fits on a and above it. A call that would fit but for
 // the reservations of others waits, unless those wait for it.
-func (a *account) room(need, waits *abi.Usage) fit {
+func (a *account) room(need *abi.Usage, claims []claim) fit {
+	var waits abi.Usage
 	for ; a != nil; a = a.parent {
+		claims = upTo(a, claims, &waits)
 		if a.limits.IsZero() {
 			continue
 		}
 		for u := range need {
 			limit, set := a.limits.Get(abi.Unit(u))
+			if set && limit == 0 && abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0 {
+				return fit{unit: abi.Money, at: a} // no money means no model, also one that is free
+			}
 			if !set || need[u] == 0 {
 				continue
 			}
@@ -121,20 +144,40 @@ func (a *account) room(need, waits *abi.Usage) fit {
 // fits is room for a call with an elastic part: it gets as much as what is
 // settled leaves, and waits for that rather than being content with less
 // because others have reserved.
-func (a *account) fits(base *abi.Usage, e *elastic, waits *abi.Usage) (abi.Usage, fit) {
+func (a *account) fits(base *abi.Usage, e *elastic, claims []claim) (abi.Usage, fit) {
 	n := int64(0)
 	if e.max > 0 {
-		if n = e.most(a, base, waits); n < e.min {
+		if n = e.most(a, base, claims); n < e.min {
 			need := e.need(*base, e.min)
-			f := a.room(&need, waits)
+			f := a.room(&need, claims)
 			f.wait = false
 			return need, f
 		}
 	}
 	need := e.need(*base, n)
-	f := a.room(&need, waits)
+	f := a.room(&need, claims)
 	f.amount = n
 	return need, f
+}
+
+// full reports whether what is settled leaves no room for need on a itself.
+func (a *account) full(need *abi.Usage) bool {
+	for u := range need {
+		if limit, set := a.limits.Get(abi.Unit(u)); set && need[u] > 0 && a.settled[u]+a.stuck[u] > limit-need[u] {
+			return true
+		}
+	}
+	return false
+}
+
+// under reports whether a is b or below it.
+func (a *account) under(b *account) bool {
+	for ; a != nil; a = a.parent {
+		if a == b {
+			return true
+		}
+	}
+	return false
 }
 
 // hold takes u until the call is in the journal or gone.

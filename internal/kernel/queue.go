@@ -8,22 +8,29 @@ import (
 
 // Calls that wait for room stand in a queue at the account that has none, the
 // most urgent first. When something is settled the first is told to look
-// again; what it leaves over is the next one's. A call that comes later and
-// fits does not stand in line: a smaller call is never kept waiting by a
-// larger one that waits itself.
+// again. Whether it goes or stays, it then lets the next one look that may do
+// better, so nobody waits for room that is there: a smaller call is never kept
+// waiting by a larger one that waits itself.
 
-// join puts o into the queue of a, where it stays until it passes.
-func (o *op) join(a *account) {
-	if o.at == a {
-		return
+// join puts o into the queue of v.at, where it stays until it passes, and lets
+// the next one look.
+func (o *op) join(v *verdict) {
+	a := v.at
+	if o.at != a {
+		o.pass()
+		o.at = a
+		i := len(a.queue)
+		for i > 0 && a.queue[i-1].p.Priority > o.p.Priority {
+			i--
+		}
+		a.queue = slices.Insert(a.queue, i, o)
 	}
-	o.pass()
-	o.at = a
-	i := len(a.queue)
-	for i > 0 && a.queue[i-1].p.Priority > o.p.Priority {
-		i--
+	for _, w := range a.queue[slices.Index(a.queue, o)+1:] {
+		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {
+			w.poke()
+			return
+		}
 	}
-	a.queue = slices.Insert(a.queue, i, o)
 }
 
 // pass takes o out of its queue and lets the next look.
@@ -33,11 +40,10 @@ func (o *op) pass() {
 		return
 	}
 	o.at = nil
-	if i := slices.Index(a.queue, o); i >= 0 {
-		a.queue = slices.Delete(a.queue, i, i+1)
-	}
-	if len(a.queue) > 0 {
-		a.queue[0].poke()
+	i := slices.Index(a.queue, o)
+	a.queue = slices.Delete(a.queue, i, i+1)
+	if i < len(a.queue) {
+		a.queue[i].poke()
 	}
 }
 
@@ -50,6 +56,19 @@ func stir(a *account) {
 	}
 }
 
+// rouse makes the calls of p and below it look again that wait for room: what
+// they wait for may now be waiting for them.
+func (p *proc) rouse() {
+	for _, o := range p.ops {
+		if o.at != nil {
+			o.poke()
+		}
+	}
+	for _, pid := range p.kids {
+		p.k.procs[pid].rouse()
+	}
+}
+
 // poke makes a waiting call look again.
 func (o *op) poke() {
 	select {
@@ -58,37 +77,92 @@ func (o *op) poke() {
 	}
 }
 
-// waitedFor is what is reserved by calls that cannot settle before o does: the
-// calls that o is part of, and those of its ancestors that other calls are
-// part of, for one of these may be waiting for this process.
-func (o *op) waitedFor() (u abi.Usage) {
-	add := func(p *proc, n uint64) {
-		if b := p.Calls.Open[n]; b != nil {
-			u.Add(&b.Reserve)
-		} else if w := p.ops[n]; w != nil {
-			u.Add(&w.held)
-		}
-	}
+// before calls f with every call that cannot settle before o does, from the
+// process of o upwards: the calls that o is part of, and those of its ancestors
+// that other calls are part of, for one of these may be waiting for this
+// process.
+func (o *op) before(f func(p *proc, n uint64)) {
 	for n := o.call.Within; n != 0; {
-		add(o.p, n)
+		f(o.p, n)
 		next := o.p.ops[n]
 		if next == nil || next.call.Within >= n {
 			break
 		}
 		n = next.call.Within
 	}
-	if o.p.Spawn == nil || o.p.Spawn.Parent == 0 {
-		return u
+	if o.p.Spawn.Parent == 0 {
+		return
 	}
 	k := o.p.k
 	for a := k.procs[o.p.Spawn.Parent]; a != nil; a = k.procs[a.Spawn.Parent] {
-		counted := map[uint64]bool{}
+		var seen map[uint64]bool
 		for _, w := range a.ops {
-			if n := w.call.Within; n != 0 && !counted[n] {
-				counted[n] = true
-				add(a, n)
+			if n := w.call.Within; n != 0 && !seen[n] {
+				if seen == nil {
+					seen = make(map[uint64]bool)
+				}
+				seen[n] = true
+				f(a, n)
 			}
 		}
 	}
-	return u
+}
+
+// reserves is what a call of p has reserved.
+func (p *proc) reserves(n uint64) *abi.Usage {
+	if b := p.Calls.Open[n]; b != nil {
+		return &b.Reserve
+	}
+	if w := p.ops[n]; w != nil {
+		return &w.held
+	}
+	return &abi.Usage{}
+}
+
+// waitedFor is what is reserved by calls that cannot settle before o does.
+func (o *op) waitedFor() (all []claim) {
+	if o.call.Within == 0 && o.p.Spawn.Parent == 0 {
+		return nil
+	}
+	o.before(func(p *proc, n uint64) {
+		u := p.reserves(n)
+		if k := len(all); k > 0 && all[k-1].at == p.acct {
+			all[k-1].use.Add(u)
+		} else if *u != (abi.Usage{}) {
+			all = append(all, claim{p.acct, *u})
+		}
+	})
+	return all
+}
+
+// hopeless reports whether o, which is part of a call, would wait for ever at
+// an account: even if all else settled and gave back all it had, the calls that
+// those who wait there are part of would hold too much for any of them to go
+// on. They are in each other's way, and one of them must be told.
+func (o *op) hopeless(v *verdict) bool {
+	if !o.nested {
+		return false
+	}
+	a, u := v.at, v.unit
+	limit, _ := a.limits.Get(u)
+	left, least := limit-a.settled[u]-a.stuck[u], o.least[u]
+	type call struct {
+		p *proc
+		n uint64
+	}
+	seen := make(map[call]bool)
+	count := func(w *op) {
+		least = min(least, w.least[u])
+		w.before(func(p *proc, n uint64) {
+			if c := (call{p, n}); !seen[c] && p.acct.under(a) {
+				seen[c] = true
+				left -= p.reserves(n)[u]
+			}
+		})
+	}
+	count(o)
+	for _, w := range a.queue {
+		count(w)
+	}
+	return left < least
 }

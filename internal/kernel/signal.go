@@ -59,7 +59,9 @@ func (p *proc) pokeAll() {
 // term stops what the process does and gives it a while for its last words.
 func (p *proc) term() {
 	for _, o := range p.ops {
-		if !(o.call.Row == exitRow) {
+		if o.call.Row == exitRow { // it may have waited for the process to go on
+			o.poke()
+		} else {
 			o.stop(errTerm)
 		}
 	}

@@ -112,7 +112,7 @@ func TestNotJSON(t *testing.T) {
 		many += `"` + strings.Repeat("k", i+1) + `":1,`
 	}
 	docs = append(docs, many+`"kkk":1}`)
-	for _, raw := range []string{`true`, `{"type":"object","properties":{"a":{"type":"string"}}}`, `{"$ref":"#/$defs/a","$defs":{"a":{}}}`} {
+	for _, raw := range []string{`true`, `{"properties":{"a":{},"x":{}}}`, `{"type":"object","properties":{"a":{"type":"string"}}}`, `{"$ref":"#/$defs/a","$defs":{"a":{}}}`} {
 		s := mustCompile(t, raw)
 		for _, d := range docs {
 			if err := Valid([]byte(d)); err == nil {
@@ -174,7 +174,7 @@ func TestEffortIsBounded(t *testing.T) {
 	if v == nil || !strings.Contains(v.Message, "too much work") {
 		t.Errorf("got %+v", v)
 	}
-	if d := time.Since(began); d > 20*time.Second {
+	if d := time.Since(began); d > 5*time.Second {
 		t.Errorf("took %s", d)
 	}
 	if v := s.Check([]byte(`{"a":1,"x":1}`)); v != nil {

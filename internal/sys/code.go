@@ -146,9 +146,16 @@ func (w *World) functions(ctx context.Context, j *kernel.Job, l *Loaded) (list [
 			continue
 		}
 		taken[f.Namespace+"."+f.Name] = true
+		open := len(f.Params) == 0 && openObject(s.Schema)
+		if open {
+			f.Params = []sandbox.Param{{Name: "args", Type: "dict", Optional: true}}
+		}
 		f.Call = func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			c := abi.Call{Row: "tool"}
 			var err error
+			if open {
+				args = member(args, "args")
+			}
 			if row != nil {
 				c.Row, c.Args = row.Name, args
 			} else if c.Args, err = json.Marshal(ToolArgs{Name: s.Name, Args: args}); err != nil {
@@ -176,6 +183,28 @@ func nested(r abi.Result) (json.RawMessage, error) {
 		}
 	}
 	return nil, e
+}
+
+// openObject reports whether a schema takes members that it does not name; such
+// a tool is called with one dict.
+func openObject(raw json.RawMessage) bool {
+	if len(raw) == 0 {
+		return true
+	}
+	var s struct {
+		AdditionalProperties any
+		Properties           map[string]any
+	}
+	return json.Unmarshal(raw, &s) == nil && s.AdditionalProperties != false && len(s.Properties) == 0
+}
+
+// member is one member of an object, or an empty object when it is not there.
+func member(object json.RawMessage, name string) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(object, &m) == nil && m[name] != nil {
+		return m[name]
+	}
+	return json.RawMessage("{}")
 }
 
 func pythonName(s string) string {

@@ -31,6 +31,11 @@ def _boot():
         if rules >= 0:
             import ctypes
             restrict = ctypes.CDLL(None, use_errno=True).syscall
+        # What is here now stays; walking it again at exit would take longer
+        # than most programs run.
+        import gc
+        gc.collect()
+        gc.freeze()
         put(b"ready")
     env = frame()
     text = frame().decode()
@@ -157,7 +162,14 @@ def _boot():
     # Stacks count as memory, whether used or not.
     import _thread
     _thread.stack_size(1 << 20)
-    main = sys.modules["__main__"].__dict__
+    # A module made now is one the collector sees, so that the program's own
+    # objects are finalized at the end as in any interpreter.
+    module = type(sys)("__main__")
+    module.__loader__, module.__annotations__ = sys.modules["__main__"].__loader__, {}
+    module.__builtins__ = sys.modules["builtins"]
+    sys.modules["__main__"] = module
+    main = module.__dict__
+    del module
     name = "<main>"
     try:
         exec(compile(text, name, "exec"), main)

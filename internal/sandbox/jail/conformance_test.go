@@ -10,6 +10,9 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/sandboxtest"
 )
 
+// Mutants that were made by hand and die here: each stream its own output cap;
+// a bootstrap that keeps the program's names alive, so that finalizers never run.
+
 var powers = sandboxtest.Capabilities{Functions: true, Programs: true, Processes: true, Peak: true}
 
 // TestConformance runs the suite on warm and, as they run out, cold boxes.

@@ -18,6 +18,9 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/jail"
 )
 
+// Mutants that were made by hand and die here: no cgroup namespace; Landlock
+// rules of a warm interpreter not put in force.
+
 // escapes are ways out, each tried as the confined program. An expression that
 // raises is held; one that is true got out. HOST is a file of the host that
 // everybody may read, DIR its directory, PID a process of the host, PORT a

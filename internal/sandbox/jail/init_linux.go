@@ -55,6 +55,7 @@ type initProc struct {
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
 	watch   atomic.Pointer[watch]
+	bound   chan struct{} // closed when there is something to watch
 }
 
 // initialise is the life of an init; what it returns ends the box.
@@ -70,7 +71,7 @@ func initialise() int {
 	}
 	// Caught and dropped, for what is ignored would be so in the program too.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	p := &initProc{rules: -1}
+	p := &initProc{rules: -1, bound: make(chan struct{})}
 	fds, err := control.receive(&p.order)
 	if err != nil {
 		return 1
@@ -240,6 +241,7 @@ func (p *initProc) bind(b bounds, dir string) error {
 		return err
 	}
 	p.watch.Store(w)
+	close(p.bound)
 	pid := p.program // 0 while there is none: then init itself, for its children
 	if w.lent {
 		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
@@ -378,6 +380,12 @@ func (p *initProc) reap() int {
 // patrol looks at what no counter of the kernel stops, until stop is closed;
 // it then tells which limit the program was killed for, if any.
 func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
+	select {
+	case <-stop:
+		over <- ""
+		return
+	case <-p.bound: // until then a warm box sleeps
+	}
 	const period = 5 * time.Millisecond
 	tick := time.NewTicker(period)
 	defer tick.Stop()

@@ -21,6 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Mutants that were made by hand and die here: no parent death signal, neither
+// at the clone nor in init; no sweep; init's memory not hidden; /proc mounted
+// without hidepid.
+
 // supervise is a supervisor that will be killed: three boxes of daemons, and
 // warm interpreters.
 func supervise() int {

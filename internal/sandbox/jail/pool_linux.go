@@ -182,7 +182,9 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 			}
 			break
 		}
-		b.pool.refill()
+		// The next is made when this run ends, or does not soon: before that it
+		// would only be in its way.
+		time.AfterFunc(20*time.Millisecond, b.pool.refill)
 		if err := b.claim(ctx, x, r, lent); err == nil {
 			r.handed = true
 			return x, nil

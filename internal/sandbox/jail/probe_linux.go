@@ -90,7 +90,7 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 type breach struct{ Wall, What string }
 
 func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weakness, error) {
-	out, err := b.inBox(ctx, sandbox.Spec{Allow: accept}, "walls")
+	out, err := b.inBox(ctx, sandbox.Spec{Allow: accept, Limits: limits{Memory: ample}}, "walls")
 	if ctx.Err() != nil {
 		return nil, err
 	}
@@ -120,6 +120,10 @@ func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weak
 	return all, nil
 }
 
+// ample is more memory than a probe of something else needs, in whatever way
+// this program was built.
+const ample = 1 << 40
+
 // A limit, a small value for it, and a program that goes past it.
 var limitTries = []struct {
 	name   string
@@ -129,10 +133,10 @@ var limitTries = []struct {
 	fix    string
 }{
 	{weakMemory, limits{Memory: 64 << 20}, []string{"touch", "256"}, sandbox.Memory, "mount the memory cgroup controller"},
-	{weakCPU, limits{CPU: 50 * time.Millisecond, Wall: 3 * time.Second}, []string{"spin"}, sandbox.Timeout, "mount the cpuacct cgroup controller"},
-	{weakProcesses, limits{Processes: 16}, []string{"crowd", "32"}, sandbox.Processes, "mount the pids cgroup controller"},
-	{weakFiles, limits{FileBytes: 1 << 20}, []string{"fill", "bytes"}, sandbox.Files, "boot a kernel with CONFIG_TMPFS"},
-	{weakFiles, limits{Files: 20}, []string{"fill", "files"}, sandbox.Files, "boot a kernel with CONFIG_TMPFS"},
+	{weakCPU, limits{Memory: ample, CPU: 50 * time.Millisecond, Wall: 3 * time.Second}, []string{"spin"}, sandbox.Timeout, "mount the cpuacct cgroup controller"},
+	{weakProcesses, limits{Memory: ample, Processes: 16}, []string{"crowd", "32"}, sandbox.Processes, "mount the pids cgroup controller"},
+	{weakFiles, limits{Memory: ample, FileBytes: 1 << 20}, []string{"fill", "bytes"}, sandbox.Files, "boot a kernel with CONFIG_TMPFS"},
+	{weakFiles, limits{Memory: ample, Files: 20}, []string{"fill", "files"}, sandbox.Files, "boot a kernel with CONFIG_TMPFS"},
 }
 
 func (b *Backend) tryLimits(ctx context.Context, accept []string) (all []sandbox.Weakness, err error) {
@@ -162,7 +166,7 @@ func (b *Backend) tryWorkspace(ctx context.Context, accept []string) ([]sandbox.
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	out, err := b.inBox(ctx, sandbox.Spec{Dir: dir, Allow: accept}, "own")
+	out, err := b.inBox(ctx, sandbox.Spec{Dir: dir, Allow: accept, Limits: limits{Memory: ample}}, "own")
 	w := sandbox.Weakness{Name: weakIdmap, Fix: "use workspaces on ext4, xfs, btrfs or tmpfs of Linux 6.3 or later"}
 	if r := new(sandbox.Refusal); errors.As(err, &r) {
 		w.Why = "tried in " + filepath.Dir(dir) + ": " + r.Reason

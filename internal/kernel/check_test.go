@@ -1,0 +1,254 @@
+package kernel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// What must hold of a kernel at every moment, and what must hold when nothing
+// moves any more.
+
+// inBubble runs f where time is the test's, and carries what it throws out of
+// the bubble.
+func inBubble(t *testing.T, f func()) {
+	var thrown any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { thrown = recover() }()
+		f()
+	})
+	if thrown != nil {
+		panic(thrown)
+	}
+}
+
+// each calls f with every account, under a name that outlives a restart. k.mu
+// is held.
+func (k *Kernel) each(f func(name string, a *account)) {
+	for _, name := range slices.Sorted(maps.Keys(k.accounts)) {
+		f(name, k.accounts[name])
+	}
+	for _, p := range k.sorted() {
+		f(fmt.Sprint(p.Pid), p.acct)
+	}
+}
+
+// total is what is booked on an account in a unit.
+func (a *account) total(u abi.Unit) int64 { return a.settled[u] + a.reserved[u] + a.held[u] }
+
+// allowances are sums above a limit that are excused, because a person lowered
+// the limit under what was booked already.
+type allowances map[string]abi.Usage
+
+// note excuses what is booked now. k.mu is held.
+func (x allowances) note(name string, a *account) {
+	var u abi.Usage
+	for i := range u {
+		u[i] = a.total(abi.Unit(i))
+	}
+	x[name] = u
+}
+
+// breach looks for an account that is over its limit, or under zero.
+func (k *Kernel) breach(x allowances) (err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.each(func(name string, a *account) {
+		for u := range abi.Units {
+			limit, set := a.limits.Get(u)
+			if sum := a.total(u); set && sum > limit && sum > x[name][u] {
+				err = fmt.Errorf("account %s: %s settled %d + reserved %d + held %d > limit %d, %d excused", name, u, a.settled[u], a.reserved[u], a.held[u], limit, x[name][u])
+			}
+			if a.settled[u] < 0 || a.reserved[u] < 0 || a.held[u] < 0 || a.stuck[u] < 0 || a.stuck[u] > a.reserved[u] {
+				err = fmt.Errorf("account %s: %s settled %d, reserved %d, stuck %d, held %d", name, u, a.settled[u], a.reserved[u], a.stuck[u], a.held[u])
+			}
+		}
+	})
+	return err
+}
+
+// tally is an account recomputed from records, by a hand other than the
+// kernel's.
+type tally struct{ settled, reserved, stuck, held abi.Usage }
+
+// tallies adds up the records on disk, and what the open calls hold.
+func (m *rig) tallies() (map[string]*tally, error) {
+	all := map[string]*tally{}
+	up := map[abi.Pid][]string{} // the accounts a process is booked on
+	open := map[callID]abi.Usage{}
+	book := func(pid abi.Pid, f func(t *tally)) {
+		for _, name := range up[pid] {
+			f(all[name])
+		}
+	}
+	err := m.store.Scan(func(r *abi.Record) error {
+		id := callID{r.Pid, r.Call}
+		switch r.Kind {
+		case abi.KindAccount:
+			if all[r.Change.Account] == nil {
+				all[r.Change.Account] = &tally{}
+			}
+		case abi.KindSpawned:
+			name := fmt.Sprint(r.Pid)
+			all[name] = &tally{}
+			above := up[r.Spawn.Parent]
+			if r.Spawn.Parent == 0 && r.Spawn.Account != "" {
+				above = []string{r.Spawn.Account}
+			}
+			up[r.Pid] = append([]string{name}, above...)
+			if r.Spawn.Parent != 0 {
+				book(r.Spawn.Parent, func(t *tally) { t.settled[abi.Children]++ })
+			}
+		case abi.KindBegan:
+			open[id] = r.Intent.Reserve
+			book(r.Pid, func(t *tally) { t.reserved.Add(&r.Intent.Reserve) })
+		case abi.KindEnded, abi.KindRefused:
+			had, begun := open[id]
+			delete(open, id)
+			if begun && r.Answer.Outcome == abi.Unknown {
+				book(r.Pid, func(t *tally) { t.stuck.Add(&had) })
+				break
+			}
+			book(r.Pid, func(t *tally) { t.reserved.Sub(&had); t.settled.Add(&r.Answer.Usage) })
+		}
+		return nil
+	})
+	k := m.Kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.sorted() {
+		for _, o := range p.ops {
+			book(p.Pid, func(t *tally) { t.held.Add(&o.held) })
+		}
+	}
+	return all, err
+}
+
+// unbalanced compares every account with what its records add up to. Everything
+// must be on disk.
+func (m *rig) unbalanced() error {
+	want, err := m.tallies()
+	if err != nil {
+		return err
+	}
+	k := m.Kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.each(func(name string, a *account) {
+		if got := (tally{a.settled, a.reserved, a.stuck, a.held}); want[name] == nil || got != *want[name] {
+			err = fmt.Errorf("account %s:\nbooked  %+v\nrecords %+v", name, got, want[name])
+		}
+	})
+	return err
+}
+
+// forgotten looks for a call that waits although nothing keeps it waiting.
+// Nothing may move meanwhile.
+func (m *rig) forgotten() (err error) {
+	k := m.Kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.sorted() {
+		for n, o := range p.ops {
+			switch o.waits {
+			case waitRoom, waitCont, waitApproval:
+				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, o.waitedFor(), k.cfg.Now().UnixNano())
+				e := o.job.Plan.elastic()
+				_, f := p.acct.fits(&o.job.Plan.Reserve, &e, o.waitedFor())
+				if v.refused != nil && (o.waits == waitApproval || o.waits == waitRoom && f.at != o.at) {
+					continue // it hears of that when what it waits for comes
+				}
+				if v.wait != o.waits {
+					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// unfolded compares the live state of every process with the fold of the
+// records on disk, to the byte.
+func (m *rig) unfolded() error {
+	read := newMachine()
+	if err := m.store.Scan(func(r *abi.Record) error { return read.replay(m.store, r) }); err != nil {
+		return err
+	}
+	return m.differs(&read)
+}
+
+func (m *rig) differs(read *machine) error {
+	k := m.Kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(read.procs) != len(k.procs) || read.next != k.next || read.settings != k.settings {
+		return fmt.Errorf("%d processes, next %d, settings %d; folded %d, %d, %d", len(k.procs), k.next, k.settings, len(read.procs), read.next, read.settings)
+	}
+	for _, p := range k.sorted() {
+		live, err := p.dump()
+		if err != nil {
+			return err
+		}
+		folded, err := read.procs[p.Pid].dump()
+		if err != nil {
+			return err
+		}
+		if string(live) != string(folded) {
+			return fmt.Errorf("process %d\nlive   %s\nfolded %s", p.Pid, live, folded)
+		}
+		if !slices.Equal(p.kids, read.procs[p.Pid].kids) {
+			return fmt.Errorf("process %d: children %v, folded %v", p.Pid, p.kids, read.procs[p.Pid].kids)
+		}
+	}
+	for name, a := range k.accounts {
+		b := read.accounts[name]
+		if a.limits != b.limits || a.settled != b.settled || a.reserved != b.reserved || a.stuck != b.stuck {
+			return fmt.Errorf("account %s: %+v, folded %+v", name, *a, *b)
+		}
+	}
+	return nil
+}
+
+// undead looks for a process whose records do not end as they must: one
+// terminal record, the last one, after those of all its children.
+func (m *rig) undead() error {
+	ended := map[abi.Pid]int64{}
+	kids := map[abi.Pid][]abi.Pid{}
+	m.tap.mu.Lock()
+	defer m.tap.mu.Unlock()
+	for i := range m.tap.order {
+		r := &m.tap.order[i]
+		if at, ok := ended[r.Pid]; ok {
+			return fmt.Errorf("process %d has a %s after its terminal record %d", r.Pid, r.Kind, at)
+		}
+		switch r.Kind {
+		case abi.KindSpawned:
+			kids[r.Spawn.Parent] = append(kids[r.Spawn.Parent], r.Pid)
+		case abi.KindExited:
+			ended[r.Pid] = int64(r.N)
+			if r.Exit == nil || r.Exit.Exit == "" {
+				return fmt.Errorf("process %d ended without a type", r.Pid)
+			}
+			for _, kid := range kids[r.Pid] {
+				if _, ok := ended[kid]; !ok {
+					return fmt.Errorf("process %d ended before its child %d", r.Pid, kid)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checks is everything that must hold when nothing moves.
+func (m *rig) checks(x allowances) error {
+	for _, check := range []func() error{func() error { return m.breach(x) }, m.unbalanced, m.forgotten, m.unfolded, m.undead} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,386 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/journaltest"
+)
+
+// P1: at every account on the way to the root, settled + reserved + held stays
+// within the limit, whatever happens at the same time. The test plays random
+// histories of a whole tree of processes against a kernel whose machine stops
+// now and then.
+
+// history is a random life of a machine.
+type history struct {
+	*rig
+	excused  allowances
+	excuse   sync.Mutex
+	asked    map[callID]abi.Call
+	waiting  map[callID]<-chan abi.Result
+	answered map[callID]abi.Result
+	next     map[abi.Pid]uint64
+	names    []string
+	watcher  chan struct{}
+	lies     bool
+	seen     error
+}
+
+func newHistory(t testing.TB) *history {
+	h := &history{excused: allowances{}, asked: map[callID]abi.Call{}, waiting: map[callID]<-chan abi.Result{},
+		answered: map[callID]abi.Result{}, next: map[abi.Pid]uint64{}, watcher: make(chan struct{}, 1)}
+	h.rig = &rig{t: t, disk: journaltest.NewMemory().Open, gates: map[string]chan struct{}{}, ran: map[callID]int{}}
+	h.cfg.Rows = h.rows()
+	h.onOpen = func(s *tap) { s.tick = h.look }
+	h.open()
+	return h
+}
+
+// look is the concurrent observer: it comes with every commit, while calls go
+// on.
+func (h *history) look() {
+	h.excuse.Lock()
+	defer h.excuse.Unlock()
+	if k := h.Kernel; k != nil && !h.lies {
+		if err := k.breach(h.excused); err != nil && h.seen == nil {
+			h.seen = err
+		}
+	}
+}
+
+// units are drawn so that calls get in each other's way.
+var units = rapid.SampledFrom([]abi.Unit{abi.Money, abi.Money, abi.Money, abi.Money, abi.Tokens, abi.Tokens, abi.OutputTokens, abi.InputTokens,
+	abi.Steps, abi.ModelCalls, abi.ToolCalls, abi.CPU, abi.Children, abi.OutputBytes})
+
+func usage(t *rapid.T, name string, most int64) (u abi.Usage) {
+	for range rapid.IntRange(0, 3).Draw(t, name) {
+		u[units.Draw(t, "unit")] = rapid.Int64Range(0, most).Draw(t, "amount")
+	}
+	u[abi.Children] = 0 // those are for spawn
+	return u
+}
+
+func someLimits(t *rapid.T) (l abi.Limits) {
+	for range rapid.IntRange(0, 4).Draw(t, "limits") {
+		l.Set(units.Draw(t, "unit"), rapid.Int64Range(0, 40).Draw(t, "limit"))
+	}
+	return l
+}
+
+// alive draws a process that has not exited.
+func (h *history) alive(t *rapid.T) abi.Pid {
+	var pids []abi.Pid
+	for _, i := range h.List() {
+		if i.Exit == nil {
+			pids = append(pids, i.Pid)
+		}
+	}
+	if len(pids) == 0 {
+		t.Skip("nobody is alive")
+	}
+	return rapid.SampledFrom(pids).Draw(t, "pid")
+}
+
+func (h *history) ask(c abi.Call) {
+	id := callID{c.Pid, c.N}
+	h.asked[id] = c
+	h.waiting[id] = h.startCall(c)
+}
+
+func (h *history) number(pid abi.Pid) uint64 {
+	h.next[pid]++
+	return h.next[pid]
+}
+
+func (h *history) deed(t *rapid.T, n uint64) (d deed) {
+	d.Nonce = int(n)
+	d.Reserve = usage(t, "reserve", 12)
+	if rapid.Bool().Draw(t, "less") {
+		var u abi.Usage
+		for i, v := range d.Reserve {
+			if v > 0 {
+				u[i] = rapid.Int64Range(0, v).Draw(t, "use")
+			}
+		}
+		d.Use = &u
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	case 0:
+		d.Quiet = true
+	case 1:
+		d.Effect, d.Attempts, d.Fail, d.Times = abi.Idempotent, 3, abi.ToolFailed, rapid.IntRange(1, 3).Draw(t, "times")
+	case 2:
+		d.Fail = abi.ToolFailed
+	case 3:
+		d.Ask = "may it?"
+	case 4:
+		d.Elastic = &Elastic{Unit: abi.OutputTokens, Min: rapid.Int64Range(1, 3).Draw(t, "min"), Max: rapid.Int64Range(3, 30).Draw(t, "max"),
+			Price: rapid.SampledFrom([]int64{0, 1_000_000, 300_001}).Draw(t, "price"), Tokens: rapid.Bool().Draw(t, "tokens")}
+		d.Used = rapid.Int64Range(0, 30).Draw(t, "used")
+	}
+	if rapid.Bool().Draw(t, "gated") {
+		d.Gate = fmt.Sprintf("g%d", len(h.names))
+		h.names = append(h.names, d.Gate)
+	}
+	return d
+}
+
+// collect takes the answers that came. One that was given before may not
+// change.
+func (h *history) collect() error {
+	for id, c := range h.waiting {
+		select {
+		case r := <-c:
+			delete(h.waiting, id)
+			if r.Err != nil && (momentary(r.Err.Code) && r.Outcome != abi.Failed || r.Err.Code == abi.ProcessEnding || r.Err.Code == abi.ProcessKilled ||
+				r.Err.Code == abi.ProcessExited || r.Err.Code == abi.OutcomeUnknown || r.Outcome == abi.Unknown || r.Err.Code == abi.WatchdogLoop) {
+				continue // of the moment, not of the call
+			}
+			if was, ok := h.answered[id]; ok && !reflect.DeepEqual(was, r) {
+				return fmt.Errorf("call %v was answered %+v and then %+v", id, was, r)
+			}
+			h.answered[id] = r
+		default:
+		}
+	}
+	return nil
+}
+
+func (h *history) settle(t *rapid.T) {
+	synctest.Wait()
+	if err := h.collect(); err != nil {
+		h.fail(t, err)
+	}
+	h.excuse.Lock()
+	defer h.excuse.Unlock()
+	if h.seen != nil {
+		h.fail(t, fmt.Errorf("seen in between: %w", h.seen))
+	}
+	if h.log.Err() != nil {
+		return // the disk broke: what is live is not on it, and will be forgotten
+	}
+	if err := h.checks(h.excused); err != nil {
+		h.fail(t, err)
+	}
+}
+
+// fail tells it twice: calls race each other, so a history may go well when it
+// is played again to make it shorter, and then the first word is all there is.
+func (h *history) fail(t *rapid.T, err error) {
+	h.t.Helper()
+	h.t.Log(err)
+	t.Fatal(err)
+}
+
+// drain lets everything go on, and looks whether it does.
+func (h *history) drain(t *rapid.T) {
+	ctx := context.Background()
+	h.reopen() // on a disk that holds
+	for range 200 {
+		for _, g := range h.names {
+			h.let(g)
+		}
+		for _, i := range h.List() {
+			if i.State == abi.Paused {
+				h.Signal(ctx, i.Pid, abi.Cont, "test")
+			}
+			for _, a := range i.Asks {
+				h.Decide(ctx, i.Pid, a.Call, true, "test", "")
+			}
+		}
+		h.settle(t)
+		if len(h.waiting) == 0 {
+			return
+		}
+	}
+	h.locked(func() {
+		for id := range h.waiting {
+			if p := h.procs[id.pid]; p != nil && p.ops[id.n] != nil {
+				t.Errorf("call %v waits for ever for %s: %s", id, p.ops[id.n].waits, h.asked[id].Args)
+			}
+		}
+	})
+	t.Fatal("it does not come to rest")
+}
+
+func (h *history) locked(f func()) {
+	h.Kernel.mu.Lock()
+	defer h.Kernel.mu.Unlock()
+	f()
+}
+
+// reopen stops the machine and starts it again. The programs ask again what
+// they were not told.
+func (h *history) reopen() {
+	h.tap.breakNow()
+	h.halt()
+	h.waiting = map[callID]<-chan abi.Result{}
+	h.excuse.Lock()
+	h.open()
+	h.excuse.Unlock()
+	ids := make([]callID, 0, len(h.asked))
+	for id := range h.asked {
+		if _, ok := h.answered[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b callID) int { return int(a.pid-b.pid)*1000 + int(a.n) - int(b.n) })
+	for _, id := range ids {
+		if h.procs[id.pid] != nil {
+			h.ask(h.asked[id])
+		} else {
+			delete(h.asked, id) // the process was never on disk
+		}
+	}
+}
+
+func (h *history) actions() map[string]func(*rapid.T) {
+	ctx := context.Background()
+	return map[string]func(*rapid.T){
+		"": h.settle,
+		"root": func(t *rapid.T) {
+			s := under(someLimits(t))
+			s.Rows = everyRow
+			s.Watchdog.Profile = "off"
+			s.Account = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "account")
+			if s.Account != "" && len(h.Accounts()) == 0 {
+				s.Account = ""
+			} else if s.Account != "" {
+				s.Account = h.Accounts()[0].Name
+			}
+			h.Spawn(ctx, s)
+		},
+		"child": func(t *rapid.T) {
+			pid := h.alive(t)
+			if i, _ := h.Info(pid); i.Spawn.Depth >= 4 {
+				t.Skip("deep enough")
+			}
+			s := &abi.Spawn{Limits: someLimits(t)}
+			s.Watchdog.Profile = "off"
+			n := h.number(pid)
+			h.ask(abi.Call{Pid: pid, N: n, Row: "spawn", Args: deed{Child: s, Nonce: int(n)}.json()})
+		},
+		"call": func(t *rapid.T) {
+			for range rapid.IntRange(1, 5).Draw(t, "calls") {
+				pid := h.alive(t)
+				n := h.number(pid)
+				h.ask(abi.Call{Pid: pid, N: n, Row: "act", Args: h.deed(t, n).json()})
+			}
+		},
+		"nested": func(t *rapid.T) {
+			pid := h.alive(t)
+			var open []uint64
+			h.locked(func() {
+				for n, o := range h.procs[pid].ops {
+					if o.begun && o.waits == "" {
+						open = append(open, n)
+					}
+				}
+			})
+			if len(open) == 0 {
+				t.Skip("no open call")
+			}
+			slices.Sort(open)
+			within := rapid.SampledFrom(open).Draw(t, "within")
+			n := h.number(pid)
+			h.ask(abi.Call{Pid: pid, N: n, Row: "act", Within: within, Args: h.deed(t, n).json()})
+		},
+		"again": func(t *rapid.T) {
+			if len(h.answered) == 0 {
+				t.Skip("no answers yet")
+			}
+			ids := make([]callID, 0, len(h.answered))
+			for id := range h.answered {
+				ids = append(ids, id)
+			}
+			slices.SortFunc(ids, func(a, b callID) int { return int(a.pid-b.pid)*1000 + int(a.n) - int(b.n) })
+			id := rapid.SampledFrom(ids).Draw(t, "answered")
+			if h.procs[id.pid] != nil && h.waiting[id] == nil {
+				h.ask(h.asked[id])
+			}
+		},
+		"gate": func(t *rapid.T) {
+			if len(h.names) == 0 {
+				t.Skip("no gates")
+			}
+			h.let(rapid.SampledFrom(h.names).Draw(t, "gate"))
+		},
+		"signal": func(t *rapid.T) {
+			s := rapid.SampledFrom([]abi.Signal{abi.Stop, abi.Cont, abi.Stop, abi.Cont, abi.Term, abi.Kill}).Draw(t, "signal")
+			h.Signal(ctx, h.alive(t), s, "test")
+		},
+		"limits": func(t *rapid.T) {
+			pid, l := h.alive(t), someLimits(t)
+			h.excuse.Lock()
+			h.locked(func() { h.excused.note(fmt.Sprint(pid), h.procs[pid].acct) })
+			h.excuse.Unlock()
+			h.Change(ctx, pid, abi.Change{Limits: &l})
+		},
+		"account": func(t *rapid.T) {
+			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "account")
+			l := someLimits(t)
+			h.excuse.Lock()
+			h.locked(func() {
+				if a := h.accounts[name]; a != nil {
+					h.excused.note(name, a)
+				}
+			})
+			h.excuse.Unlock()
+			h.SetAccount(ctx, name, "test", l)
+		},
+		"decide": func(t *rapid.T) {
+			pid := h.alive(t)
+			i, _ := h.Info(pid)
+			if len(i.Asks) == 0 {
+				t.Skip("no question")
+			}
+			h.Decide(ctx, pid, i.Asks[0].Call, rapid.Bool().Draw(t, "yes"), "test", "words")
+		},
+		"exit": func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+				t.Skip()
+			}
+			pid := h.alive(t)
+			n := h.number(pid)
+			h.ask(abi.Call{Pid: pid, N: n, Row: "exit", Args: deed{Give: "bye", Nonce: int(n)}.json()})
+		},
+		"crash": func(t *rapid.T) { h.reopen() },
+		"tear": func(t *rapid.T) {
+			h.tap.mu.Lock()
+			defer h.tap.mu.Unlock()
+			h.tap.left, h.tap.after = rapid.IntRange(1, 6).Draw(t, "appends"), rapid.Bool().Draw(t, "after")
+		},
+	}
+}
+
+func TestLedger(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		inBubble(t, func() {
+			h := newHistory(t)
+			defer h.halt()
+			rt.Repeat(h.actions())
+			h.drain(rt)
+			h.drain(rt)
+			h.unrepeated(rt)
+		})
+	})
+}
+
+// unrepeated looks for an effect that happened more often than it may.
+func (h *history) unrepeated(t *rapid.T) {
+	for id, n := range h.ran {
+		c := h.asked[id]
+		if d := read(c); n > 1 && !d.Effect.Repeatable() && !d.Quiet {
+			t.Errorf("the effect of call %v happened %d times: %s", id, n, c.Args)
+		}
+	}
+}

@@ -1,0 +1,456 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/journaltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// soak says whether the long forms of tests run.
+var soak = os.Getenv("KERN_SOAK") != ""
+
+// deed is what the rows of the tests do: their arguments say it. What is not
+// said is: an irreversible effect that is in the journal first, takes all it
+// reserved, and gives its argument Give.
+type deed struct {
+	Give     string     `json:"give,omitempty"`
+	Effect   abi.Effect `json:"effect,omitempty"`
+	Quiet    bool       `json:"quiet,omitempty"` // pure, without an intent
+	Reserve  abi.Usage  `json:"reserve,omitzero"`
+	Use      *abi.Usage `json:"use,omitempty"`
+	Elastic  *Elastic   `json:"elastic,omitempty"`
+	Used     int64      `json:"used,omitempty"` // of the elastic part; more than granted is as much as granted
+	Fail     abi.Code   `json:"fail,omitempty"`
+	Times    int        `json:"times,omitempty"` // how often it fails; 0: always
+	Attempts int        `json:"attempts,omitempty"`
+	Gate     string     `json:"gate,omitempty"` // runs until that gate is opened
+	Deaf     bool       `json:"deaf,omitempty"` // does not hear that it should stop
+	Turn     string     `json:"turn,omitempty"`
+	Ask      string     `json:"ask,omitempty"`
+	Tool     string     `json:"tool,omitempty"`
+	Last     bool       `json:"last,omitempty"`
+	Say      string     `json:"say,omitempty"`
+	Panic    bool       `json:"panic,omitempty"`
+	Context  int64      `json:"context,omitempty"`
+	Nonce    int        `json:"nonce,omitempty"`
+
+	Child *abi.Spawn `json:"child,omitempty"` // spawn
+	Pid   abi.Pid    `json:"pid,omitempty"`   // wait, send
+	For   string     `json:"for,omitempty"`   // sleep, recv, wait: a duration
+	Code  abi.Code   `json:"code,omitempty"`  // exit
+}
+
+func (d deed) json() json.RawMessage {
+	b, err := json.Marshal(d)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func read(c abi.Call) (d deed) {
+	if len(c.Args) > 0 && json.Unmarshal(c.Args, &d) != nil {
+		d.Give = string(c.Args)
+	}
+	return d
+}
+
+type callID struct {
+	pid abi.Pid
+	n   uint64
+}
+
+// rig is a kernel over a journal that outlives it, with rows that do what they
+// are told and count what they did.
+type rig struct {
+	*Kernel
+	t      testing.TB
+	cfg    Config
+	disk   func() (journal.Store, journal.Lease, error)
+	wrap   func(journal.Store) journal.Store
+	onOpen func(*tap)
+	store  journal.Store
+	tap    *tap // the outermost store
+	log    *journal.Log
+	calls  sync.WaitGroup // made by start
+	onRun  func(*Job)     // before every effect
+
+	mu    sync.Mutex
+	dead  chan struct{} // closed when this kernel crashes
+	gates map[string]chan struct{}
+	ran   map[callID]int // effects, by call
+}
+
+func newRig(t testing.TB, cfg Config) *rig {
+	mem := journaltest.NewMemory()
+	return newRigOn(t, cfg, mem.Open)
+}
+
+func newRigOn(t testing.TB, cfg Config, disk func() (journal.Store, journal.Lease, error)) *rig {
+	m := &rig{t: t, cfg: cfg, disk: disk, gates: map[string]chan struct{}{}, ran: map[callID]int{}}
+	if m.cfg.Rows == nil {
+		m.cfg.Rows = m.rows()
+	}
+	m.open()
+	t.Cleanup(m.halt)
+	return m
+}
+
+var everyRow = []string{"act", "model", "spawn", "wait", "send", "recv", "sleep", "exit"}
+
+func (m *rig) rows() Table {
+	t := Table{
+		"act":   {Name: "act", Watch: true, Plan: planDeed, Run: m.run},
+		"model": {Name: "model", Plan: planDeed, Run: m.run},
+		"exit": {Name: "exit", Instant: true, Run: func(_ context.Context, j *Job) Done {
+			d := read(j.Call)
+			info := abi.ExitInfo{Code: d.Code}
+			if d.Fail != "" {
+				info.Err = &abi.Error{Code: d.Fail, Message: "it failed"}
+			}
+			return Done{Value: []byte(`"bye"`), Err: j.Exit(info, []byte(d.Give))}
+		}},
+		"spawn": {Name: "spawn", Plan: func(_ View, c abi.Call) (Plan, *abi.Error) {
+			return Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}, nil
+		}, Run: func(_ context.Context, j *Job) Done {
+			s := Spawning{Task: []byte("task")}
+			if c := read(j.Call).Child; c != nil {
+				s.Spawn = *c
+			}
+			s.Rows = everyRow
+			pid, e := j.Spawn(s)
+			return Done{Value: fmt.Append(nil, pid), Err: e}
+		}},
+		"wait": {Name: "wait", Plan: again, Run: func(_ context.Context, j *Job) Done {
+			d := read(j.Call)
+			pid, e := j.Await(d.Pid, howLong(d.For))
+			return Done{Value: fmt.Append(nil, pid), Err: e, Took: uint64(pid)}
+		}},
+		"send": {Name: "send", Plan: again, Instant: true, Run: func(_ context.Context, j *Job) Done {
+			d := read(j.Call)
+			return Done{Value: []byte(`true`), Err: j.Send(d.Pid, []byte(d.Give))}
+		}},
+		"recv": {Name: "recv", Plan: again, Run: func(_ context.Context, j *Job) Done {
+			from, body, n, e := j.Receive(howLong(read(j.Call).For))
+			b, _ := json.Marshal([]string{from, string(body)})
+			return Done{Value: b, Err: e, Took: n}
+		}},
+		"sleep": {Name: "sleep", Plan: func(View, abi.Call) (Plan, *abi.Error) { return Plan{Effect: abi.Idempotent, Intent: true}, nil },
+			Run: func(ctx context.Context, j *Job) Done {
+				return Done{Value: []byte(`true`), Err: j.Sleep(ctx, howLong(read(j.Call).For))}
+			}},
+	}
+	return t
+}
+
+func again(View, abi.Call) (Plan, *abi.Error) { return Plan{Effect: abi.Idempotent}, nil }
+
+func howLong(s string) time.Duration {
+	d, _ := time.ParseDuration(s)
+	return d
+}
+
+func planDeed(_ View, c abi.Call) (Plan, *abi.Error) {
+	d := read(c)
+	pl := Plan{Effect: cmp.Or(d.Effect, abi.Irreversible), Intent: true, Tool: d.Tool, Reserve: d.Reserve, Attempts: d.Attempts, Ask: d.Ask,
+		Resource: d.Turn, Last: d.Last, Say: []byte(d.Say), Context: d.Context}
+	if d.Quiet {
+		pl.Effect, pl.Intent = abi.Pure, false
+	}
+	if d.Elastic != nil {
+		pl.Elastic = *d.Elastic
+	}
+	return pl, nil
+}
+
+// run is an effect on the world.
+func (m *rig) run(ctx context.Context, j *Job) Done {
+	d := read(j.Call)
+	if m.onRun != nil {
+		m.onRun(j)
+	}
+	m.mu.Lock()
+	m.ran[callID{j.Call.Pid, j.Call.N}]++
+	gate, dead := m.gate(d.Gate), m.dead
+	m.mu.Unlock()
+	if d.Panic {
+		panic("the row broke")
+	}
+	use := j.Plan.Reserve
+	if d.Use != nil {
+		use = *d.Use
+		use[abi.Steps] = min(use[abi.Steps], j.Plan.Reserve[abi.Steps]) // another attempt is no step
+	}
+	if e := j.Plan.Elastic; e.Max > 0 {
+		n := min(d.Used, j.Granted)
+		extra := elastic{e.Unit, e.Min, e.Max, e.Price, e.Tokens}
+		use = extra.need(use, n)
+	}
+	if d.Gate != "" {
+		stop := ctx.Done()
+		if d.Deaf {
+			stop = nil
+		}
+		select {
+		case <-gate:
+		case <-dead:
+			return Done{Err: &abi.Error{Code: abi.Interrupted, Message: "the machine stopped"}}
+		case <-stop:
+			return Done{Err: &abi.Error{Code: abi.Interrupted, Message: "stopped"}, Usage: use}
+		}
+	}
+	if d.Fail != "" && (d.Times == 0 || j.Attempt <= d.Times) {
+		return Done{Err: &abi.Error{Code: d.Fail, Message: "it failed"}, Usage: use}
+	}
+	b, _ := json.Marshal(d.Give)
+	return Done{Value: b, Usage: use}
+}
+
+// gate returns the gate of a name. m.mu is held.
+func (m *rig) gate(name string) chan struct{} {
+	g := m.gates[name]
+	if g == nil {
+		g = make(chan struct{})
+		m.gates[name] = g
+	}
+	return g
+}
+
+// let opens a gate, for ever.
+func (m *rig) let(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.gate(name)
+	select {
+	case <-g:
+	default:
+		close(g)
+	}
+}
+
+func (m *rig) effects(pid abi.Pid, n uint64) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ran[callID{pid, n}]
+}
+
+// open opens a kernel on the journal as it is.
+func (m *rig) open() {
+	m.t.Helper()
+	if err := m.tryOpen(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *rig) tryOpen() error {
+	store, lease, err := m.disk()
+	if err != nil {
+		return err
+	}
+	if m.wrap != nil {
+		store = m.wrap(store)
+	}
+	m.tap = &tap{Store: store}
+	if m.onOpen != nil {
+		m.onOpen(m.tap)
+	}
+	m.store = m.tap
+	m.mu.Lock()
+	m.dead = make(chan struct{})
+	m.mu.Unlock()
+	m.log = journal.NewLog(m.store, lease)
+	m.cfg.Store, m.cfg.Log = m.store, m.log
+	k, err := New(m.cfg)
+	if err != nil {
+		return errors.Join(err, m.log.Close(), m.store.Close())
+	}
+	m.Kernel = k
+	return nil
+}
+
+// halt ends a kernel as a machine that stops does: nothing more reaches the
+// disk than is there.
+func (m *rig) halt() {
+	k := m.Kernel
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	k.closed = true
+	for _, p := range k.procs {
+		p.stopTimers()
+		for _, o := range p.ops {
+			o.stop(errClosing)
+		}
+	}
+	k.mu.Unlock()
+	m.mu.Lock()
+	select {
+	case <-m.dead:
+	default:
+		close(m.dead)
+	}
+	m.mu.Unlock()
+	m.calls.Wait()
+	m.log.Close()
+	m.store.Close()
+	m.Kernel = nil
+}
+
+// crash stops the machine, so that all that is not on disk is lost, and starts
+// it again.
+func (m *rig) crash() {
+	m.t.Helper()
+	m.tap.breakNow()
+	m.halt()
+	m.open()
+}
+
+func (m *rig) spawn(s Spawning) abi.Pid {
+	m.t.Helper()
+	if s.Rows == nil {
+		s.Rows = everyRow
+	}
+	pid, err := m.Spawn(context.Background(), s)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return pid
+}
+
+func under(l abi.Limits) Spawning { return Spawning{Spawn: abi.Spawn{Limits: l}} }
+
+func (m *rig) do(pid abi.Pid, n uint64, row string, d deed) abi.Result {
+	return m.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: row, Args: d.json()})
+}
+
+// start makes a call that is not waited for.
+func (m *rig) start(pid abi.Pid, n uint64, row string, d deed) <-chan abi.Result {
+	return m.startCall(abi.Call{Pid: pid, N: n, Row: row, Args: d.json()})
+}
+
+func (m *rig) startCall(c abi.Call) <-chan abi.Result {
+	k := m.Kernel
+	out := make(chan abi.Result, 1)
+	m.calls.Go(func() { out <- k.Do(context.Background(), c) })
+	return out
+}
+
+// records are those of a process, as they are on disk.
+func (m *rig) records(pid abi.Pid) (all []*abi.Record) {
+	m.t.Helper()
+	if err := m.log.Flush(context.Background()); err != nil {
+		m.t.Fatal(err)
+	}
+	for r, err := range m.store.Records(pid, 0) {
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// kinds is the journal of a process in short.
+func (m *rig) kinds(pid abi.Pid) string {
+	var b strings.Builder
+	for _, r := range m.records(pid) {
+		fmt.Fprintf(&b, "%s", r.Kind)
+		if r.Call > 0 {
+			fmt.Fprintf(&b, "(%d)", r.Call)
+		}
+		b.WriteByte(' ')
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (m *rig) dump(pid abi.Pid) string {
+	m.t.Helper()
+	b, err := m.Dump(pid)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(b)
+}
+
+func limits(pairs ...any) (l abi.Limits) {
+	for i := 0; i < len(pairs); i += 2 {
+		n, ok := pairs[i+1].(int)
+		if !ok {
+			n = int(pairs[i+1].(time.Duration))
+		}
+		l.Set(pairs[i].(abi.Unit), int64(n))
+	}
+	return l
+}
+
+func code(r abi.Result) abi.Code {
+	if r.Err == nil {
+		return ""
+	}
+	return r.Err.Code
+}
+
+// tap is a store that can be broken from outside, and keeps the order in which
+// records of all processes came.
+type tap struct {
+	journal.Store
+
+	mu     sync.Mutex
+	order  []abi.Record
+	left   int // appends until it breaks; 0: it does not
+	after  bool
+	broken bool
+	tick   func()
+}
+
+func (s *tap) Append(l journal.Lease, batch []abi.Record) error {
+	if s.tick != nil {
+		defer s.tick()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left > 0 {
+		if s.left--; s.left == 0 {
+			s.broken = true
+			if !s.after {
+				return journaltest.ErrBroken
+			}
+			if s.Store.Append(l, batch) == nil {
+				s.order = append(s.order, slices.Clone(batch)...)
+			}
+			return journaltest.ErrBroken
+		}
+	}
+	if s.broken {
+		return journaltest.ErrBroken
+	}
+	err := s.Store.Append(l, batch)
+	if err == nil {
+		s.order = append(s.order, slices.Clone(batch)...)
+	}
+	return err
+}
+
+// breakNow makes every later append fail.
+func (s *tap) breakNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = true
+}
