@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -53,11 +54,28 @@ func read(b []byte, v any) error {
 	var te *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &te):
-		return expected("/"+strings.ReplaceAll(te.Field, ".", "/"), te.Value, te.Type.String())
+		return expected("/"+strings.ReplaceAll(te.Field, ".", "/"), te.Value, kindOf(te.Type))
 	case err != nil:
 		return &abi.Error{Code: abi.InvalidArguments, Message: strings.TrimPrefix(err.Error(), "json: "), Got: clip(string(b))}
 	}
 	return nil
+}
+
+// kindOf is what JSON calls the values of a Go type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "an object"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number, 0 or more"
+	}
+	return "a whole number"
 }
 
 // expected is the refusal of a value that is not what it should be.
