@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 )
 
 func (a *app) accountCommand() *cobra.Command {
@@ -25,7 +25,7 @@ func (a *app) accountCommand() *cobra.Command {
 
 // shared are the units that add up, so that an account can limit them.
 func shared() (units []abi.Unit) {
-	for _, u := range agent.Units() {
+	for _, u := range sys.Units() {
 		if u < abi.Units {
 			units = append(units, u)
 		}
@@ -42,7 +42,7 @@ func (a *app) accountSet() *cobra.Command {
 was used stays used. Only what adds up over processes can be limited.`,
 		Args: exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, u := range agent.Units() {
+			for _, u := range sys.Units() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
 					return usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
 				}
@@ -63,8 +63,8 @@ was used stays used. Only what adds up over processes can be limited.`,
 			return a.showAccount(b, l.json)
 		},
 	}
-	l.add(cmd.Flags(), agent.Units())
-	for _, u := range agent.Units() {
+	l.add(cmd.Flags(), sys.Units())
+	for _, u := range sys.Units() {
 		if u >= abi.Units {
 			_ = cmd.Flags().MarkHidden(flagName(u))
 		}

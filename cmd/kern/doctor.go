@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/traffic"
 )
 
@@ -67,7 +67,7 @@ type check struct {
 
 func (a *app) examine(ctx context.Context) (x examination, err error) {
 	x = examination{Version: version, Host: host(), Limits: []string{}}
-	for _, u := range agent.Units() {
+	for _, u := range sys.Units() {
 		x.Limits = append(x.Limits, u.String())
 	}
 	c, dir, err := a.running(ctx)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 )
 
 // with runs f with a client of the daemon and the pid that args begin with.
@@ -117,8 +117,8 @@ func (a *app) niceCommand() *cobra.Command {
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > agent.MaxPriority {
-				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], agent.MaxPriority)
+			if err != nil || n < 0 || n > sys.MaxPriority {
+				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], sys.MaxPriority)
 			}
 			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
 				_, err := c.Change(cmd.Context(), pid, server.Change{Priority: &n, By: a.person()})
@@ -167,7 +167,7 @@ before.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := l.change(a.person(), agent.Units())
+			ch, err := l.change(a.person(), sys.Units())
 			if err != nil {
 				return err
 			}
@@ -186,7 +186,7 @@ before.`,
 			})
 		},
 	}
-	l.add(cmd.Flags(), agent.Units())
+	l.add(cmd.Flags(), sys.Units())
 	return cmd
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/tool"
@@ -77,7 +76,7 @@ func systemCalls() []systemCall {
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
 		pl, _ := r.Plan(kernel.View{Spawn: &abi.Spawn{}}, abi.Call{Row: name})
-		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(agent.Rows(), name)}
+		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(sys.Rows(), name)}
 		if r.Schema != nil {
 			c.Schema = r.Schema.Raw()
 		}
