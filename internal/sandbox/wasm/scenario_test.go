@@ -185,6 +185,29 @@ func TestScenario29PoolOfThree(t *testing.T) {
 	}
 }
 
+// Nor does the pool make one when it stocks up beside idle ones.
+func TestScenario29StockingUp(t *testing.T) {
+	b := fresh(t, Config{MaxInstances: 3, Warm: 3})
+	settle(t, b)
+	for range 20 {
+		one, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pool.fill()
+		b.pool.give(one)
+		b.pool.give(two)
+		settle(t, b)
+	}
+	if n := b.engine.peak.Load(); n > 3 {
+		t.Errorf("%d instances at one time, the maximum is 3", n)
+	}
+}
+
 // Every nested call is one call of a Function, in order; a denied one is an
 // exception that the program can catch.
 func TestScenario30NestedCalls(t *testing.T) {

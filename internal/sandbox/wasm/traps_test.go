@@ -16,7 +16,7 @@ package wasm
 //	output is not cut                         TestConformance/Limits
 //	memory grows past its limit               TestConformance/Limits
 //	a function is waited for after the end    TestConformance/Functions
-//	fill makes instances beside idle ones     TestScenario29PoolOfThree
+//	fill makes instances beside idle ones     TestScenario29StockingUp
 //	copies are not counted                    TestTrapLargeCopies
 //
 // One survives, as another check stands behind it: an instance that was
