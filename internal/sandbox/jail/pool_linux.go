@@ -17,10 +17,11 @@ type pool struct {
 	slots chan int
 	want  chan struct{} // a warm box was taken, or should be made
 
-	mu     sync.Mutex
-	warm   []*box
-	closed bool
-	runs   sync.WaitGroup
+	mu      sync.Mutex
+	warm    []*box
+	waiting int // runs that wait for a slot
+	closed  bool
+	runs    sync.WaitGroup
 }
 
 func (p *pool) open(n int) {
@@ -77,6 +78,10 @@ func (p *pool) release(slot int) {
 func (p *pool) take() *box {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.first()
+}
+
+func (p *pool) first() *box {
 	if len(p.warm) == 0 {
 		return nil
 	}
@@ -85,10 +90,11 @@ func (p *pool) take() *box {
 	return x
 }
 
+// put keeps a warm box, unless a run is waiting for the slot it holds.
 func (p *pool) put(x *box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.waiting > 0 {
 		return false
 	}
 	p.warm = append(p.warm, x)
@@ -103,8 +109,20 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 		return s, nil
 	default:
 	}
-	if x := p.take(); x != nil {
-		return x.slot, x.end()
+	p.mu.Lock()
+	x := p.first()
+	if x == nil {
+		p.waiting++ // from here on no box is kept for later
+		defer func() {
+			p.mu.Lock()
+			p.waiting--
+			p.mu.Unlock()
+		}()
+	}
+	p.mu.Unlock()
+	if x != nil {
+		x.end()
+		return x.slot, nil
 	}
 	select {
 	case s := <-p.slots:
@@ -128,13 +146,12 @@ func (b *Backend) keepWarm() {
 		for b.pool.short(b.cfg.Warm) {
 			select {
 			case s := <-b.pool.slots:
-				if !b.warmUp(s) {
-					return
+				if b.warmUp(s) {
+					continue
 				}
-				continue
 			default:
 			}
-			break
+			break // until a run has ended
 		}
 	}
 }
