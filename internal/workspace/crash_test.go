@@ -21,15 +21,16 @@ import (
 // caller's journal says so.
 //
 // Mutants that these tests kill (each was made, seen to fail, and unmade):
-//   - the intent is logged after the first operation instead of before
-//   - undo runs forward instead of backward
-//   - undo leaves times of directories alone
-//   - the seal is logged before the operations
-//   - recovery sweeps the slots of the commit in doubt
-//   - "undone" is logged before undoing
-//   - slots are not synced before the intent (power test)
-//   - directories are not synced before Publish returns (power test)
+//   - undo leaves modes and times alone
 //   - the swap's old content is not looked for in slot.old (link mode)
+//   - recovery sweeps the slots of the commit in doubt
+//   - slots, or the pack, are not synced before the intent (power)
+//   - the log is not synced (power)
+//   - directories are not synced before Publish returns (power)
+//   - directories are not synced before "undone" (power)
+//
+// One that lives: undoing forward instead of backward. No two operations of a
+// commit depend on each other's order, so it is not wrong; backward is habit.
 
 const childEnv = "KERN_WORKSPACE_CHILD"
 

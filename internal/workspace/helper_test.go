@@ -32,10 +32,15 @@ func TestMain(m *testing.M) {
 // soak runs the long form of a test, as make soak does.
 var soak = os.Getenv("KERN_SOAK") == "1"
 
-// pair makes a workspace directory and its store, side by side.
+// pair makes a workspace directory and its store, side by side. In short runs
+// they are in memory where there is such a file system; TestPowerLoss and the
+// soak are on ext4 or whatever holds temporary files.
 func pair(t testing.TB) (dir, store string) {
 	t.Helper()
-	top := t.TempDir()
+	top := memory(t)
+	if soak {
+		top = t.TempDir()
+	}
 	dir, store = filepath.Join(top, "work"), filepath.Join(top, "store")
 	must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() { noMounts(t, top) })

@@ -102,6 +102,9 @@ func powerAll(t *testing.T, j job) {
 			}
 		}
 		checkDisk(t, disk{image, d.at}, rec, where, before, done)
+		if j.Link && !soak {
+			k += 2
+		}
 	}
 }
 

@@ -23,12 +23,8 @@ import (
 // how it was staged.
 //
 // Mutants that these tests kill (each was made, seen to fail, and unmade):
-//   - clash never reports / reports by metadata alone
+//   - clash never reports
 //   - do does not look at what came out of a swap
-//   - writers, allowed, keepable let everything through
-//   - the quota is only looked at when the view is closed
-//   - Same compares digests; scan believes a racy entry
-//   - hidden lists nothing (an opaque directory of an overlay)
 
 func each(t *testing.T, f func(t *testing.T, v View)) {
 	for _, v := range views() {

@@ -18,9 +18,8 @@ import (
 // Nothing a path, a link or a mount does leads out of the workspace.
 //
 // Mutants that these tests kill (each was made, seen to fail, and unmade):
-//   - openat2 without RESOLVE_NO_SYMLINKS or RESOLVE_NO_XDEV
-//   - a Layer follows absolute links, or ".." above the top
-//   - a file shared with the outside is moved into the slots instead of copied
+//   - openat2 without RESOLVE_NO_SYMLINKS
+//   - openat2 without RESOLVE_NO_XDEV
 
 // outside makes a directory that must not be reached.
 func outside(t *testing.T, dir string) (native, string) {
