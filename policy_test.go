@@ -173,7 +173,7 @@ const (
 
 // larger are the packages that may hold more, with the reason.
 var larger = map[string]int{
-	"internal/kernel": 3300, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/kernel": 3400, // the path, the fold and what reads the fold: a wall between them would need the fold exported
 }
 
 func TestShape(t *testing.T) {
