@@ -100,7 +100,7 @@ func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (server.Run, error)
 	return server.Run(s), asUsage(err)
 }
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	var f agentFlags
 	var out output
 	var detach bool
@@ -221,7 +221,7 @@ func piped(r io.Reader) bool {
 	return err == nil && i.Mode()&os.ModeCharDevice == 0
 }
 
-func (a *app) waitCommand() *cobra.Command {
+func waitCommand(a *app) *cobra.Command {
 	var out output
 	var timeout flagDuration
 	cmd := &cobra.Command{
@@ -262,16 +262,16 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 	var r json.RawMessage
 	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
-		return a.unfinished(s, pid, out, fmt.Sprintf("process %d has not exited after %s", pid, timeout.d))
+		return unfinished(a, s, pid, out, fmt.Sprintf("process %d has not exited after %s", pid, timeout.d))
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
-	return a.ended(r, out)
+	return endOf(a, r, out)
 }
 
 // unfinished shows how a process stands that was waited for long enough.
-func (a *app) unfinished(s *session, pid abi.Pid, out output, why string) error {
+func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
 	ctx := context.Background()
 	var raw json.RawMessage
 	if err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
@@ -279,7 +279,7 @@ func (a *app) unfinished(s *session, pid abi.Pid, out output, why string) error 
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
-		return a.ended(raw, out) // at the last moment
+		return endOf(a, raw, out) // at the last moment
 	}
 	if out.json {
 		if err := a.print("%s\n", raw); err != nil {

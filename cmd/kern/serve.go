@@ -28,7 +28,7 @@ const detachedFlag = "detached"
 // process lives and nobody asks anything.
 const idleTime = 10 * time.Minute
 
-func (a *app) serveCommand() *cobra.Command {
+func serveCommand(a *app) *cobra.Command {
 	detached := false
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -38,15 +38,15 @@ func (a *app) serveCommand() *cobra.Command {
 Any command that needs the daemon starts it in the background; serve is for
 those who want to see it, or to let a service manager look after it.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), detached) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
 	}
 	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
 	_ = cmd.Flags().MarkHidden(detachedFlag)
 	return cmd
 }
 
-// serve is the daemon.
-func (a *app) serve(ctx context.Context, detached bool) error {
+// serveData is the daemon.
+func serveData(a *app, ctx context.Context, detached bool) error {
 	say := func(error) {}
 	if detached {
 		pipe := os.NewFile(3, "ready")
@@ -55,7 +55,7 @@ func (a *app) serve(ctx context.Context, detached bool) error {
 			_ = pipe.Close() // whoever started us may have gone
 		}
 	}
-	d, err := a.open(ctx, detached)
+	d, err := openDaemon(a, ctx, detached)
 	if err != nil {
 		say(err)
 		return err
@@ -99,7 +99,7 @@ type daemon struct {
 }
 
 // open takes the data directory and begins to listen.
-func (a *app) open(ctx context.Context, detached bool) (_ *daemon, err error) {
+func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err error) {
 	d := &daemon{stop: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	if d.dir, err = a.dataDir(); err != nil {
 		return nil, err
@@ -264,7 +264,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	return errors.Join(err, d.kernel.Close())
 }
 
-func (a *app) stopDaemonCommand() *cobra.Command {
+func stopDaemonCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop-daemon",
 		Short: "End the daemon; processes go on when it is started again",

@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/tool"
 )
 
-func (a *app) toolsCommand() *cobra.Command {
+func toolsCommand(a *app) *cobra.Command {
 	var file string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ declares: their schemas, what they may do to the world, and their limits.`,
 			if asJSON {
 				return a.json(l)
 			}
-			return a.tools(l, file)
+			return listTools(a, l, file)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the agent `file`")
@@ -88,7 +88,7 @@ func systemCalls() []systemCall {
 	return all
 }
 
-func (a *app) tools(l listing, file string) error {
+func listTools(a *app, l listing, file string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "system calls"))
 	for _, c := range l.Calls {

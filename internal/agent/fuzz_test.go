@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/tool"
 )
 
