@@ -161,6 +161,24 @@ picture() {
     (cd "$work/out" && sha256sum python.image library.zip >SHA256SUMS && cat SHA256SUMS)
 }
 
+# What the image is made of comes with these licences.
+licences() {
+    local f
+    {
+        for f in "src/$python/LICENSE" "src/$python/Modules/expat/COPYING" "src/$python/Modules/_decimal/libmpdec/mpdecimal.h" \
+            src/zlib/README toolchain/usr/share/doc/wasi-libc/copyright src/tzdata/usr/share/doc/tzdata/copyright; do
+            echo "==== $f"
+            case $f in
+            *.h) sed -n '1,/\*\//p' "$work/$f" ;;
+            */README) sed -n '/^Copyright notice:/,$p' "$work/$f" ;;
+            *) cat "$work/$f" ;;
+            esac
+            echo
+        done
+    } >"$work/LICENSES"
+    mkdir -p "$work/out" && cp "$work/LICENSES" "$work/out/LICENSES"
+}
+
 step() {
     [ -e "$work/done/$1" ] && return
     echo "python-wasm: $1" >&2
@@ -168,4 +186,4 @@ step() {
     touch "$work/done/$1"
 }
 
-for s in toolchain sources build_zlib build_native build_wasi link library picture; do step $s; done
+for s in toolchain sources build_zlib build_native build_wasi link library picture licences; do step $s; done

@@ -32,6 +32,12 @@ func (w *stamped) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+func (w *stamped) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lines)
+}
+
 func TestScenario10ToolSlowerThanItsTimeout(t *testing.T) {
 	from := time.Now()
 	out := exec(t, common, "import time\ntime.sleep(10)", sandbox.Limits{Wall: 500 * time.Millisecond})
@@ -123,7 +129,7 @@ func TestScenario27EachStoppedByItsOwnLimit(t *testing.T) {
 		"for i in range(100_000): open(f'f{i}', 'w').close()":               sandbox.Files,
 		"import threading, json\njson.left = 1\nopen('left', 'w')\nx = 1/0": sandbox.Failed,
 	} {
-		l := sandbox.Limits{Wall: 30 * time.Second}
+		l := sandbox.Limits{Wall: 30 * time.Second, Files: 500}
 		if want == sandbox.Timeout {
 			l.Wall = time.Second
 		}
@@ -176,6 +182,29 @@ func TestScenario29PoolOfThree(t *testing.T) {
 	}
 	if n := most.Load(); n > 3 || n < 2 {
 		t.Errorf("%d runs at one time, want 2 or 3", n)
+	}
+}
+
+// Nor does the pool make one when it stocks up beside idle ones.
+func TestScenario29StockingUp(t *testing.T) {
+	b := fresh(t, Config{MaxInstances: 3, Warm: 3})
+	settle(t, b)
+	for range 20 {
+		one, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pool.fill()
+		b.pool.give(one)
+		b.pool.give(two)
+		settle(t, b)
+	}
+	if n := b.engine.peak.Load(); n > 3 {
+		t.Errorf("%d instances at one time, the maximum is 3", n)
 	}
 }
 

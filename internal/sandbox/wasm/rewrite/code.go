@@ -78,7 +78,7 @@ func (in *inserter) addHelpers(secs []section) error {
 // a call in the place of every copy.
 func (in *inserter) function(body []byte) ([]byte, error) {
 	r := reader{b: body}
-	for range r.uint() { // locals
+	for range r.count() { // locals
 		r.uint()
 		r.byte()
 	}
@@ -273,6 +273,17 @@ func (r *reader) uint() (v uint64) {
 		return 0
 	}
 	return v
+}
+
+// count reads how many items follow. Each takes a byte or more, so a number
+// that the rest cannot hold is an error and not a long way round.
+func (r *reader) count() uint64 {
+	n := r.uint()
+	if n > uint64(len(r.b)-r.i) {
+		r.err = errors.Join(r.err, errShort)
+		return 0
+	}
+	return n
 }
 
 // int skips a signed number: nobody here needs its value.

@@ -114,7 +114,7 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 	}
 	code := find(secs, codes)
 	r := reader{b: code.body}
-	n := r.uint()
+	n := r.count()
 	body := appendUint(nil, n+2)
 	for i := range n {
 		f, err := in.function(r.bytes(r.uint()))
@@ -133,7 +133,7 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 // exported finds the index of an exported function.
 func exported(body []byte, name string) (uint64, error) {
 	r := reader{b: body}
-	for range r.uint() {
+	for range r.count() {
 		n, kind, index := r.bytes(r.uint()), r.byte(), r.uint()
 		if r.err == nil && kind == 0 && string(n) == name {
 			return index, nil
@@ -146,7 +146,7 @@ func exported(body []byte, name string) (uint64, error) {
 // the module would not be numbered from zero.
 func importsGlobal(body []byte) bool {
 	r := reader{b: body}
-	for range r.uint() {
+	for range r.count() {
 		r.bytes(r.uint())
 		r.bytes(r.uint())
 		switch r.byte() {
@@ -181,7 +181,7 @@ func addGlobal(s *section, value int32) (uint64, error) {
 // importedFunctions counts them: the module's own are numbered behind.
 func importedFunctions(body []byte) (n uint64) {
 	r := reader{b: body}
-	for range r.uint() {
+	for range r.count() {
 		r.bytes(r.uint())
 		r.bytes(r.uint())
 		switch r.byte() {
