@@ -75,7 +75,7 @@ func TestDamage(t *testing.T) {
 		n    uint64
 	}{
 		{"a body", "UPDATE records SET body = zeroblob(length(body)) WHERE id = " + at(1, 100), 1, 100},
-		{"a byte of a body", "UPDATE records SET body = substr(body, 1, 9) || x'ff' || substr(body, 11) WHERE id = " + at(1, 101), 1, 101},
+		{"a byte of a body", "UPDATE records SET body = CAST(substr(body, 1, 9) || x'ff' || substr(body, 11) AS BLOB) WHERE id = " + at(1, 101), 1, 101},
 		{"a shorter body", "UPDATE records SET body = x'00' WHERE id = " + at(1, 7), 1, 7},
 		{"a body that is a text", "UPDATE records SET body = 'abcdefgh' WHERE id = " + at(1, 8), 1, 8},
 		{"a time", "UPDATE records SET time = time + 1 WHERE id = " + at(1, 64), 1, 64},
@@ -142,8 +142,8 @@ func TestDamage(t *testing.T) {
 func TestDamagedBlobs(t *testing.T) {
 	base := sample(t)
 	for _, c := range []struct{ name, sql string }{
-		{"a blob's content", "UPDATE blobs SET body = substr(body, 1, 8) || x'00' || substr(body, 10)"},
-		{"a blob's size", "UPDATE blobs SET body = x'7f' || substr(body, 2)"},
+		{"a blob's content", "UPDATE blobs SET body = CAST(substr(body, 1, 4) || x'ff' || substr(body, 6) AS BLOB)"},
+		{"a blob's size", "UPDATE blobs SET body = CAST(x'7f' || substr(body, 2) AS BLOB)"},
 		{"an empty blob", "UPDATE blobs SET body = x''"},
 		{"blobs are gone", "DELETE FROM blobs"},
 		{"names are gone", "DELETE FROM names"},
