@@ -3,6 +3,7 @@ package kern_test
 import (
 	"encoding/json"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -171,9 +172,20 @@ const (
 	maxPackage = 3000 // lines in a package
 )
 
-// larger are the packages that may hold more, with the reason.
+// larger are the packages that may hold more lines, with the reason.
 var larger = map[string]int{
-	"internal/kernel": 3400, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/kernel":       3300, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/sandbox/jail": 3900, // what is built in which order is one story; its cgroup drivers are the place to divide it
+	"cmd/kern":              4200, // a verb is a file here, never a package
+	"internal/workspace":    7200, // nothing imports it yet; it is to be divided where the kernel joins it: views, commit, history
+}
+
+// broader are the types that may have more methods, with the reason.
+var broader = map[string]int{
+	"internal/workspace.Workspace": 60, // as above
+	"internal/workspace.Layer":     40,
+	"internal/workspace.Tx":        30,
+	"internal/workspace.history":   30,
 }
 
 func TestShape(t *testing.T) {
@@ -207,7 +219,7 @@ func TestShape(t *testing.T) {
 		})
 	})
 	for k, n := range methods {
-		over("methods", k, n, maxMethods)
+		over("methods", k, n, max(maxMethods, broader[k]))
 	}
 	for k, n := range lines {
 		over("lines of package", k, n, max(maxPackage, larger[k]))
@@ -221,6 +233,9 @@ func eachFile(t *testing.T, f func(name string)) {
 		}
 		if err != nil || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			return err
+		}
+		if here, err := build.Default.MatchFile(filepath.Dir(name), d.Name()); err != nil || !here {
+			return err // its twin for this system is counted
 		}
 		f(name)
 		return nil
