@@ -27,6 +27,7 @@ type Agent struct {
 	Watchdog abi.Watchdog // the zero Watchdog is smart, with three repeats
 	Account  string       // the named account that its usage is booked on; empty: none
 	Parallel int          // tool calls of one reply at a time; 0: all
+	Sandbox  string       // where its code runs: one of [SandboxNames]; empty: wasm
 	Dir      string       // where relative names of files begin; empty: the working directory
 
 	commands []tool.Spec // from an agent file
@@ -35,7 +36,7 @@ type Agent struct {
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.
-const DefaultPriority = agent.DefaultPriority
+const DefaultPriority = sys.DefaultPriority
 
 // Limits are hard bounds by unit: Limits{abi.Money: kern.Dollar / 2, abi.Steps: 20}.
 // A unit that is not there is not limited; zero allows nothing.
@@ -94,7 +95,10 @@ func ReadAgent(file string) (Agent, error) {
 		return Agent{}, err
 	}
 	a := Agent{Name: f.Name, Model: f.Model, System: f.System, Priority: f.Priority, Watchdog: f.Watchdog, Limits: Limits{},
-		Calls: f.Rows, Dir: dir, commands: f.Tools}
+		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, commands: f.Tools}
+	if _, err := SandboxName(a.Sandbox); err != nil {
+		return Agent{}, fmt.Errorf("%s: sandbox: %w", file, err)
+	}
 	f.Limits.Each(func(u abi.Unit, n int64) { a.Limits[u] = n })
 	return a, nil
 }
@@ -126,6 +130,10 @@ func (a Agent) Spec(task string) (Spec, error) {
 		}
 		p.Tools = append(p.Tools, c.tool.Spec)
 	}
+	var err error
+	if p.Sandbox, err = SandboxName(a.Sandbox); err != nil {
+		return Spec{}, err
+	}
 	if name, ok := strings.CutPrefix(a.Model, "script:"); ok {
 		text, err := readScript(p.Dir, name)
 		if err != nil {
@@ -135,14 +143,14 @@ func (a Agent) Spec(task string) (Spec, error) {
 	}
 	for _, row := range a.Calls {
 		if !isRow(row) {
-			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %v", a.Name, row, agent.Rows())
+			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %v", a.Name, row, sys.Rows())
 		}
 	}
 	return Spec{Program: p, Limits: a.Limits.abi(), Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task}, nil
 }
 
 func isRow(name string) bool {
-	for _, r := range agent.Rows() {
+	for _, r := range sys.Rows() {
 		if r == name {
 			return true
 		}

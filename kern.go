@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type Kernel struct {
 	world  *sys.World
 	turns  traffic.Turns
 	pool   tool.Pool
+	boxes  boxes
 	models model.Config
 
 	ctx    context.Context // of the loops
@@ -105,17 +107,18 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			}
 			return tool.Command(s, runner)
 		},
-		Hosted: k.hostedTool,
-		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record: k.Record,
-		Child:  k.childModel,
-		Yield:  cfg.Settings.yield(),
+		Hosted:  k.hostedTool,
+		Sandbox: k.boxes.get,
+		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record:  k.Record,
+		Child:   k.childModel,
+		Yield:   cfg.Settings.yield(),
 	}
 }
 
 func (k *Kernel) shut() error {
 	k.cancel()
-	return errors.Join(k.pool.Close(), k.log.Close(), k.store.Close())
+	return errors.Join(k.boxes.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
 // Close stops what runs, leaves every process as the journal has it, and gives
@@ -199,6 +202,11 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(p.Rows, "code") { // a sandbox that this host cannot build is refused now
+		if _, err := k.boxes.get(p.Sandbox); err != nil {
+			return nil, &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
+		}
 	}
 	_, err = k.world.Load(abi.Data{Bytes: b})
 	return b, err
@@ -331,6 +339,15 @@ func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 		}
 	}
+}
+
+// Verify reads every record of a process and every payload that is named in
+// them, and returns how many records are as they were written.
+func (k *Kernel) Verify(ctx context.Context, pid abi.Pid) (int, error) {
+	if err := k.log.Flush(ctx); err != nil {
+		return 0, err
+	}
+	return journal.Verify(k.store, pid)
 }
 
 // Replayed is what a replay found.

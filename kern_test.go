@@ -88,3 +88,24 @@ replies:
 		t.Errorf("%+v %+v %v", re, re.Divergence, err)
 	}
 }
+
+// TestScenario04NoMoney asks a model that costs nothing under a limit of
+// nothing: zero allows no call at all, and unset allows all.
+func TestScenario04NoMoney(t *testing.T) {
+	w := newWorld(t, "replies: [{text: hello}]")
+	k := w.open()
+	for _, c := range []struct {
+		limits kern.Limits
+		exit   abi.Exit
+		calls  int64
+	}{
+		{kern.Limits{abi.Money: 0}, abi.ExitLimit, 0},
+		{kern.Limits{abi.Money: 1}, abi.ExitDone, 1},
+		{nil, abi.ExitDone, 1},
+	} {
+		r, err := k.Run(t.Context(), kern.Agent{Model: "script:" + w.script, Limits: c.limits}, "hi")
+		if err != nil || r.Exit != c.exit || r.Usage.ModelCalls != c.calls {
+			t.Errorf("%v: %+v %v", c.limits, r, err)
+		}
+	}
+}

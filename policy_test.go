@@ -3,6 +3,7 @@ package kern_test
 import (
 	"encoding/json"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -19,17 +20,21 @@ import (
 // A package that is not here may not exist; a leaf is of rank 0 and imports
 // only the leaves named with it.
 var ranks = map[string]int{
-	"abi":                          0,
-	"model":                        0,
-	"model/cassette":               0,
-	"internal/schema":              0,
-	"internal/strict":              0, // reads YAML for whoever has a file to read
-	"internal/sandbox":             0,
-	"internal/sandbox/sandboxtest": 0,
-	"internal/sandbox/wasm":        0,
-	"internal/sandbox/jail":        0,
-	"internal/workspace":           0,
+	"abi":                           0,
+	"model":                         0,
+	"model/cassette":                0,
+	"internal/schema":               0,
+	"internal/strict":               0, // reads YAML for whoever has a file to read
+	"internal/sandbox":              0,
+	"internal/sandbox/sandboxtest":  0,
+	"internal/sandbox/wasm":         0,
+	"internal/sandbox/jail":         0,
+	"internal/sandbox/wasm/image":   0,
+	"internal/sandbox/wasm/rewrite": 0,
+	"internal/sandbox/wasm/wasi":    0,
+	"internal/workspace":            0,
 
+	"internal/journal/format":      1,
 	"internal/journal":             1,
 	"internal/journal/journaltest": 1,
 	"internal/traffic":             1,
@@ -49,9 +54,11 @@ var ranks = map[string]int{
 var among = map[string][]string{
 	"model":                        {"internal/strict"},
 	"model/cassette":               {"model"}, // its test only
-	"internal/journal/journaltest": {"internal/journal"},
+	"internal/journal":             {"internal/journal/format"},
+	"internal/journal/journaltest": {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
-	"internal/sandbox/wasm":        {"internal/sandbox"},
+	"internal/sandbox/wasm":        {"internal/sandbox", "internal/sandbox/wasm/image", "internal/sandbox/wasm/rewrite", "internal/sandbox/wasm/wasi"},
+	"internal/sandbox/wasm/wasi":   {"internal/sandbox"},
 	"internal/sandbox/jail":        {"internal/sandbox"},
 }
 
@@ -93,20 +100,20 @@ func counted(name string) bool {
 }
 
 func TestImports(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc,GoFiles", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
 		var p struct {
-			ImportPath, Doc string
-			Imports         []string
+			ImportPath, Doc  string
+			Imports, GoFiles []string
 		}
 		if err := dec.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
 		name, _ := rel(p.ImportPath)
-		if p.Doc == "" {
+		if p.Doc == "" && len(p.GoFiles) > 0 {
 			t.Errorf("%s: no package comment", p.ImportPath)
 		}
 		if !counted(name) {
@@ -165,9 +172,20 @@ const (
 	maxPackage = 3000 // lines in a package
 )
 
-// larger are the packages that may hold more, with the reason.
+// larger are the packages that may hold more lines, with the reason.
 var larger = map[string]int{
-	"internal/kernel": 3400, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/kernel":       3300, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/sandbox/jail": 3900, // what is built in which order is one story; its cgroup drivers are the place to divide it
+	"cmd/kern":              4200, // a verb is a file here, never a package
+	"internal/workspace":    7200, // nothing imports it yet; it is to be divided where the kernel joins it: views, commit, history
+}
+
+// broader are the types that may have more methods, with the reason.
+var broader = map[string]int{
+	"internal/workspace.Workspace": 60, // as above
+	"internal/workspace.Layer":     40,
+	"internal/workspace.Tx":        30,
+	"internal/workspace.history":   30,
 }
 
 func TestShape(t *testing.T) {
@@ -201,7 +219,7 @@ func TestShape(t *testing.T) {
 		})
 	})
 	for k, n := range methods {
-		over("methods", k, n, maxMethods)
+		over("methods", k, n, max(maxMethods, broader[k]))
 	}
 	for k, n := range lines {
 		over("lines of package", k, n, max(maxPackage, larger[k]))
@@ -215,6 +233,9 @@ func eachFile(t *testing.T, f func(name string)) {
 		}
 		if err != nil || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			return err
+		}
+		if here, err := build.Default.MatchFile(filepath.Dir(name), d.Name()); err != nil || !here {
+			return err // its twin for this system is counted
 		}
 		f(name)
 		return nil
@@ -264,7 +285,7 @@ func TestWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := regexp.MustCompile(`(^|[^\w.])/(root|home/[a-z]+)/|\bTODO\b|\bFIXME\b|proxy\.golang\.org|registry\.npmjs|pypi\.org`)
+	bad := regexp.MustCompile(`(^|[^\w.])/(root|home/[a-z]+)/\w|\bTODO\b|\bFIXME\b|proxy\.golang\.org|registry\.npmjs|pypi\.org`)
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
 		if name == "policy_test.go" || strings.Contains(name, "testdata/") || filepath.Ext(name) == ".sum" {

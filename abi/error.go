@@ -44,6 +44,14 @@ const (
 	ToolBlocked Code = "TOOL_BLOCKED"
 	ToolGone    Code = "TOOL_GONE"
 
+	CodeFailed    Code = "CODE_FAILED"
+	CodeTimeout   Code = "CODE_TIMEOUT"
+	CodeMemory    Code = "CODE_MEMORY"
+	CodeOutput    Code = "CODE_OUTPUT"
+	CodeProcesses Code = "CODE_PROCESSES"
+	CodeFiles     Code = "CODE_FILES"
+	CodeRefused   Code = "CODE_REFUSED"
+
 	ModelRateLimit  Code = "MODEL_RATE_LIMIT"
 	ModelOverloaded Code = "MODEL_OVERLOADED"
 	ModelAuth       Code = "MODEL_AUTH"
@@ -98,6 +106,13 @@ var Codes = []struct {
 	{ToolTimeout, "the tool was stopped at its timeout"},
 	{ToolBlocked, "the tool failed several times in a row and rests"},
 	{ToolGone, "the program that holds the tool went away"},
+	{CodeFailed, "the code ended with an exception or an exit code"},
+	{CodeTimeout, "the code was stopped at its time limit"},
+	{CodeMemory, "the code needed more memory than allowed"},
+	{CodeOutput, "the code gave more output than allowed"},
+	{CodeProcesses, "the code started more processes than allowed"},
+	{CodeFiles, "the code made more files, or larger ones, than allowed"},
+	{CodeRefused, "the sandbox cannot run this, or not as safely as asked"},
 	{ModelRateLimit, "the provider asks to slow down"},
 	{ModelOverloaded, "the provider is overloaded"},
 	{ModelAuth, "the provider does not accept the key"},

@@ -66,6 +66,9 @@ type tape struct {
 func newTape(r *kernel.Recording, w *sys.World) (*tape, error) {
 	p := &tape{r: r, w: w, first: map[uint64]int{}, final: map[uint64]int{}, seen: map[uint64]bool{}}
 	for i, rec := range r.Records {
+		if rec.Call >= kernel.NestedFrom {
+			continue // made by a tool or by code, which do not run again
+		}
 		switch rec.Kind {
 		case abi.KindBegan, abi.KindAsked:
 			p.note(rec.Call, i)

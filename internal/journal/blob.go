@@ -3,11 +3,15 @@ package journal
 import (
 	"bytes"
 	"compress/flate"
+	"database/sql/driver"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kern-run/kern/abi"
 )
@@ -50,6 +54,30 @@ func pack(b []byte) []byte {
 	return append(make([]byte, 1, len(b)+1), b...)
 }
 
+// A packet is a blob made ready for its row.
+type packet struct {
+	hash abi.Hash
+	body []byte
+}
+
+// packAll packs blobs, on as many processors as there are.
+func packAll(blobs []abi.Blob) []packet {
+	out := make([]packet, len(blobs))
+	var at atomic.Int64
+	work := func() {
+		for i := at.Add(1) - 1; i < int64(len(blobs)); i = at.Add(1) - 1 {
+			out[i] = packet{blobs[i].Hash, pack(blobs[i].Bytes)}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(len(blobs), runtime.GOMAXPROCS(0)) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	return out
+}
+
 // unpack gives back what pack was given, and refuses anything that is not h.
 func unpack(p []byte, h abi.Hash) ([]byte, error) {
 	b, err := inflate(p)
@@ -80,4 +108,46 @@ func inflate(p []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it unpacks to %d bytes, expected %d", b.Len(), size)
 	}
 	return b.Bytes(), r.Close()
+}
+
+// blobKey is the part of a hash that is looked up. Blobs may share it.
+func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]))) }
+
+func (w *writer) storeBlob(p packet) error {
+	b, err := findBlob(w.named, p.hash)
+	if b != nil || err != nil && !errors.Is(err, ErrBlob) {
+		return err
+	}
+	id, err := w.blob.number(p.body)
+	if err != nil {
+		return err
+	}
+	return w.name.exec(blobKey(p.hash), id)
+}
+
+// findBlob is nil when there is no blob of that name. A damaged one is an
+// [ErrBlob], unless it is there a second time.
+func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
+	rows, err := named.query(blobKey(h))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var dest [1]driver.Value
+	var bad error
+	for {
+		switch err := rows.Next(dest[:]); err {
+		case nil:
+		case io.EOF:
+			return nil, bad
+		default:
+			return nil, err
+		}
+		p, _ := dest[0].([]byte)
+		b, err := unpack(p, h)
+		if err == nil {
+			return b, nil
+		}
+		bad = err
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
 // A Reader gives back what was stored, and checks it on the way.
@@ -84,7 +85,7 @@ func Verify(s Reader, pid abi.Pid) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		for d := range payloads(r) {
+		for d := range format.Payloads(r) {
 			if d.Hash.IsZero() {
 				continue
 			}

@@ -8,12 +8,14 @@ import (
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// What an Entry and a run are read from, in the order of a [rawRow] and of a
+// What an entry and a run are read from, in the order of a [rawRow] and of a
 // [rawRun].
 const (
 	columns    = "SELECT id, time, kind, call, row, tool, body FROM records "
@@ -128,7 +130,7 @@ func (v *rawRow) id() (abi.Pid, uint64) {
 }
 
 // entry reads a row, and the check that stands behind its body.
-func (v *rawRow) entry() (e Entry, check []byte, ok bool) {
+func (v *rawRow) entry() (e format.Entry, check []byte, ok bool) {
 	e.Pid, e.N = v.id()
 	var kind, call int64
 	_, ok = v[0].(int64)
@@ -165,7 +167,7 @@ func (v *rawRun) run() (pid abi.Pid, r run, err error) {
 	if !ok || !ok1 || !ok2 || r.first%runLen != 1 || r.n < r.first || r.n >= r.first+runLen || len(sum) != len(r.sum) {
 		return pid, r, &Damage{Pid: pid, N: r.first, Why: "the row of the table runs that begins with it cannot be read"}
 	}
-	r.sum = Sum(sum)
+	r.sum = format.Sum(sum)
 	return pid, r, nil
 }
 
@@ -263,11 +265,11 @@ func next(rows driver.Rows, dest []driver.Value) (bool, error) {
 	return err == nil, err
 }
 
-// A check follows the chain of one process after the other.
+// A check follows the chain of one process after the other, as it was followed
+// when the records were written.
 type check struct {
 	pid abi.Pid
-	n   uint64 // the last record
-	sum Sum
+	run run
 }
 
 func (c *check) damage(n uint64, why string, args ...any) error {
@@ -283,8 +285,8 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	if s.pid != c.pid {
 		*c = check{pid: s.pid}
 	}
-	if s.run.first != c.n+1 {
-		return c.damage(c.n+1, "it is missing; the next ones begin with %d", s.run.first)
+	if s.run.first != c.run.n+1 {
+		return c.damage(c.run.n+1, "it is missing; the next run begins with %d", s.run.first)
 	}
 	for i := range s.rows {
 		r, err := c.next(&s.rows[i])
@@ -296,10 +298,12 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 		}
 	}
 	switch {
-	case c.n < s.run.n:
-		return c.damage(c.n+1, "it is missing; %d was written", s.run.n)
-	case c.sum != s.run.sum:
-		return c.damage(s.run.n, "it, or one of the %d before it, is not what was written", s.run.n-s.run.first)
+	case c.run.n < s.run.n:
+		return c.damage(c.run.n+1, "it is missing; %d was written", s.run.n)
+	case c.run.sum != s.run.sum:
+		return c.damage(s.run.n, "it, one of the %d before it or their run is not what was written", s.run.n-s.run.first)
+	case c.run != s.run:
+		return c.damage(s.run.n, "the calls that its run speaks of are not those of its records")
 	}
 	return nil
 }
@@ -310,20 +314,19 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 	switch {
 	case e.Pid != c.pid:
 		return nil, &Damage{Pid: e.Pid, N: e.N, Why: "it stands where nothing was written"}
-	case e.N != c.n+1:
-		return nil, c.damage(c.n+1, "it is missing; the next one is %d", e.N)
+	case e.N != c.run.n+1:
+		return nil, c.damage(c.run.n+1, "it is missing; the next one is %d", e.N)
 	case !ok:
 		return nil, c.damage(e.N, "its columns are not of their types")
 	}
-	sum := e.Sum(c.sum)
-	if !bytes.Equal(sum[:checkLen], stored) {
+	c.run.extend(&e)
+	if !bytes.Equal(c.run.sum[:checkLen], stored) {
 		return nil, c.damage(e.N, "it is not what was written")
 	}
 	r, err := e.Record()
 	if err != nil {
 		return nil, c.damage(e.N, "%s", err)
 	}
-	c.n, c.sum = e.N, sum
 	return r, nil
 }
 
@@ -332,13 +335,16 @@ var errStop = errors.New("stop")
 
 // Scan implements [Reader]. One goroutine reads while another checks.
 func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
+	if err := s.settleNow(); err != nil {
+		return err
+	}
 	return s.with(func(r *reader) error {
 		segs := make(chan segment, 16)
 		stop := make(chan struct{})
 		var readErr error
 		go func() {
 			defer close(segs)
-			readErr = r.segments(math.MinInt64, math.MaxInt64, func(s segment) error {
+			readErr = r.segments(tailRow+1, math.MaxInt64, func(s segment) error {
 				select {
 				case segs <- s:
 					return nil
@@ -360,40 +366,68 @@ func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
 	})
 }
 
-// Records implements [Reader].
+func (s *sqliteStore) settleNow() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w == nil {
+		return ErrClosed
+	}
+	return s.settle()
+}
+
+// Records implements [Reader]. What is not settled yet is read from memory, and
+// it is looked up first: whatever is settled meanwhile is found in the file.
 func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
-		c := check{pid: pid, n: after / runLen * runLen}
-		for full := true; full; {
+		waiting := s.tail.of(pid)
+		end := uint64(math.MaxUint64)
+		if len(waiting) > 0 {
+			end = waiting[0].N
+		}
+		c := check{pid: pid, run: run{n: after / runLen * runLen}}
+		for more := true; more && max(after, c.run.n)+1 < end; {
 			list, err := s.chunk(&c)
 			for _, r := range list {
-				if r.N > after && !yield(r, nil) {
+				if r.N > after && r.N < end && !yield(r, nil) {
 					return
+				}
+			}
+			if err == nil && len(list) < chunk*runLen {
+				more = false
+				if len(waiting) > 0 && c.run.n+1 < end {
+					err = c.damage(c.run.n+1, "it is missing; %d was written", end)
 				}
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			full = len(list) == chunk*runLen
+		}
+		for i := range waiting {
+			if waiting[i].N <= after {
+				continue
+			}
+			r, err := unchecked(waiting[i])
+			if !yield(r, err) || err != nil {
+				return
+			}
 		}
 	}
 }
 
 // chunk reads the next runs of a process, and checks them.
 func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
-	if c.n >= math.MaxUint32-chunk*runLen {
+	if c.run.n >= math.MaxUint32-chunk*runLen {
 		return nil, nil
 	}
 	var segs []segment
 	err = s.with(func(r *reader) error {
-		if c.n > 0 && c.sum == (Sum{}) {
-			ok, err := r.resume(c)
-			if !ok {
+		if c.run.first == 0 && c.run.n > 0 {
+			if ok, err := r.resume(c); !ok {
 				return err
 			}
 		}
-		return r.segments(rowID(c.pid, c.n+1), rowID(c.pid, c.n+chunk*runLen), func(s segment) error {
+		return r.segments(rowID(c.pid, c.run.n+1), rowID(c.pid, c.run.n+chunk*runLen), func(s segment) error {
 			segs = append(segs, s)
 			return nil
 		})
@@ -409,29 +443,41 @@ func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
 	return list, nil
 }
 
-// resume sets c behind a run in the middle of a process, and reports whether
-// there is one.
+// resume sets c behind the run that ends with record c.run.n, in the middle of
+// a process, and reports whether there is one.
 func (r *reader) resume(c *check) (bool, error) {
+	n := c.run.n
 	var v rawRun
-	ok, err := r.run.row(v[:], rowID(c.pid, c.n-runLen+1))
+	ok, err := r.run.row(v[:], rowID(c.pid, n-runLen+1))
 	if err != nil {
 		return false, err
 	}
-	if !ok {
-		end, err := readEnd(r.lastRun, c.pid)
-		if err == nil && end.n > c.n {
-			err = c.damage(c.n, "it is missing; %d was written", end.n)
-		}
-		return false, err
+	if ok {
+		_, c.run, err = v.run()
 	}
-	_, run, err := v.run()
-	c.sum = run.sum
-	return run.n == c.n, err
+	if err == nil && c.run.n == n && ok {
+		return true, nil
+	}
+	end, endErr := readEnd(r.lastRun, c.pid)
+	if err == nil && endErr == nil && end.n > n {
+		err = c.damage(n, "it is missing; %d was written", end.n)
+	}
+	c.run = run{n: n}
+	return false, errors.Join(err, endErr)
 }
 
 // Answer implements [Reader]. It reads the runs in which the call may have been
 // answered, the last one first, and checks them whole.
 func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
+	for _, e := range slices.Backward(s.tail.of(pid)) {
+		if e.Call != call {
+			continue
+		}
+		r, err := unchecked(e)
+		if err != nil || answers(r, call) {
+			return r, err
+		}
+	}
 	err = s.with(func(r *reader) error {
 		runs, err := r.answers.query(rowID(pid, 0), rowID(pid+1, 0)-1, int64(call))
 		if err != nil {
@@ -453,26 +499,30 @@ func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err e
 }
 
 // answer looks for the answer of a call in a run.
-func (r *reader) answer(v *rawRun, call uint64) (found *abi.Record, err error) {
-	pid, run, err := v.run()
+func (r *reader) answer(raw *rawRun, call uint64) (found *abi.Record, err error) {
+	pid, v, err := raw.run()
 	if err != nil {
 		return nil, err
 	}
-	c := check{pid: pid, n: run.first - 1}
-	if c.n > 0 {
-		if ok, err := r.resume(&c); !ok || err != nil {
-			return nil, errors.Join(err, c.damage(c.n, "its run is not whole"))
+	c := check{pid: pid}
+	if c.run.n = v.first - 1; c.run.n > 0 {
+		if ok, err := r.resume(&c); !ok {
+			return nil, errors.Join(err, c.damage(v.first, "the run before it is missing"))
 		}
 	}
-	err = r.walk(rowID(pid, run.first), rowID(pid, run.first+runLen-1), func(s segment) error {
+	err = r.walk(rowID(pid, v.first), rowID(pid, v.first+runLen-1), func(s segment) error {
 		return c.segment(&s, func(r *abi.Record) error {
-			if r.Call == call && r.Answer != nil && !r.Answer.Again && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) {
+			if answers(r, call) {
 				found = r
 			}
 			return nil
 		})
 	})
 	return found, err
+}
+
+func answers(r *abi.Record, call uint64) bool {
+	return r.Call == call && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) && r.Answer != nil && !r.Answer.Again
 }
 
 // Blob implements [Reader].

@@ -2,21 +2,24 @@ package journal
 
 import (
 	"database/sql/driver"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // file is the name of the journal in its data directory.
 const file = "journal.db"
+
+// maxBody bounds a body. Payloads are blobs, so a body is a few hundred bytes.
+const maxBody = 16 << 20
 
 // applicationID is in the header of the file: "Krn", and the version of the
 // tables. The other number that SQLite keeps there for its users, user_version,
@@ -44,6 +47,7 @@ CREATE TABLE runs(
 	high INTEGER,
 	pid  INTEGER GENERATED ALWAYS AS (id >> 32) VIRTUAL
 );
+CREATE TABLE tail(seq INTEGER PRIMARY KEY, sum BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE blobs(id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE names(key INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(key, blob)) WITHOUT ROWID;
 CREATE VIEW log AS SELECT pid, n,
@@ -57,42 +61,10 @@ CREATE VIEW log AS SELECT pid, n,
 // A user may look into the file with other programs while it is open. A
 // program that writes is waited for, but not for ever.
 const (
-	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA fullfsync=1;
+	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA synchronous=OFF; PRAGMA journal_mode=WAL; PRAGMA fullfsync=1;
 		PRAGMA checkpoint_fullfsync=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 )
-
-// runLen is how many records of a process make a run.
-const runLen = 64
-
-// A run is up to runLen records of a process, one after the other: how many
-// there are, what they and all before them come to, and which calls are
-// answered in them. The last run of a process is where it goes on.
-type run struct {
-	first, n  uint64 // the first record, and the last one yet
-	sum       Sum
-	answered  bool // some call is
-	low, high int64
-}
-
-// extend adds the next record.
-func (r *run) extend(e *Entry) {
-	if r.n%runLen == 0 {
-		*r = run{first: r.n + 1, sum: r.sum}
-	}
-	r.n = e.N
-	r.sum = e.Sum(r.sum)
-	if c := int64(e.Call); e.Kind == abi.KindEnded || e.Kind == abi.KindRefused {
-		if !r.answered {
-			r.answered, r.low, r.high = true, c, c
-		}
-		r.low, r.high = min(r.low, c), max(r.high, c)
-	}
-}
-
-// checkLen is how much of its sum stands behind a record's body. It only has to
-// say which record of a run is wrong: that one is, the run's own sum says.
-const checkLen = 4
 
 // Bounds on what is kept in memory only to be faster.
 const (
@@ -104,12 +76,16 @@ const (
 type sqliteStore struct {
 	path  string
 	lock  *os.File
+	file  *os.File // open as long as w: closing it would end SQLite's locks
 	lease Lease
 
 	mu    sync.Mutex // for what follows: the one writer
 	w     *writer
 	ends  map[abi.Pid]run       // the last runs
 	known map[abi.Hash]struct{} // blobs that are surely there
+	tail  tail
+	sick  error // why the tail could not be settled
+	small int   // batches of few processes since the last of many
 
 	readers readers
 }
@@ -118,6 +94,7 @@ type sqliteStore struct {
 type writer struct {
 	*conn
 	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
+	append, cut, lazy, full                                                    *stmt
 }
 
 // OpenSQLite opens the journal in a directory, and makes both when they are
@@ -140,30 +117,57 @@ func openSQLite(dir string) (_ *sqliteStore, err error) {
 	}
 	defer func() {
 		if err != nil {
-			s.lock.Close()
+			err = errors.Join(err, s.release())
 		}
 	}()
 	// SQLite gives its other files the mode of this one.
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+	if err := s.file.Chmod(0o600); err != nil {
 		return nil, err
 	}
 	if s.w, err = openWriter(s.path); err != nil {
 		return nil, err
 	}
-	n, err := s.w.epoch.number()
-	s.lease.Epoch = uint64(n)
-	if err == nil {
-		err = syncDir(dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.w.close())
+	if err := s.begin(dir); err != nil {
+		return nil, err
 	}
 	s.readers.path = s.path
 	return s, nil
+}
+
+// begin reads the lease, and makes what was done until here durable. Nothing
+// was synced before: the first thing that must survive is the file itself, and
+// the new epoch only has to survive together with what is written under it.
+func (s *sqliteStore) begin(dir string) error {
+	n, err := s.w.epoch.number()
+	if err != nil {
+		return err
+	}
+	s.lease.Epoch = uint64(n)
+	if n == 1 {
+		if err := errors.Join(s.file.Sync(), syncDir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := s.replay(); err != nil {
+		return err
+	}
+	return s.w.full.exec()
+}
+
+// release gives back everything.
+func (s *sqliteStore) release() error {
+	var err error
+	if s.w != nil {
+		err = s.w.close()
+		s.w = nil
+	}
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
+	}
+	return errors.Join(err, s.lock.Close())
 }
 
 func openWriter(path string) (*writer, error) {
@@ -172,15 +176,15 @@ func openWriter(path string) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{conn: c}
-	if err := w.prepare(); err != nil {
+	if err := w.setUp(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return w, nil
 }
 
-// prepare takes the lease, and makes the tables in an empty file: one
+// setUp takes the lease, and makes the tables in an empty file: one
 // transaction.
-func (w *writer) prepare() error {
+func (w *writer) setUp() error {
 	if err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -204,7 +208,11 @@ func (w *writer) prepare() error {
 		&w.setRun:   "INSERT OR REPLACE INTO runs(id, n, sum, low, high) VALUES(?, ?, ?, ?, ?)",
 		&w.lastRun:  lastRun,
 		&w.blob:     "INSERT INTO blobs(body) VALUES(?) RETURNING id",
-		&w.name:     "INSERT INTO names(key, blob) VALUES(?, ?)",
+		&w.name:     "INSERT OR IGNORE INTO names(key, blob) VALUES(?, ?)",
+		&w.append:   "INSERT INTO tail(seq, sum, body) VALUES(?, ?, ?)",
+		&w.cut:      "DELETE FROM tail WHERE seq <= ?",
+		&w.lazy:     "PRAGMA synchronous=NORMAL",
+		&w.full:     "PRAGMA synchronous=FULL",
 		&w.named:    "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 }
@@ -243,20 +251,16 @@ func fits(r *abi.Record) string {
 	return ""
 }
 
-// A packet is a blob made ready for its row.
-type packet struct {
-	hash abi.Hash
-	body []byte
-}
-
 // A load is a batch made ready for its transaction.
 type load struct {
-	entries []Entry
+	entries []format.Entry
 	blobs   []packet
 	ends    map[abi.Pid]run // as they will be
 	full    []fullRun       // runs that end within the batch
+	frame   frame           // what goes to the tail
 }
 
+// A fullRun is one that will not change any more.
 type fullRun struct {
 	pid abi.Pid
 	run run
@@ -276,31 +280,49 @@ func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
 	case l != s.lease:
 		return ErrStale
 	}
+	if s.sick != nil {
+		if s.sick = s.settle(); s.sick != nil {
+			return orFull(s.sick)
+		}
+	}
 	if err := s.chain(ld); err != nil {
 		return err
 	}
-	if err := s.w.transact(s, ld); err != nil {
-		if full(err) {
-			err = fmt.Errorf("%w: %w", ErrFull, err)
-		}
-		return err
+	if err := s.transact(ld); err != nil {
+		return orFull(err)
 	}
 	s.remember(ld)
+	if s.tail.count >= maxTail {
+		// The batch is durable. What could not be settled is tried again by
+		// the next one, which then says what is wrong.
+		s.sick = s.settle()
+	}
 	return nil
 }
 
+func orFull(err error) error {
+	if full(err) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// load checks a batch, writes its bodies and packs its blobs.
 func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
-	ld := &load{entries: make([]Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), 64))}
+	ld := &load{entries: make([]format.Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), runLen))}
 	buf := make([]byte, 0, 256*len(batch))
+	var blobs []abi.Blob
 	for i := range batch {
 		r := &batch[i]
-		bad := func(why string) error { return &BadRecord{Pid: r.Pid, N: r.N, Why: why} }
-		if why := fits(r); why != "" {
-			return nil, bad(why)
+		bad := func(why string, args ...any) error {
+			return &BadRecord{Pid: r.Pid, N: r.N, Why: fmt.Sprintf(why, args...)}
 		}
-		e := NewEntry(r, buf)
+		if why := fits(r); why != "" {
+			return nil, bad("%s", why)
+		}
+		e := format.NewEntry(r, buf)
 		if len(e.Body) > maxBody {
-			return nil, bad(fmt.Sprintf("it has %d bytes, more than %d", len(e.Body), maxBody))
+			return nil, bad("it has %d bytes, more than %d", len(e.Body), maxBody)
 		}
 		// Behind the body stays room for the check; the next body goes after it.
 		n := len(e.Body)
@@ -312,15 +334,28 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 		ld.entries[i] = e
 		for _, b := range r.Blobs {
 			if len(b.Bytes) > maxBlob {
-				return nil, bad(fmt.Sprintf("a blob has %d bytes, more than %d", len(b.Bytes), maxBlob))
+				return nil, bad("a blob has %d bytes, more than %d", len(b.Bytes), maxBlob)
 			}
 			if abi.HashOf(b.Bytes) != b.Hash {
-				return nil, bad(fmt.Sprintf("a blob is named %s and has another hash", b.Hash))
+				return nil, bad("a blob is named %s and has another hash", b.Hash)
 			}
-			ld.blobs = append(ld.blobs, packet{b.Hash, pack(b.Bytes)})
 		}
+		blobs = append(blobs, r.Blobs...)
+	}
+	if len(blobs) > 0 {
+		ld.blobs = packAll(s.unknown(blobs))
 	}
 	return ld, nil
+}
+
+// unknown leaves out the blobs that are surely there.
+func (s *sqliteStore) unknown(blobs []abi.Blob) []abi.Blob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(blobs, func(b abi.Blob) bool {
+		_, ok := s.known[b.Hash]
+		return ok
+	})
 }
 
 // chain links every record of a load to the one before it.
@@ -337,7 +372,7 @@ func (s *sqliteStore) chain(ld *load) error {
 		if e.N != r.n+1 {
 			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
 		}
-		if ok && r.n%runLen == 0 {
+		if r.n > 0 && r.n%runLen == 0 {
 			ld.full = append(ld.full, fullRun{e.Pid, r})
 		}
 		r.extend(e)
@@ -355,12 +390,65 @@ func (s *sqliteStore) end(pid abi.Pid) (run, error) {
 	return readEnd(s.w.lastRun, pid)
 }
 
-// transact stores a load, or nothing.
-func (w *writer) transact(s *sqliteStore, ld *load) error {
-	if err := w.begin.exec(); err != nil {
-		return err
+// maxDirect is how many processes a batch may touch to go straight to its place.
+// Each has pages of its own there, and every page that is touched is written
+// whole; a batch of more goes to the tail.
+// When the tail is in use, it stays so until calm has come: small batches stand
+// between large ones, too.
+const (
+	maxDirect = 4
+	calm      = 16
+)
+
+// direct reports whether a load goes straight to its place.
+func (s *sqliteStore) direct(ld *load) bool {
+	if len(ld.ends) > maxDirect {
+		s.small = 0
+		return false
 	}
-	err := w.store(s, ld)
+	s.small++
+	return s.tail.count == 0 || s.small > calm
+}
+
+// transact stores a load, or nothing.
+func (s *sqliteStore) transact(ld *load) error {
+	direct := s.direct(ld)
+	if !direct {
+		ld.frame = s.tail.frame(ld.entries)
+	}
+	err := s.w.transaction(func(w *writer) error {
+		if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
+			return errors.Join(err, ErrStale)
+		}
+		for _, p := range ld.blobs {
+			if err := w.storeBlob(p); err != nil {
+				return err
+			}
+		}
+		if !direct {
+			return w.append.exec(ld.frame.seq, ld.frame.sum[:], ld.frame.body)
+		}
+		if err := s.tail.settle(w, s.ends); err != nil {
+			return err
+		}
+		return w.place(ld.entries, ld.full, ld.ends)
+	})
+	switch {
+	case err != nil:
+	case direct:
+		s.tail.clear()
+	default:
+		s.tail.add(ld)
+	}
+	return err
+}
+
+// transaction runs fn in a transaction.
+func (w *writer) transaction(fn func(*writer) error) error {
+	err := w.begin.exec()
+	if err == nil {
+		err = fn(w)
+	}
 	if err == nil {
 		err = w.commit.exec()
 	}
@@ -372,50 +460,42 @@ func (w *writer) transact(s *sqliteStore, ld *load) error {
 	return err
 }
 
-func (w *writer) store(s *sqliteStore, ld *load) error {
-	if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
-		return errors.Join(err, ErrStale)
-	}
-	for _, p := range ld.blobs {
-		if _, ok := s.known[p.hash]; ok {
-			continue
-		}
-		if err := w.storeBlob(p); err != nil {
+// place brings records and runs to where they stay.
+func (w *writer) place(entries []format.Entry, full []fullRun, ends map[abi.Pid]run) error {
+	for i := range entries {
+		if err := w.placeEntry(&entries[i]); err != nil {
 			return err
 		}
 	}
-	for i := range ld.entries {
-		e := &ld.entries[i]
-		var row, tool driver.Value
-		if e.Row != "" {
-			row = e.Row
-		}
-		if e.Tool != "" {
-			tool = e.Tool
-		}
-		err := w.insert.exec(rowID(e.Pid, e.N), e.Time, int64(e.Kind), int64(e.Call), row, tool, e.Body)
-		switch code(err) {
-		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
-			return &BadRecord{Pid: e.Pid, N: e.N, Why: err.Error()}
-		}
-		if err != nil {
+	for i := range full {
+		if err := w.placeRun(full[i].pid, &full[i].run); err != nil {
 			return err
 		}
 	}
-	for i := range ld.full {
-		if err := w.storeRun(ld.full[i].pid, &ld.full[i].run); err != nil {
-			return err
-		}
-	}
-	for pid, r := range ld.ends {
-		if err := w.storeRun(pid, &r); err != nil {
+	for pid, r := range ends {
+		if err := w.placeRun(pid, &r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) storeRun(pid abi.Pid, r *run) error {
+func (w *writer) placeEntry(e *format.Entry) error {
+	var row, tool driver.Value
+	if e.Row != "" {
+		row = e.Row
+	}
+	if e.Tool != "" {
+		tool = e.Tool
+	}
+	err := w.insert.exec(rowID(e.Pid, e.N), e.Time, int64(e.Kind), int64(e.Call), row, tool, e.Body)
+	if code(err) == sqlite3.SQLITE_CONSTRAINT {
+		return &Damage{Pid: e.Pid, N: e.N, Why: "a row that nobody wrote stands in its place"}
+	}
+	return err
+}
+
+func (w *writer) placeRun(pid abi.Pid, r *run) error {
 	var low, high driver.Value
 	if r.answered {
 		low, high = r.low, r.high
@@ -423,50 +503,9 @@ func (w *writer) storeRun(pid abi.Pid, r *run) error {
 	return w.setRun.exec(rowID(pid, r.first), int64(r.n), r.sum[:], low, high)
 }
 
-// blobKey is the part of a hash that is looked up. Blobs may share it.
-func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]))) }
-
-func (w *writer) storeBlob(p packet) error {
-	b, err := findBlob(w.named, p.hash)
-	if err != nil || b != nil {
-		return err
-	}
-	id, err := w.blob.number(p.body)
-	if err != nil {
-		return err
-	}
-	return w.name.exec(blobKey(p.hash), id)
-}
-
-// findBlob is nil when there is no blob of that name.
-func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
-	rows, err := named.query(blobKey(h))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var dest [1]driver.Value
-	var bad error
-	for {
-		switch err := rows.Next(dest[:]); err {
-		case nil:
-		case io.EOF:
-			return nil, bad
-		default:
-			return nil, err
-		}
-		p, _ := dest[0].([]byte)
-		b, err := unpack(p, h)
-		if err == nil {
-			return b, nil
-		}
-		bad = err
-	}
-}
-
 // remember keeps what the next batch would otherwise look up.
 func (s *sqliteStore) remember(ld *load) {
-	if len(s.ends) > maxEnds {
+	if len(s.ends) > maxEnds && s.tail.count == 0 {
 		clear(s.ends)
 	}
 	for pid, r := range ld.ends {
@@ -487,9 +526,7 @@ func (s *sqliteStore) Close() error {
 	if s.w == nil {
 		return nil
 	}
-	err := s.readers.close()
+	err := errors.Join(s.readers.close(), s.settle())
 	// The whole log goes into the file, and the last connection removes it.
-	err = errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.w.close(), s.lock.Close())
-	s.w = nil
-	return err
+	return errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.release())
 }

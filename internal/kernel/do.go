@@ -95,6 +95,18 @@ func (k *Kernel) Batch(ctx context.Context, calls []abi.Call, most int) []abi.Re
 	return results
 }
 
+// NestedFrom is the first number of calls that are made within other calls; a
+// caller's own numbers are below it.
+const NestedFrom = uint64(1) << 40
+
+// Nested answers a call that this one makes, under a number that follows from
+// its own: the first within call 7 is 7 + 1<<40, and so on.
+func (j *Job) Nested(ctx context.Context, c abi.Call) abi.Result {
+	c.Pid, c.Within = j.Call.Pid, j.Call.N
+	c.N = j.Call.N%NestedFrom + j.op.within.Add(1)*NestedFrom
+	return j.Kernel.Do(ctx, c)
+}
+
 // enter finds the answer to a call, or opens it. A call that is open already
 // is waited for.
 func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
@@ -146,8 +158,8 @@ func (k *Kernel) closedTo(p *proc, c *abi.Call) *abi.Error {
 	switch {
 	case p == nil:
 		return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", c.Pid)}
-	case c.N == 0:
-		return &abi.Error{Code: abi.InvalidCall, Message: "call 0: expected a number from 1"}
+	case c.N == 0 || c.N >= NestedFrom && c.Within == 0:
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d: expected a number from 1 to %d", c.N, NestedFrom-1)}
 	case k.closed:
 		return closing()
 	case p.Ending != nil:

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -184,6 +185,7 @@ type op struct {
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
 	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
+	within  atomic.Uint64           // calls made within it
 	job     Job
 	paper   paper // what the journal says of it
 	dropped bool  // the process ended without waiting for it

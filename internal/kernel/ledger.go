@@ -124,6 +124,9 @@ func (a *account) room(need *abi.Usage, claims []claim, firm bool) fit {
 		}
 		for u := range need {
 			limit, set := a.limits.Get(abi.Unit(u))
+			if set && limit == 0 && abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0 {
+				return fit{unit: abi.Money, at: a} // no money means no model, also one that is free
+			}
 			if !set || need[u] == 0 {
 				continue
 			}

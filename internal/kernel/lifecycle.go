@@ -19,7 +19,7 @@ const (
 // event leaves the state as it is. Running and waiting are not in the journal;
 // they are what the open calls of a ready process make of it, see [proc.state].
 var moves = map[abi.State]map[event]abi.State{
-	abi.New:     {evCall: abi.Ready, evStop: abi.Paused, evExit: abi.Exited},
+	abi.New:     {evCall: abi.Ready, evRun: abi.Running, evWait: abi.Waiting, evStop: abi.Paused, evExit: abi.Exited},
 	abi.Ready:   {evRun: abi.Running, evWait: abi.Waiting, evStop: abi.Paused, evExit: abi.Exited},
 	abi.Running: {evWait: abi.Waiting, evIdle: abi.Ready},
 	abi.Waiting: {evRun: abi.Running, evIdle: abi.Ready},

@@ -48,6 +48,14 @@ type calls struct {
 	Drift   int64               `json:"drift,omitempty"`   // money taken beyond what was reserved
 }
 
+// highest is the highest number that a caller chose, n included.
+func (c *calls) highest(n uint64) uint64 {
+	if n >= NestedFrom {
+		return c.Max
+	}
+	return max(c.Max, n)
+}
+
 type open struct {
 	*abi.Intent
 	Since int64 `json:"since"`
@@ -106,7 +114,7 @@ func (p *fold) apply(r *abi.Record) {
 	case abi.KindMailed:
 		p.mailed(r)
 	case abi.KindAsked:
-		p.Calls.Max = max(p.Calls.Max, r.Call)
+		p.Calls.Max = p.Calls.highest(r.Call)
 		q := p.pend(r.Call, r.Intent, r.Time)
 		q.Ask = &ask{Question: r.Note.Body}
 	case abi.KindDecided:
@@ -145,7 +153,7 @@ func (p *fold) applySpawn(r *abi.Record) {
 // begin adds an effect that is about to happen.
 func (p *fold) begin(r *abi.Record) {
 	in, c := r.Intent, &p.Calls
-	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
+	p.Phase, c.Max = move(p.Phase, evCall), c.highest(r.Call)
 	if c.Open == nil {
 		c.Open = make(map[uint64]*open)
 	}
@@ -168,7 +176,7 @@ func (p *fold) begin(r *abi.Record) {
 // answer adds the end of an attempt, or a refusal.
 func (p *fold) answer(r *abi.Record) {
 	a, c, in := r.Answer, &p.Calls, r.Intent
-	p.Phase, c.Max = move(p.Phase, evCall), max(c.Max, r.Call)
+	p.Phase, c.Max = move(p.Phase, evCall), c.highest(r.Call)
 	since := r.Time
 	if o := c.Open[r.Call]; o != nil {
 		in, since = o.Intent, o.Since
@@ -182,6 +190,11 @@ func (p *fold) answer(r *abi.Record) {
 		return
 	}
 	delete(c.Pending, r.Call)
+	for n := range c.Pending { // nobody is left to go on with a part of it
+		if n > NestedFrom && n%NestedFrom == r.Call {
+			delete(c.Pending, n)
+		}
+	}
 	c.Done.add(r.Call)
 	p.Regs.Call, p.Regs.Row, p.Regs.Err = r.Call, in.Row, a.Err
 	if in.Tool != "" {

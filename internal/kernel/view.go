@@ -70,6 +70,9 @@ func (w window) Where(pid abi.Pid) (at Where, err error) {
 func (p *fold) where() (w Where, args []abi.Data) {
 	w = Where{View: p.view(), Next: p.Calls.Max + 1, Last: p.Regs.Err}
 	for n, q := range p.Calls.Pending {
+		if n >= NestedFrom {
+			continue // whatever made it is gone
+		}
 		w.Unfinished = append(w.Unfinished, abi.Call{Pid: p.Pid, N: n, Row: q.Intent.Row, Within: q.Intent.Within, For: q.Intent.For})
 	}
 	slices.SortFunc(w.Unfinished, func(a, b abi.Call) int { return int(a.N) - int(b.N) })

@@ -7,6 +7,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,7 +22,7 @@ type Spec struct {
 	Code string   // Python source text
 	Argv []string // a program and its arguments
 
-	Dir       string            // workspace directory; empty: a private one that is removed at the end
+	Dir       string            // workspace, seen inside as /workspace, where the code starts; empty: a private one that is removed at the end
 	Env       map[string]string // the whole environment; nothing is inherited
 	Stdin     io.Reader         // nil: empty
 	Stdout    io.Writer         // receives output as it comes; nil: kept in the Outcome only
@@ -33,6 +34,10 @@ type Spec struct {
 }
 
 // Limits bound one run. Zero means [DefaultLimits], never "without bound".
+//
+// Wall, CPU and Output end the run where it stands. Memory, Files, FileBytes
+// and Processes refuse what goes past them, as a full disk does, and the code
+// may handle that: the run carries their cause only if it then fails.
 type Limits struct {
 	Wall      time.Duration // from start to end
 	CPU       time.Duration // processor time of everything that ran
@@ -55,7 +60,9 @@ var DefaultLimits = Limits{
 }
 
 // A Function is a power lent to the code: tools.NAMESPACE.NAME in Python.
-// The code waits while Call runs; ctx ends with the run.
+// The code waits while Call runs; ctx ends with the run. Namespace, Name and
+// the names of Params are Python identifiers. args is an object with one member
+// for each argument that was given; bytes travel both ways as [Bytes].
 type Function struct {
 	Namespace string
 	Name      string
@@ -71,7 +78,36 @@ type Param struct {
 	Optional bool
 }
 
-// A CallError is the error of a Function with fields the code can read.
+// Bytes are a Python bytes object in the arguments or the result of a
+// Function: in JSON an object with the one member "$bytes", in base64.
+type Bytes []byte
+
+type bytesJSON struct {
+	Bytes []byte `json:"$bytes"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (b Bytes) MarshalJSON() ([]byte, error) {
+	if b == nil {
+		b = Bytes{}
+	}
+	return json.Marshal(bytesJSON{b})
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	var v bytesJSON
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil || v.Bytes == nil {
+		return fmt.Errorf(`sandbox: want bytes as {"$bytes": base64}, got %.40q`, data)
+	}
+	*b = v.Bytes
+	return nil
+}
+
+// A CallError is the error of a Function with fields the code can read: it is
+// tools.ToolError in Python. Any other error of a Function has the code "failed".
 type CallError struct {
 	Code    string         `json:"code"`
 	Message string         `json:"message"`

@@ -280,8 +280,10 @@ func (n *node) readEnum(k string, v []byte) bool {
 		return false // enum and const together
 	}
 	n.constant = k == "const"
-	many := []json.RawMessage{v}
-	if !n.constant && (v[0] != '[' || json.Unmarshal(v, &many) != nil) {
+	var many []json.RawMessage
+	if n.constant {
+		many = append(many, v)
+	} else if v[0] != '[' || json.Unmarshal(v, &many) != nil {
 		return false
 	}
 	n.enum = make([][]byte, len(many))
@@ -306,10 +308,19 @@ func (n *node) readBound(k string, v []byte) bool {
 	return true
 }
 
+// readSize reads a whole number, which may be written as 2.0. One that is too
+// large to matter is left to the library.
 func readSize(dst *int, v []byte) bool {
-	n, err := strconv.Atoi(string(v))
-	*dst = n
-	return err == nil && n >= 0 && v[0] != '-'
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return false
+	}
+	d := parseDecimal(nil, v)
+	if d.neg || !d.integer() || d.point > 9 {
+		return false
+	}
+	var err error
+	*dst, err = strconv.Atoi(string(d.append(nil)))
+	return err == nil
 }
 
 // A checker reads a document along a node. When check returns false, either
@@ -411,7 +422,7 @@ func (n *node) typeList() string {
 
 func typeOf(t uint8) string {
 	for name, bits := range typeNames {
-		if bits == t {
+		if bits == t && t != isInteger {
 			return name
 		}
 	}

@@ -20,17 +20,21 @@ import (
 // leaves the package.
 const base = "urn:kern:schema"
 
-// maxVisits bounds how many subschemas one check may evaluate. A recursive
-// schema with alternatives can double its work at every level of a document.
-const maxVisits = 1_000_000
+// These bound how many subschemas one check may evaluate. A recursive schema
+// with alternatives can double its work at every level of a document; honest
+// work grows with the bytes of the document.
+const (
+	visitsAtLeast = 100_000
+	visitsPerByte = 8
+)
 
-// full is a schema as the library understands it. mu guards visits, which
-// counts the current check.
+// full is a schema as the library understands it. mu guards left, the effort
+// that is left to the current check.
 type full struct {
-	raw    []byte
-	mu     sync.Mutex
-	s      *jsonschema.Schema
-	visits int
+	raw  []byte
+	mu   sync.Mutex
+	s    *jsonschema.Schema
+	left int
 }
 
 // nowhere is a loader of references that lead out of the schema.
@@ -79,7 +83,7 @@ func compileSafely(c *jsonschema.Compiler) (s *jsonschema.Schema, err error) {
 type effort struct{ f *full }
 
 func (e effort) Validate(*jsonschema.ValidatorContext, any) {
-	if e.f.visits++; e.f.visits > maxVisits {
+	if e.f.left--; e.f.left < 0 {
 		panic(errEffort)
 	}
 }
@@ -112,7 +116,7 @@ func (f *full) check(doc []byte) (v *Violation) {
 			v = &Violation{Expected: expected(f.raw, ""), Got: clip(doc), Message: fmt.Sprintf("the schema could not be evaluated: %v", p)}
 		}
 	}()
-	f.visits = 0
+	f.left = visitsAtLeast + visitsPerByte*len(doc)
 	var bad *jsonschema.ValidationError
 	if err := f.s.Validate(value); err == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/model"
 )
@@ -26,6 +27,7 @@ type Program struct {
 	Rows     []string    `json:"rows,omitempty"`     // system calls that the model may ask for as tools
 	Dir      string      `json:"dir,omitempty"`      // where relative names of files begin
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
+	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
 }
 
@@ -47,6 +49,8 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
+	// Sandbox finds a place where code runs, by name; empty is the default.
+	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
 	Bytes  func(abi.Data) ([]byte, error)
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
@@ -144,7 +148,7 @@ func Recorded(f model.Facts) *Facts {
 func (p *Program) Grants() []string {
 	g := []string{"model", "tool", "exit"}
 	if p.Hosted {
-		return append(g, "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
+		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)
 }

@@ -22,6 +22,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Ask the model. It is sent what is resident in memory."},
 		kernel.Row{Name: "tool", Plan: w.planTool, Run: w.runTool, Schema: toolArgs, Watch: true,
 			Doc: "Call a tool."},
+		kernel.Row{Name: "code", Plan: w.planCode, Run: w.runCode, Schema: codeArgs, Watch: true,
+			Doc: "Run Python source in a sandbox. The tools are functions there: from tools.agent import NAME. What it prints is the result."},
 		kernel.Row{Name: "spawn", Plan: w.planSpawn, Run: w.runSpawn, Schema: spawnArgs, Watch: true,
 			Doc: "Start a child process on a task of its own. It answers with the child's pid at once; use wait for its result."},
 		kernel.Row{Name: "wait", Plan: idempotent, Run: w.runWait, Schema: waitArgs,
@@ -53,6 +55,7 @@ func table(rows ...kernel.Row) kernel.Table {
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"}`)
 	toolArgs  = object(`"name":{"type":"string"},"args":{}`)
+	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
 	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
 		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},
 		"limits":{"type":"object"}`, "task")

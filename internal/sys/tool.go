@@ -27,6 +27,7 @@ const toolOutput = 1 << 20
 type toolWork struct {
 	tool *tool.Tool
 	args json.RawMessage
+	dir  string
 }
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
@@ -55,7 +56,7 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if t.Approval {
 		pl.Ask = fmt.Sprintf("may %s run with %s?", name, clip(args))
 	}
-	pl.Work = &toolWork{t, json.RawMessage(args)}
+	pl.Work = &toolWork{t, json.RawMessage(args), l.Dir}
 	return pl, nil
 }
 
@@ -119,7 +120,7 @@ func subject(name, args string) []byte {
 
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	t := j.Plan.Work.(*toolWork)
-	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, MaxOutput: j.Granted})
+	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.dir, MaxOutput: j.Granted})
 	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
 		abi.ToolCalls:   1,
 		abi.Money:       t.tool.Cost,

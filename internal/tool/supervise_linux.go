@@ -34,11 +34,11 @@ import (
 //
 // A program cannot kill its supervisor where the system lets us forbid it: it
 // runs in a Landlock domain from which no signal gets out (Linux 6.12), and
-// which also hides our memory and environment from it. Elsewhere, or if the
-// supervisor dies of something else, the keeper, a subreaper too, inherits all
-// that the supervisor had and kills it. A program that runs as our user on an
-// older system and kills keeper and supervisor in one go gets away; nothing
-// short of a sandbox holds it.
+// from which only root can read our memory and environment.
+// Elsewhere, or if the supervisor dies of something else, the keeper, a
+// subreaper too, inherits all that the supervisor had and kills it. A program
+// that runs as our user on an older system and kills keeper and supervisor in
+// one go gets away; nothing short of a sandbox holds it.
 //
 // no_new_privs is set for every program: a set-user-id program would be out of
 // reach for our signals.
@@ -58,7 +58,10 @@ func Supervise() {
 		fmt.Fprintln(os.Stderr, "this command is started by the program that runs tools, not by hand")
 		os.Exit(2)
 	}
-	unix.CloseOnExec(controlFD)
+	// Whatever else we were started with is no program's business.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		closeOnExec()
+	}
 	for _, p := range [][2]uintptr{{unix.PR_SET_CHILD_SUBREAPER, 1}, {unix.PR_SET_DUMPABLE, 0}} {
 		if err := unix.Prctl(int(p[0]), p[1], 0, 0, 0); err != nil {
 			fmt.Fprintf(os.Stderr, "supervisor: prctl %d: %v\n", p[0], err)
@@ -73,6 +76,16 @@ func Supervise() {
 	go s.starter()
 	s.serve()
 	os.Exit(0)
+}
+
+// closeOnExec is for systems without close_range (before Linux 5.11).
+func closeOnExec() {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range fds {
+		if n, err := strconv.Atoi(f.Name()); err == nil && n >= controlFD {
+			unix.CloseOnExec(n)
+		}
+	}
 }
 
 // keep starts the supervisor proper and waits for it. What it leaves behind,
@@ -90,12 +103,15 @@ func keep() int {
 	status := 1
 	for gone := false; ; {
 		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return status
+		case ws.Stopped():
+			_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
+			continue
 		case p == pid:
 			gone = true
 			if ws.Exited() && ws.ExitStatus() == 0 {
@@ -144,6 +160,12 @@ func (s *supervisor) listen() {
 // for locked threads.
 func (s *supervisor) starter() {
 	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The first thread stands for the process: a program in its domain
+		// could signal it. Keep it, so that another thread is taken.
+		go s.starter()
+		select {}
+	}
 	err := confine()
 	for o := range s.starts {
 		r := startResult{err: err}
@@ -156,14 +178,17 @@ func (s *supervisor) starter() {
 	}
 }
 
+// landlockSince is the first version of Landlock that keeps signals in. Tests
+// of older systems raise it.
+var landlockSince uintptr = 6
+
 // confine cuts the rights of the calling thread: no privileges by exec, and
-// where the system can do it, no signal to anything but its own children and
-// no look into the memory of others.
+// where the system can do it no signal to anything but its own children.
 func confine() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
-	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < 6 {
+	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < landlockSince {
 		return nil // the keeper's case
 	}
 	const scopeSignal = 1 << 1
@@ -185,20 +210,40 @@ func (s *supervisor) serve() {
 		if o.job == nil {
 			continue // a stop that came after the end
 		}
-		r := s.run(o)
+		var r report
+		if err := o.job.makeScratch(); err != nil {
+			closeAll(o.files)
+			r.Err = err.Error()
+		} else if hungUp(controlFD) {
+			closeAll(o.files) // nobody wants it any more
+		} else {
+			r = s.run(o)
+		}
+		removeAll(o.job.Scratch)
 		if sendFrame(controlFD, r) != nil {
 			return
 		}
 	}
 }
 
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // received, and not written to
+	}
+}
+
+// hungUp reports whether the other end of a socket is closed.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+}
+
 // run runs one job to the end of everything it started.
 func (s *supervisor) run(o order) report {
 	s.starts <- o
 	st := <-s.started
-	for _, f := range o.files {
-		_ = unix.Close(f) // the program has them now
-	}
+	closeAll(o.files) // the program has them now
 	if st.err != nil {
 		return report{Err: fmt.Sprintf("%s: %v", o.job.Argv[0], st.err)}
 	}
@@ -432,6 +477,16 @@ func (r rawReader) Read(b []byte) (int, error) {
 		}
 		return n, nil
 	}
+}
+
+// Conceal hides the memory and the environment of this process, which may hold
+// keys, from programs of the same user. A daemon that runs tools calls it in
+// main; it also ends core dumps of the process.
+func Conceal() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("tool: this process cannot be hidden: %w", err)
+	}
+	return nil
 }
 
 func signalName(n int) string { return unix.SignalName(syscall.Signal(n)) }

@@ -20,6 +20,9 @@ func Supervise() {
 	os.Exit(2)
 }
 
+// Conceal refuses: this system has no such thing.
+func Conceal() error { return errors.New("tool: a process cannot be hidden on this system") }
+
 // A Pool keeps supervisors warm on Linux, and nothing here.
 type Pool struct{ Idle int }
 

@@ -6,8 +6,10 @@
 package traffic
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,7 +23,7 @@ const ageStep = 5 * time.Second
 
 // Turns hands out turns. The zero Turns is ready, with DefaultCap everywhere.
 type Turns struct {
-	Caps map[string]int // by resource; not changed after first use
+	Caps map[string]int // by resource, or by what stands before its @; not changed after first use
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -86,7 +88,8 @@ func (t *Turns) Waiting(resource string) int {
 func (t *Turns) line(resource string) *line {
 	l := t.lines[resource]
 	if l == nil {
-		n := t.Caps[resource]
+		kind, _, _ := strings.Cut(resource, "@") // a provider at another address is still one of its kind
+		n := cmp.Or(t.Caps[resource], t.Caps[kind])
 		if n <= 0 {
 			n = DefaultCap
 		}

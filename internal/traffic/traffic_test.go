@@ -107,3 +107,14 @@ func TestGone(t *testing.T) {
 		}
 	})
 }
+
+// TestCapOfKind holds a provider at another address to the cap of its kind,
+// unless it has one of its own.
+func TestCapOfKind(t *testing.T) {
+	turns := Turns{Caps: map[string]int{"openai": 3, "openai@own.example": 2}}
+	for resource, want := range map[string]int{"openai": 3, "openai@other.example": 3, "openai@own.example": 2, "anthropic@other.example": DefaultCap} {
+		if got := turns.line(resource).free; got != want {
+			t.Errorf("%s: %d turns, want %d", resource, got, want)
+		}
+	}
+}

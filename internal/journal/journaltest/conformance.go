@@ -3,6 +3,7 @@ package journaltest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -28,6 +29,7 @@ func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, jo
 		{"a blob is what its name says", blobs},
 		{"records after a number", after},
 		{"reading while writing", concurrent},
+		{"batches of many processes", wide},
 		{"a closed store says so", closed},
 		{"an error of the caller ends the scan", scanStops},
 	} {
@@ -327,6 +329,62 @@ func concurrent(t *testing.T, p *place) {
 		p.append(Ended(1, n, n, noise(int(n))))
 	}
 	wg.Wait()
+}
+
+// wide appends batches that touch many processes, between some that touch few,
+// and reads after each.
+func wide(t *testing.T, p *place) {
+	const procs = 20
+	last := map[abi.Pid]uint64{}
+	ended := func(pid abi.Pid) abi.Record {
+		last[pid]++
+		return Ended(pid, last[pid], 100+last[pid], fmt.Appendf(nil, "%0*d", 30*pid, last[pid]))
+	}
+	for round := range 170 {
+		var batch []abi.Record
+		for pid := abi.Pid(1); pid <= procs; pid++ {
+			if round%5 != 0 || pid == 3 {
+				batch = append(batch, ended(pid))
+			}
+			if pid == 5 {
+				batch = append(batch, ended(5))
+			}
+		}
+		p.append(batch...)
+		pid := abi.Pid(round%procs + 1)
+		from := last[pid] / 2
+		n := from
+		for r, err := range p.s.Records(pid, from) {
+			if n++; err != nil || r.N != n {
+				t.Fatalf("round %d, after %d: %v, %v", round, from, r, err)
+			}
+		}
+		if n != last[pid] {
+			t.Fatalf("round %d: process %d ends at %d, want %d", round, pid, n, last[pid])
+		}
+		if call := 100 + last[pid]; last[pid] > 0 {
+			if r, err := p.s.Answer(pid, call); err != nil || r == nil || r.N != last[pid] {
+				t.Fatalf("round %d: answer of %d:%d: %v, %v", round, pid, call, r, err)
+			}
+		}
+		if round == 80 {
+			p.reopen()
+		}
+	}
+	for pid, want := range last {
+		if n, err := journal.Verify(p.s, pid); uint64(n) != want || err != nil {
+			t.Errorf("verify %d: %d, %v; want %d", pid, n, err, want)
+		}
+	}
+	got := map[abi.Pid]uint64{}
+	for _, r := range p.scan() {
+		if got[r.Pid]++; got[r.Pid] != r.N {
+			t.Fatalf("process %d: record %d is number %d", r.Pid, got[r.Pid], r.N)
+		}
+	}
+	if !maps.Equal(got, last) {
+		t.Errorf("got %v, want %v", got, last)
+	}
 }
 
 func closed(t *testing.T, p *place) {

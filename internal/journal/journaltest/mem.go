@@ -13,6 +13,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
 // A Memory is what several stores, opened one after the other, remember: it
@@ -21,13 +22,13 @@ import (
 type Memory struct {
 	mu    sync.Mutex
 	epoch uint64
-	procs map[abi.Pid][]journal.Entry
+	procs map[abi.Pid][]format.Entry
 	blobs map[abi.Hash][]byte
 }
 
 // NewMemory returns an empty memory.
 func NewMemory() *Memory {
-	return &Memory{procs: map[abi.Pid][]journal.Entry{}, blobs: map[abi.Hash][]byte{}}
+	return &Memory{procs: map[abi.Pid][]format.Entry{}, blobs: map[abi.Hash][]byte{}}
 }
 
 // Mem is a store on a memory of its own.
@@ -80,7 +81,7 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 				m.blobs[b.Hash] = bytes.Clone(b.Bytes)
 			}
 		}
-		m.procs[r.Pid] = append(m.procs[r.Pid], journal.NewEntry(r, nil))
+		m.procs[r.Pid] = append(m.procs[r.Pid], format.NewEntry(r, nil))
 	}
 	return nil
 }

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/sandbox"
+)
+
+// codeFlags say how code runs.
+type codeFlags struct {
+	sandbox, workspace string
+	memory, output     string
+	wall               time.Duration
+	allow              []string
+	json, repl         bool
+}
+
+func codeCommand(a *app) *cobra.Command {
+	var f codeFlags
+	cmd := &cobra.Command{
+		Use:   "code [flags] FILE.py | - | -- COMMAND ARGS...",
+		Short: "Run code that nobody trusts in a sandbox",
+		Long: `Run Python source once, in a sandbox: it may touch its workspace and nothing else.
+Without --workspace that is a private empty directory, removed at the end. On the
+sandbox jail any program of this host runs, after --. No daemon is needed.
+
+The sandbox is the one named by --sandbox, else by KERN_SANDBOX or SANDBOX_TYPE,
+else wasm. The exit code is 0 for ok, 1 for failed, 3 when a limit ended it.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			return runCode(a, cmd.Context(), &f, args, dash == 0)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.sandbox, "sandbox", "", "wasm or jail")
+	flags.StringVar(&f.workspace, "workspace", "", "the `directory` the code works in")
+	flags.StringVar(&f.memory, "memory", "256MiB", "how much memory it may take")
+	flags.StringVar(&f.output, "output", "1MiB", "how much it may print")
+	flags.DurationVar(&f.wall, "wall", 10*time.Second, "how long it may run")
+	flags.StringSliceVar(&f.allow, "allow", nil, "weaknesses of this host to accept, by `name`; kern doctor lists them")
+	flags.BoolVar(&f.json, "json", false, "print the outcome as a JSON object")
+	flags.BoolVar(&f.repl, "repl", false, "keep a session: run each piece of code as it is typed")
+	return cmd
+}
+
+// spec is what the flags and arguments describe.
+func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbox.Spec, err error) {
+	s.Allow = f.allow
+	s.Limits.Wall, s.Limits.CPU = f.wall, f.wall
+	if f.wall <= 0 {
+		return s, usage("for example: --wall 10s", "--wall is %s, expected more than nothing", f.wall)
+	}
+	for _, size := range []struct {
+		flag, text string
+		to         *int64
+	}{{"memory", f.memory, &s.Limits.Memory}, {"output", f.output, &s.Limits.Output}} {
+		n, err := abi.ParseUnit(abi.OutputBytes, size.text)
+		if err != nil || n == 0 {
+			return s, usage("for example: --"+size.flag+" 64MiB", "--%s is %q, expected a size such as 64MiB", size.flag, size.text)
+		}
+		*size.to = n
+	}
+	if f.workspace != "" {
+		if s.Dir, err = filepath.Abs(f.workspace); err != nil {
+			return s, err
+		}
+	}
+	switch {
+	case f.repl:
+		if len(args) > 0 {
+			return s, usage("for example: kern code --repl", "--repl takes no file")
+		}
+	case program:
+		s.Argv = args
+	case len(args) != 1:
+		return s, usage("for example: kern code hello.py", "expected one file, or - for standard input")
+	case args[0] == "-":
+		b, err := io.ReadAll(stdin)
+		s.Code = string(b)
+		return s, err
+	default:
+		b, err := os.ReadFile(args[0])
+		s.Code = string(b)
+		return s, err
+	}
+	return s, nil
+}
+
+func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program bool) error {
+	a.begun = true
+	name := cmp.Or(f.sandbox, a.getenv("KERN_SANDBOX"), a.getenv("SANDBOX_TYPE"))
+	name, err := kern.SandboxName(name)
+	if err != nil {
+		return usage("for example: --sandbox wasm", "%v", err)
+	}
+	s, err := f.spec(a.stdin, args, program)
+	if err != nil {
+		return err
+	}
+	a.progress("preparing the sandbox " + name + ": the first time compiles it, which takes a few seconds")
+	box, err := kern.OpenSandbox(name)
+	a.progress("")
+	if err != nil {
+		return refused(err)
+	}
+	defer box.Close()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-a.interrupts:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	if f.repl {
+		return runRepl(a, ctx, box, s)
+	}
+	if !f.json {
+		s.Stdout, s.Stderr = a.stdout, a.stderr
+	}
+	out, err := box.Run(ctx, s)
+	if err != nil {
+		return refused(err)
+	}
+	if f.json {
+		if err := a.json(outcomeView(&out)); err != nil {
+			return err
+		}
+	} else if out.Cause != sandbox.OK {
+		a.note("kern: %s", a.paint(a.errTTY, red, outcomeLine(&out)))
+	}
+	return codeExit(&out)
+}
+
+// refused is the error of code that did not run.
+func refused(err error) error {
+	var r *sandbox.Refusal
+	if errors.As(err, &r) {
+		return &usageError{"sandbox " + r.Backend + ": " + r.Reason, r.Fix}
+	}
+	return err
+}
+
+func codeExit(out *sandbox.Outcome) error {
+	switch out.Cause {
+	case sandbox.OK:
+		return nil
+	case sandbox.Failed:
+		return &exitError{code: exitFailed}
+	case sandbox.Killed:
+		return &exitError{code: exitKilled}
+	}
+	return &exitError{code: exitLimit}
+}
+
+func outcomeLine(out *sandbox.Outcome) string {
+	s := fmt.Sprintf("code ended with %s", out.Cause)
+	switch {
+	case out.Signal != "":
+		s += ", signal " + out.Signal
+	case out.Cause == sandbox.Failed:
+		s += fmt.Sprintf(", exit %d", out.Exit)
+	}
+	return s + fmt.Sprintf(" after %s", out.Usage.Wall.Round(100*time.Microsecond))
+}
+
+// codeOutcome is the outcome of code as --json prints it.
+type codeOutcome struct {
+	Cause     sandbox.Cause `json:"cause"`
+	Exit      int           `json:"exit"`
+	Signal    *string       `json:"signal"`
+	Stdout    string        `json:"stdout"`
+	Stderr    string        `json:"stderr"`
+	Truncated bool          `json:"truncated"`
+	Usage     codeUsage     `json:"usage"`
+}
+
+type codeUsage struct {
+	WallMS      float64 `json:"wall_ms"`
+	CPUMS       float64 `json:"cpu_ms"`
+	PeakBytes   int64   `json:"peak_bytes"`
+	OutputBytes int64   `json:"output_bytes"`
+}
+
+func outcomeView(out *sandbox.Outcome) codeOutcome {
+	ms := func(d time.Duration) float64 {
+		return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+	}
+	v := codeOutcome{Cause: out.Cause, Exit: out.Exit, Stdout: string(out.Stdout), Stderr: string(out.Stderr), Truncated: out.Truncated,
+		Usage: codeUsage{ms(out.Usage.Wall), ms(out.Usage.CPU), out.Usage.PeakBytes, out.Usage.OutputBytes}}
+	if out.Signal != "" {
+		v.Signal = &out.Signal
+	}
+	return v
+}
+
+// runRepl runs pieces of code in one session. A piece ends with an empty line, or
+// at once when its line begins no block.
+func runRepl(a *app, ctx context.Context, box sandbox.Backend, s sandbox.Spec) error {
+	keeper, ok := box.(sandbox.Sessioner)
+	if !ok {
+		return usage("use --sandbox wasm", "this sandbox keeps no sessions")
+	}
+	limits := s.Limits
+	session, err := keeper.Open(ctx, s)
+	if err != nil {
+		return refused(err)
+	}
+	defer session.Close()
+	in := bufio.NewScanner(a.stdin)
+	in.Buffer(nil, 1<<20)
+	var piece []string
+	for promptFor(a, len(piece) > 0); in.Scan(); promptFor(a, len(piece) > 0) {
+		line := in.Text()
+		if block := strings.HasSuffix(strings.TrimSpace(line), ":") || len(piece) > 0; block && line != "" {
+			piece = append(piece, line)
+			continue
+		}
+		piece = append(piece, line)
+		source := strings.Join(piece, "\n")
+		piece = nil
+		if err := runPiece(a, ctx, session, source, limits); err != nil {
+			return err
+		}
+	}
+	if len(piece) > 0 {
+		return runPiece(a, ctx, session, strings.Join(piece, "\n"), limits)
+	}
+	return in.Err()
+}
+
+func runPiece(a *app, ctx context.Context, session sandbox.Session, source string, limits sandbox.Limits) error {
+	if strings.TrimSpace(source) == "" {
+		return nil
+	}
+	out, err := session.Run(ctx, sandbox.Spec{Code: source, Stdout: a.stdout, Stderr: a.stderr, Limits: limits})
+	if err != nil {
+		return refused(err)
+	}
+	if out.Cause != sandbox.OK && out.Cause != sandbox.Failed {
+		a.note("kern: %s; the session is over", outcomeLine(&out))
+		return codeExit(&out)
+	}
+	return nil
+}
+
+func promptFor(a *app, more bool) {
+	if !a.errTTY {
+		return
+	}
+	s := ">>> "
+	if more {
+		s = "... "
+	}
+	fmt.Fprint(a.stderr, s)
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+func logCommand(a *app) *cobra.Command {
+	var follow, asJSON, verify bool
+	cmd := &cobra.Command{
+		Use:   "log PID",
+		Short: "Print the journal of a process",
+		Long: `Print the journal of a process: everything it asked for, what it was answered,
+and what it took. --json prints one record a line, whole. --verify reads every
+record and every payload and checks the chain of their hashes.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if verify {
+				if follow {
+					return usage("verify it when it has exited", "--follow and --verify do not go together")
+				}
+				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error { return verifyLog(a, ctx, c, pid, asJSON) })
+			}
+			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+				s := &session{app: a, client: c}
+				defer s.close()
+				return a.log(ctx, s, pid, follow, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until the process has exited")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print records as lines of JSON")
+	cmd.Flags().BoolVar(&verify, "verify", false, "check the chain of hashes")
+	return cmd
+}
+
+func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
+	v, err := c.Verify(ctx, pid)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.json(v)
+	}
+	return a.print("process %d: %s, each as it was written\n", pid, plural(int64(v.Records), "record"))
+}
+
+func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON bool) error {
+	ctx, cancel := a.interruptible(ctx)
+	defer cancel()
+	last, t := uint64(0), teller{app: a}
+	err := s.do(ctx, func(c *server.Client) error {
+		return c.Records(ctx, pid, last, follow, func(r *abi.Record, line []byte) error {
+			last = r.N
+			if asJSON {
+				return a.print("%s\n", line)
+			}
+			return a.print("%s", t.tell(r))
+		})
+	})
+	if context.Cause(ctx) == errLeft {
+		return nil
+	}
+	return err
+}
+
+// A teller tells records to a person: a line for each, and what was said below
+// it.
+type teller struct {
+	app  *app
+	born int64
+}
+
+// wide is how many characters of a payload are shown.
+const wide = 200
+
+func (t *teller) tell(r *abi.Record) string {
+	if t.born == 0 {
+		t.born = r.Time
+	}
+	what, colour, below := t.story(r)
+	at := "+" + strconv.FormatFloat(float64(r.Time-t.born)/1e9, 'f', 3, 64) + "s"
+	call := ""
+	if r.Call != 0 {
+		call = fmt.Sprintf("call %d ", r.Call)
+	}
+	s := fmt.Sprintf("%4d %9s  %s%s\n", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what)))
+	for _, line := range below {
+		if line != "" {
+			s += strings.Repeat(" ", 16) + cut(clean(line), wide) + "\n"
+		}
+	}
+	return s
+}
+
+// story is what a record says, in a line, and what is shown below it.
+func (t *teller) story(r *abi.Record) (what, colour string, below []string) {
+	switch r.Kind {
+	case abi.KindSpawned:
+		return t.spawned(r)
+	case abi.KindBegan:
+		in := r.Intent
+		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, []string{text(in.Say), text(in.Args)}
+	case abi.KindEnded, abi.KindRefused:
+		return t.answered(r)
+	case abi.KindSignaled:
+		return fmt.Sprintf("signal %s from %s", r.Note.Signal, r.Note.From), yellow, nil
+	case abi.KindMailed:
+		return "message from " + r.Note.From, "", []string{text(r.Note.Body)}
+	case abi.KindAsked:
+		return "asks a person", yellow, []string{text(r.Note.Body)}
+	case abi.KindDecided:
+		if r.Note.Yes {
+			return r.Note.From + " says yes", green, []string{text(r.Note.Body)}
+		}
+		return r.Note.From + " says no", red, []string{text(r.Note.Body)}
+	case abi.KindChanged:
+		return changed(r.Change), "", nil
+	case abi.KindEnding, abi.KindExited:
+		return t.exits(r)
+	}
+	return r.Kind.String(), "", nil
+}
+
+func (t *teller) spawned(r *abi.Record) (what, colour string, below []string) {
+	s := r.Spawn
+	what = "spawned"
+	if s.Name != "" {
+		what += " " + s.Name
+	}
+	if s.Parent != 0 {
+		what += fmt.Sprintf(" by process %d", s.Parent)
+	}
+	if s.Fork != nil {
+		what += fmt.Sprintf(" from process %d at record %d", s.Fork.Pid, s.Fork.At)
+	}
+	if s.Account != "" {
+		what += ", account " + s.Account
+	}
+	what += fmt.Sprintf(", priority %d, limits %s", s.Priority, limitsLine(s.Limits))
+	var p sys.Program
+	if json.Unmarshal(s.Program.Bytes, &p) == nil && p.Model != "" {
+		below = append(below, "model "+p.Model)
+	}
+	return what, bold, append(below, text(s.Task))
+}
+
+func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
+	an := r.Answer
+	if in := r.Intent; in != nil {
+		what = nameOf(in) + " "
+		below = append(below, text(in.Say), text(in.Args))
+	}
+	what += string(an.Outcome)
+	switch an.Outcome {
+	case abi.OK:
+		colour = green
+	case abi.Unknown:
+		colour = yellow
+	default:
+		colour = red
+	}
+	what += attempt(an.Attempt) + took(&an.Usage)
+	if an.Again {
+		what += ", another attempt follows"
+	}
+	if an.Err != nil {
+		below = append(below, string(an.Err.Code)+": "+an.Err.Error())
+	}
+	below = append(below, spoken(an)...)
+	if an.Warning != nil {
+		below = append(below, "warning: "+an.Warning.Message)
+	}
+	return what, colour, below
+}
+
+// spoken is the value of an answer: what a model said and asked for, or a
+// result.
+func spoken(an *abi.Answer) []string {
+	var reply sys.Reply
+	if an.Page == nil || an.Page.Role != "assistant" || json.Unmarshal(an.Value.Bytes, &reply) != nil {
+		return []string{text(an.Value)}
+	}
+	var all []string
+	if reply.Text != "" {
+		all = append(all, strconv.Quote(cut(reply.Text, wide)))
+	}
+	for _, c := range reply.Calls {
+		all = append(all, "→ "+c.Name+" "+c.Args)
+	}
+	return all
+}
+
+func (t *teller) exits(r *abi.Record) (what, colour string, below []string) {
+	x := r.Exit
+	what = "is ending: "
+	if r.Kind == abi.KindExited {
+		what = "exited: "
+	}
+	what += string(x.Exit)
+	if x.Reason != "" {
+		what += " " + x.Reason
+	}
+	if x.Code != "" {
+		what += " (" + string(x.Code) + ")"
+	}
+	colour = bold
+	if r.Kind == abi.KindExited {
+		return what, colour, nil
+	}
+	if x.Err != nil {
+		below = append(below, x.Err.Error())
+	}
+	return what, colour, append(below, text(x.Output))
+}
+
+func changed(c *abi.Change) string {
+	var all []string
+	if c.Limits != nil {
+		all = append(all, "limits are now "+limitsLine(*c.Limits))
+	}
+	if c.Priority != nil {
+		all = append(all, fmt.Sprintf("priority is now %d", *c.Priority))
+	}
+	s := strings.Join(all, ", ")
+	if c.By != "" {
+		s += ", by " + c.By
+	}
+	return s
+}
+
+func attempt(n int) string {
+	if n > 1 {
+		return fmt.Sprintf(", attempt %d", n)
+	}
+	return ""
+}
+
+// text is a payload in a line.
+func text(d abi.Data) string {
+	if len(d.Bytes) == 0 && d.Size > 0 {
+		return fmt.Sprintf("%d bytes, %s", d.Size, d.Hash)
+	}
+	return string(d.Bytes)
+}
+
+func reserves(u *abi.Usage) string {
+	if s := amounts(u); s != "" {
+		return ", may take " + s
+	}
+	return ""
+}
+
+func took(u *abi.Usage) string {
+	if s := amounts(u); s != "" {
+		return ", took " + s
+	}
+	return ""
+}
+
+func amounts(u *abi.Usage) string {
+	var all []string
+	for i, n := range u {
+		switch unit := abi.Unit(i); {
+		case n == 0 || unit == abi.Tokens || unit == abi.Steps || unit == abi.ModelCalls || unit == abi.ToolCalls:
+		case unit == abi.Money:
+			all = append(all, "$"+abi.FormatMoney(n))
+		case unit == abi.CPU:
+			all = append(all, "cpu "+time.Duration(n).Round(time.Millisecond).String())
+		default:
+			all = append(all, fmt.Sprintf("%s %s", abi.FormatUnit(unit, n), strings.ReplaceAll(unit.String(), "_", " ")))
+		}
+	}
+	return strings.Join(all, ", ")
+}

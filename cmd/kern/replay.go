@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// replayProcess is the engine of a replay, as the control API serves it.
+func replay(k *kern.Kernel) func(context.Context, abi.Pid, *server.Run) (any, error) {
+	return func(ctx context.Context, pid abi.Pid, other *server.Run) (any, error) {
+		return k.Replay(ctx, pid, (*kern.Spec)(other))
+	}
+}
+
+func replayCommand(a *app) *cobra.Command {
+	var f agentFlags
+	var task string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "replay PID",
+		Short: "Go through a process again without any effect, and compare",
+		Long: `Go through the journal of a process again, without asking a model or running a
+tool: its state must come out the same to the byte, no effect may have begun past
+a limit, and the agent, given the recorded answers, must make the recorded calls.
+
+With an agent (-f or --model) or a --task in place of the recorded one, it shows
+the first record at which that would have made a difference. The exit code is 1
+when something differs.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+				var p server.Replay
+				if f.file != "" || f.model != "" || task != "" {
+					r, err := exchange(a, ctx, c, pid, cmd, &f, task)
+					if err != nil {
+						return err
+					}
+					p.With = &r
+				}
+				return replayProcess(a, ctx, c, pid, p, asJSON)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "an agent `file` in place of the recorded definition")
+	cmd.Flags().StringVar(&f.model, "model", "", "a model in place of the recorded one")
+	cmd.Flags().StringVar(&task, "task", "", "a task in place of the recorded one")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
+	return cmd
+}
+
+// exchange is the definition and the task to replay with.
+func exchange(a *app, ctx context.Context, c *server.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (server.Run, error) {
+	if f.file != "" {
+		return f.spec(cmd.Flags(), task)
+	}
+	s, err := lookAt(ctx, c, pid) // the recorded definition, with other parts
+	if err != nil {
+		return server.Run{}, err
+	}
+	r := server.Run{Program: s.Program, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Task: task}
+	if f.model != "" {
+		with, err := f.spec(cmd.Flags(), task)
+		if err != nil {
+			return r, err
+		}
+		r.Program.Model, r.Program.Script, r.Program.Facts = with.Program.Model, with.Program.Script, nil
+	}
+	return r, nil
+}
+
+func replayProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, p server.Replay, asJSON bool) error {
+	var r kern.Replayed
+	if err := c.Replay(ctx, pid, p, &r); err != nil {
+		return err
+	}
+	code := exitDone
+	if !r.Same {
+		code = exitFailed
+	}
+	if asJSON {
+		if err := a.json(r); err != nil {
+			return err
+		}
+		return ending(code)
+	}
+	if d := r.Divergence; d != nil {
+		if err := a.print("process %d diverges at record %d: %s\n", pid, d.Record, clean(d.Why)); err != nil {
+			return err
+		}
+		return ending(code)
+	}
+	end := "it has not exited"
+	if r.Exit != "" {
+		end = "exit " + string(r.Exit)
+	}
+	if err := a.print("process %d replays the same: %s, %s, %s\n", pid, plural(int64(r.Records), "record"), plural(int64(r.Calls), "call"), end); err != nil {
+		return err
+	}
+	return ending(code)
+}
+
+func forkCommand(a *app) *cobra.Command {
+	var at uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "fork PID",
+		Short: "Start a process that continues from a moment of another",
+		Long: `Start a process that continues from the state another had after one of its
+records, with the limits that were left then, and print its pid. kern log shows
+the numbers of the records.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("at") && at == 0 {
+				return usage("kern log shows the numbers of the records", "--at is 0, expected the number of a record")
+			}
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				child, err := c.Fork(cmd.Context(), pid, at)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.json(server.Started{Pid: child})
+				}
+				return a.print("%d\n", child)
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&at, "at", 0, "the last `record` that counts; without it, the last there is")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// agentFlags are the flags that describe an agent. What they say wins over the
+// agent file.
+type agentFlags struct {
+	file, model, name, account string
+	priority, parallel         int
+	limits                     abi.Limits
+}
+
+func (f *agentFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.file, "file", "f", "", "the agent `file`")
+	flags.StringVar(&f.model, "model", "", "the model: script:FILE, openai:NAME or anthropic:NAME")
+	flags.StringVar(&f.name, "name", "", "the name of the process")
+	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
+	flags.IntVar(&f.priority, "priority", sys.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
+	addLimits(flags, &f.limits, sys.Units())
+}
+
+// agent is the agent that the flags and the file describe.
+func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
+	g = kern.Agent{Priority: sys.DefaultPriority, Limits: kern.Limits{}}
+	if f.file != "" {
+		if g, err = kern.ReadAgent(f.file); err != nil {
+			return g, asUsage(err)
+		}
+	}
+	if f.model != "" {
+		if g.Model, err = modelFrom(f.model); err != nil {
+			return g, err
+		}
+	}
+	if g.Model == "" {
+		return g, usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file with -f, or a model with --model")
+	}
+	if flags.Changed("name") {
+		g.Name = f.name
+	}
+	if flags.Changed("account") {
+		g.Account = f.account
+	}
+	if flags.Changed("priority") {
+		if f.priority < 0 || f.priority > sys.MaxPriority {
+			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, sys.MaxPriority)
+		}
+		g.Priority = f.priority
+	}
+	if flags.Changed("parallel") {
+		if f.parallel < 0 {
+			return g, usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
+		}
+		g.Parallel = f.parallel
+	}
+	if g.Sandbox == "" {
+		g.Sandbox = cmp.Or(os.Getenv("KERN_SANDBOX"), os.Getenv("SANDBOX_TYPE"))
+	}
+	f.limits.Each(func(u abi.Unit, n int64) { g.Limits[u] = n })
+	return g, nil
+}
+
+// modelFrom reads a model of the command line, where the name of a script
+// begins at the working directory.
+func modelFrom(ref string) (string, error) {
+	name, script := strings.CutPrefix(ref, "script:")
+	if !script || name == "" {
+		return ref, nil
+	}
+	abs, err := filepath.Abs(name)
+	return "script:" + abs, err
+}
+
+// spec reads all that the agent names.
+func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (server.Run, error) {
+	g, err := f.agent(flags)
+	if err != nil {
+		return server.Run{}, err
+	}
+	s, err := g.Spec(task)
+	return server.Run(s), asUsage(err)
+}
+
+func runCommand(a *app) *cobra.Command {
+	var f agentFlags
+	var out output
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "run [-f agent.yaml] [--model REF] [flags] \"task\"",
+		Short: "Run an agent on a task",
+		Long: `Run an agent on a task until its process exits, and print its output.
+
+The task is the argument; when it is - or is missing, it is read from a pipe.
+Flags win over the agent file. The process lives in the daemon: it goes on when
+this command is gone, and when the daemon is killed and started again. Ctrl-C
+asks it to finish with last words; a second one kills it.`,
+		Example: `  kern run --model script:replies.yaml "say hello"
+  kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
+  git diff | kern run -f reviewer.yaml`,
+		Args: atMost(1, "one task; put it in quotes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			task, err := a.task(args)
+			if err != nil {
+				return err
+			}
+			r, err := f.spec(cmd.Flags(), task)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), r, detach, out)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the pid and leave the process to the daemon")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object at the end")
+	cmd.Flags().BoolVar(&out.events, "events", false, "print the records as lines of JSON while it runs, then the JSON object")
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
+	return cmd
+}
+
+// output is how a process that is waited for is shown.
+type output struct{ json, events bool }
+
+func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return notRun(err, r.Program.Model)
+	}
+	pid, err := c.Spawn(ctx, r)
+	if err != nil {
+		return notRun(err, r.Program.Model)
+	}
+	if !detach {
+		return a.follow(ctx, c, pid, out)
+	}
+	c.Close()
+	if out.json || out.events {
+		return a.json(server.Started{Pid: pid})
+	}
+	return a.print("%d\n", pid)
+}
+
+// notRun says why a process was not started: what was asked for makes no sense,
+// or nobody could be asked. It is never exit code 1, for nothing has run that
+// could have failed.
+func notRun(err error, ref string) error {
+	var e *abi.Error
+	var u *usageError
+	switch {
+	case errors.As(err, &u):
+		return err
+	case !errors.As(err, &e):
+		return &exitError{exitUnknown, err}
+	}
+	switch e.Code {
+	case abi.UnknownModel:
+		hint := e.Hint
+		if hint == "" && !strings.HasPrefix(ref, "script:") {
+			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
+		}
+		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
+	case abi.InvalidCall, abi.InvalidArguments:
+		return &exitError{exitUsage, err}
+	}
+	return &exitError{exitUnknown, err}
+}
+
+// maxTask is the largest task that is read from a pipe.
+const maxTask = 16 << 20
+
+// task is the task of the command line, or from the pipe.
+func (a *app) task(args []string) (task string, err error) {
+	switch {
+	case len(args) == 1 && args[0] != "-":
+		task = args[0]
+	case len(args) == 0 && !piped(a.stdin):
+		return "", usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or from a pipe")
+	default:
+		b, err := io.ReadAll(io.LimitReader(a.stdin, maxTask+1))
+		if err != nil {
+			return "", fmt.Errorf("the task cannot be read: %w", err)
+		}
+		if len(b) > maxTask {
+			return "", usage("give the agent a tool that reads the file", "the task is larger than %d bytes", maxTask)
+		}
+		task = strings.TrimSuffix(string(b), "\n")
+	}
+	if strings.TrimSpace(task) == "" {
+		return "", usage("say in a sentence what is to be done", "the task is empty")
+	}
+	return task, nil
+}
+
+// piped reports whether r is something to read to its end, not a terminal nor
+// nothing at all.
+func piped(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return r != nil
+	}
+	i, err := f.Stat()
+	return err == nil && i.Mode()&os.ModeCharDevice == 0
+}
+
+func waitCommand(a *app) *cobra.Command {
+	var out output
+	var timeout flagDuration
+	cmd := &cobra.Command{
+		Use:   "wait PID",
+		Short: "Wait for a process to exit, and print its output",
+		Long: `Wait for a process to exit, and print its output. The exit code says how it
+ended, as that of run does. When --timeout is over, the process goes on, and the
+exit code is 6.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pid, err := onePid(args)
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), pid, timeout, out)
+		},
+	}
+	cmd.Flags().Var(&timeout, "timeout", "wait no longer than this `duration`")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out output) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	s := &session{app: a, client: c}
+	defer s.close()
+	if timeout.set {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout.d)
+		defer cancel()
+	}
+	ctx, cancel := a.interruptible(ctx)
+	defer cancel()
+	var r json.RawMessage
+	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
+	if err != nil && ctx.Err() != nil {
+		return unfinished(a, s, pid, out, fmt.Sprintf("process %d has not exited after %s", pid, timeout.d))
+	}
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	return endOf(a, r, out)
+}
+
+// unfinished shows how a process stands that was waited for long enough.
+func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
+	ctx := context.Background()
+	var raw json.RawMessage
+	if err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	var r struct{ Exit abi.Exit }
+	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
+		return endOf(a, raw, out) // at the last moment
+	}
+	if out.json {
+		if err := a.print("%s\n", raw); err != nil {
+			return err
+		}
+	}
+	return &exitError{exitUnknown, &abi.Error{Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
+}
+
+// interruptible ends ctx at Ctrl-C, with errLeft as the cause.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.interrupts:
+			cancel(errLeft)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+var errLeft = errors.New("interrupted")

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// detachedFlag tells a daemon that a client started it: it says on descriptor
+// 3 when it is ready, and ends by itself when it has had nothing to do.
+const detachedFlag = "detached"
+
+// idleTime is how long a daemon that was started on demand stays when no
+// process lives and nobody asks anything.
+const idleTime = 10 * time.Minute
+
+func serveCommand(a *app) *cobra.Command {
+	detached := false
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon of the data directory in the foreground",
+		Long: `Run the daemon of the data directory in the foreground.
+
+Any command that needs the daemon starts it in the background; serve is for
+those who want to see it, or to let a service manager look after it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
+	}
+	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
+	_ = cmd.Flags().MarkHidden(detachedFlag)
+	return cmd
+}
+
+// serveData is the daemon.
+func serveData(a *app, ctx context.Context, detached bool) error {
+	say := func(error) {}
+	if detached {
+		pipe := os.NewFile(3, "ready")
+		say = func(err error) {
+			_ = json.NewEncoder(pipe).Encode(readyOf(err))
+			_ = pipe.Close() // whoever started us may have gone
+		}
+	}
+	d, err := openDaemon(a, ctx, detached)
+	if err != nil {
+		say(err)
+		return err
+	}
+	say(nil)
+	if !detached {
+		a.note("kern: serving %s (process %d); end it with Ctrl-C or kern stop-daemon", d.dir, os.Getpid())
+	}
+	return d.run(ctx, a.interrupts)
+}
+
+func readyOf(err error) ready {
+	if err == nil {
+		return ready{}
+	}
+	var u *usageError
+	message, hint := explain(err)
+	e := &abi.Error{Code: abi.StorageBroken, Message: message, Hint: hint}
+	var k *abi.Error
+	if errors.As(err, &k) {
+		e = k
+	}
+	return ready{Usage: errors.As(err, &u), Err: e}
+}
+
+// A daemon is a kernel and its control socket.
+type daemon struct {
+	dir      string
+	kernel   *kern.Kernel
+	listener net.Listener
+	http     *http.Server
+	cancel   context.CancelFunc // ends what waits in requests
+	stop     chan struct{}      // closed when somebody asked
+	stopOnce sync.Once
+	unlock   func()
+	idle     time.Duration // 0: never ends by itself
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	quiet *time.Timer
+}
+
+// open takes the data directory and begins to listen.
+func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err error) {
+	d := &daemon{stop: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	if d.dir, err = a.dataDir(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, usage("name a directory that can be written with --data or KERN_DATA", "the data directory cannot be made: %v", err)
+	}
+	settings, file, err := a.settings(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	short, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if !detached { // else our starter holds it
+		starting, err := lock(short, filepath.Join(d.dir, startLock))
+		if err != nil {
+			return nil, err
+		}
+		defer starting()
+		if c, err := server.Dial(short, server.SocketOf(d.dir), version); err == nil {
+			c.Close()
+			return nil, &abi.Error{Code: abi.InvalidCall, Message: "a daemon serves " + d.dir + " already", Hint: "end it with: kern stop-daemon"}
+		}
+	}
+	if d.unlock, err = lock(short, filepath.Join(d.dir, lifeLock)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.unlock()
+		}
+	}()
+	self, err := executable()
+	if err != nil {
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	if d.kernel, err = kern.Open(kern.Config{Dir: d.dir, Getenv: a.getenv, Settings: settings, Supervisor: []string{self, superviseVerb}}); err != nil {
+		return nil, opened(d.dir, err)
+	}
+	if err := d.listen(a, settings, file); err != nil {
+		return nil, errors.Join(err, d.kernel.Close())
+	}
+	if detached {
+		d.idle = idleTime
+	}
+	return d, nil
+}
+
+// opened says what to do about a journal that did not open.
+func opened(dir string, err error) error {
+	var damage *journal.Damage
+	switch {
+	case errors.As(err, &damage):
+		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(),
+			Hint: "nothing was changed; bring back a copy of " + dir + ", or begin with another data directory"}
+	case errors.Is(err, journal.ErrLocked):
+		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: "a program that opened it as a library has it; wait for its end, or use another --data"}
+	}
+	return fmt.Errorf("the data directory cannot be opened: %w", err)
+}
+
+func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error) {
+	if d.listener, err = server.Listen(d.dir); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancel = cancel
+	api := served(d.kernel)
+	api.Stop = d.end
+	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
+		Started: time.Now().UTC(), Settings: describe(settings, a.getenv)}
+	d.http = server.NewServer(ctx, api.Handler())
+	d.http.ConnState = d.seen
+	return nil
+}
+
+// served is a kernel as the control API serves it.
+func served(k *kern.Kernel) *server.API {
+	return &server.API{
+		Kernel: k, Views: k,
+		Spawn: func(ctx context.Context, r server.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
+		Fork: func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
+			n, err := k.Fork(ctx, pid, at)
+			if err == nil {
+				k.Launch(n)
+			}
+			return n, err
+		},
+		Wait:    func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
+		Result:  func(pid abi.Pid) (any, error) { return k.Result(pid) },
+		Replay:  replay(k),
+		Verify:  k.Verify,
+		Records: k.Records,
+	}
+}
+
+// end asks the daemon to end.
+func (d *daemon) end() { d.stopOnce.Do(func() { close(d.stop) }) }
+
+// seen keeps count of connections, so that an idle daemon knows that it is.
+func (d *daemon) seen(c net.Conn, s http.ConnState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch s {
+	case http.StateNew:
+		d.conns[c] = struct{}{}
+	case http.StateClosed, http.StateHijacked:
+		delete(d.conns, c)
+	}
+	if d.quiet != nil {
+		d.quiet.Reset(d.idle)
+	}
+}
+
+// nothingToDo ends the daemon if nobody is connected and no process lives.
+func (d *daemon) nothingToDo() {
+	d.mu.Lock()
+	busy := len(d.conns) > 0
+	d.mu.Unlock()
+	for _, p := range d.kernel.List() {
+		busy = busy || p.State != abi.Exited
+	}
+	if !busy {
+		d.end()
+		return
+	}
+	d.mu.Lock()
+	d.quiet.Reset(d.idle)
+	d.mu.Unlock()
+}
+
+// endTime is how long requests that are being answered may hold up the end.
+const endTime = 5 * time.Second
+
+// run serves until a signal comes or somebody asks it to stop.
+func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
+	defer d.unlock()
+	if d.idle > 0 {
+		d.mu.Lock()
+		d.quiet = time.AfterFunc(d.idle, d.nothingToDo)
+		d.mu.Unlock()
+		defer d.quiet.Stop()
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- d.http.Serve(d.listener) }()
+	var err error
+	select {
+	case <-interrupts:
+	case <-d.stop:
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	err = errors.Join(err, server.Unlisten(d.dir)) // nobody finds us any more
+	d.cancel()
+	short, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	if d.http.Shutdown(short) != nil {
+		_ = d.http.Close()
+	}
+	return errors.Join(err, d.kernel.Close())
+}
+
+func stopDaemonCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop-daemon",
+		Short: "End the daemon; processes go on when it is started again",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), startTime)
+			defer cancel()
+			c, dir, err := a.running(ctx)
+			if dir == "" {
+				return err
+			}
+			if err != nil {
+				a.note("kern: no daemon serves %s", dir)
+				return nil
+			}
+			defer c.Close()
+			if err := c.Stop(ctx); err != nil && !errors.Is(err, server.ErrLost) {
+				return err
+			}
+			unlock, err := lock(ctx, filepath.Join(dir, lifeLock)) // its end gives it free
+			if err != nil {
+				return fmt.Errorf("the daemon was asked to end and has not: %w", err)
+			}
+			unlock()
+			return nil
+		},
+	}
+}

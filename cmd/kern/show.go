@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+func showCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "show PID",
+		Short:             "Show everything about a process, its registers included",
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				s, err := lookAt(cmd.Context(), c, pid)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.json(s)
+				}
+				return showProcess(a, s)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// shown is all there is to show of a process.
+type shown struct {
+	server.Process
+	Output    string         `json:"output"`
+	Err       *abi.Error     `json:"error"`
+	InDoubt   string         `json:"in_doubt"` // dollars reserved by calls whose end nobody saw
+	Drift     string         `json:"drift"`    // dollars taken beyond what was reserved
+	Registers map[string]any `json:"registers"`
+	Task      string         `json:"task"`
+	Program   sys.Program    `json:"program"`
+	Watchdog  abi.Watchdog   `json:"watchdog"`
+	Fork      *abi.Fork      `json:"fork,omitempty"`
+}
+
+var errEnough = errors.New("enough")
+
+func lookAt(ctx context.Context, c *server.Client, pid abi.Pid) (s shown, err error) {
+	if s.Process, err = c.Show(ctx, pid); err != nil {
+		return s, err
+	}
+	var r kern.Result
+	if err = c.Result(ctx, pid, false, &r); err != nil {
+		return s, err
+	}
+	s.Output, s.Err, s.Registers = r.Output, r.Err, r.Registers
+	s.InDoubt, s.Drift = orZero(r.Usage.InDoubt), orZero(r.Usage.Drift)
+	err = c.Records(ctx, pid, 0, false, func(r *abi.Record, _ []byte) error {
+		if r.Spawn != nil {
+			s.Task, s.Watchdog, s.Fork = string(r.Spawn.Task.Bytes), r.Spawn.Watchdog, r.Spawn.Fork
+			if s.Fork != nil {
+				s.Fork.State.Bytes = nil // long, and the kernel's own
+			}
+			if err := json.Unmarshal(r.Spawn.Program.Bytes, &s.Program); err != nil {
+				return err
+			}
+		}
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return s, err
+}
+
+func orZero(money string) string {
+	if money == "" {
+		return "0"
+	}
+	return money
+}
+
+func showProcess(a *app, s shown) error {
+	p := &s.Process
+	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
+	add := func(name, format string, args ...any) {
+		if v := fmt.Sprintf(format, args...); v != "" {
+			rows = append(rows, []string{name, cut(clean(v), 300)})
+		}
+	}
+	add("name", "%s", p.Name)
+	if p.Parent != 0 {
+		add("parent", "%d", p.Parent)
+	}
+	if len(p.Children) > 0 {
+		add("children", "%s", strings.Trim(fmt.Sprint(p.Children), "[]"))
+	}
+	if s.Fork != nil {
+		add("fork of", "process %d at record %d", s.Fork.Pid, s.Fork.At)
+	}
+	add("account", "%s", p.Account)
+	add("state", "%s", stateOf(p))
+	for _, q := range p.Asks {
+		add("asks", "call %d: %s → kern approve %d %d", q.Call, q.Question, p.Pid, q.Call)
+	}
+	add("code", "%s", p.Code)
+	if s.Err != nil {
+		add("error", "%s", s.Err.Error())
+	}
+	add("born", "%s, %s ago or until its exit", p.Born.Local().Format(time.DateTime), age(time.Duration(p.AgeMS)*time.Millisecond))
+	add("priority", "%d", p.Priority)
+	add("depth", "%d", p.Depth)
+	add("model", "%s", s.Program.Model)
+	add("system", "%s", s.Program.System)
+	var tools []string
+	for _, t := range s.Program.Tools {
+		tools = append(tools, t.Name)
+	}
+	add("tools", "%s", strings.Join(append(tools, s.Program.Rows...), ", "))
+	add("watchdog", "%s", watchdogLine(s.Watchdog))
+	add("task", "%s", s.Task)
+	add("limits", "%s", limitsLine(p.Limits))
+	add("used", "%s", usedLine(p.Usage))
+	add("reserved", "%s", usedLine(p.Reserved))
+	if s.InDoubt != "0" {
+		add("in doubt", "$%s: reserved by calls whose end nobody saw", s.InDoubt)
+	}
+	if s.Drift != "0" {
+		add("drift", "$%s: taken beyond what was reserved", s.Drift)
+	}
+	add("records", "%d", p.Records)
+	add("output", "%s", s.Output)
+	for _, name := range sortedKeys(s.Registers) {
+		b, err := json.Marshal(s.Registers[name])
+		if err != nil {
+			return err
+		}
+		add(name, "%s", b)
+	}
+	return table(a.stdout, rows)
+}
+
+func watchdogLine(w abi.Watchdog) string {
+	profile, repeat := w.Profile, w.Repeat
+	if profile == "" {
+		profile = "smart"
+	}
+	if repeat == 0 {
+		repeat = 3
+	}
+	if profile == "off" {
+		return profile
+	}
+	return fmt.Sprintf("%s, at %d repeats", profile, repeat)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// with runs f with a client of the daemon and the pid that args begin with.
+func (a *app) with(ctx context.Context, args []string, f func(c *server.Client, pid abi.Pid) error) error {
+	pid, err := onePid(args)
+	if err != nil {
+		return err
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c, pid)
+}
+
+func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:               string(s) + " PID",
+		Short:             short,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				return c.Signal(cmd.Context(), pid, server.Signal{Signal: s, By: a.person()})
+			})
+		},
+	}
+}
+
+func resumeCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "resume PID",
+		Short: "Let a paused process go on, and say which outcomes are unknown",
+		Long: `Let a paused process go on, as cont does, and list the calls whose end nobody
+saw because the machine stopped in the middle of them. They are not repeated;
+whether they took effect only a look at the world can tell.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return resumeProcess(a, cmd.Context(), c, pid, asJSON) })
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// Doubt is a call whose end nobody saw.
+type doubt struct {
+	Call     uint64    `json:"call"`
+	Name     string    `json:"name"`
+	Again    bool      `json:"again"` // it was tried again, for that does no harm
+	Args     abi.Data  `json:"args"`
+	Reserved abi.Usage `json:"reserved"`
+}
+
+func resumeProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
+	if err := c.Signal(ctx, pid, server.Signal{Signal: abi.Cont, By: a.person()}); err != nil {
+		return err
+	}
+	doubts, err := doubtful(ctx, c, pid)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.json(struct {
+			Pid    abi.Pid `json:"pid"`
+			Doubts []doubt `json:"unknown"`
+		}{pid, doubts})
+	}
+	for _, d := range doubts {
+		what := "was not tried again: look whether it took effect"
+		if d.Again {
+			what = "was tried again, which does no harm"
+		}
+		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func doubtful(ctx context.Context, c *server.Client, pid abi.Pid) ([]doubt, error) {
+	begun := make(map[uint64]*abi.Intent)
+	all := []doubt{}
+	err := c.Records(ctx, pid, 0, false, func(r *abi.Record, _ []byte) error {
+		if r.Kind == abi.KindBegan {
+			begun[r.Call] = r.Intent
+		}
+		if in := begun[r.Call]; in != nil && r.Answer != nil && r.Answer.Outcome == abi.Unknown {
+			all = append(all, doubt{r.Call, nameOf(in), r.Answer.Again, in.Args, in.Reserve})
+		}
+		return nil
+	})
+	return all, err
+}
+
+func niceCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "nice PID PRIORITY",
+		Short:             "Change the priority of a process: 0 is the most urgent",
+		Args:              exactly(2, "the number of a process and a priority"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 0 || n > sys.MaxPriority {
+				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], sys.MaxPriority)
+			}
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				_, err := c.Change(cmd.Context(), pid, server.Change{Priority: &n, By: a.person()})
+				return err
+			})
+		},
+	}
+}
+
+// limitFlags are the flags of a command that changes limits.
+type limitFlags struct {
+	limits abi.Limits
+	unset  []string
+	json   bool
+}
+
+func (l *limitFlags) add(flags *pflag.FlagSet, units []abi.Unit) {
+	addLimits(flags, &l.limits, units)
+	flags.StringSliceVar(&l.unset, "unset", nil, "remove the limit of these `names`")
+	flags.BoolVar(&l.json, "json", false, "print a JSON object")
+}
+
+// change is what the flags ask for.
+func (l *limitFlags) change(by string, units []abi.Unit) (server.Change, error) {
+	c := server.Change{Limits: l.limits, Unset: l.unset, By: by}
+	for _, name := range l.unset {
+		u, ok := abi.UnitOf(name)
+		if !ok {
+			return c, usage(fmt.Sprintf("limits are: %v", units), "--unset %q, expected the name of a limit", name)
+		}
+		if _, set := l.limits.Get(u); set {
+			return c, usage("say one of both", "--%s and --unset %s", flagName(u), name)
+		}
+	}
+	return c, nil
+}
+
+func limitCommand(a *app) *cobra.Command {
+	var l limitFlags
+	cmd := &cobra.Command{
+		Use:   "limit PID --money 5 --unset steps ...",
+		Short: "Change limits of a process",
+		Long: `Change limits of a process. What is not named stays as it is. A limit below what
+is used already lets nothing more begin; the accounts above the process bind as
+before.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ch, err := l.change(a.person(), sys.Units())
+			if err != nil {
+				return err
+			}
+			if ch.Limits.IsZero() && len(ch.Unset) == 0 {
+				return usage("for example: kern limit 7 --money 5", "expected a limit to change")
+			}
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				p, err := c.Change(cmd.Context(), pid, ch)
+				if err != nil {
+					return err
+				}
+				if l.json {
+					return a.json(p)
+				}
+				return a.print("process %d: limits %s\n", pid, limitsLine(p.Limits))
+			})
+		},
+	}
+	l.add(cmd.Flags(), sys.Units())
+	return cmd
+}
+
+func decideCommand(a *app, yes bool) *cobra.Command {
+	var words string
+	verb, short := "approve", "Say yes to what a process asks"
+	if !yes {
+		verb, short = "deny", "Say no to what a process asks"
+	}
+	cmd := &cobra.Command{
+		Use:   verb + " PID [CALL]",
+		Short: short,
+		Long: short + `. The call need not be named when the process asks only
+one thing; kern ps shows the questions.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return usage("kern ps shows the questions", "%d arguments, expected the number of a process, and of a call if it asks several things", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := server.Decision{Yes: yes, By: a.person(), Words: words}
+			if len(args) == 2 {
+				n, err := strconv.ParseUint(args[1], 10, 64)
+				if err != nil || n == 0 {
+					return usage("kern ps shows the questions", "%q is not the number of a call", args[1])
+				}
+				d.Call = n
+			}
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, d) })
+		},
+	}
+	cmd.Flags().StringVar(&words, "words", "", "what to tell the process with it")
+	return cmd
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+func toolsCommand(a *app) *cobra.Command {
+	var file string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "List system calls, and the tools of an agent file",
+		Long: `List the system calls there are, and with -f the tools that an agent file
+declares: their schemas, what they may do to the world, and their limits.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l := listing{Calls: systemCalls(), Tools: []tool.Spec{}}
+			if file != "" {
+				g, err := kern.ReadAgent(file)
+				if err != nil {
+					return asUsage(err)
+				}
+				s, err := g.Spec("")
+				if err != nil {
+					return asUsage(err)
+				}
+				l.Tools = append(l.Tools, s.Program.Tools...)
+				for i, c := range l.Calls {
+					l.Calls[i].Granted = slices.Contains(s.Program.Grants(), c.Name)
+				}
+			}
+			if asJSON {
+				return a.json(l)
+			}
+			return listTools(a, l, file)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the agent `file`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
+	return cmd
+}
+
+type listing struct {
+	Calls []systemCall `json:"system_calls"`
+	Tools []tool.Spec  `json:"tools"`
+}
+
+// A systemCall is a row of the system call table.
+type systemCall struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Effect      abi.Effect      `json:"effect"` // of a tool: its own
+	Schema      json.RawMessage `json:"schema"`
+	ForModel    bool            `json:"for_model"` // a model can be given it as a tool, by naming it under tools: without a command
+	Granted     bool            `json:"granted"`   // the agent file grants it
+}
+
+// systemCalls reads the table of an empty world: what a call may do is in the
+// plan of its row, also when the row then finds nothing to do it with.
+func systemCalls() []systemCall {
+	rows := sys.Table(&sys.World{Bytes: func(abi.Data) ([]byte, error) { return []byte("{}"), nil }})
+	var all []systemCall
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[name]
+		pl, _ := r.Plan(kernel.View{Spawn: &abi.Spawn{}}, abi.Call{Row: name})
+		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(sys.Rows(), name)}
+		if r.Schema != nil {
+			c.Schema = r.Schema.Raw()
+		}
+		if c.Effect == "" {
+			c.Effect = abi.Pure
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func listTools(a *app, l listing, file string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "system calls"))
+	for _, c := range l.Calls {
+		notes := []string{string(c.Effect)}
+		if c.Name == "tool" {
+			notes = []string{"as the tool declares"}
+		}
+		if c.ForModel {
+			notes = append(notes, "a model can be given it")
+		}
+		if c.Granted {
+			notes = append(notes, "granted")
+		}
+		fmt.Fprintf(&b, "  %-6s %s\n         %s\n         %s\n", c.Name, c.Description, strings.Join(notes, "; "), flat(c.Schema))
+	}
+	if file != "" {
+		fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "tools of "+clean(file)))
+	}
+	for _, t := range l.Tools {
+		notes := []string{string(t.Effect), "timeout " + t.Timeout.String(), plural(int64(t.Attempts), "attempt"), "$" + abi.FormatMoney(t.Cost) + " a call"}
+		if t.Approval {
+			notes = append(notes, "every call waits for a person")
+		}
+		fmt.Fprintf(&b, "  %s  %s\n         %s\n         %s\n", t.Name, clean(t.Description), strings.Join(notes, "; "), clean(strings.Join(t.Command, " ")))
+		if len(t.Schema) > 0 {
+			fmt.Fprintf(&b, "         arguments %s\n", flat(t.Schema))
+		}
+		if len(t.Result) > 0 {
+			fmt.Fprintf(&b, "         result %s\n", flat(t.Result))
+		}
+	}
+	return a.print("%s", b.String())
+}
+
+// flat is a schema in one line.
+func flat(schema json.RawMessage) string {
+	return clean(strings.Join(strings.Fields(string(schema)), " "))
+}

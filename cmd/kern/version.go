@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// version is set by the build of a release.
+var version = "0.1.0-dev"
+
+func versionCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version  string `json:"version"`
+				Revision string `json:"revision"`
+				Go       string `json:"go"`
+				OS       string `json:"os"`
+				Arch     string `json:"arch"`
+			}{version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
+			if asJSON {
+				return a.json(v)
+			}
+			return a.print("kern %s %s (%s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// revision is the commit this was built from, as far as the build knows it.
+func revision() string {
+	rev, dirty := "unknown", ""
+	if i, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range i.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				rev = s.Value[:min(12, len(s.Value))]
+			case "vcs.modified":
+				if s.Value == "true" {
+					dirty = "+"
+				}
+			}
+		}
+	}
+	return rev + dirty
+}
+
+// codesTopic is what kern help codes prints.
+func codesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("The codes of errors, as refused and failed calls, results and the control API bear\nthem. They are never renamed.\n\n")
+	for _, c := range abi.Codes {
+		fmt.Fprintf(&b, "  %-20s  %s\n", c.Code, c.Meaning)
+	}
+	b.WriteString(`
+The exit codes of the command. Those of run and wait say how the process ended.
+
+  0  done
+  1  failed
+  2  usage: the command line, or a file that it names, makes no sense
+  3  limit
+  4  loop
+  5  killed
+  6  crashed, or unknown: nobody could be asked`)
+	return &cobra.Command{Use: "codes", Short: "The codes of errors, and the exit codes", Long: b.String()}
+}

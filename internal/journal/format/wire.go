@@ -1,0 +1,409 @@
+package format
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// The types of a field on the wire. Each says by itself where it ends, so that
+// a reader can step over a field it does not know.
+const (
+	typeUint  = 0 // a uvarint
+	typeInt   = 1 // a uvarint in zigzag, for what is below zero
+	typeBytes = 2 // a length and that many bytes
+	typeGroup = 3 // fields, up to a zero byte
+	typeBlob  = 4 // the 32 bytes of a hash and the size of what it names
+	typeKey   = 5 // 16 bytes
+	typeMask  = 6 // a uvarint, and for each bit that is set in it, from the lowest, a uvarint in zigzag
+)
+
+const typeBits = 3
+
+// maxDepth bounds how deep groups stand in groups; ours stand three deep.
+const maxDepth = 8
+
+// maxFields bounds the fields of one group.
+const maxFields = 1 << 20
+
+var (
+	errShort = errors.New("it ends too early")
+	errOrder = errors.New("its fields are out of order")
+)
+
+// A wire is a body on its way out or in. Each part of a record has one
+// function that names its fields in ascending order, and the same function
+// writes and reads, so that the two cannot disagree.
+//
+// Reading, [wire.field] stands at the next field: a field that is asked for
+// and is not next is unset, and one that is next and is not asked for is of a
+// later version and is stepped over.
+type wire struct {
+	b     []byte // written so far, or still to be read
+	in    bool   // reading
+	field uint64 // reading: the field ahead; 0 at the end of the group
+	typ   uint8  // and its type
+	depth int
+	err   error
+}
+
+func (w *wire) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+	w.b, w.field = nil, 0
+}
+
+// head writes the head of a field.
+func (w *wire) head(f uint64, typ uint8) {
+	w.b = binary.AppendUvarint(w.b, f<<typeBits|uint64(typ))
+}
+
+// next reads the head of the next field of this group.
+func (w *wire) next(last uint64) {
+	if len(w.b) == 0 {
+		w.field = 0
+		if w.depth > 0 {
+			w.fail(errShort)
+		}
+		return
+	}
+	h := w.uvarint()
+	w.field, w.typ = h>>typeBits, uint8(h&(1<<typeBits-1))
+	switch {
+	case h == 0 && w.depth > 0, w.err != nil:
+	case w.field == 0 || w.field > maxFields:
+		w.fail(fmt.Errorf("it has a field number %d", w.field))
+	case w.field <= last:
+		w.fail(errOrder)
+	}
+}
+
+// have moves to field f and reports whether it is there. Whoever takes the
+// field's value calls next afterwards.
+func (w *wire) have(f uint64) bool {
+	for w.field != 0 && w.field < f {
+		w.skip()
+	}
+	return w.field == f
+}
+
+// skip steps over the field ahead.
+func (w *wire) skip() {
+	f := w.field
+	switch w.typ {
+	case typeUint, typeInt:
+		w.uvarint()
+	case typeBytes:
+		w.bytes()
+	case typeGroup:
+		w.enter()
+		w.leave(f)
+		return
+	case typeBlob:
+		w.take(len(abi.Hash{}))
+		w.uvarint()
+	case typeKey:
+		w.take(len(abi.Key{}))
+	case typeMask:
+		for m := w.uvarint(); m != 0; m &= m - 1 {
+			w.uvarint()
+		}
+	default:
+		w.fail(fmt.Errorf("field %d has the unknown type %d", f, w.typ))
+	}
+	w.next(f)
+}
+
+// enter begins to read a group.
+func (w *wire) enter() {
+	if w.depth++; w.depth > maxDepth {
+		w.fail(errors.New("its groups stand too deep"))
+		return
+	}
+	w.next(0)
+}
+
+// leave ends a group that was field f of the group around it.
+func (w *wire) leave(f uint64) {
+	for w.field != 0 {
+		w.skip()
+	}
+	if w.err != nil {
+		return
+	}
+	w.depth--
+	w.next(f)
+}
+
+func (w *wire) uvarint() uint64 {
+	if len(w.b) > 0 && w.b[0] < 0x80 {
+		x := uint64(w.b[0])
+		w.b = w.b[1:]
+		return x
+	}
+	x, n := binary.Uvarint(w.b)
+	if n <= 0 {
+		w.fail(errShort)
+		return 0
+	}
+	w.b = w.b[n:]
+	return x
+}
+
+// take returns the next n bytes. They are part of the body: nobody may change
+// them.
+func (w *wire) take(n int) []byte {
+	if n > len(w.b) {
+		w.fail(errShort)
+		return nil
+	}
+	b := w.b[:n:n]
+	w.b = w.b[n:]
+	return b
+}
+
+func (w *wire) bytes() []byte {
+	n := w.uvarint()
+	if n > uint64(len(w.b)) {
+		w.fail(errShort)
+		return nil
+	}
+	return w.take(int(n))
+}
+
+// want fails unless the field ahead has type typ.
+func (w *wire) want(typ uint8) bool {
+	if w.typ != typ {
+		w.fail(fmt.Errorf("field %d has type %d, expected %d", w.field, w.typ, typ))
+	}
+	return w.err == nil
+}
+
+// num is a number; zero is left out.
+func num[T ~int | ~int64 | ~uint64](w *wire, f uint64, p *T) {
+	switch {
+	case w.in:
+		if w.have(f) {
+			*p = T(w.number())
+			w.next(f)
+		}
+	case *p != 0:
+		w.putNumber(f, int64(*p), *p > 0)
+	}
+}
+
+// putNumber writes n as it is when the number it stands for is above zero,
+// which for a uint64 says more than the sign of n.
+func (w *wire) putNumber(f uint64, n int64, plain bool) {
+	if plain || n == 0 {
+		w.head(f, typeUint)
+		w.b = binary.AppendUvarint(w.b, uint64(n))
+		return
+	}
+	w.head(f, typeInt)
+	w.b = binary.AppendVarint(w.b, n)
+}
+
+func (w *wire) number() int64 {
+	switch w.typ {
+	case typeUint:
+		return int64(w.uvarint())
+	case typeInt:
+		return w.varint()
+	}
+	w.want(typeUint)
+	return 0
+}
+
+func (w *wire) varint() int64 {
+	u := w.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// count is a number that is nearly always one, which is left out.
+func count(w *wire, f uint64, p *int) {
+	if !w.in {
+		n := *p - 1
+		num(w, f, &n)
+		return
+	}
+	n := 0
+	num(w, f, &n)
+	*p = n + 1
+}
+
+// table is a row of numbers of which most are zero: those are left out. One
+// that this version does not know is not stepped over, for it would be counted
+// by nobody.
+func table(w *wire, f uint64, row []int64) {
+	if !w.in {
+		var m uint64
+		for i, n := range row {
+			if n != 0 {
+				m |= 1 << i
+			}
+		}
+		if m == 0 {
+			return
+		}
+		w.head(f, typeMask)
+		w.b = binary.AppendUvarint(w.b, m)
+		for _, n := range row {
+			if n != 0 {
+				w.b = binary.AppendVarint(w.b, n)
+			}
+		}
+		return
+	}
+	if w.have(f) && w.want(typeMask) {
+		w.mask(len(row), func(i int, n int64) { row[i] = n })
+		w.next(f)
+	}
+}
+
+// mask reads a table of width numbers.
+func (w *wire) mask(width int, set func(i int, n int64)) {
+	m := w.uvarint()
+	if m>>width != 0 {
+		w.fail(fmt.Errorf("field %d has more than the %d numbers that this version knows", w.field, width))
+		return
+	}
+	for ; m != 0; m &= m - 1 {
+		set(bits.TrailingZeros64(m), w.varint())
+	}
+}
+
+// flag, like everything that writes, leaves the record alone: others read it.
+func flag(w *wire, f uint64, p *bool) {
+	n := 0
+	if *p {
+		n = 1
+	}
+	num(w, f, &n)
+	if w.in {
+		*p = n != 0
+	}
+}
+
+// strOr is a text that is nearly always def, which is left out.
+func strOr[T ~string](w *wire, f uint64, p *T, def T) {
+	switch {
+	case !w.in:
+		if *p != def {
+			w.putText(f, string(*p))
+		}
+	case w.have(f):
+		str(w, f, p)
+	default:
+		*p = def
+	}
+}
+
+// str is a text. One of the frozen words is written as its number.
+func str[T ~string](w *wire, f uint64, p *T) {
+	switch {
+	case w.in:
+		if w.have(f) {
+			*p = T(w.text())
+			w.next(f)
+		}
+	case *p != "":
+		w.putText(f, string(*p))
+	}
+}
+
+func (w *wire) putText(f uint64, s string) {
+	if i, ok := wordNumber[s]; ok {
+		w.head(f, typeUint)
+		w.b = binary.AppendUvarint(w.b, i)
+		return
+	}
+	w.head(f, typeBytes)
+	w.b = binary.AppendUvarint(w.b, uint64(len(s)))
+	w.b = append(w.b, s...)
+}
+
+func (w *wire) text() string {
+	if w.typ != typeUint {
+		if w.want(typeBytes) {
+			return string(w.bytes())
+		}
+		return ""
+	}
+	i := w.uvarint()
+	if i >= uint64(len(words)) {
+		w.fail(fmt.Errorf("field %d is word %d, and there are %d", w.field, i, len(words)))
+		return ""
+	}
+	return words[i]
+}
+
+// raw is bytes; none and empty are told apart.
+func raw[T ~[]byte](w *wire, f uint64, p *T) {
+	switch {
+	case w.in:
+		if w.have(f) && w.want(typeBytes) {
+			*p = w.bytes()
+			w.next(f)
+		}
+	case *p != nil:
+		w.head(f, typeBytes)
+		w.b = binary.AppendUvarint(w.b, uint64(len(*p)))
+		w.b = append(w.b, *p...)
+	}
+}
+
+func key(w *wire, f uint64, p *abi.Key) {
+	switch {
+	case w.in:
+		if w.have(f) && w.want(typeKey) {
+			copy(p[:], w.take(len(p)))
+			w.next(f)
+		}
+	case !p.IsZero():
+		w.head(f, typeKey)
+		w.b = append(w.b, p[:]...)
+	}
+}
+
+// part is a group that may be missing.
+func part[T any](w *wire, f uint64, p **T, fields func(*wire, *T)) {
+	if w.in {
+		if w.have(f) && w.want(typeGroup) {
+			*p = new(T)
+			w.enter()
+			fields(w, *p)
+			w.leave(f)
+		}
+		return
+	}
+	if *p != nil {
+		w.head(f, typeGroup)
+		fields(w, *p)
+		w.b = append(w.b, 0)
+	}
+}
+
+// group is a group that is left out when it is empty.
+func group[T any](w *wire, f uint64, p *T, fields func(*wire, *T)) {
+	if w.in {
+		if w.have(f) && w.want(typeGroup) {
+			w.enter()
+			fields(w, p)
+			w.leave(f)
+		}
+		return
+	}
+	start := len(w.b)
+	w.head(f, typeGroup)
+	body := len(w.b)
+	if fields(w, p); len(w.b) == body {
+		w.b = w.b[:start]
+		return
+	}
+	w.b = append(w.b, 0)
+}

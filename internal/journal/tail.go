@@ -1,0 +1,237 @@
+package journal
+
+import (
+	"crypto/sha256"
+	"database/sql/driver"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal/format"
+)
+
+// maxTail is how many records may wait in the tail.
+const maxTail = 2048
+
+// The tail holds batches that touched many processes, each as one row, until
+// they are settled: brought to where the records of each process stand
+// together. What is in the table tail is in memory too. The table is read only
+// when the journal is opened after a crash.
+type tail struct {
+	seq   int64      // the last row
+	sum   format.Sum // the last row's, which stands for all rows before it too
+	count int
+	full  []fullRun
+
+	mu      sync.Mutex // readers look at what follows while a batch is written
+	waiting map[abi.Pid][]format.Entry
+}
+
+// A frame is a row of the table tail.
+type frame struct {
+	seq  int64
+	sum  format.Sum
+	body []byte
+}
+
+// frame writes a batch as a row: entry after entry, each with its check.
+func (t *tail) frame(entries []format.Entry) frame {
+	var b []byte
+	for i := range entries {
+		b = entries[i].Append(b)
+	}
+	return frame{t.seq + 1, frameSum(t.sum, t.seq+1, b), b}
+}
+
+func frameSum(prev format.Sum, seq int64, body []byte) format.Sum {
+	h := sha256.New()
+	h.Write(prev[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(seq)))
+	h.Write(body)
+	return format.Sum(h.Sum(nil))
+}
+
+// add takes over a batch that is in the table.
+func (t *tail) add(ld *load) {
+	t.seq, t.sum = ld.frame.seq, ld.frame.sum
+	t.count += len(ld.entries)
+	t.full = append(t.full, ld.full...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waiting == nil {
+		t.waiting = map[abi.Pid][]format.Entry{}
+	}
+	for _, e := range ld.entries {
+		t.waiting[e.Pid] = append(t.waiting[e.Pid], e)
+	}
+}
+
+// of is what waits of a process. The entries never change.
+func (t *tail) of(pid abi.Pid) []format.Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting[pid]
+}
+
+// unchecked reads the record of an entry that has its check behind its body,
+// and was in memory ever since.
+func unchecked(e format.Entry) (*abi.Record, error) {
+	e.Body = e.Body[: len(e.Body)-checkLen : len(e.Body)-checkLen]
+	return e.Record()
+}
+
+// clear forgets what is settled.
+func (t *tail) clear() {
+	t.count, t.full = 0, nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = nil
+}
+
+// settle brings everything to its place, in a transaction of the caller.
+func (t *tail) settle(w *writer, ends map[abi.Pid]run) error {
+	if t.count == 0 {
+		return nil
+	}
+	last := map[abi.Pid]run{}
+	for _, pid := range slices.Sorted(maps.Keys(t.waiting)) {
+		for i := range t.waiting[pid] {
+			if err := w.placeEntry(&t.waiting[pid][i]); err != nil {
+				return err
+			}
+		}
+		last[pid] = ends[pid]
+	}
+	if err := w.place(nil, t.full, last); err != nil {
+		return err
+	}
+	if err := w.setRun.exec(int64(tailRow), t.seq, t.sum[:], nil, nil); err != nil {
+		return err
+	}
+	return w.cut.exec(t.seq)
+}
+
+// tailRow is the row of the table runs that says how far the tail is settled.
+const tailRow = 0
+
+// settle brings what waits in the tail to its place. It need not be synced: the
+// rows of the tail go in the same transaction, and the next batch syncs both.
+func (s *sqliteStore) settle() error {
+	if s.tail.count == 0 {
+		return nil
+	}
+	if err := s.w.lazy.exec(); err != nil {
+		return err
+	}
+	err := s.w.transaction(func(w *writer) error { return s.tail.settle(w, s.ends) })
+	if err == nil {
+		s.tail.clear()
+	}
+	return errors.Join(err, s.w.full.exec())
+}
+
+// replay reads what a crash has left in the tail, checks it like everything
+// else, and settles it.
+func (s *sqliteStore) replay() error {
+	if err := s.settled(); err != nil {
+		return err
+	}
+	st, err := s.w.prepare("SELECT seq, sum, body FROM tail ORDER BY seq")
+	if err != nil {
+		return err
+	}
+	rows, err := st.query()
+	if err != nil {
+		return errors.Join(err, st.close())
+	}
+	for err == nil {
+		var v [3]driver.Value
+		var more bool
+		if more, err = next(rows, v[:]); !more {
+			break
+		}
+		err = s.replayRow(v[0], v[1], v[2])
+	}
+	if err := errors.Join(err, rows.Close(), st.close()); err != nil {
+		return err
+	}
+	return s.settle()
+}
+
+// settled reads how far the tail is settled.
+func (s *sqliteStore) settled() error {
+	st, err := s.w.prepare("SELECT n, sum FROM runs WHERE id = ?")
+	if err != nil {
+		return err
+	}
+	var v [2]driver.Value
+	ok, err := st.row(v[:], int64(tailRow))
+	if err = errors.Join(err, st.close()); err != nil || !ok {
+		return err
+	}
+	seq, ok1 := v[0].(int64)
+	sum, ok2 := v[1].([]byte)
+	if !ok1 || !ok2 || len(sum) != len(format.Sum{}) {
+		return errors.New("the row of the table runs that speaks of the tail cannot be read")
+	}
+	s.tail.seq, s.tail.sum = seq, format.Sum(sum)
+	return nil
+}
+
+func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
+	n, _ := seq.(int64)
+	stored, _ := sum.([]byte)
+	b, _ := body.([]byte)
+	entries, err := format.ReadEntries(b)
+	ld := &load{entries: entries, ends: map[abi.Pid]run{}}
+	if chainErr := s.rechain(ld); chainErr != nil {
+		return chainErr
+	}
+	if want := frameSum(s.tail.sum, n, b); err == nil && (n != s.tail.seq+1 || string(stored) != string(want[:])) {
+		err = errors.New("it is not what was written, or not after the row before it")
+	}
+	if err != nil {
+		d := &Damage{Why: fmt.Sprintf("row %d of the table tail: %s", n, err)}
+		if len(entries) > 0 {
+			d.Pid, d.N = entries[0].Pid, entries[0].N
+		}
+		return d
+	}
+	ld.frame = frame{n, format.Sum(stored), b}
+	s.tail.add(ld)
+	s.remember(ld)
+	return nil
+}
+
+// rechain follows the chains of a load that has its checks already.
+func (s *sqliteStore) rechain(ld *load) error {
+	had := make([]string, len(ld.entries))
+	for i := range ld.entries {
+		e := &ld.entries[i]
+		split := len(e.Body) - checkLen
+		if split < 0 {
+			return &Damage{Pid: e.Pid, N: e.N, Why: "it has no check"}
+		}
+		had[i] = string(e.Body[split:])
+		e.Body = e.Body[:split:split]
+	}
+	err := s.chain(ld)
+	var bad *BadRecord
+	if errors.As(err, &bad) {
+		return &Damage{Pid: bad.Pid, N: bad.N, Why: "in the table tail: " + bad.Why}
+	}
+	if err != nil {
+		return err
+	}
+	for i := range ld.entries {
+		e := &ld.entries[i]
+		if string(e.Body[len(e.Body)-checkLen:]) != had[i] {
+			return &Damage{Pid: e.Pid, N: e.N, Why: "it is not what was written"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostBase begins the range of users boxes run as on the host: above what
+// systemd gives containers, in nobody's /etc/subuid.
+const hostBase = 0x70000000
+
+// initEnv is all that init hears of our environment.
+var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
+
+// initCaps is what an init without a root to be needs, inside its own user
+// namespace: to mount, to count other users' files, to see and end processes.
+var initCaps = []uintptr{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_KILL,
+	unix.CAP_SETPCAP, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE,
+}
+
+// A box is one init and its program, from the supervisor's side.
+type box struct {
+	slot   int
+	proc   *os.Process
+	wire   *wire
+	stdin  *os.File
+	stdout *os.File
+	stderr *os.File
+	links  []*os.File // our ends of the program's sockets
+	group  *group     // nil without cgroups
+	notes  chan note  // from init; closed when it is gone and buried
+	killed sync.Once
+}
+
+// user is who the program of a slot is on the host.
+func user(slot int) identity {
+	id := uint32(hostBase + 2*slot + 1)
+	return identity{id, id}
+}
+
+// kill ends everything in the box.
+func (x *box) kill() { x.killed.Do(func() { x.proc.Kill() }) }
+
+// bury frees what the box holds, after its notes were closed.
+func (x *box) bury() error {
+	for _, f := range append([]*os.File{x.stdin, x.stdout, x.stderr, x.wire.file}, x.links...) {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if x.group != nil {
+		return x.group.remove()
+	}
+	return nil
+}
+
+// end kills and buries a box nobody waits for.
+func (x *box) end() error {
+	x.kill()
+	for range x.notes {
+	}
+	return x.bury()
+}
+
+// start makes a box and its program. An error means that no program ran.
+// lent is a mount for the workspace, or -1; it is closed.
+func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) (x *box, err error) {
+	if lent >= 0 {
+		defer unix.Close(lent)
+	}
+	x = &box{slot: slot, notes: make(chan note, 4)}
+	var ends ends
+	defer func() {
+		ends.close()
+		if err == nil {
+			return
+		}
+		if x.proc != nil {
+			x.kill()
+			for range x.notes {
+			}
+		}
+		if x.wire != nil {
+			err = errors.Join(err, x.bury())
+		} else if x.group != nil {
+			err = errors.Join(err, x.group.remove())
+		}
+		x = nil
+	}()
+	if b.driver != nil {
+		if x.group, err = b.driver.make(); err != nil {
+			return x, err
+		}
+		if err = x.group.limit(l.Memory, l.Processes+x.group.crowd()); err != nil {
+			return x, err
+		}
+		o.Group, o.Groups, o.Gate = x.group.name, len(x.group.dirs), x.group.v2
+		o.Doors = len(x.group.doors)
+	}
+	if err = ends.open(x); err != nil {
+		return x, err
+	}
+	if x.proc, err = b.clone(slot, owner, ends.control); err != nil {
+		return x, b.noNamespaces(err)
+	}
+	go x.listen()
+	files := []int{ends.stdin, ends.stdout, ends.stderr}
+	if x.group != nil {
+		for _, f := range x.group.doors {
+			files = append(files, int(f.Fd()))
+		}
+	}
+	if lent >= 0 {
+		files = append(files, lent)
+	}
+	if err = x.wire.send(&o, files...); err != nil {
+		return x, err
+	}
+	ends.close() // or a stream would never end
+	if o.Gate {
+		if err = x.pass(); err != nil {
+			return x, err
+		}
+	}
+	_, err = x.await(started)
+	if err == nil && o.Gate {
+		err = x.group.leave(x.proc.Pid)
+	}
+	if err == nil && x.group != nil {
+		err = x.group.limitProcesses(l.Processes)
+	}
+	return x, err
+}
+
+// pass lets init into the group while it starts the program.
+func (x *box) pass() error {
+	if _, err := x.await(poised); err != nil {
+		return err
+	}
+	if err := x.group.enter(x.proc.Pid); err != nil {
+		return err
+	}
+	return x.wire.send(&claim{Go: true})
+}
+
+// patience is how long a box may take to be built. A caller's context does not
+// shorten it: until init has spoken nobody knows whether the program runs, and
+// an error must mean that it did not.
+const patience = 30 * time.Second
+
+// await returns the next note, which must be of the kind.
+func (x *box) await(kind string) (note, error) {
+	select {
+	case n, ok := <-x.notes:
+		switch {
+		case !ok:
+			return n, errGone
+		case n.Kind == failed:
+			return n, errors.New(n.Err)
+		case n.Kind != kind:
+			return n, fmt.Errorf("want the box to say %q, got %q", kind, n.Kind)
+		}
+		return n, nil
+	case <-time.After(patience):
+		return note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
+	}
+}
+
+// listen passes on what init says until it is gone, and waits for its end:
+// the kernel gives that only when everything in the box is gone.
+func (x *box) listen() {
+	for {
+		var n note
+		fds, err := x.wire.receive(&n)
+		for _, fd := range fds {
+			unix.SetNonblock(fd, true)
+			x.links = append(x.links, os.NewFile(uintptr(fd), "link"))
+		}
+		if err != nil {
+			break
+		}
+		x.notes <- n
+	}
+	x.kill()
+	x.proc.Wait()
+	close(x.notes)
+}
+
+// ends are the box's ends of its descriptors.
+type ends struct{ control, stdin, stdout, stderr int }
+
+// open makes the descriptors of x; x gets the other ends.
+func (e *ends) open(x *box) error {
+	*e = ends{-1, -1, -1, -1}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	e.control = pair[1]
+	if x.wire, err = newWire(pair[0]); err != nil {
+		return errors.Join(err, unix.Close(pair[0]))
+	}
+	for _, p := range []struct {
+		ours    **os.File
+		theirs  *int
+		writing int // which end is ours
+	}{{&x.stdin, &e.stdin, 1}, {&x.stdout, &e.stdout, 0}, {&x.stderr, &e.stderr, 0}} {
+		var fd [2]int
+		if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		*p.theirs = fd[1-p.writing]
+		if err := unix.SetNonblock(fd[p.writing], true); err != nil {
+			return err
+		}
+		*p.ours = os.NewFile(uintptr(fd[p.writing]), "stream")
+	}
+	return nil
+}
+
+func (e *ends) close() {
+	for _, fd := range []*int{&e.control, &e.stdin, &e.stdout, &e.stderr} {
+		if *fd > 0 {
+			unix.Close(*fd)
+		}
+		*fd = -1
+	}
+}
+
+// clone starts an init in its namespaces, from the one thread whose death
+// means the supervisor's: a parent death signal is sent when the thread that
+// cloned ends, and Go ends threads.
+func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, error) {
+	// StartProcess takes files, whose finalizers would close what is ours.
+	fd, err := unix.FcntlInt(uintptr(control), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "control")
+	defer f.Close()
+	sys := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
+		Pdeathsig:  unix.SIGKILL,
+	}
+	if b.root {
+		id := user(slot)
+		if owner != nil {
+			id = *owner
+		}
+		base := hostBase + 2*slot
+		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: insideUID, HostID: int(id.uid), Size: 1}}
+		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: insideUID, HostID: int(id.gid), Size: 1}}
+		sys.GidMappingsEnableSetgroups = true
+		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+	} else {
+		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: os.Geteuid(), Size: 1}}
+		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: os.Getegid(), Size: 1}}
+		// Without a root to be, init keeps its rights through exec this way.
+		sys.AmbientCaps = initCaps
+	}
+	type result struct {
+		p   *os.Process
+		err error
+	}
+	got := make(chan result, 1)
+	job := func() {
+		p, err := os.StartProcess("/proc/self/exe", []string{stage}, &os.ProcAttr{Env: initEnv, Files: []*os.File{b.null, b.null, b.null, f}, Sys: sys})
+		got <- result{p, err}
+	}
+	select {
+	case b.clones <- job:
+	case <-b.ctx.Done():
+		return nil, errClosed
+	}
+	r := <-got
+	return r.p, r.err
+}

@@ -1,0 +1,415 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// groupPrefix begins the name of every cgroup made here; the pid and start time
+// of its supervisor follow, so that a later one can tell what nobody owns.
+const groupPrefix = "kern-jail-"
+
+// groupCount tells the groups of this process apart, whoever makes them.
+var groupCount atomic.Int64
+
+// How directories of the cgroup file system come and go; a test may stand in
+// for the kernel.
+var (
+	makeDir   = makeGroup
+	removeDir = unix.Rmdir
+)
+
+func makeGroup(dir string) error { return os.Mkdir(dir, 0o755) }
+
+// A driver makes cgroups, of one version.
+type driver struct {
+	v2    bool
+	trees map[string]string // controller to directory below which to work; v2 has the one key ""
+	home  string            // v2: where this process is, and each init most of its life
+	owner string
+}
+
+// A group holds one run.
+type group struct {
+	name  string
+	v2    bool
+	home  string
+	dirs  map[string]string // by controller; v2 has the one key ""
+	doors []*os.File        // v1: written by the thread that enters
+	meter map[string]*os.File
+}
+
+// Controllers of v1 a run needs. v2 has processor time without one.
+var controllers = []string{"memory", "pids", "cpuacct"}
+
+// findDriver looks for a place where cgroups with all three controllers can be
+// made, by making one.
+func findDriver(below string) (*driver, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	owner, err := ownerName(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, d := range candidates(string(mounts), string(own), below) {
+		d.owner = owner
+		if err := d.try(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return d, nil
+	}
+	if len(errs) == 0 {
+		errs = append(errs, errors.New("no cgroup file system with memory, pids and cpu is mounted"))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// candidates are the places to work in, best first: below what the caller
+// names, else where this process is, so that its own limits hold for boxes
+// too, else the top.
+func candidates(mountinfo, own, below string) (all []*driver) {
+	at := map[string]string{} // controller or "" to mount point
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(left), strings.Fields(right)
+		if !ok || len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		switch g[0] {
+		case "cgroup2":
+			at[""] = f[4]
+		case "cgroup":
+			for c := range strings.SplitSeq(g[2], ",") {
+				at[c] = f[4]
+			}
+		}
+	}
+	path := map[string]string{}
+	for line := range strings.Lines(own) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			for c := range strings.SplitSeq(f[1], ",") {
+				path[c] = f[2]
+			}
+		}
+	}
+	add := func(v2 bool, keys []string, where func(string) string) {
+		d := &driver{v2: v2, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
+		for _, k := range keys {
+			if at[k] == "" {
+				return
+			}
+			d.trees[k] = filepath.Join(at[k], where(k))
+		}
+		all = append(all, d)
+	}
+	for _, v := range []struct {
+		v2   bool
+		keys []string
+	}{{false, controllers}, {true, []string{""}}} {
+		if below != "" {
+			add(v.v2, v.keys, func(string) string { return below })
+			continue
+		}
+		add(v.v2, v.keys, func(k string) string { return path[k] })
+		add(v.v2, v.keys, func(string) string { return "" })
+	}
+	return all
+}
+
+// try makes a group, limits it and removes it.
+func (d *driver) try() error {
+	g, err := d.make()
+	if err != nil {
+		return err
+	}
+	return errors.Join(g.limit(32<<20, 8), g.remove())
+}
+
+// make makes a group for one run.
+func (d *driver) make() (*group, error) {
+	g := &group{
+		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
+		v2:    d.v2,
+		home:  d.home,
+		dirs:  map[string]string{},
+		meter: map[string]*os.File{},
+	}
+	if err := g.create(d.trees); err != nil {
+		return nil, errors.Join(err, g.remove())
+	}
+	return g, nil
+}
+
+func (g *group) create(trees map[string]string) error {
+	for c, tree := range trees {
+		if g.v2 {
+			// Fails where it is on already and cannot be changed; limit shows which.
+			os.WriteFile(tree+"/cgroup.subtree_control", []byte("+memory +pids"), 0)
+		}
+		dir := filepath.Join(tree, g.name)
+		if err := makeDir(dir); err != nil {
+			return err
+		}
+		g.dirs[c] = dir
+	}
+	if g.v2 {
+		if err := os.WriteFile(g.dirs[""]+"/memory.oom.group", []byte("1"), 0); err != nil {
+			return err
+		}
+	} else {
+		for _, dir := range g.dirs {
+			f, err := os.OpenFile(dir+"/tasks", os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			g.doors = append(g.doors, f)
+		}
+	}
+	for what, file := range g.meters() {
+		f, err := os.Open(file)
+		if err != nil {
+			if what == "peak" && errors.Is(err, os.ErrNotExist) {
+				continue // older than the counter
+			}
+			return err
+		}
+		g.meter[what] = f
+	}
+	return nil
+}
+
+func (g *group) meters() map[string]string {
+	if g.v2 {
+		d := g.dirs[""]
+		return map[string]string{"cpu": d + "/cpu.stat", "peak": d + "/memory.peak", "oom": d + "/memory.events", "pids": d + "/pids.events"}
+	}
+	return map[string]string{
+		"cpu":  g.dirs["cpuacct"] + "/cpuacct.usage",
+		"peak": g.dirs["memory"] + "/memory.max_usage_in_bytes",
+		"oom":  g.dirs["memory"] + "/memory.oom_control",
+		"pids": g.dirs["pids"] + "/pids.events",
+	}
+}
+
+// limit sets the limits and reads them back: the kernel may round, and what is
+// not there when read is not enforced.
+func (g *group) limit(memory int64, processes int) error {
+	page := int64(os.Getpagesize())
+	memory = max(memory/page, 1) * page
+	m := "memory"
+	files := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}
+	if g.v2 {
+		m, files = "", []string{"memory.max", "memory.swap.max"}
+	}
+	if err := set(g.dirs[m]+"/"+files[0], memory); err != nil {
+		return err
+	}
+	swap := memory
+	if g.v2 {
+		swap = 0
+	}
+	// Not there when the kernel does not count swap, or has none.
+	if err := set(g.dirs[m]+"/"+files[1], swap); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return g.limitProcesses(processes)
+}
+
+func (g *group) limitProcesses(n int) error {
+	dir := g.dirs["pids"]
+	if g.v2 {
+		dir = g.dirs[""]
+	}
+	return set(dir+"/pids.max", int64(n))
+}
+
+// crowd is how many of init's threads are in the group while the program is
+// being started.
+func (g *group) crowd() int {
+	if g.v2 {
+		return 32
+	}
+	return 1
+}
+
+func set(file string, v int64) error {
+	if err := os.WriteFile(file, []byte(strconv.FormatInt(v, 10)), 0); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(string(b)); got != strconv.FormatInt(v, 10) {
+		return fmt.Errorf("%s: want %d, the kernel says %q", file, v, got)
+	}
+	return nil
+}
+
+// readings of a group's counters.
+type readings struct {
+	cpu  time.Duration
+	peak int64
+	oom  int64 // processes killed because memory was used up
+	pids int64 // forks refused
+}
+
+func (g *group) read() (r readings, err error) {
+	var buf [4096]byte
+	get := func(what, key string) int64 {
+		f := g.meter[what]
+		if f == nil {
+			return 0
+		}
+		n, e := unix.Pread(int(f.Fd()), buf[:], 0)
+		if e != nil {
+			err = &os.PathError{Op: "read", Path: f.Name(), Err: e}
+			return 0
+		}
+		return value(string(buf[:n]), key)
+	}
+	if g.v2 {
+		r.cpu = time.Duration(get("cpu", "usage_usec")) * time.Microsecond
+	} else {
+		r.cpu = time.Duration(get("cpu", ""))
+	}
+	r.peak = get("peak", "")
+	r.oom = get("oom", "oom_kill")
+	r.pids = get("pids", "max")
+	return r, err
+}
+
+// value is the number of the line that begins with key, or the only one.
+func value(text, key string) int64 {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 1 && key == "" || len(f) == 2 && f[0] == key {
+			v, _ := strconv.ParseInt(f[len(f)-1], 10, 64)
+			return v
+		}
+	}
+	return 0
+}
+
+// enter moves a whole process in (v2, where a thread cannot go alone).
+func (g *group) enter(pid int) error {
+	return os.WriteFile(g.dirs[""]+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
+}
+
+// leave moves a process back to where this one is.
+func (g *group) leave(pid int) error {
+	return os.WriteFile(g.home+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
+}
+
+// remove removes the group. Everything in it has ended or is ending.
+func (g *group) remove() error {
+	for _, f := range g.doors {
+		f.Close()
+	}
+	for _, f := range g.meter {
+		f.Close()
+	}
+	var errs []error
+	for _, dir := range g.dirs {
+		errs = append(errs, removeGroup(dir, time.Now().Add(2*time.Second)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroup removes one directory. A process that was killed stays in its
+// group until it is gone; there is no event for that in v1.
+func removeGroup(dir string, deadline time.Time) error {
+	for wait := 50 * time.Microsecond; ; wait *= 2 {
+		err := removeDir(dir)
+		if err == nil || err == unix.ENOENT {
+			return nil
+		}
+		if err != unix.EBUSY || time.Now().After(deadline) {
+			return &os.PathError{Op: "remove cgroup", Path: dir, Err: err}
+		}
+		time.Sleep(wait)
+	}
+}
+
+// ownerName names a process so that no later one is taken for it.
+func ownerName(pid int) (string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat: want a start time, got %q", pid, b)
+	}
+	return fmt.Sprintf("%d-%s", pid, f[19]), nil
+}
+
+// sweep removes what supervisors that no longer exist have left behind.
+func (d *driver) sweep() error {
+	var errs []error
+	for _, tree := range d.trees {
+		entries, err := os.ReadDir(tree)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, e := range entries {
+			owner, ok := strings.CutPrefix(e.Name(), groupPrefix)
+			i := strings.LastIndexByte(owner, '-')
+			if !ok || !e.IsDir() || i < 0 || alive(owner[:i]) {
+				continue
+			}
+			dir := filepath.Join(tree, e.Name())
+			emptyGroup(dir)
+			errs = append(errs, removeGroup(dir, time.Now().Add(2*time.Second)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func alive(owner string) bool {
+	pid, err := strconv.Atoi(strings.SplitN(owner, "-", 2)[0])
+	if err != nil {
+		return true // not ours to judge
+	}
+	now, err := ownerName(pid)
+	return err == nil && now == owner
+}
+
+// emptyGroup kills everything in a group: at once where the kernel can (v2),
+// else again and again until nobody is left to fork.
+func emptyGroup(dir string) {
+	if os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0) == nil {
+		return
+	}
+	for range 100 {
+		b, err := os.ReadFile(dir + "/cgroup.procs")
+		pids := strings.Fields(string(b))
+		if err != nil || len(pids) == 0 {
+			return
+		}
+		for _, s := range pids {
+			if pid, err := strconv.Atoi(s); err == nil && pid > 1 {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

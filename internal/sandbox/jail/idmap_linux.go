@@ -1,0 +1,108 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const holderStage = "kern-jail-holder"
+
+// hold keeps a user namespace alive until its standard input closes.
+func hold() {
+	var b [1]byte
+	os.Stdin.Read(b[:])
+	os.Exit(0)
+}
+
+// An identity is one user and group on the host.
+type identity struct{ uid, gid uint32 }
+
+// A lender makes mounts of host directories in which the directory's owner is
+// somebody else: a user namespace, kept for the next run, says who.
+type lender struct {
+	mu    sync.Mutex
+	names map[[2]identity]*os.File
+}
+
+// errNoIdmap says that the file system cannot have its owners translated.
+var errNoIdmap = errors.New("its file system does not take idmapped mounts")
+
+// lend returns a mount of dir on which the files of its owner are those of
+// user, and what user makes is the owner's.
+func (l *lender) lend(dir string, user identity) (int, identity, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, identity{}, &os.PathError{Op: "workspace", Path: dir, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, identity{}, errors.Join(err, unix.Close(fd))
+	}
+	owner := identity{st.Uid, st.Gid}
+	names, err := l.namespace(owner, user)
+	if err != nil {
+		return -1, owner, errors.Join(err, unix.Close(fd))
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+		Attr_set:  unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Userns_fd: uint64(names.Fd()),
+	})
+	if err != nil {
+		unix.Close(fd)
+		return -1, owner, fmt.Errorf("%w (%v)", errNoIdmap, err)
+	}
+	return fd, owner, nil
+}
+
+// namespace returns a user namespace that maps owner to user.
+func (l *lender) namespace(owner, user identity) (*os.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := [2]identity{owner, user}
+	if f := l.names[key]; f != nil {
+		return f, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	p, err := os.StartProcess("/proc/self/exe", []string{holderStage}, &os.ProcAttr{
+		Env:   initEnv,
+		Files: []*os.File{r, nil, nil},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: int(owner.uid), HostID: int(user.uid), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: int(owner.gid), HostID: int(user.gid), Size: 1}},
+		},
+	})
+	r.Close()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
+	p.Kill()
+	p.Wait()
+	if err != nil {
+		return nil, err
+	}
+	if l.names == nil {
+		l.names = make(map[[2]identity]*os.File)
+	}
+	l.names[key] = f
+	return f, nil
+}
+
+func (l *lender) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.names {
+		f.Close()
+	}
+	l.names = nil
+}

@@ -1,0 +1,406 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stage is the name under which this program starts itself to be an init.
+const stage = "kern-jail-init"
+
+const (
+	controlFD = 3    // init's socket to the supervisor
+	insideUID = 1000 // who the program is, inside
+)
+
+// control is init's end of the socket.
+var control = &wire{fd: controlFD}
+
+// armed says that Main was called: only then may New start this program again.
+var armed bool
+
+// Main turns a process started to build a box into that box's init and never
+// returns; in any other process it returns at once. Call it first in main and
+// in TestMain.
+func Main() {
+	armed = true
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case stage:
+		os.Exit(initialise())
+	case holderStage:
+		hold()
+	case probeStage:
+		os.Exit(probeMain(os.Args[1:]))
+	}
+}
+
+// An initProc is the first process of a box.
+type initProc struct {
+	order   order
+	fds     []int // stdin, stdout, stderr of the program, doors, workspace
+	program int   // its pid in here
+	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
+	watch   atomic.Pointer[watch]
+	bound   chan struct{} // closed when there is something to watch
+}
+
+// initialise is the life of an init; what it returns ends the box.
+func initialise() int {
+	// Whatever the caller of our caller left open is not for the program.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 1
+	}
+	// The supervisor's death must reach this process also after a change of
+	// user, which clears the signal set when it was cloned.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return 1
+	}
+	// Caught and dropped, for what is ignored would be so in the program too.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
+	p := &initProc{rules: -1, bound: make(chan struct{})}
+	fds, err := control.receive(&p.order)
+	if err != nil {
+		return 1
+	}
+	p.fds = fds
+	if err := p.begin(); err != nil {
+		control.send(&note{Kind: failed, Err: err.Error()})
+		return 1
+	}
+	debug.SetGCPercent(100) // it was off to be quick; now init may live long
+	go p.listen()
+	return p.reap()
+}
+
+// begin builds the box and starts the program in it.
+func (p *initProc) begin() error {
+	if want := 3 + p.order.Doors; len(p.fds) < want {
+		return fmt.Errorf("want %d descriptors, got %d", want, len(p.fds))
+	}
+	lent := -1
+	if p.order.Lent {
+		last := len(p.fds) - 1
+		lent, p.fds = p.fds[last], p.fds[:last] // build closes it
+	}
+	if err := build(&p.order, lent); err != nil {
+		return err
+	}
+	for r, v := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_MSGQUEUE: 0, unix.RLIMIT_NOFILE: 1024} {
+		if err := lower(0, r, v); err != nil {
+			return fmt.Errorf("limit %d: %w", r, err)
+		}
+	}
+	// Until here whoever has the same user could have looked in.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hide init's memory: %w", err)
+	}
+	if p.order.Gate {
+		var c claim
+		if err := control.send(&note{Kind: poised}); err != nil {
+			return err
+		}
+		if _, err := control.receive(&c); err != nil {
+			return err
+		}
+	}
+	if !p.order.Warm {
+		if err := p.bind(p.order.Bounds, p.order.Dir); err != nil {
+			return err
+		}
+	}
+	links, err := p.start()
+	if err != nil {
+		return err
+	}
+	if !p.order.Warm {
+		if err := p.ration(p.order.Bounds); err != nil {
+			return err
+		}
+	}
+	for _, fd := range p.fds {
+		unix.Close(fd)
+	}
+	err = control.send(&note{Kind: started}, links...)
+	for _, fd := range links {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// start makes the program's descriptors and its fence, and the program.
+// It returns the supervisor's ends of the links.
+func (p *initProc) start() (links []int, err error) {
+	files := []uintptr{uintptr(p.fds[0]), uintptr(p.fds[1]), uintptr(p.fds[2])}
+	for range p.order.Links {
+		// Made in here, so that they belong to this network and no other.
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("socket to the program: %w", err)
+		}
+		defer unix.Close(pair[1])
+		files, links = append(files, uintptr(pair[1])), append(links, pair[0])
+	}
+	if p.order.Landlock > 0 {
+		if p.rules, err = ruleset(p.order.Landlock, p.order.shown()); err != nil {
+			return nil, fmt.Errorf("landlock: %w", err)
+		}
+		if p.order.Warm {
+			files = append(files, uintptr(p.rules))
+		}
+	}
+	if p.order.Argv[0], err = find(p.order.Argv[0], p.order.Env); err != nil {
+		return nil, err
+	}
+	errs := make(chan error)
+	go p.fork(files, errs)
+	if err := <-errs; err != nil {
+		return nil, err
+	}
+	if p.rules >= 0 && !p.order.Warm {
+		unix.Close(p.rules)
+	}
+	return links, nil
+}
+
+// fork starts the program from a thread that has given everything up; the
+// program inherits that. The thread is not used again.
+func (p *initProc) fork(files []uintptr, errs chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// Not on the thread that stands for the process.
+		inner := make(chan error)
+		go p.fork(files, inner)
+		errs <- <-inner
+		runtime.UnlockOSThread()
+		return
+	}
+	err := fence(&p.order, p.fds[3:3+p.order.Doors], p.rules)
+	if err == nil {
+		p.program, err = syscall.ForkExec(p.order.Argv[0], p.order.Argv, &syscall.ProcAttr{
+			Dir:   workspace,
+			Env:   p.order.Env,
+			Files: files,
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+		if err != nil {
+			err = &startError{p.order.Argv[0], err}
+		}
+	}
+	errs <- err
+}
+
+// find looks a program up as a shell in the box would.
+func find(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		at := filepath.Join(workspace, dir, name)
+		if filepath.IsAbs(dir) {
+			at = filepath.Join(dir, name)
+		}
+		var st unix.Stat_t
+		if unix.Stat(at, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0 {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("start %s: no such file in PATH=%s", name, path)
+}
+
+type startError struct {
+	path string
+	err  error
+}
+
+func (e *startError) Error() string { return fmt.Sprintf("start %s: %v", e.path, e.err) }
+
+// bind puts the bounds of one run in force.
+func (p *initProc) bind(b bounds, dir string) error {
+	w, err := newWatch(b, p.order.Lent || dir != "")
+	if err != nil {
+		return err
+	}
+	p.watch.Store(w)
+	close(p.bound)
+	pid := p.program // 0 while there is none: then init itself, for its children
+	if w.lent {
+		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
+			return err
+		}
+	}
+	if b.Processes > 0 {
+		// Counted for all of the user in this namespace, so with init's threads.
+		if err := lower(pid, unix.RLIMIT_NPROC, uint64(b.Processes+threads())); err != nil {
+			return err
+		}
+	}
+	if pid != 0 {
+		return p.ration(b)
+	}
+	return nil
+}
+
+// ration limits the started program by what one process can be limited to.
+func (p *initProc) ration(b bounds) error {
+	if b.Data > 0 {
+		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
+			return err
+		}
+	}
+	if b.CPU > 0 {
+		return lower(p.program, unix.RLIMIT_CPU, uint64(b.CPU/time.Second)+1)
+	}
+	return nil
+}
+
+// lower sets a resource limit of pid that nothing can raise again.
+func lower(pid, resource int, v uint64) error {
+	var old unix.Rlimit
+	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
+		return err
+	}
+	v = min(v, old.Max)
+	return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: v, Max: v}, nil)
+}
+
+// listen takes a claim, then waits for the supervisor to go away.
+func (p *initProc) listen() {
+	for {
+		var c claim
+		fds, err := control.receive(&c)
+		if err != nil {
+			os.Exit(1)
+		}
+		if err := p.take(c, fds); err != nil {
+			control.send(&note{Kind: failed, Err: err.Error()})
+			os.Exit(1)
+		}
+		control.send(&note{Kind: claimed})
+	}
+}
+
+// take makes a warm box that of one run.
+func (p *initProc) take(c claim, fds []int) error {
+	if err := resize("/tmp", c.Bounds); err != nil {
+		return err
+	}
+	p.order.Lent, p.order.Dir = c.Lent, c.Dir
+	if c.Lent || c.Dir != "" {
+		lent := -1
+		if len(fds) == 1 {
+			lent = fds[0]
+		}
+		if err := attach(lent, c.Dir); err != nil {
+			return err
+		}
+	}
+	if p.rules >= 0 {
+		if err := permit(p.rules, p.order.Landlock, writable...); err != nil {
+			return err
+		}
+		unix.Close(p.rules)
+	}
+	if err := p.bind(c.Bounds, c.Dir); err != nil {
+		return err
+	}
+	return nil
+}
+
+// reap waits for the program, buries everybody else who dies before, and
+// reports. Returning kills whatever still runs.
+func (p *initProc) reap() int {
+	stop := make(chan struct{})
+	over := make(chan string, 1)
+	go p.patrol(stop, over)
+	var ws unix.WaitStatus
+	var own unix.Rusage
+	for {
+		pid, err := unix.Wait4(-1, &ws, 0, &own)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 1
+		}
+		if pid == p.program {
+			break
+		}
+	}
+	close(stop)
+	n := note{Kind: done, Over: <-over}
+	if ws.Signaled() {
+		n.Exit, n.Signal = -1, unix.SignalName(ws.Signal())
+	} else {
+		n.Exit = ws.ExitStatus()
+	}
+	// What is still running would change the files while they are counted.
+	unix.Kill(-1, unix.SIGKILL)
+	for {
+		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if w := p.watch.Load(); w != nil {
+		over, full := w.final()
+		n.Full = full
+		if n.Over == "" {
+			n.Over = over
+		}
+		n.Peak = w.peak
+	}
+	var all unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_CHILDREN, &all) == nil {
+		n.CPU = time.Duration(all.Utime.Nano() + all.Stime.Nano())
+		n.Peak = max(n.Peak, all.Maxrss<<10)
+	}
+	control.send(&n)
+	return 0
+}
+
+// patrol looks at what no counter of the kernel stops, until stop is closed;
+// it then tells which limit the program was killed for, if any.
+func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
+	select {
+	case <-stop:
+		over <- ""
+		return
+	case <-p.bound: // until then a warm box sleeps
+	}
+	const period = 5 * time.Millisecond
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	var reason string
+	for {
+		select {
+		case <-stop:
+			over <- reason
+			return
+		case <-tick.C:
+		}
+		if w := p.watch.Load(); w != nil && reason == "" {
+			if reason = w.look(); reason != "" {
+				unix.Kill(-1, unix.SIGKILL)
+			}
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kern-run/kern/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+type limits = sandbox.Limits
+
+// A Backend builds boxes. See the package comment.
+type Backend struct {
+	cfg    Config
+	root   bool
+	python string
+	null   *os.File
+	filter string
+	abi    int        // of Landlock
+	driver *driver    // nil without cgroups
+	mu     sync.Mutex // guards lacks: a probe may find more
+	lacks  []sandbox.Weakness
+	lender lender
+	pool   pool
+
+	clones chan func()     // run by the thread that clones
+	ctx    context.Context // the Backend's life; ends at Close
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
+}
+
+// errClosed says that the Backend was closed.
+var errClosed = errors.New("sandbox jail: closed")
+
+// The weaknesses a host may have. A caller names in Spec.Allow what it accepts;
+// walls it cannot do without have no name there and are refused.
+const (
+	weakMemory    = "memory"    // no cgroup: each process alone, and all together by looking
+	weakCPU       = "cpu"       // as memory
+	weakProcesses = "processes" // no cgroup: bounded, but the cause may be told as failed
+	weakLandlock  = "landlock"  // one wall less
+	weakOwner     = "owner"     // the program must run as the workspace's owner on the host
+)
+
+// New returns a Backend for this host, after clearing away what backends that
+// were killed have left. Close it.
+func New(cfg Config) (*Backend, error) {
+	if !armed {
+		return nil, refuse("this program does not call jail.Main first thing in main", "call it")
+	}
+	if cfg.Max < 0 || cfg.Warm < 0 {
+		return nil, fmt.Errorf("sandbox jail: want Max and Warm at least 0, got %d and %d", cfg.Max, cfg.Warm)
+	}
+	if cfg.Max == 0 {
+		cfg.Max = 64
+	}
+	if cfg.Warm > cfg.Max {
+		return nil, fmt.Errorf("sandbox jail: want Warm at most Max, got %d of %d", cfg.Warm, cfg.Max)
+	}
+	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, clones: make(chan func())}
+	b.ctx, b.cancel = context.WithCancelCause(context.Background())
+	b.cfg.ReadOnly = slices.Clone(cfg.ReadOnly)
+	for _, dir := range cfg.ReadOnly {
+		if err := showable(dir); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if b.filter, err = filter(); err != nil {
+		return nil, refuse("no seccomp filter: "+err.Error(), "")
+	}
+	if b.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return nil, err
+	}
+	b.python = findPython(cfg)
+	b.survey()
+	b.pool.open(cfg.Max)
+	b.work.Go(b.cloner)
+	b.work.Go(b.keepWarm)
+	return b, nil
+}
+
+// survey finds out what this host can enforce.
+func (b *Backend) survey() {
+	if b.abi = min(landlockABI(), 6); b.abi == 0 {
+		b.lacks = append(b.lacks, sandbox.Weakness{Name: weakLandlock, Why: "this kernel has no Landlock", Fix: "boot with lsm=landlock,... on Linux 5.13 or later"})
+	}
+	d, err := findDriver(b.cfg.Cgroup)
+	if err == nil {
+		b.driver = d
+		err = d.sweep()
+	}
+	if err == nil {
+		return
+	}
+	b.driver = nil
+	fix := "run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes"
+	for _, w := range []struct{ name, how string }{
+		{weakMemory, "each process alone is limited, all together are watched and killed"},
+		{weakCPU, "each process alone is limited, all together are watched and killed"},
+		{weakProcesses, "the user's processes are limited, but a run ended by it may be told as failed"},
+	} {
+		b.lacks = append(b.lacks, sandbox.Weakness{Name: w.name, Why: "no cgroup can be made (" + err.Error() + "): " + w.how, Fix: fix})
+	}
+}
+
+// cloner starts every init. Its thread lives as long as the Backend.
+func (b *Backend) cloner() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case job := <-b.clones:
+			job()
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// Close ends every box and waits until they are gone.
+func (b *Backend) Close() error {
+	if !b.pool.close() {
+		return nil
+	}
+	b.cancel(errClosed)
+	b.pool.drain()
+	b.work.Wait()
+	b.lender.close()
+	return b.null.Close()
+}
+
+func refuse(reason, fix string) *sandbox.Refusal {
+	return &sandbox.Refusal{Backend: "jail", Reason: reason, Fix: fix}
+}
+
+// clear buries a box whose run is over. Its init may still be leaving its
+// namespaces, which takes the kernel longer than anything else and nobody
+// needs to wait for.
+func (b *Backend) clear(x *box) {
+	x.end()
+	b.pool.release(x.slot)
+}
+
+// admit says why s cannot run here, if it cannot.
+func (b *Backend) admit(s *sandbox.Spec) error {
+	if err := s.Check(); err != nil {
+		return refuse(err.Error(), "")
+	}
+	if s.Code != "" && b.python == "" {
+		return refuse("no python3 in what the box can see", "apt-get install python3, or set Config.Python and Config.ReadOnly")
+	}
+	for _, w := range b.weaknesses() {
+		if slices.Contains(walls, w.Name) {
+			return refuse(fmt.Sprintf("this host does not hold the wall %q: %s", w.Name, w.Why), w.Fix)
+		}
+		if !slices.Contains(s.Allow, w.Name) {
+			return refuse(fmt.Sprintf("this host cannot enforce %q: %s; Spec.Allow does not name it", w.Name, w.Why), w.Fix)
+		}
+	}
+	if s.Dir == "" {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(s.Dir)
+	if err != nil {
+		return refuse("workspace: "+err.Error(), "")
+	}
+	if dir == "/" || slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") }) && dir != "/dev/shm" && !strings.HasPrefix(dir, "/dev/shm/") {
+		return refuse(fmt.Sprintf("want a directory of files as the workspace, got %s", s.Dir), "")
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return refuse(fmt.Sprintf("want Dir to be a directory, got %s", s.Dir), "")
+	}
+	return nil
+}
+
+// showable says why a host directory cannot be shown, if it cannot: it would
+// be hidden by what the box has there, or hide it.
+func showable(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+		return fmt.Errorf("sandbox jail: want Config.ReadOnly as clean absolute paths, got %q", dir)
+	}
+	for _, own := range []string{"/usr", "/etc", "/dev", "/proc", "/tmp", workspace, "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if dir == "/" || dir == own || strings.HasPrefix(dir, own+"/") {
+			return fmt.Errorf("sandbox jail: want Config.ReadOnly outside of %s, got %q", own, dir)
+		}
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return fmt.Errorf("sandbox jail: want Config.ReadOnly to be directories, got %q", dir)
+	}
+	return nil
+}
+
+// visible says whether the box sees path of the host.
+func (c *Config) visible(path string) bool {
+	for _, dir := range append([]string{"/usr"}, c.ReadOnly...) {
+		if strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func findPython(cfg Config) string {
+	for _, p := range []string{cfg.Python, "/usr/local/bin/python3", "/usr/bin/python3"} {
+		if p == "" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(p)
+		if err == nil && cfg.visible(real) && unix.Access(real, unix.X_OK) == nil {
+			return p
+		}
+		if p == cfg.Python {
+			return ""
+		}
+	}
+	return ""
+}
+
+func (b *Backend) weaknesses() []sandbox.Weakness {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.lacks)
+}
+
+// noNamespaces explains why an init could not be cloned.
+func (b *Backend) noNamespaces(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EUSERS) {
+		return refuse("this host does not let us make user namespaces: "+err.Error(),
+			"sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0")
+	}
+	return err
+}
+
+// Run runs s in a box of its own.
+func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
+	refused := sandbox.Outcome{Cause: sandbox.Refused}
+	if err := b.admit(&s); err != nil {
+		return refused, err
+	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Outcome{Cause: sandbox.Killed}, context.Cause(ctx)
+	}
+	if err := b.pool.enter(); err != nil {
+		return refused, err
+	}
+	defer b.pool.leave()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(b.ctx, func() { cancel(errClosed) })()
+	r := &run{spec: &s, limits: s.Limits.WithDefaults()}
+	var err error
+	if r.box, err = b.obtain(ctx, r); err != nil {
+		if ctx.Err() != nil {
+			return sandbox.Outcome{Cause: sandbox.Killed}, context.Cause(ctx)
+		}
+		var start *sandbox.Refusal
+		if errors.As(err, &start) {
+			return refused, err
+		}
+		return refused, refuse(err.Error(), "")
+	}
+	out := r.wait(ctx)
+	b.work.Go(func() { b.clear(r.box) })
+	return out, nil
+}

@@ -1,0 +1,70 @@
+package jail
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// An output keeps what a program writes, up to a cap for both streams
+// together, and hands it on as it comes.
+type output struct {
+	mu   sync.Mutex
+	left int64
+	over func() // called once something did not fit
+	cut  bool
+	kept [2][]byte
+}
+
+// copy moves stream i from r to w until r ends. What w says is not the
+// program's business: a writer that fails gets no more.
+func (o *output) copy(i int, r io.Reader, w io.Writer) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		b := o.keep(i, buf[:n])
+		if w != nil && len(b) > 0 {
+			if _, err := w.Write(b); err != nil {
+				w = nil
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (o *output) keep(i int, b []byte) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if int64(len(b)) > o.left {
+		b = b[:o.left]
+		if !o.cut {
+			o.cut = true
+			o.over()
+		}
+	}
+	o.left -= int64(len(b))
+	o.kept[i] = append(o.kept[i], b...)
+	return b
+}
+
+// take returns what was kept; later writes are not in it.
+func (o *output) take() (stdout, stderr []byte, cut bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left = 0
+	return o.kept[0], o.kept[1], o.cut
+}
+
+// feed gives r to the program, and the end of r. A Reader that never returns
+// holds this goroutine, and nothing else.
+func feed(w io.WriteCloser, r io.Reader) {
+	if r != nil {
+		io.Copy(w, r)
+	}
+	w.Close()
+}
+
+// errGone is what a box that ended while it was being made says.
+var errGone = errors.New("the box ended before its program started")

@@ -1,0 +1,326 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/internal/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// A pool counts boxes and keeps the warm ones. Every box alive holds one slot,
+// and its slot says who it is on the host; there are Config.Max of them.
+type pool struct {
+	slots chan int
+	want  chan struct{} // a warm box was taken, or should be made
+
+	mu      sync.Mutex
+	warm    []*box
+	waiting int // runs that wait for a slot
+	closed  bool
+	runs    sync.WaitGroup
+}
+
+func (p *pool) open(n int) {
+	p.slots, p.want = make(chan int, n), make(chan struct{}, 1)
+	for i := range n {
+		p.slots <- i
+	}
+	p.refill()
+}
+
+func (p *pool) refill() {
+	select {
+	case p.want <- struct{}{}:
+	default:
+	}
+}
+
+// enter counts a run, unless the pool is closed.
+func (p *pool) enter() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errClosed
+	}
+	p.runs.Add(1)
+	return nil
+}
+
+func (p *pool) leave() { p.runs.Done() }
+
+func (p *pool) close() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.closed
+	p.closed = true
+	return !was
+}
+
+// drain waits for the runs and ends what is warm.
+func (p *pool) drain() {
+	p.runs.Wait()
+	for x := p.take(); x != nil; x = p.take() {
+		x.end()
+		p.release(x.slot)
+	}
+}
+
+func (p *pool) release(slot int) {
+	p.slots <- slot
+	p.refill()
+}
+
+// take returns a warm box, if there is one.
+func (p *pool) take() *box {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first()
+}
+
+func (p *pool) first() *box {
+	if len(p.warm) == 0 {
+		return nil
+	}
+	x := p.warm[0]
+	p.warm = p.warm[1:]
+	return x
+}
+
+// put keeps a warm box, unless a run is waiting for the slot it holds.
+func (p *pool) put(x *box) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.waiting > 0 {
+		return false
+	}
+	p.warm = append(p.warm, x)
+	return true
+}
+
+// slot waits for a free slot. A warm box gives up its own to a run that
+// cannot use it.
+func (p *pool) slot(ctx context.Context) (int, error) {
+	select {
+	case s := <-p.slots:
+		return s, nil
+	default:
+	}
+	p.mu.Lock()
+	x := p.first()
+	if x == nil {
+		p.waiting++ // from here on no box is kept for later
+		defer func() {
+			p.mu.Lock()
+			p.waiting--
+			p.mu.Unlock()
+		}()
+	}
+	p.mu.Unlock()
+	if x != nil {
+		x.end()
+		return x.slot, nil
+	}
+	select {
+	case s := <-p.slots:
+		return s, nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// keepWarm makes warm boxes as they are taken, while slots are free.
+func (b *Backend) keepWarm() {
+	if b.cfg.Warm == 0 || b.python == "" {
+		return
+	}
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-b.pool.want:
+		}
+		for b.pool.short(b.cfg.Warm) {
+			select {
+			case s := <-b.pool.slots:
+				if b.warmUp(s) {
+					continue
+				}
+			default:
+			}
+			break // until a run has ended
+		}
+	}
+}
+
+func (p *pool) short(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.closed && len(p.warm) < n
+}
+
+// warmUp puts one interpreter into the pool. One that does not start here will
+// say why when a run starts its own.
+func (b *Backend) warmUp(slot int) bool {
+	ctx := b.ctx
+	o := b.order(nil, sandbox.DefaultLimits)
+	o.Argv, o.Env, o.Links, o.Warm = b.interpreter(1, true), nil, 1, true
+	// The bounds that hold until a run brings its own.
+	x, err := b.start(slot, o, sandbox.DefaultLimits, nil, -1)
+	if err == nil {
+		err = x.awaitPython(ctx)
+		if err == nil && b.pool.put(x) {
+			return true
+		}
+		x.end()
+	}
+	b.pool.slots <- slot
+	return false
+}
+
+// obtain returns a box in which the program of r runs.
+func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
+	warm := r.spec.Code != "" && r.spec.Proxy == nil && (b.root || r.spec.Dir == "")
+	for warm {
+		x := b.pool.take()
+		if x == nil {
+			break
+		}
+		r.began = time.Now()
+		lent, owner, err := b.workspace(r.spec, x.slot)
+		if err != nil || owner != nil {
+			// Not this box's fault; it cannot change its user.
+			if !b.pool.put(x) {
+				x.end()
+				b.pool.release(x.slot)
+			}
+			break
+		}
+		// The next is made when this run ends, or does not soon: before that it
+		// would only be in its way.
+		time.AfterFunc(20*time.Millisecond, b.pool.refill)
+		if err := b.claim(ctx, x, r, lent); err == nil {
+			r.handed = true
+			return x, nil
+		} else if x.end(); ctx.Err() != nil {
+			b.pool.release(x.slot)
+			return nil, err
+		}
+		// It broke while nobody looked. Nothing of the run was in it.
+		b.pool.release(x.slot)
+	}
+	slot, err := b.pool.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.began = time.Now()
+	x, err := b.cold(slot, r)
+	if err != nil {
+		b.pool.release(slot)
+		return nil, err
+	}
+	return x, nil
+}
+
+// cold makes a box for r.
+func (b *Backend) cold(slot int, r *run) (*box, error) {
+	s := r.spec
+	o := b.order(s, r.limits)
+	if s.Proxy != nil {
+		o.Links++
+	}
+	if s.Code != "" {
+		o.Links++
+		o.Argv, o.Env = b.interpreter(o.Links, false), nil
+		// A program that allocates too much gets a MemoryError it can handle,
+		// before the cgroup kills it for having used too much.
+		o.Bounds.Data = r.limits.Memory
+	}
+	lent, owner, err := b.workspace(s, slot)
+	if err != nil {
+		return nil, err
+	}
+	o.Lent = lent >= 0
+	x, err := b.start(slot, o, r.limits, owner, lent)
+	return x, err
+}
+
+// claim makes the warm box x that of r. lent is closed.
+func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
+	if lent >= 0 {
+		defer unix.Close(lent)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.limits.Wall)
+	defer cancel()
+	if x.group != nil {
+		if err := x.group.limit(r.limits.Memory, r.limits.Processes); err != nil {
+			return err
+		}
+	}
+	c := claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c.Bounds.Data = r.limits.Memory
+	var files []int
+	if lent >= 0 {
+		files = []int{lent}
+	}
+	if err := x.wire.send(&c, files...); err != nil {
+		return err
+	}
+	if _, err := x.await(claimed); err != nil {
+		return err
+	}
+	return x.hand(ctx, r.spec)
+}
+
+// workspace makes the mount of a named directory, as root; otherwise init
+// makes it, which sees no more than we do. The identity is who the program has
+// to be when owners cannot be translated.
+func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
+	if s.Dir == "" || !b.root {
+		return -1, nil, nil
+	}
+	fd, owner, err := b.lender.lend(s.Dir, user(slot))
+	if !errors.Is(err, errNoIdmap) {
+		return fd, nil, err
+	}
+	fix := "use a workspace on ext4, xfs, btrfs or tmpfs of a recent kernel"
+	if owner.uid == 0 || owner.gid == 0 {
+		return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+", and it belongs to root", fix)
+	}
+	if slices.Contains(s.Allow, weakOwner) {
+		return -1, &owner, nil
+	}
+	return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+"; Spec.Allow does not name \""+weakOwner+"\"", fix)
+}
+
+// order is what every box is told.
+func (b *Backend) order(s *sandbox.Spec, l limits) order {
+	o := order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
+	if s == nil {
+		return o
+	}
+	o.Argv, o.Dir = s.Argv, s.Dir
+	for k, v := range s.Env {
+		o.Env = append(o.Env, k+"="+v)
+	}
+	slices.Sort(o.Env)
+	return o
+}
+
+func (b *Backend) bounds(l limits) bounds {
+	n := bounds{FileBytes: l.FileBytes, Files: l.Files}
+	if b.driver == nil {
+		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
+	}
+	return n
+}
+
+// Warm says how many interpreters are ready.
+func (b *Backend) Warm() int {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	return len(b.pool.warm)
+}

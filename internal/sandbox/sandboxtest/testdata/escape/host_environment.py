@@ -1,0 +1,6 @@
+attempt("environ", lambda: os.environ["KERN_CANARY"])
+attempt("getenv", lambda: os.getenv("KERN_CANARY") or 1 / 0)
+attempt("posix", lambda: __import__("posix").environ[b"KERN_CANARY"])
+look("all", lambda: sorted(os.environ))
+look("self", lambda: open("/proc/self/environ").read())
+look("parent", lambda: open(f"/proc/{os.getppid()}/environ").read())

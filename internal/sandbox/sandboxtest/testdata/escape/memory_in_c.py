@@ -1,0 +1,5 @@
+look("pow", lambda: len(str(7 ** 60000)) if sys.set_int_max_str_digits(0) is None else 0)
+look("repeat", lambda: "x" * (1 << 33))
+look("list", lambda: [0] * (1 << 33))
+look("deque", lambda: __import__("collections").deque(range(1 << 28)))
+look("zlib", lambda: len(__import__("zlib").decompress(__import__("zlib").compress(bytes(1 << 26)) )))

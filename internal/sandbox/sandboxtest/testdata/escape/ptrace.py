@@ -1,0 +1,5 @@
+attempt("attach", lambda: syscall(101, 16, PID if PID != os.getpid() else 1, 0, 0))
+attempt("seize", lambda: syscall(101, 0x4206, 1, 0, 0))
+attempt("process_vm_readv", lambda: syscall(310, 1, 0, 1, 0, 1, 0))
+attempt("kcmp", lambda: syscall(312, 1, 1, 0, 0, 0))
+attempt("pidfd_getfd", lambda: syscall(438, 3, 0, 0))

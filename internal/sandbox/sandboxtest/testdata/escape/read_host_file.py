@@ -1,0 +1,13 @@
+for path in FILE, "/proc/self/root" + FILE, "/proc/1/root" + FILE, "//" + FILE, "/workspace/.." + FILE, "file://" + FILE, FILE + "/", "/./" + FILE:
+    attempt(path[:20], lambda: open(path).read())
+attempt("os.open", lambda: os.read(os.open(FILE, os.O_RDONLY), 100))
+attempt("listdir", lambda: os.listdir(DIR))
+attempt("scandir", lambda: [e.name for e in os.scandir(DIR)])
+attempt("stat", lambda: os.stat(FILE))
+attempt("pathlib", lambda: __import__("pathlib").Path(FILE).read_text())
+attempt("shutil", lambda: __import__("shutil").copy(FILE, "mine"))
+attempt("linecache", lambda: __import__("linecache").getlines(FILE)[0])
+attempt("fd of root", lambda: os.open(FILE.lstrip("/"), os.O_RDONLY, dir_fd=os.open("/", os.O_RDONLY)))
+attempt("dir_fd", lambda: os.open("../" * 20 + FILE.lstrip("/"), os.O_RDONLY, dir_fd=os.open(".", os.O_RDONLY)))
+attempt("urlopen", lambda: __import__("urllib.request").request.urlopen("file://" + FILE).read())
+attempt("zip", lambda: __import__("zipfile").ZipFile(FILE))

@@ -1,0 +1,7 @@
+open("x", "w").write("x")
+attempt("out", lambda: os.rename("x", DIR + "/new"))
+attempt("in", lambda: os.rename(FILE, "mine"))
+attempt("dir in", lambda: os.rename(DIR, "mine"))
+attempt("replace", lambda: os.replace("x", FILE))
+attempt("workspace", lambda: os.rename("/workspace", "/tmp/w"))
+attempt("rmdir", lambda: os.rmdir("/workspace"))

@@ -1,0 +1,5 @@
+attempt("0", lambda: os.kill(PID, 0) if PID != os.getpid() else 1 / 0)
+attempt("group", lambda: os.killpg(PID, 0))
+attempt("pidfd", lambda: os.pidfd_open(PID) if PID != os.getpid() else 1 / 0)
+attempt("getpgid", lambda: os.getpgid(PID))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, PID, 5))

@@ -1,0 +1,5 @@
+a = [5, 2, 9, 1]; a.sort(reverse=True); print(a, sorted(a, key=lambda x: -x % 5), a[::2], a[-2:], a.index(9)); a[1:3] = [7, 7, 7]; a.insert(0, 0); a.extend("xy"); print(a, a.pop(), a.count(7))
+first, *mid, last = range(6); print(first, mid, last, [*range(3), *"ab"], [[0] * 3 for _ in range(2)], list(zip(*[(1, "a"), (2, "b")])), list(map(str, [1, 2])), list(filter(None, [0, 1, "", "a"])))
+print(any(x > 8 for x in [1, 9]), all([]), max([3, 1], default=0), min("b", "a"), sum([[1], [2]], []), list(enumerate("ab", 1)), list(reversed([1, 2])), [x for r in [[1, 2], [3]] for x in r], del_ := [1, 2, 3])
+data = [("b", 2), ("a", 2), ("c", 1)]; print(sorted(data, key=lambda t: (-t[1], t[0])))
+import bisect, heapq; l = [1, 3, 5]; bisect.insort(l, 4); print(l, bisect.bisect_left(l, 3), heapq.nsmallest(2, [5, 1, 3]), heapq.nlargest(2, data, key=lambda t: t[1])); h = [5, 3, 8]; heapq.heapify(h); heapq.heappush(h, 1); print([heapq.heappop(h) for _ in range(4)])

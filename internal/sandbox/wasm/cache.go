@@ -1,0 +1,98 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+
+	"crypto/sha256"
+
+	"github.com/kern-run/kern/internal/sandbox/wasm/image"
+)
+
+// A cache is a directory of what another process need not make again. What is
+// in it becomes code of this process, so nobody else may write there.
+type cache struct{ path, key string }
+
+// openCache makes dir and looks whose it is; nil for "".
+func openCache(dir string) (*cache, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, refuse("CacheDir: %v", err)
+	}
+	if why := shared(dir); why != "" {
+		r := refuse("want CacheDir %s to be writable by this user only: %s", dir, why)
+		r.Fix = "chmod go-w " + dir
+		return nil, r
+	}
+	sum := sha256.Sum256([]byte(image.Sums))
+	return &cache{path: dir, key: hex.EncodeToString(sum[:8])}, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// loader gives a function that fills a buffer from the cache, or with unpack,
+// and then keeps it. A file that is not whole is made again. Without a cache
+// it is unpack.
+func (c *cache) loader(name string, size int, unpack func([]byte) error) func([]byte) error {
+	if c == nil {
+		return unpack
+	}
+	path := filepath.Join(c.path, "python-"+c.key+"."+name)
+	return func(b []byte) error {
+		if readWhole(path, b) {
+			return nil
+		}
+		clear(b)
+		if err := unpack(b); err != nil {
+			return err
+		}
+		if err := writeWhole(path, b); err != nil {
+			return fmt.Errorf("sandbox wasm: CacheDir: %w", err)
+		}
+		return nil
+	}
+}
+
+// readWhole reads a file of exactly b and its checksum.
+func readWhole(path string, b []byte) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() != int64(len(b)+4) {
+		return false
+	}
+	var sum [4]byte
+	if _, err := f.ReadAt(sum[:], int64(len(b))); err != nil {
+		return false
+	}
+	n, err := f.ReadAt(b, 0)
+	return err == nil && n == len(b) && binary.LittleEndian.Uint32(sum[:]) == crc32.Checksum(b, castagnoli)
+}
+
+// writeWhole makes a file that is seen whole or not at all.
+func writeWhole(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(binary.LittleEndian.AppendUint32(append([]byte(nil), b...), crc32.Checksum(b, castagnoli)))
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}

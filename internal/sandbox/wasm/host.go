@@ -1,0 +1,219 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/wasm/wasi"
+)
+
+// A guest is the host's side of one run. Its fields belong to the goroutine of
+// the run, but for life and out.
+type guest struct {
+	sys       wasi.System
+	life      *life
+	meter     meter
+	turn      turn
+	out       *output
+	ctx       context.Context // of the functions
+	cancel    context.CancelFunc
+	functions []sandbox.Function
+	env       map[string]string
+	limits    sandbox.Limits
+	reply     []byte // of the last call, until it is read
+}
+
+// errEnded unwinds a guest whose life has ended.
+var errEnded = errors.New("the run was ended")
+
+// A guestContext brings the guest to the host functions.
+type guestContext struct {
+	context.Context
+	g *guest
+}
+
+type guestKey struct{}
+
+func (c *guestContext) Value(key any) any {
+	if key == (guestKey{}) {
+		return c.g
+	}
+	return c.Context.Value(key)
+}
+
+func guestOf(ctx context.Context) *guest { return ctx.Value(guestKey{}).(*guest) }
+
+// back returns to the guest, if it still lives.
+func (g *guest) back() {
+	if g.life.ended() {
+		panic(errEnded)
+	}
+	g.meter.enter()
+}
+
+// tick is the guest's turn to be stopped, and Go's to schedule something else.
+func tick(ctx context.Context, _ api.Module, _ []uint64) {
+	g := guestOf(ctx)
+	now := g.meter.tick()
+	if g.turn.pass(now, g.life.done) {
+		g.meter.enter()
+	}
+	if g.meter.spent > g.limits.CPU {
+		g.life.end(sandbox.Timeout)
+	}
+	if g.life.ended() {
+		panic(errEnded)
+	}
+}
+
+// systemCall makes a function of WASI one of the host.
+func systemCall(c wasi.Call) api.GoModuleFunc {
+	return func(ctx context.Context, m api.Module, p []uint64) {
+		g := guestOf(ctx)
+		g.meter.leave()
+		e := c.Do(&g.sys, wasi.Memory{Memory: m.Memory()}, p)
+		g.back()
+		if len(p) > 0 || len(c.Params) == 0 {
+			p[0] = uint64(e)
+		}
+	}
+}
+
+// Operations of the host call that are not functions.
+const (
+	opDescribe    = -1
+	opEnvironment = -2
+)
+
+// maxMessage bounds what one host call moves: the host holds it, too.
+const maxMessage = 16 << 20
+
+// hostCall is what the guest asks of its host: see reactor.c.
+func hostCall(ctx context.Context, m api.Module, p []uint64) {
+	g := guestOf(ctx)
+	g.meter.leave()
+	in, inside := m.Memory().Read(uint32(p[1]), uint32(p[2]))
+	out, room := m.Memory().Read(uint32(p[3]), uint32(p[4]))
+	if !inside || !room {
+		panic(errors.New("host call outside of the memory"))
+	}
+	reply, err := g.answer(int(int32(p[0])), in)
+	if err == nil && len(reply) > maxMessage {
+		err = &sandbox.CallError{Code: "too_large", Message: "the reply is larger than 16 MiB"}
+	}
+	n := len(reply)
+	if err != nil {
+		reply = describeError(err)
+		n = -(len(reply) + 1)
+	}
+	g.reply = nil
+	if len(reply) <= len(out) {
+		copy(out, reply)
+	} else {
+		g.reply = reply
+	}
+	g.back()
+	p[0] = uint64(uint32(int32(n)))
+}
+
+// hostRead puts the reply that was too long for hostCall where the guest made
+// room for it.
+func hostRead(ctx context.Context, m api.Module, p []uint64) {
+	g := guestOf(ctx)
+	g.meter.leave()
+	if !m.Memory().Write(uint32(p[0]), g.reply) {
+		panic(errors.New("host read outside of the memory"))
+	}
+	g.reply = nil
+	g.back()
+}
+
+func (g *guest) answer(op int, in []byte) ([]byte, error) {
+	switch {
+	case op == opDescribe:
+		return json.Marshal(describe(g.functions))
+	case op == opEnvironment:
+		return json.Marshal(g.env)
+	case op < 0 || op >= len(g.functions):
+		return nil, &sandbox.CallError{Code: "unknown", Message: "there is no such function"}
+	case len(in) > maxMessage:
+		return nil, &sandbox.CallError{Code: "too_large", Message: "the arguments are larger than 16 MiB"}
+	case !json.Valid(in):
+		return nil, &sandbox.CallError{Code: "invalid", Message: "the arguments are not JSON"}
+	}
+	return g.ask(g.functions[op], append([]byte(nil), in...))
+}
+
+// ask lets a function work while the guest waits. It does so on the side: the
+// end of the run ends the wait, also for a function that takes no notice.
+func (g *guest) ask(f sandbox.Function, args []byte) ([]byte, error) {
+	type answer struct {
+		reply json.RawMessage
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func(ctx context.Context) {
+		reply, err := f.Call(ctx, args)
+		done <- answer{reply, err}
+	}(g.ctx)
+	g.turn.give()
+	defer g.turn.take(g.life.done)
+	select {
+	case a := <-done:
+		switch {
+		case a.err != nil:
+			return nil, a.err
+		case len(a.reply) == 0:
+			return []byte("null"), nil
+		case !json.Valid(a.reply):
+			return nil, errors.New("the function's reply is not JSON")
+		}
+		return a.reply, nil
+	case <-g.life.done:
+		g.cancel()
+		return nil, errEnded
+	}
+}
+
+// describeError is an error as the guest reads it.
+func describeError(err error) []byte {
+	var e *sandbox.CallError
+	if !errors.As(err, &e) {
+		e = &sandbox.CallError{Code: "failed", Message: err.Error()}
+	}
+	b, err := json.Marshal(e)
+	if err != nil { // fields that are no JSON
+		b, _ = json.Marshal(&sandbox.CallError{Code: e.Code, Message: e.Message})
+	}
+	return b
+}
+
+// What bootstrap.py reads of a function.
+type described struct {
+	Namespace string           `json:"namespace"`
+	Name      string           `json:"name"`
+	Doc       string           `json:"doc"`
+	Params    []describedParam `json:"params"`
+}
+
+type describedParam struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Optional bool   `json:"optional,omitempty"`
+}
+
+func describe(fs []sandbox.Function) []described {
+	out := make([]described, 0, len(fs))
+	for _, f := range fs {
+		d := described{f.Namespace, f.Name, f.Doc, make([]describedParam, 0, len(f.Params))}
+		for _, p := range f.Params {
+			d.Params = append(d.Params, describedParam(p))
+		}
+		out = append(out, d)
+	}
+	return out
+}

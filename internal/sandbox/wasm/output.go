@@ -1,0 +1,107 @@
+package wasm
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/internal/sandbox"
+)
+
+// An output keeps what a guest wrote, up to its cap, and hands it on as it
+// comes. The guest never waits for who reads it: all that may pile up is the
+// cap.
+type output struct {
+	life    *life
+	writers [2]io.Writer
+
+	mu        sync.Mutex
+	room      int64
+	kept      [2][]byte
+	truncated bool
+	queue     []chunk
+	wake      chan struct{} // has a place for one; nil: nobody reads along
+	done      chan struct{} // the reader came to the end
+}
+
+type chunk struct {
+	stream int
+	b      []byte
+}
+
+func newOutput(l *life, s *sandbox.Spec) *output {
+	o := &output{life: l, room: s.Limits.Output, writers: [2]io.Writer{s.Stdout, s.Stderr}}
+	if s.Stdout != nil || s.Stderr != nil {
+		o.wake, o.done = make(chan struct{}, 1), make(chan struct{})
+		go o.pump()
+	}
+	return o
+}
+
+// write takes what the guest wrote to stream 1 or 2.
+func (o *output) write(stream int, b []byte) {
+	i := stream - 1
+	o.mu.Lock()
+	if int64(len(b)) > o.room {
+		b = b[:o.room]
+		o.truncated = true
+	}
+	o.room -= int64(len(b))
+	o.kept[i] = append(o.kept[i], b...)
+	over := o.truncated
+	if o.wake != nil && len(b) > 0 {
+		o.queue = append(o.queue, chunk{i, o.kept[i][len(o.kept[i])-len(b):]})
+	}
+	o.mu.Unlock()
+	if o.wake != nil {
+		select {
+		case o.wake <- struct{}{}:
+		default:
+		}
+	}
+	if over {
+		o.life.end(sandbox.Output)
+	}
+}
+
+// pump hands on until wake is closed and the queue is empty.
+func (o *output) pump() {
+	defer close(o.done)
+	for open := true; open; {
+		_, open = <-o.wake
+		o.mu.Lock()
+		queue := o.queue
+		o.queue = nil
+		o.mu.Unlock()
+		for _, c := range queue {
+			if w := o.writers[c.stream]; w != nil {
+				w.Write(c.b) // who does not want it does not get it
+			}
+		}
+	}
+}
+
+// flush ends the output and waits until it was handed on, but not longer than
+// the run could have taken: a writer that never returns is left alone.
+func (o *output) flush(ctx context.Context, rest time.Duration) {
+	if o.wake == nil {
+		return
+	}
+	close(o.wake)
+	t := time.NewTimer(max(rest, 100*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-o.done:
+		return
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	select { // what a moment brings it gets
+	case <-o.done:
+	case <-time.After(10 * time.Millisecond):
+	}
+	o.mu.Lock() // a stuck writer must not see what comes later
+	o.queue = nil
+	o.mu.Unlock()
+}

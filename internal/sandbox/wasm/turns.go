@@ -1,0 +1,74 @@
+package wasm
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Turns let as many guests compute at one time as there are processors. The
+// others wait in a line of their own, not in Go's, so that a goroutine that is
+// no guest never waits behind a hundred of them. A guest that waits for
+// something gives its turn away meanwhile.
+type turns struct {
+	free    chan struct{}
+	waiting atomic.Int32
+}
+
+const (
+	turnTime  = 2 * time.Millisecond   // before a guest makes room for the next
+	yieldTime = 200 * time.Microsecond // before it lets other goroutines in
+)
+
+func newTurns() *turns { return &turns{free: make(chan struct{}, runtime.GOMAXPROCS(0))} }
+
+// A turn is one guest's.
+type turn struct {
+	of      *turns
+	held    bool
+	since   time.Time // it is held
+	yielded time.Time
+}
+
+// take waits for the turn, or for the end.
+func (t *turn) take(end <-chan struct{}) {
+	if t.held {
+		return
+	}
+	select {
+	case t.of.free <- struct{}{}:
+	default:
+		t.of.waiting.Add(1)
+		defer t.of.waiting.Add(-1)
+		select {
+		case t.of.free <- struct{}{}:
+		case <-end:
+			return
+		}
+	}
+	t.held = true
+	t.since = time.Now()
+	t.yielded = t.since
+}
+
+func (t *turn) give() {
+	if t.held {
+		t.held = false
+		<-t.of.free
+	}
+}
+
+// pass lets others in when it is time, and reports whether it did.
+func (t *turn) pass(now time.Time, end <-chan struct{}) bool {
+	switch {
+	case now.Sub(t.yielded) < yieldTime:
+		return false
+	case now.Sub(t.since) > turnTime && t.of.waiting.Load() > 0:
+		t.give()
+		t.take(end)
+	default:
+		runtime.Gosched()
+	}
+	t.yielded = time.Now()
+	return true
+}

@@ -1,0 +1,348 @@
+package wasi
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// A file is an open descriptor of the guest.
+type file struct {
+	path   string // absolute, for what is looked up below a directory
+	stream int    // 0..2 for the standard streams, else -1
+	read   bool
+	write  bool
+	append bool
+	pos    int64
+
+	host *os.File // in /workspace or /tmp
+	node *node    // when host may be written
+	data []byte   // content of a file of the library
+	st   sys.Stat_t
+	list *listing // of a directory
+}
+
+func stream(n int) *file {
+	return &file{stream: n, read: n == 0, write: n != 0}
+}
+
+// What path_open is asked for.
+type openFlags struct {
+	create, directory, exclusive, truncate bool
+	read, write, append, follow            bool
+}
+
+// open opens p as POSIX would.
+func (t *Tree) open(p string, o openFlags) (*file, Errno) {
+	w, name := locate(p)
+	if w == work || w == tmp {
+		return t.openHost(p, w, name, o)
+	}
+	st, e := t.stat(p, true)
+	switch {
+	case e != ok:
+		if o.create && w == base {
+			return nil, eRoFS
+		}
+		return nil, e
+	case o.create && o.exclusive:
+		return nil, eExist
+	case o.directory && !st.Mode.IsDir():
+		return nil, eNotDir
+	case st.Mode.IsDir() && o.write:
+		return nil, eIsDir
+	case w == base && (o.write || o.truncate):
+		return nil, eRoFS
+	}
+	f := &file{path: p, stream: -1, read: o.read, write: o.write, st: st}
+	if w == base && !st.Mode.IsDir() {
+		b, err := fs.ReadFile(t.Base, name)
+		if err != nil {
+			return nil, errnoOf(err)
+		}
+		f.data = b
+	}
+	return f, ok
+}
+
+func (t *Tree) openHost(p string, w where, name string, o openFlags) (*file, Errno) {
+	if t.root(w) == nil && name == "." {
+		if o.write || o.create {
+			return nil, eIsDir
+		}
+		return &file{path: p, stream: -1, read: true, st: directory(p)}, ok
+	}
+	if t.root(w) == nil && !o.create {
+		return nil, eNoEnt
+	}
+	if err := t.place(w).ready(); err != nil {
+		return nil, errnoOf(err)
+	}
+	h, created, e := t.openFile(t.root(w), name, o)
+	if e != ok {
+		return nil, e
+	}
+	f := &file{path: p, stream: -1, read: o.read, write: o.write, append: o.append, host: h}
+	if e := t.adopt(f, o, created); e != ok {
+		h.Close()
+		return nil, e
+	}
+	return f, ok
+}
+
+// openFile opens what is there, or makes it, so that it is known which.
+func (t *Tree) openFile(root *os.Root, name string, o openFlags) (h *os.File, created bool, e Errno) {
+	flags := os.O_RDONLY
+	switch {
+	case o.read && o.write:
+		flags = os.O_RDWR
+	case o.write:
+		flags = os.O_WRONLY
+	}
+	if o.append {
+		flags |= os.O_APPEND
+	}
+	if !o.follow {
+		if st, err := root.Lstat(name); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+			return nil, false, eLoop
+		}
+	}
+	for range 3 { // each turn is lost to somebody else making or removing the file
+		if !o.exclusive || !o.create {
+			h, err := root.OpenFile(name, flags|openQuietly, 0)
+			if err == nil || !o.create || errnoOf(err) != eNoEnt {
+				return h, false, errnoOf(err)
+			}
+		}
+		if _, err := root.Lstat(name); err == nil {
+			if o.exclusive {
+				return nil, false, eExist
+			}
+			return nil, false, eNoEnt // a link to nothing is not written through
+		}
+		if !t.Quota.takeFile() {
+			return nil, false, eNoSpc
+		}
+		h, err := root.OpenFile(name, flags|openQuietly|os.O_CREATE|os.O_EXCL, 0o644)
+		if err == nil {
+			return h, true, ok
+		}
+		t.Quota.Files++
+		if e := errnoOf(err); e != eExist || o.exclusive {
+			return nil, false, e
+		}
+	}
+	return nil, false, eExist
+}
+
+// adopt looks at what was opened: only files and directories pass.
+func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
+	info, err := f.host.Stat()
+	if err != nil {
+		return errnoOf(err)
+	}
+	f.st = sys.NewStat_t(info)
+	switch {
+	case info.IsDir():
+		if o.write || o.truncate {
+			return eIsDir
+		}
+		return ok
+	case o.directory:
+		return eNotDir
+	case !info.Mode().IsRegular():
+		return ePerm
+	}
+	if !o.write && !o.truncate && !created {
+		return ok
+	}
+	f.node = t.Quota.node(f.st)
+	f.node.created = f.node.created || created
+	f.node.opens++
+	if !o.truncate || f.node.size == 0 && f.st.Size == 0 {
+		return ok
+	}
+	if e := f.resize(t, 0); e != ok {
+		t.Quota.closed(f.node)
+		f.node = nil
+		return e
+	}
+	return ok
+}
+
+func (f *file) isDir() bool { return f.stream < 0 && f.st.Mode.IsDir() }
+
+func (f *file) close(t *Tree) Errno {
+	if f.node != nil {
+		t.Quota.closed(f.node)
+		f.node = nil
+	}
+	f.list = nil
+	if f.host == nil {
+		return ok
+	}
+	return errnoOf(f.host.Close())
+}
+
+// readAt reads what a file has at off; 0 at its end.
+func (f *file) readAt(b []byte, off int64) (int, Errno) {
+	switch {
+	case f.isDir():
+		return 0, eIsDir
+	case !f.read:
+		return 0, eBadf
+	case f.host == nil:
+		if off >= int64(len(f.data)) {
+			return 0, ok
+		}
+		return copy(b, f.data[off:]), ok
+	}
+	n, err := f.host.ReadAt(b, off)
+	if err == io.EOF {
+		err = nil
+	}
+	return n, errnoOf(err)
+}
+
+// writeAt writes at off, or at the end of a file opened to append. The quota
+// is asked first, so a full one changes nothing.
+func (f *file) writeAt(t *Tree, b []byte, off int64) (int, Errno) {
+	switch {
+	case f.isDir() || !f.write:
+		return 0, eBadf
+	case f.host == nil:
+		return len(b), ok // /dev/null
+	}
+	if f.append {
+		off = f.node.size
+	}
+	before := f.node.size
+	if end := off + int64(len(b)); end > before && !t.Quota.resize(f.node, end) {
+		return 0, eNoSpc
+	}
+	var n int
+	var err error
+	if f.append {
+		n, err = f.host.Write(b)
+	} else {
+		n, err = f.host.WriteAt(b, off)
+	}
+	if n < len(b) { // give back what was not written
+		t.Quota.resize(f.node, max(before, off+int64(n)))
+	}
+	if n > 0 {
+		err = nil
+	}
+	return n, errnoOf(err)
+}
+
+func (f *file) resize(t *Tree, size int64) Errno {
+	if f.host == nil || f.node == nil {
+		return eInval
+	}
+	before := f.node.size
+	if !t.Quota.resize(f.node, size) {
+		return eNoSpc
+	}
+	if err := f.host.Truncate(size); err != nil {
+		t.Quota.resize(f.node, before)
+		return errnoOf(err)
+	}
+	return ok
+}
+
+func (f *file) stat() (sys.Stat_t, Errno) {
+	if f.host == nil {
+		return f.st, ok
+	}
+	st, err := f.host.Stat()
+	if err != nil {
+		return sys.Stat_t{}, errnoOf(err)
+	}
+	return sys.NewStat_t(st), ok
+}
+
+// A listing is the part of a directory that is being read: a directory of any
+// size takes a bounded part of the host's memory.
+type listing struct {
+	from    int // number of the first entry held
+	entries []entry
+	end     bool
+}
+
+type entry struct {
+	name string
+	mode fs.FileMode
+	ino  sys.Inode
+}
+
+const listed = 256
+
+// entry gives the nth name of a directory; "" past its end.
+func (f *file) entry(t *Tree, n int) (entry, Errno) {
+	if f.list == nil || n < f.list.from {
+		f.list = &listing{entries: []entry{
+			{".", fs.ModeDir, number(f.path)},
+			{"..", fs.ModeDir, number(path.Dir(f.path))},
+		}}
+		if f.host != nil {
+			if _, err := f.host.Seek(0, io.SeekStart); err != nil {
+				return entry{}, errnoOf(err)
+			}
+		}
+	}
+	l := f.list
+	for n >= l.from+len(l.entries) {
+		if l.end {
+			return entry{}, ok
+		}
+		if e := f.more(t); e != ok {
+			return entry{}, e
+		}
+	}
+	return l.entries[n-l.from], ok
+}
+
+// more puts the next part of a directory in the place of the last.
+func (f *file) more(t *Tree) Errno {
+	l := f.list
+	l.from += len(l.entries)
+	l.entries = l.entries[:0]
+	add := func(name string, mode fs.FileMode) {
+		l.entries = append(l.entries, entry{name, mode.Type(), number(f.path + "/" + name)})
+	}
+	if f.host != nil {
+		ds, err := f.host.ReadDir(listed)
+		for _, d := range ds {
+			add(d.Name(), d.Type())
+		}
+		l.end = len(ds) == 0
+		if err == io.EOF {
+			err = nil
+		}
+		return errnoOf(err)
+	}
+	l.end = true
+	switch w, name := locate(f.path); w {
+	case virtual:
+		for _, n := range virtuals[f.path] {
+			mode := fs.ModeDir
+			if n == "null" {
+				mode = fs.ModeDevice | fs.ModeCharDevice
+			}
+			add(n, mode)
+		}
+	case base:
+		ds, err := fs.ReadDir(t.Base, name)
+		if err != nil {
+			return errnoOf(err)
+		}
+		for _, d := range ds {
+			add(d.Name(), d.Type())
+		}
+	}
+	return ok
+}

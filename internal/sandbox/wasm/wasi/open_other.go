@@ -1,0 +1,5 @@
+//go:build !unix
+
+package wasi
+
+const openQuietly = 0

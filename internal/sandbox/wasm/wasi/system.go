@@ -1,0 +1,173 @@
+// Package wasi is the operating system of a guest: the functions of WASI
+// preview 1 that CPython imports, over a [Tree] of files.
+//
+// It exists because three things must hold that a general WASI does not give.
+// Every function that waits ends when the run ends; all descriptors are gone
+// when an instance is used again; and what the guest may hold on the host's
+// disk or in the host's memory is bounded at the moment it is written.
+package wasi
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"time"
+)
+
+// A System is what one run has: its files, its streams, its clocks.
+// It belongs to the goroutine of the run.
+type System struct {
+	Tree   Tree
+	Stdin  io.Reader
+	Output func(stream int, b []byte) // takes what is written to 1 and 2
+	Done   <-chan struct{}            // closed when the run must end
+	Random io.Reader
+	Wait   func(f func()) // calls f, which waits; nil: as it is
+
+	Wall func() time.Time
+	Mono func() time.Duration
+	CPU  func() time.Duration
+
+	files []*file
+	input *pendingRead
+}
+
+// An Exit is what proc_exit panics with: nothing of the guest runs after it.
+type Exit struct{ Code uint32 }
+
+func (e Exit) Error() string { return "the guest ended itself" }
+
+const (
+	rootFD     = 3       // the one directory that a guest starts with: "/"
+	maxFiles   = 64      // open at one time; each is a descriptor of the host
+	maxMove    = 1 << 20 // bytes of one read or write
+	maxBuffers = 1024    // in one read or write
+)
+
+// Start gives the guest its first descriptors.
+func (s *System) Start() {
+	s.files = append(s.files[:0], stream(0), stream(1), stream(2), &file{path: "/", stream: -1, read: true, st: directory("/")})
+}
+
+// Stop closes everything the guest left open and removes what was private.
+func (s *System) Stop() error {
+	for _, f := range s.files {
+		if f != nil {
+			f.close(&s.Tree)
+		}
+	}
+	clear(s.files)
+	s.files = s.files[:0]
+	s.input = nil
+	return s.Tree.Close()
+}
+
+// Open counts the descriptors in use.
+func (s *System) Open() int {
+	n := 0
+	for _, f := range s.files {
+		if f != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *System) file(fd uint32) (*file, Errno) {
+	if uint64(fd) >= uint64(len(s.files)) || s.files[fd] == nil {
+		return nil, eBadf
+	}
+	return s.files[fd], ok
+}
+
+// add gives f the lowest free descriptor.
+func (s *System) add(f *file) (uint32, Errno) {
+	for i, g := range s.files {
+		if g == nil {
+			s.files[i] = f
+			return uint32(i), ok
+		}
+	}
+	if len(s.files) >= maxFiles {
+		return 0, eMfile
+	}
+	s.files = append(s.files, f)
+	return uint32(len(s.files) - 1), ok
+}
+
+// A pendingRead is a read of the caller's Stdin that a run may not live to see.
+type pendingRead struct {
+	done chan struct{}
+	b    []byte
+	err  error
+}
+
+// readInput reads from Stdin. A reader that may wait is read on the side.
+func (s *System) readInput(b []byte) (int, Errno) {
+	switch r := s.Stdin.(type) {
+	case nil:
+		return 0, ok
+	case *strings.Reader, *bytes.Reader, *bytes.Buffer:
+		n, err := r.Read(b)
+		if err == io.EOF {
+			err = nil
+		}
+		return n, errnoOf(err)
+	}
+	if s.input == nil {
+		p := &pendingRead{done: make(chan struct{})}
+		r, size := s.Stdin, min(len(b), 64<<10)
+		go func() {
+			defer close(p.done)
+			b := make([]byte, size)
+			n, err := r.Read(b)
+			p.b, p.err = b[:n], err
+		}()
+		s.input = p
+	}
+	ended := false
+	p := s.input
+	s.wait(func() {
+		select {
+		case <-p.done:
+		case <-s.Done:
+			ended = true
+		}
+	})
+	if ended {
+		return 0, eIntr
+	}
+	n := copy(b, p.b)
+	p.b = p.b[n:]
+	if len(p.b) > 0 {
+		return n, ok
+	}
+	s.input = nil
+	if n == 0 && p.err != nil && p.err != io.EOF {
+		return 0, eIO
+	}
+	return n, ok
+}
+
+// sleep waits for d or for the end of the run.
+func (s *System) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	s.wait(func() {
+		select {
+		case <-t.C:
+		case <-s.Done:
+		}
+	})
+}
+
+func (s *System) wait(f func()) {
+	if s.Wait == nil {
+		f()
+		return
+	}
+	s.Wait(f)
+}

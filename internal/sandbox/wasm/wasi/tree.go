@@ -1,0 +1,306 @@
+package wasi
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// A Tree is all that a guest sees of files: the library below /usr, read-only;
+// the workspace in /workspace and a private /tmp, both behind an [os.Root], so
+// that no name and no symbolic link leads out of them; and /dev/null.
+//
+// There are no links to be made, no FIFO and no device to be opened.
+type Tree struct {
+	Base  fs.FS // seen as /usr
+	Quota Quota
+
+	work, tmp place
+}
+
+// A place is a directory of the host. A private one comes into being when
+// something is first written there, and is removed at the end.
+type place struct {
+	root    *os.Root
+	private string // the directory to remove
+}
+
+// Open points the tree at a workspace; "" is a private one.
+func (t *Tree) Open(workspace string) error {
+	if workspace == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(workspace)
+	t.work.root = root
+	return err
+}
+
+// Close lets go of the host's directories and removes the private ones.
+func (t *Tree) Close() error {
+	err := errors.Join(t.work.close(), t.tmp.close())
+	t.Quota = Quota{}
+	return err
+}
+
+func (p *place) close() error {
+	var err error
+	if p.root != nil {
+		err = p.root.Close()
+	}
+	if p.private != "" {
+		err = errors.Join(err, os.RemoveAll(p.private))
+	}
+	*p = place{}
+	return err
+}
+
+// ready makes a private directory at the first need.
+func (p *place) ready() error {
+	if p.root != nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "kern-wasm-")
+	if err != nil {
+		return err
+	}
+	p.private = dir
+	p.root, err = os.OpenRoot(dir)
+	return err
+}
+
+// where says what a cleaned absolute path of the guest is.
+type where int
+
+const (
+	nowhere where = iota
+	virtual       // a directory that only the tree has
+	base
+	null
+	work
+	tmp
+)
+
+var virtuals = map[string][]string{
+	"/":    {"dev", "tmp", "usr", "workspace"},
+	"/dev": {"null"},
+}
+
+// locate splits a path into where it is and its name there.
+func locate(p string) (where, string) {
+	if _, is := virtuals[p]; is {
+		return virtual, p
+	}
+	top, rest, _ := strings.Cut(p[1:], "/")
+	if rest == "" {
+		rest = "."
+	}
+	switch top {
+	case "workspace":
+		return work, rest
+	case "tmp":
+		return tmp, rest
+	case "usr":
+		return base, rest
+	}
+	if p == "/dev/null" {
+		return null, p
+	}
+	return nowhere, p
+}
+
+func (t *Tree) place(w where) *place {
+	if w == work {
+		return &t.work
+	}
+	return &t.tmp
+}
+
+// root gives the host's directory for something that only looks; nil when it
+// is private and nothing was written there yet.
+func (t *Tree) root(w where) *os.Root { return t.place(w).root }
+
+// writable gives the host's directory for something that changes p.
+func (t *Tree) writable(p string) (*os.Root, where, string, Errno) {
+	w, name := locate(p)
+	switch w {
+	case work, tmp:
+		if err := t.place(w).ready(); err != nil {
+			return nil, w, name, errnoOf(err)
+		}
+		return t.place(w).root, w, name, ok
+	case nowhere:
+		return nil, w, name, eNoEnt
+	}
+	return nil, w, name, eRoFS
+}
+
+// The library has no times of its own: the image must not hold any.
+var libraryTime = time.Unix(1767225600, 0)
+
+func directory(p string) sys.Stat_t {
+	return sys.Stat_t{Mode: fs.ModeDir | 0o755, Ino: number(p), Nlink: 1, Mtim: libraryTime.UnixNano()}
+}
+
+// number stands in for an inode where there is none.
+func number(p string) sys.Inode {
+	h := uint64(14695981039346656037)
+	for _, c := range []byte(p) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return sys.Inode(h | 1)
+}
+
+// stat looks at a path; follow says whether through a last symbolic link.
+func (t *Tree) stat(p string, follow bool) (sys.Stat_t, Errno) {
+	switch w, name := locate(p); w {
+	case virtual:
+		return directory(p), ok
+	case null:
+		return sys.Stat_t{Mode: fs.ModeDevice | fs.ModeCharDevice | 0o666, Ino: number(p), Nlink: 1}, ok
+	case base:
+		st, err := fs.Stat(t.Base, name)
+		if err != nil {
+			return sys.Stat_t{}, errnoOf(err)
+		}
+		return library(p, st), ok
+	case work, tmp:
+		root := t.root(w)
+		if root == nil {
+			if name == "." {
+				return directory(p), ok
+			}
+			return sys.Stat_t{}, eNoEnt
+		}
+		look := root.Lstat
+		if follow {
+			look = root.Stat
+		}
+		st, err := look(name)
+		if err != nil {
+			return sys.Stat_t{}, errnoOf(err)
+		}
+		return sys.NewStat_t(st), ok
+	}
+	return sys.Stat_t{}, eNoEnt
+}
+
+func library(p string, st fs.FileInfo) sys.Stat_t {
+	if st.IsDir() {
+		return directory(p)
+	}
+	return sys.Stat_t{Mode: 0o644, Size: st.Size(), Ino: number(p), Nlink: 1, Mtim: libraryTime.UnixNano()}
+}
+
+func (t *Tree) mkdir(p string) Errno {
+	root, _, name, e := t.writable(p)
+	if e == eRoFS {
+		if _, there := t.stat(p, true); there == ok {
+			return eExist
+		}
+	}
+	if e != ok {
+		return e
+	}
+	if _, err := root.Lstat(name); err == nil {
+		return eExist
+	}
+	if !t.Quota.takeFile() {
+		return eNoSpc
+	}
+	if err := root.Mkdir(name, 0o755); err != nil {
+		t.Quota.Files++
+		return errnoOf(err)
+	}
+	if st, err := root.Lstat(name); err == nil {
+		t.Quota.node(sys.NewStat_t(st)).created = true
+	}
+	return ok
+}
+
+// remove takes away a file, or an empty directory.
+func (t *Tree) remove(p string, dir bool) Errno {
+	root, _, name, e := t.writable(p)
+	if e != ok {
+		return e
+	}
+	info, err := root.Lstat(name)
+	switch {
+	case err != nil:
+		return errnoOf(err)
+	case name == ".":
+		return ePerm
+	case dir && !info.IsDir():
+		return eNotDir
+	case !dir && info.IsDir():
+		return eIsDir
+	}
+	if err := root.Remove(name); err != nil {
+		return errnoOf(err)
+	}
+	if st := sys.NewStat_t(info); info.IsDir() || st.Nlink <= 1 {
+		t.Quota.removed(st)
+	}
+	return ok
+}
+
+func (t *Tree) rename(from, to string) Errno {
+	root, w, name, e := t.writable(from)
+	if e != ok {
+		return e
+	}
+	_, w2, name2, e := t.writable(to)
+	if e != ok {
+		return e
+	}
+	if w != w2 {
+		return eXdev
+	}
+	if name == "." || name2 == "." {
+		return ePerm
+	}
+	old, err := root.Lstat(name2)
+	if err := root.Rename(name, name2); err != nil {
+		return errnoOf(err)
+	}
+	if err == nil && name != name2 {
+		if st := sys.NewStat_t(old); old.IsDir() || st.Nlink <= 1 {
+			if now, err := root.Lstat(name2); err != nil || !os.SameFile(old, now) {
+				t.Quota.removed(st)
+			}
+		}
+	}
+	return ok
+}
+
+func (t *Tree) readlink(p string) (string, Errno) {
+	w, name := locate(p)
+	if w != work && w != tmp || t.root(w) == nil {
+		if _, e := t.stat(p, false); e != ok {
+			return "", e
+		}
+		return "", eInval
+	}
+	s, err := t.root(w).Readlink(name)
+	return s, errnoOf(err)
+}
+
+func (t *Tree) setTimes(p string, access, modified time.Time) Errno {
+	root, _, name, e := t.writable(p)
+	if e != ok {
+		return e
+	}
+	return errnoOf(root.Chtimes(name, access, modified))
+}
+
+// clean makes a guest's path absolute below dir.
+func clean(dir, p string) string {
+	if strings.HasPrefix(p, "/") {
+		return path.Clean(p)
+	}
+	return path.Clean(dir + "/" + p)
+}

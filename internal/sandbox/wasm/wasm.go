@@ -1,0 +1,174 @@
+// Package wasm runs Python inside this process: CPython compiled to
+// WebAssembly, a new interpreter for each run in less than a millisecond.
+//
+// Every instance begins as a copy-on-write view of one image (package image):
+// the interpreter's memory as it was when it was ready to run a program. The
+// guest has no authority but the functions it imports, which are the system of
+// package wasi and [sandbox.Function]s. It is stopped by a countdown that
+// package rewrite put into every loop, and by every function that waits.
+//
+// An instance that ran to its end is put back to the image and used again; one
+// that was stopped, or that trapped, never is.
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/kern-run/kern/internal/sandbox"
+)
+
+// Config says how much a Backend may take. The zero Config is useful.
+type Config struct {
+	MaxInstances int    // interpreters at one time, busy or ready; 0: 256
+	Warm         int    // interpreters kept ready; 0: one for each processor; below zero: none
+	CacheDir     string // where compiled code is kept for the next process; "": nowhere
+}
+
+// A Backend is a [sandbox.Backend], [sandbox.Sessioner] and [sandbox.Prober].
+type Backend struct {
+	engine *engine
+	pool   *pool
+}
+
+var (
+	_ sandbox.Backend   = (*Backend)(nil)
+	_ sandbox.Sessioner = (*Backend)(nil)
+	_ sandbox.Prober    = (*Backend)(nil)
+)
+
+// New makes a Backend. Without a filled CacheDir it compiles the interpreter,
+// which takes seconds.
+func New(c Config) (*Backend, error) {
+	if c.MaxInstances < 0 {
+		return nil, refuse("want MaxInstances of 1 or more, or 0 for 256, got %d", c.MaxInstances)
+	}
+	if c.MaxInstances == 0 {
+		c.MaxInstances = 256
+	}
+	if c.Warm == 0 {
+		c.Warm = runtime.GOMAXPROCS(0)
+	}
+	e, err := newEngine(c.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{engine: e, pool: newPool(e, c.MaxInstances, min(max(c.Warm, 0), c.MaxInstances))}
+	if err := b.learn(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	b.pool.fill()
+	return b, nil
+}
+
+// Close ends the Backend. Runs and sessions must have ended.
+func (b *Backend) Close() error {
+	b.pool.close()
+	return b.engine.close()
+}
+
+// Run runs one program in a new interpreter.
+func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
+	if err := check(&s); err != nil {
+		return sandbox.Outcome{Cause: sandbox.Refused}, err
+	}
+	in, err := b.pool.take(ctx)
+	if err != nil {
+		return sandbox.Outcome{Cause: causeOf(err)}, err
+	}
+	defer b.pool.give(in)
+	return in.once(ctx, &s)
+}
+
+// Open keeps an interpreter for one owner.
+func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Session, error) {
+	if err := checkSession(&s); err != nil {
+		return nil, err
+	}
+	in, err := b.pool.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.begin(&s); err != nil {
+		b.pool.give(in)
+		return nil, err
+	}
+	return &session{b: b, in: in, opened: s}, nil
+}
+
+func refuse(format string, args ...any) *sandbox.Refusal {
+	return &sandbox.Refusal{Backend: "wasm", Reason: fmt.Sprintf(format, args...)}
+}
+
+// check refuses what this backend cannot do or cannot hold to.
+func check(s *sandbox.Spec) error {
+	if err := s.Check(); err != nil {
+		return refuse("%v", err)
+	}
+	return checkHost(s)
+}
+
+func checkSession(s *sandbox.Spec) error {
+	if err := s.CheckSession(); err != nil {
+		return refuse("%v", err)
+	}
+	return checkHost(s)
+}
+
+func checkHost(s *sandbox.Spec) error {
+	if len(s.Argv) > 0 {
+		r := refuse("it runs Python source, not programs: got Argv %.60q", s.Argv[0])
+		r.Fix = "use the sandbox jail, or set Code"
+		return r
+	}
+	if s.Proxy != nil {
+		r := refuse("it has no sockets, so no Proxy can be handed in")
+		r.Fix = "use the sandbox jail, or a Function"
+		return r
+	}
+	s.Limits = s.Limits.WithDefaults()
+	if s.Limits.Memory < minMemory {
+		return refuse("want Limits.Memory of %d bytes or more, which the interpreter itself takes, got %d", int64(minMemory), s.Limits.Memory)
+	}
+	if s.Dir == "" {
+		return nil
+	}
+	if st, err := os.Stat(s.Dir); err != nil || !st.IsDir() {
+		return refuse("want Dir to be a directory, got %q", s.Dir)
+	}
+	return nil
+}
+
+// causeOf is the cause for an error that came before anything ran.
+func causeOf(err error) sandbox.Cause {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return sandbox.Killed
+	}
+	return sandbox.Refused
+}
+
+// learn runs a first program, and keeps which pages of the memory it touched:
+// those are made ready before an instance is needed.
+func (b *Backend) learn() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	in, err := b.pool.take(ctx)
+	if err != nil {
+		return err
+	}
+	s := sandbox.Spec{Code: "print('ready')", Limits: sandbox.DefaultLimits}
+	s.Limits.Wall = time.Minute
+	out, err := in.once(ctx, &s)
+	if err == nil && (out.Cause != sandbox.OK || string(out.Stdout) != "ready\n") {
+		err = refuse("the interpreter does not work here: %s: %s%s", out.Cause, out.Stdout, out.Stderr)
+	}
+	if err == nil {
+		b.engine.hot = in.mem.touched()
+	}
+	b.pool.give(in)
+	return err
+}

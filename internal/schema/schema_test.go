@@ -1,0 +1,410 @@
+package schema
+
+// What these tests were seen to catch, each by breaking the code on purpose:
+//
+//   - checkObject: `required&^seen` turned into `required&seen`      TestFastAgreesWithLibrary, TestCheck
+//   - bound: the sign of maximum and minimum swapped                TestFastAgreesWithLibrary, TestCheck
+//   - bound: strict ignored                                         TestFastAgreesWithLibrary, TestCheck
+//   - checkNumber: 1.0 not an integer                               TestFastAgreesWithLibrary, TestCheck
+//   - minLength counted in bytes, or before escapes are decoded     TestFastAgreesWithLibrary, TestCheck
+//   - checkMember: an undeclared required name taken as declared    TestFastAgreesWithLibrary
+//   - enum compared as text instead of canonical form               TestFastAgreesWithLibrary, TestCheck
+//   - checkAnyOf: state of a failed branch kept                     TestFastAgreesWithLibrary
+//   - keys.add: no look at a key that comes twice                   TestNotJSON
+//   - escape: a lone surrogate let through                          TestNotJSON
+//   - enter: no bound on depth                                      TestNotJSON
+//   - number: no bound on the exponent                              TestNotJSON
+//   - decimal.append: zeros at the end of digits kept               TestCanonical, TestCanonicalIsOneForm
+//   - sortMembers: gap 1 left out                                   TestCanonicalIsOneForm
+//   - worst: the library's first error instead of the ordered one   TestSameWordsEveryTime
+//   - effort: visits never counted                                  TestEffortIsBounded
+//   - nowhere: a loader that reads files                            TestCompileRefuses
+//   - FromType: a pointer not nullable, a small integer unbounded   TestFromTypeFitsTheDecoder
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// cases of testdata/check.json: schemas, with documents and what is said.
+type checkCase struct {
+	Name   string          `json:"name"`
+	Fast   bool            `json:"fast"` // whether the schema is checked on the bytes
+	Schema json.RawMessage `json:"schema"`
+	Docs   []struct {
+		Doc      string          `json:"doc"`
+		Where    string          `json:"where"`
+		Message  string          `json:"message"` // empty: accepted
+		Got      string          `json:"got"`
+		Expected json.RawMessage `json:"expected"`
+	} `json:"docs"`
+}
+
+func TestCheck(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("testdata", "check.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []checkCase
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			s := mustCompile(t, string(c.Schema))
+			if got := s.fast != nil; got != c.Fast {
+				t.Errorf("checked on the bytes: %v, want %v", got, c.Fast)
+			}
+			for _, d := range c.Docs {
+				v := s.Check([]byte(d.Doc))
+				switch {
+				case v == nil && d.Message == "":
+				case v == nil:
+					t.Errorf("%s: accepted, want %q", d.Doc, d.Message)
+				case v.Message != d.Message || v.Where != d.Where:
+					t.Errorf("%s:\n got %q at %q\nwant %q at %q", d.Doc, v.Message, v.Where, d.Message, d.Where)
+				case d.Got != "" && v.Got != d.Got:
+					t.Errorf("%s: got %q, want %q", d.Doc, v.Got, d.Got)
+				case d.Expected != nil && !sameJSON(t, v.Expected, d.Expected):
+					t.Errorf("%s: expected %s, want %s", d.Doc, v.Expected, d.Expected)
+				}
+			}
+		})
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	ca, errA := Canonical(nil, a)
+	cb, errB := Canonical(nil, b)
+	if errA != nil || errB != nil {
+		t.Fatalf("not JSON: %s (%v), %s (%v)", a, errA, b, errB)
+	}
+	return bytes.Equal(ca, cb)
+}
+
+func mustCompile(t testing.TB, raw string) *Schema {
+	t.Helper()
+	s, err := Compile([]byte(raw))
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return s
+}
+
+// Every document that is not one JSON value is refused, whatever the schema,
+// and said to be no JSON rather than something else.
+func TestNotJSON(t *testing.T) {
+	docs := []string{"", " ", "{", `{"a":1`, `{"a":1}}`, `{"a":1} 2`, `{"a"}`, `{a:1}`, `{"a":1,}`, `[1,]`, `[1 2]`, "nul", "TRUE", "01", "1.", ".5",
+		"+1", "1e", "1e+", "--1", "'a'", "\"a", "\"\x01\"", "\"\xff\"", "\"\xed\xa0\x80\"", `"\x"`, `"\u12"`, `"\ud800"`, `"\ud800\u0041"`, `"\udc00"`,
+		`{"a":1,"a":1}`, `{"a":1,"\u0061":2}`, `{"x":{"k":1,"k":2}}`, `[{"k":1,"k":2}]`, "1e1001", "1e-1001", "1e99999999999999999999999",
+		strings.Repeat("1", MaxNumber+1), strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1),
+		strings.Repeat(`{"a":`, MaxDepth+1) + "1" + strings.Repeat("}", MaxDepth+1), "NaN", "Infinity", "\ufeff{}", "{}\x00"}
+	many := `{`
+	for i := range 40 {
+		many += `"` + strings.Repeat("k", i+1) + `":1,`
+	}
+	docs = append(docs, many+`"kkk":1}`)
+	for _, raw := range []string{`true`, `{"properties":{"a":{},"x":{}}}`, `{"type":"object","properties":{"a":{"type":"string"}}}`, `{"$ref":"#/$defs/a","$defs":{"a":{}}}`} {
+		s := mustCompile(t, raw)
+		for _, d := range docs {
+			if err := Valid([]byte(d)); err == nil {
+				t.Errorf("Valid(%.40q) = nil", d)
+			}
+			if v := s.Check([]byte(d)); v == nil || !strings.HasPrefix(v.Message, "not a JSON document: ") {
+				t.Errorf("%s: Check(%.40q) = %+v", raw, d, v)
+			}
+			if out, err := Canonical([]byte("x"), []byte(d)); err == nil || string(out) != "x" {
+				t.Errorf("Canonical(%.40q) = %q, %v", d, out, err)
+			}
+		}
+	}
+	for _, d := range []string{`"\ud83d\ude00"`, `{"a":{"a":1},"b":[{"a":1}]}`, "1e1000", strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth),
+		" \t\r\n1 ", `""`, `{"":1}`} {
+		if err := Valid([]byte(d)); err != nil {
+			t.Errorf("Valid(%.40q) = %v", d, err)
+		}
+	}
+	if v := mustCompile(t, `true`).Check(make([]byte, MaxSize+1)); v == nil || !strings.Contains(v.Message, "at most 16777216") {
+		t.Errorf("a document beyond the size: %+v", v)
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s.json")
+	if err := os.WriteFile(file, []byte(`{}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for raw, want := range map[string]string{
+		``:                                      "not JSON",
+		`{"a":1,"a":2}`:                         "comes twice",
+		`5`:                                     "expected boolean or object",
+		`{"type":"strin"}`:                      "at /type",
+		`{"properties":{"a":{"minLength":-1}}}`: "at /properties/a/minLength",
+		`{"required":["a","a"]}`:                "at /required",
+		`{"required":"a"}`:                      "at /required",
+		`{"pattern":"(?=a)"}`:                   "at /pattern",
+		`{"$ref":"https://127.0.0.1:1/s"}`:      "nothing is fetched",
+		`{"$ref":"file://` + file + `"}`:        "nothing is fetched",
+		`{"$schema":"https://127.0.0.1:1/s"}`:   "nothing is fetched",
+		`{"$ref":"#/nope"}`:                     "not found",
+		`{"minimum":1e1001}`:                    "exponent",
+		`{"title":"` + strings.Repeat("x", maxSchema) + `"}`: "at most",
+	} {
+		if _, err := Compile([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %q", raw, err, want)
+		}
+	}
+}
+
+// A recursive schema with alternatives doubles its work at each level of the
+// document; the check gives up in time instead.
+func TestEffortIsBounded(t *testing.T) {
+	s := mustCompile(t, `{"anyOf":[{"properties":{"a":{"$ref":"#"}},"required":["x"]},{"properties":{"a":{"$ref":"#"}},"required":["y"]}]}`)
+	doc := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
+	began := time.Now()
+	v := s.Check([]byte(doc))
+	if v == nil || !strings.Contains(v.Message, "too much work") {
+		t.Errorf("got %+v", v)
+	}
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("took %s", d)
+	}
+	if v := s.Check([]byte(`{"a":1,"x":1}`)); v != nil {
+		t.Errorf("the next check: %+v", v)
+	}
+}
+
+// The library goes through maps in no order; what is said must not.
+func TestSameWordsEveryTime(t *testing.T) {
+	raw := `{"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"},"b":{"$ref":"#/$defs/s"},"c":{"oneOf":[{"type":"string"},{"type":"object","properties":{"k":{"type":"null"}}}]}},
+		"patternProperties":{"^p":{"type":"null"},"^q":{"type":"null"}},"dependentRequired":{"a":["x"],"b":["y"]},"additionalProperties":false}`
+	for _, doc := range []string{`{"a":1,"b":2}`, `{"z":1,"y":1,"x":1}`, `{"p1":1,"p2":2,"q1":1}`, `{"a":"","b":""}`, `{"c":{"k":1},"a":1}`, `{"c":1}`} {
+		var first *Violation
+		for i := range 60 {
+			v := mustCompile(t, raw).Check([]byte(doc))
+			if v == nil {
+				t.Fatalf("%s: accepted", doc)
+			}
+			if i == 0 {
+				first = v
+			} else if !reflect.DeepEqual(v, first) {
+				t.Fatalf("%s: %+v, then %+v", doc, first, v)
+			}
+		}
+	}
+}
+
+// A Violation stays small however large the schema and the document are.
+func TestViolationIsSmall(t *testing.T) {
+	var props []string
+	for i := range 60 {
+		props = append(props, `"`+strings.Repeat("p", i+1)+`":{"type":"string"}`)
+	}
+	s := mustCompile(t, `{"type":"object","properties":{`+strings.Join(props, ",")+`},"required":["p"],"additionalProperties":false}`)
+	if s.fast == nil {
+		t.Fatal("not checked on the bytes")
+	}
+	for _, doc := range []string{`{"` + strings.Repeat("é", 5000) + `":1}`, `{"q":"` + strings.Repeat("é", 5000) + `"}`, `{"p":[` + strings.Repeat("1,", 5000) + `1]}`, `{}`,
+		`{"p":"` + strings.Repeat("é", 5000)} {
+		v := s.Check([]byte(doc))
+		if v == nil {
+			t.Fatalf("%.40s: accepted", doc)
+		}
+		if len(v.Got) > maxGot || len(v.Expected) > maxExpected || len(v.Message) > 3*maxGot+maxExpected {
+			t.Errorf("%.40s: %d bytes got, %d expected, %d message", doc, len(v.Got), len(v.Expected), len(v.Message))
+		}
+		if !bytes.Equal([]byte(v.Got), bytes.ToValidUTF8([]byte(v.Got), nil)) {
+			t.Errorf("%.40s: Got is cut within a character: %q", doc, v.Got)
+		}
+		if v.Expected != nil && !json.Valid(v.Expected) {
+			t.Errorf("%.40s: Expected is not JSON: %s", doc, v.Expected)
+		}
+	}
+}
+
+func TestCheckDoesNotAllocate(t *testing.T) {
+	s := mustCompile(t, benchSchema)
+	doc := []byte(benchDoc)
+	if n := testing.AllocsPerRun(100, func() {
+		if s.Check(doc) != nil {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations in a check", n)
+	}
+	buf := make([]byte, 0, 2*len(doc))
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := Canonical(buf, doc); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations in Canonical", n)
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	for in, want := range map[string]string{
+		`1.0`: `1`, `1e2`: `100`, `-0`: `0`, `0e7`: `0`, `-0.0e-3`: `0`, `100`: `100`, `1E+2`: `100`, `1.50`: `1.5`, `0.001`: `0.001`, `0.00000123`: `0.00000123`, `1e-7`: `1e-7`,
+		`12.5e-1`: `1.25`, `123456789012345678901234567890`: `123456789012345678901234567890`, `1e20`: `100000000000000000000`, `1e21`: `1e21`,
+		`-12e300`: `-1.2e301`, `1000e-3`: `1`,
+		`{"b":1,"a":2}`: `{"a":2,"b":1}`, `{ }`: `{}`, ` [ 1 , 2 ] `: `[1,2]`, `{"a!":1,"a":2}`: `{"a":2,"a!":1}`,
+		`"\u0041\/\n\"\\\u00e9\ud83d\ude00\u007f"`:   "\"A/\\u000a\\\"\\\\é\U0001F600\x7f\"",
+		`{"b":{"d":1,"c":[{"z":1,"y":2}]},"a":null}`: `{"a":null,"b":{"c":[{"y":2,"z":1}],"d":1}}`,
+	} {
+		got, err := Canonical(nil, []byte(in))
+		if err != nil || string(got) != want {
+			t.Errorf("Canonical(%s) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
+
+// Canonical is the same for every way to write a value, is a fixed point, and
+// means what the document meant.
+func TestCanonicalIsOneForm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := anyValue(3).Draw(t, "value")
+		a, b := write(t, v), write(t, v)
+		ca, err := Canonical(nil, []byte(a))
+		if err != nil {
+			t.Fatalf("%s: %v", a, err)
+		}
+		cb, err := Canonical(nil, []byte(b))
+		if err != nil || !bytes.Equal(ca, cb) {
+			t.Fatalf("%s and %s are the same, but %s and %s (%v)", a, b, ca, cb, err)
+		}
+		if again, err := Canonical(nil, ca); err != nil || !bytes.Equal(again, ca) {
+			t.Fatalf("%s again is %s (%v)", ca, again, err)
+		}
+		if d, err := decodeNumbers(ca); err != nil || !equalValues(d, v) {
+			t.Fatalf("%s became %s (%v)", a, ca, err)
+		}
+	})
+}
+
+// The heart: what is checked on the bytes and what the library says are the
+// same, for every schema the bytes are checked by.
+func TestFastAgreesWithLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := write(t, anySchema(3).Draw(t, "schema"))
+		s, err := Compile([]byte(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if s.fast == nil {
+			t.Fatalf("%s: left to the library", raw)
+		}
+		f, err := compileFull([]byte(raw))
+		if err != nil {
+			t.Fatalf("%s: the library: %v", raw, err)
+		}
+		for range 8 {
+			doc := write(t, docFor([]byte(raw), 3).Draw(t, "document"))
+			agree(t, s, f, []byte(doc))
+		}
+	})
+}
+
+type failer interface {
+	Fatalf(string, ...any)
+}
+
+// agree holds the two checks against each other. The fast one also refuses
+// what is not JSON, which the library is not asked about.
+func agree(t failer, s *Schema, f *full, doc []byte) {
+	fast := s.Check(doc)
+	if valid(doc) != nil {
+		if fast == nil {
+			t.Fatalf("%s: %q is not JSON, but accepted", s.raw, doc)
+		}
+		return
+	}
+	slow := f.check(doc)
+	if (fast == nil) != (slow == nil) {
+		t.Fatalf("schema   %s\ndocument %s\non bytes %+v\nlibrary  %+v", s.raw, doc, fast, slow)
+	}
+	if fast == nil {
+		return
+	}
+	if fast.Expected != nil && !json.Valid(fast.Expected) {
+		t.Fatalf("%s: expected %s is not JSON", s.raw, fast.Expected)
+	}
+	if at := valueAt(doc, pointerPath(fast.Where)); at == nil {
+		t.Fatalf("schema %s\ndocument %s\nthere is nothing at %q", s.raw, doc, fast.Where)
+	}
+}
+
+func pointerPath(p string) []string {
+	if p == "" {
+		return nil
+	}
+	var path []string
+	for _, s := range strings.Split(p[1:], "/") {
+		path = append(path, strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~"))
+	}
+	return path
+}
+
+func FuzzCheck(f *testing.F) {
+	f.Add([]byte(benchSchema), []byte(benchDoc))
+	f.Add([]byte(`{"type":["integer","null"],"minimum":1.5}`), []byte(`2.0`))
+	f.Add([]byte(`{"anyOf":[{"minItems":1,"items":{"enum":[1,"a"]}},{"const":{"b":1}}]}`), []byte(`{"b":1e0}`))
+	f.Add([]byte(`{"minLength":2,"pattern":"^a"}`), []byte(`"\u0061\ud83d\ude00"`))
+	f.Add([]byte(`{"$ref":"#/$defs/a","$defs":{"a":{"type":"array"}}}`), []byte(`[[[]]]`))
+	f.Fuzz(func(t *testing.T, raw, doc []byte) {
+		if len(raw) > 2000 || len(doc) > 2000 {
+			return
+		}
+		s, err := Compile(raw)
+		if err != nil {
+			return
+		}
+		if s.fast == nil {
+			s.Check(doc)
+			return
+		}
+		full, err := compileFull(raw)
+		if err != nil {
+			t.Fatalf("%q: only the bytes take it: %v", raw, err)
+		}
+		agree(t, s, full, doc)
+	})
+}
+
+func FuzzCanonical(f *testing.F) {
+	for _, s := range []string{benchDoc, `{"b":[1.0,-0,1e2],"a":"\u0041\n"}`, `[[],{},""]`, `{"a":1,"a":2}`, "1e-1000", `"\ud800"`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		out, err := Canonical(nil, doc)
+		if (err == nil) != (Valid(doc) == nil) {
+			t.Fatalf("%q: Canonical %v, Valid %v", doc, err, Valid(doc))
+		}
+		if err != nil {
+			return
+		}
+		if !json.Valid(doc) {
+			t.Fatalf("%q is not JSON to encoding/json", doc)
+		}
+		if again, err := Canonical(nil, out); err != nil || !bytes.Equal(again, out) {
+			t.Fatalf("%q: %q, then %q (%v)", doc, out, again, err)
+		}
+		a, errA := decodeNumbers(doc)
+		b, errB := decodeNumbers(out)
+		if errA != nil || errB != nil || !equalValues(a, b) {
+			t.Fatalf("%q and %q differ (%v, %v)", doc, out, errA, errB)
+		}
+	})
+}
+
+const (
+	benchSchema = `{"type":"object","properties":{"path":{"type":"string","minLength":1},"line":{"type":"integer","minimum":1},"mode":{"enum":["read","write"]}},"required":["path","line"],"additionalProperties":false}`
+	benchDoc    = `{"path":"internal/schema/fast.go","line":42,"mode":"read"}`
+)

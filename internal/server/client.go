@@ -1,0 +1,264 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// A Client talks to the daemon behind a socket. It is safe for concurrent use.
+type Client struct {
+	Version string // of this side; a daemon of another is refused, except to stop it
+
+	http http.Client
+}
+
+// ErrLost is the end of a connection without a word: the daemon died, or was
+// killed. What was asked may have happened.
+var ErrLost = errors.New("the daemon went away during the request")
+
+// A VersionError is a daemon of another version.
+type VersionError struct{ Daemon, Client string }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("the daemon is of version %s, and this is version %s", e.Daemon, e.Client)
+}
+
+// dialTime is how long a daemon may take to accept a connection.
+const dialTime = 5 * time.Second
+
+// Dial connects to the daemon behind a socket.
+func Dial(ctx context.Context, socket, version string) (*Client, error) {
+	d := net.Dialer{Timeout: dialTime}
+	first, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Version: version}
+	held := make(chan net.Conn, 1)
+	held <- first
+	c.http.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case conn := <-held:
+				return conn, nil
+			default:
+				return d.DialContext(ctx, "unix", socket)
+			}
+		},
+	}
+	return c, nil
+}
+
+// Close lets go of the daemon.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://kern"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: %w", ErrLost, errors.Unwrap(err))
+	}
+	if v := res.Header.Get(VersionHeader); v != c.Version && path != stopPath && path != aboutPath {
+		res.Body.Close()
+		return nil, &VersionError{v, c.Version}
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		return nil, failureOf(ctx, res)
+	}
+	return res, nil
+}
+
+// failureOf reads an answer that is an error.
+func failureOf(ctx context.Context, res *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxRequest))
+	var f failure
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	case json.Unmarshal(b, &f) != nil || f.Err == nil:
+		return fmt.Errorf("the daemon answers %s: %s", res.Status, clip(string(b)))
+	}
+	return f.Err
+}
+
+// call makes a request and reads its answer into out.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	res, err := c.request(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	case out == nil:
+		return nil
+	}
+	return json.Unmarshal(b, out)
+}
+
+const (
+	aboutPath = "/v1/daemon"
+	stopPath  = "/v1/daemon/stop"
+	procsPath = "/v1/processes"
+	acctsPath = "/v1/accounts"
+)
+
+func procPath(pid abi.Pid, what string) string {
+	p := procsPath + "/" + strconv.FormatInt(int64(pid), 10)
+	if what != "" {
+		p += "/" + what
+	}
+	return p
+}
+
+// About asks the daemon about itself, whatever its version.
+func (c *Client) About(ctx context.Context) (a About, err error) {
+	return a, c.call(ctx, "GET", aboutPath, nil, &a)
+}
+
+// Stop asks the daemon to end, whatever its version.
+func (c *Client) Stop(ctx context.Context) error { return c.call(ctx, "POST", stopPath, nil, nil) }
+
+// Spawn starts a process.
+func (c *Client) Spawn(ctx context.Context, r Run) (abi.Pid, error) {
+	var s Started
+	err := c.call(ctx, "POST", procsPath, r, &s)
+	return s.Pid, err
+}
+
+// List lists every process, by pid.
+func (c *Client) List(ctx context.Context) (all []Process, err error) {
+	return all, c.call(ctx, "GET", procsPath, nil, &all)
+}
+
+// Show describes a process.
+func (c *Client) Show(ctx context.Context, pid abi.Pid) (p Process, err error) {
+	return p, c.call(ctx, "GET", procPath(pid, ""), nil, &p)
+}
+
+// Result reads into out how a process ended, or how it stands, after waiting
+// for its exit if wait.
+func (c *Client) Result(ctx context.Context, pid abi.Pid, wait bool, out any) error {
+	path := procPath(pid, "result")
+	if wait {
+		path += "?wait=1"
+	}
+	return c.call(ctx, "GET", path, nil, out)
+}
+
+// Signal sends a signal.
+func (c *Client) Signal(ctx context.Context, pid abi.Pid, s Signal) error {
+	return c.call(ctx, "POST", procPath(pid, "signal"), s, nil)
+}
+
+// Decide answers a question.
+func (c *Client) Decide(ctx context.Context, pid abi.Pid, d Decision) error {
+	return c.call(ctx, "POST", procPath(pid, "decide"), d, nil)
+}
+
+// Change changes limits or the priority of a process.
+func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (p Process, err error) {
+	return p, c.call(ctx, "PATCH", procPath(pid, ""), ch, &p)
+}
+
+// Fork starts a process that continues from record at of another; 0 is its
+// last.
+func (c *Client) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
+	var s Started
+	err := c.call(ctx, "POST", procPath(pid, "fork"), Fork{at}, &s)
+	return s.Pid, err
+}
+
+// Replay folds the journal of a process again, and reads into out what came
+// of it.
+func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay, out any) error {
+	return c.call(ctx, "POST", procPath(pid, "replay"), p, out)
+}
+
+// Verify checks every record of a process.
+func (c *Client) Verify(ctx context.Context, pid abi.Pid) (v Verified, err error) {
+	return v, c.call(ctx, "POST", procPath(pid, "verify"), nil, &v)
+}
+
+// Accounts lists the named accounts.
+func (c *Client) Accounts(ctx context.Context) (all []Account, err error) {
+	return all, c.call(ctx, "GET", acctsPath, nil, &all)
+}
+
+// SetAccount sets limits of a named account, and makes it if it is not there.
+func (c *Client) SetAccount(ctx context.Context, name string, ch Change) (a Account, err error) {
+	return a, c.call(ctx, "PUT", acctsPath+"/"+url.PathEscape(name), ch, &a)
+}
+
+// Records reads the journal of a process after record n, and with follow goes
+// on until its terminal record. f gets every record and the line it came in.
+// When the connection breaks the error is [ErrLost]: go on with the last
+// record that came.
+func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(r *abi.Record, line []byte) error) error {
+	path := procPath(pid, "records") + "?after=" + strconv.FormatUint(n, 10)
+	if follow {
+		path += "&follow=1"
+	}
+	res, err := c.request(ctx, "GET", path, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	b := bufio.NewReaderSize(res.Body, 64<<10)
+	for {
+		line, err := b.ReadBytes('\n')
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == io.EOF && len(line) == 0:
+			return nil
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		}
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		var r abi.Record
+		var e failure
+		if bytes.HasPrefix(line, []byte(`{"error":`)) && json.Unmarshal(line, &e) == nil && e.Err != nil {
+			return e.Err
+		}
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("a record that cannot be read: %w: %s", err, clip(string(line)))
+		}
+		if err := f(&r, line); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// bodyTime is how long a client may take to send a request.
+const bodyTime = 30 * time.Second
+
+// decode reads the body of a request into v, strictly.
+func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	_ = c.SetReadDeadline(time.Time{})
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("the request is larger than %d bytes", most)}
+	case err != nil:
+		return &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off: " + err.Error()}
+	}
+	return read(b, v)
+}
+
+// read reads one JSON object into v. It refuses what encoding/json forgives:
+// a key that stands twice, and bytes that are not UTF-8.
+func read(b []byte, v any) error {
+	if err := schema.Valid(b); err != nil {
+		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + err.Error(), Got: clip(string(b))}
+	}
+	if t := bytes.TrimSpace(b); t[0] != '{' {
+		return &abi.Error{Code: abi.InvalidArguments, Message: "expected an object", Got: clip(string(b))}
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	var te *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &te):
+		return expected("/"+strings.ReplaceAll(te.Field, ".", "/"), te.Value, kindOf(te.Type))
+	case err != nil:
+		return &abi.Error{Code: abi.InvalidArguments, Message: strings.TrimPrefix(err.Error(), "json: "), Got: clip(string(b))}
+	}
+	return nil
+}
+
+// kindOf is what JSON calls the values of a Go type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "an object"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number, 0 or more"
+	}
+	return "a whole number"
+}
+
+// expected is the refusal of a value that is not what it should be.
+func expected(where, got, want string) *abi.Error {
+	name := strings.TrimPrefix(where, "/")
+	return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("%s is %q, expected %s", name, clip(got), want), Where: where, Got: clip(got)}
+}
+
+// clip cuts a text from outside to what an error may hold of it.
+func clip(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "?")
+	}
+	n := most
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.ToValidUTF8(s[:n], "?") + "..."
+}
+
+func pidOf(r *http.Request) (abi.Pid, error) {
+	s := r.PathValue("pid")
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != s {
+		return 0, expected("/pid", s, "the number of a process")
+	}
+	return abi.Pid(n), nil
+}
+
+// query refuses parameters that are not in names, and any that stands twice.
+func query(r *http.Request, names ...string) error {
+	for name, values := range r.URL.Query() {
+		if !slices.Contains(names, name) || len(values) > 1 {
+			return expected("/"+name, strings.Join(values, ","), fmt.Sprintf("only the parameters %v, each once", names))
+		}
+	}
+	return nil
+}
+
+func flag(r *http.Request, name string) (bool, error) {
+	switch s := r.URL.Query().Get(name); s {
+	case "", "0":
+		return false, nil
+	case "1":
+		return true, nil
+	default:
+		return false, expected("/"+name, s, "0 or 1")
+	}
+}
+
+var accountName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
+
+// check refuses what no kernel can do.
+func (r *Run) check() error {
+	if err := priority(&r.Priority); err != nil {
+		return err
+	}
+	if err := enforceable(&r.Limits); err != nil {
+		return err
+	}
+	switch w := r.Watchdog; {
+	case !slices.Contains([]string{"", "smart", "strict", "off"}, w.Profile):
+		return expected("/watchdog/profile", w.Profile, "smart, strict or off")
+	case w.Repeat != 0 && w.Repeat < 2:
+		return expected("/watchdog/repeat", strconv.Itoa(w.Repeat), "2 or more")
+	case r.Program.Model == "":
+		return expected("/program/model", "", "script:FILE, openai:NAME or anthropic:NAME")
+	case r.Program.Parallel < 0:
+		return expected("/program/parallel", strconv.Itoa(r.Program.Parallel), "0 or more")
+	case r.Program.Hosted:
+		return expected("/program/hosted", "true", "false: nobody is connected who could run the loop")
+	}
+	for i, t := range r.Program.Tools {
+		if len(t.Command) == 0 {
+			return expected(fmt.Sprintf("/program/tools/%d/command", i), t.Name, "a program and its arguments")
+		}
+	}
+	for i, row := range r.Program.Rows {
+		if !slices.Contains(sys.Rows(), row) {
+			return expected(fmt.Sprintf("/program/rows/%d", i), row, fmt.Sprintf("one of %v", sys.Rows()))
+		}
+	}
+	return nil
+}
+
+func priority(p *int) error {
+	if p != nil && (*p < 0 || *p > sys.MaxPriority) {
+		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", sys.MaxPriority))
+	}
+	return nil
+}
+
+// enforceable refuses limits that nothing enforces.
+func enforceable(l *abi.Limits) (err error) {
+	l.Each(func(u abi.Unit, n int64) {
+		if !slices.Contains(sys.Units(), u) && err == nil {
+			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit: this host cannot enforce it")
+		}
+	})
+	return err
+}
+
+// addsUp refuses limits that several processes cannot share.
+func addsUp(l *abi.Limits) error {
+	err := enforceable(l)
+	l.Each(func(u abi.Unit, n int64) {
+		if u >= abi.Units && err == nil {
+			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit on an account: it does not add up over processes")
+		}
+	})
+	return err
+}

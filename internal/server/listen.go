@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// socketFile is the name of the socket in the data directory. Where the name
+// would be too long for a socket it is a symbolic link to one elsewhere.
+const socketFile = "kern.sock"
+
+// maxSocket is the longest name of a socket that every system takes.
+const maxSocket = 100
+
+// shortPrefix begins the names of directories that hold sockets of data
+// directories with long names.
+const shortPrefix = "kern-socket-"
+
+// SocketOf is where the daemon of a data directory listens, if there is one.
+func SocketOf(dir string) string {
+	path := filepath.Join(dir, socketFile)
+	if len(path) <= maxSocket {
+		return path
+	}
+	if to, err := os.Readlink(path); err == nil {
+		return to
+	}
+	return path
+}
+
+// Listen opens the socket of a data directory. Whoever calls it owns the
+// directory's journal: a socket that is there is a dead daemon's.
+func Listen(dir string) (net.Listener, error) {
+	if err := Unlisten(dir); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, socketFile)
+	path := name
+	if len(name) > maxSocket {
+		short, err := os.MkdirTemp("", shortPrefix)
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(short, socketFile)
+		if len(path) > maxSocket {
+			return nil, errors.Join(fmt.Errorf("no short enough place for a socket: %s has %d bytes, expected at most %d", path, len(path), maxSocket), os.RemoveAll(short))
+		}
+		if err := os.Symlink(path, name); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(short))
+		}
+	}
+	l, err := listenPrivate(path)
+	if err != nil {
+		return nil, errors.Join(err, Unlisten(dir))
+	}
+	l.SetUnlinkOnClose(false) // Unlisten does, at the right moment
+	return l, nil
+}
+
+// Unlisten removes the socket of a data directory, so that nobody finds it any
+// more. What is connected stays so.
+func Unlisten(dir string) error {
+	name := filepath.Join(dir, socketFile)
+	if to, err := os.Readlink(name); err == nil {
+		if d := filepath.Dir(to); strings.HasPrefix(filepath.Base(d), shortPrefix) {
+			if err := os.RemoveAll(d); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// How long a client may take over the head of a request, and how large it may
+// be; how long it may keep a connection that it does not use.
+const (
+	headTime = 5 * time.Second
+	headMax  = 16 << 10
+	idleTime = 2 * time.Minute
+)
+
+// NewServer is the HTTP server of an API. Requests that wait end with ctx.
+func NewServer(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    headMax,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+}

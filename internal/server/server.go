@@ -1,0 +1,472 @@
+// Package server is the daemon's control API, HTTP with JSON over a Unix
+// socket in the data directory, and its client.
+//
+// The table in [API.Handler] is all there is to ask. A request is read
+// strictly: an unknown key, a key that stands twice or a wrong type is refused
+// with what was expected. An error is {"error": ...} with the kernel's own
+// error in it. What waits ends when its client goes away, and a reader of
+// records, however slow, holds nothing that a process needs: it reads what is
+// in the journal, at its own pace.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// An API is what a daemon serves. What only the joiner of the parts can do
+// comes as a function; a value of type any is written as it marshals.
+type API struct {
+	About   About
+	Kernel  Kernel
+	Views   Views
+	Spawn   func(ctx context.Context, r Run) (abi.Pid, error)
+	Fork    func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error)
+	Wait    func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
+	Result  func(pid abi.Pid) (any, error)
+	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
+	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
+	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
+	Stop    func() // asks the daemon to end; returns at once
+
+	changing sync.Mutex // a change of some limits reads the others first
+}
+
+// Kernel is what is done to processes.
+type Kernel interface {
+	Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error
+	Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error
+	Change(ctx context.Context, pid abi.Pid, c abi.Change) error
+	SetAccount(ctx context.Context, name, by string, l abi.Limits) error
+}
+
+// Views is what is seen of processes and accounts.
+type Views interface {
+	Info(pid abi.Pid) (kernel.Info, error)
+	List() []kernel.Info
+	Accounts() []kernel.Account
+	Bytes(d abi.Data) ([]byte, error)
+}
+
+// About is what a daemon says of itself. Keys of providers are not in it, only
+// where they come from.
+type About struct {
+	Version  string    `json:"version"`
+	Pid      int       `json:"pid"` // of the operating system
+	Data     string    `json:"data"`
+	Socket   string    `json:"socket"`
+	Config   string    `json:"config"`
+	Started  time.Time `json:"started"`
+	Settings any       `json:"settings"`
+}
+
+// VersionHeader bears the version of the daemon in every answer.
+const VersionHeader = "Kern-Version"
+
+// A Run is a request for a process: a definition and a task.
+type Run struct {
+	Program  sys.Program  `json:"program"`
+	Limits   abi.Limits   `json:"limits,omitzero"`
+	Priority int          `json:"priority"`
+	Watchdog abi.Watchdog `json:"watchdog,omitzero"`
+	Account  string       `json:"account,omitempty"`
+	Task     string       `json:"task"`
+}
+
+// Bounds of a request. A run carries the text of a script.
+const (
+	maxRun     = 64 << 20
+	maxRequest = 256 << 10
+)
+
+// Handler serves the API.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]endpoint{
+		"GET /v1/daemon":                  a.about,
+		"POST /v1/daemon/stop":            a.stop,
+		"GET /v1/processes":               a.list,
+		"POST /v1/processes":              a.spawn,
+		"GET /v1/processes/{pid}":         a.show,
+		"PATCH /v1/processes/{pid}":       a.change,
+		"GET /v1/processes/{pid}/result":  a.result,
+		"GET /v1/processes/{pid}/records": a.records,
+		"POST /v1/processes/{pid}/signal": a.signal,
+		"POST /v1/processes/{pid}/decide": a.decide,
+		"POST /v1/processes/{pid}/fork":   a.fork,
+		"POST /v1/processes/{pid}/replay": a.replay,
+		"POST /v1/processes/{pid}/verify": a.verify,
+		"GET /v1/accounts":                a.accounts,
+		"PUT /v1/accounts/{name}":         a.setAccount,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(VersionHeader, a.About.Version)
+			v, err := h(w, r)
+			switch {
+			case err != nil:
+				writeError(w, err)
+			case v != nil:
+				writeJSON(w, http.StatusOK, v)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(VersionHeader, a.About.Version)
+		writeError(w, &abi.Error{Code: abi.InvalidCall, Message: "there is no " + r.Method + " " + clip(r.URL.Path)})
+	})
+	return mux
+}
+
+// An endpoint answers with a value, with an error, or by itself: then both are
+// nil.
+type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
+
+func (a *API) about(http.ResponseWriter, *http.Request) (any, error) { return a.About, nil }
+
+func (a *API) stop(http.ResponseWriter, *http.Request) (any, error) {
+	a.Stop()
+	return done{true}, nil
+}
+
+type done struct {
+	OK bool `json:"ok"`
+}
+
+// Started names a new process.
+type Started struct {
+	Pid abi.Pid `json:"pid"`
+}
+
+func (a *API) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
+	var run Run
+	if err := decode(w, r, maxRun, &run); err != nil {
+		return nil, err
+	}
+	if err := run.check(); err != nil {
+		return nil, err
+	}
+	pid, err := a.Spawn(r.Context(), run)
+	return Started{pid}, err
+}
+
+func (a *API) list(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := query(r); err != nil {
+		return nil, err
+	}
+	infos := a.Views.List()
+	all := make([]Process, 0, len(infos))
+	now := time.Now()
+	for i := range infos {
+		p, err := a.view(&infos[i], now)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (a *API) show(_ http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	i, err := a.Views.Info(pid)
+	if err != nil {
+		return nil, err
+	}
+	return a.view(&i, time.Now())
+}
+
+func (a *API) result(_ http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := query(r, "wait"); err != nil {
+		return nil, err
+	}
+	if wait, err := flag(r, "wait"); err != nil {
+		return nil, err
+	} else if wait {
+		if err := a.Wait(r.Context(), pid); err != nil {
+			return nil, gone(err)
+		}
+	}
+	return a.Result(pid)
+}
+
+// gone says that a wait was ended by the daemon's end. When it was the client
+// that went, nobody hears it.
+func gone(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing", Hint: "processes go on when it is started again"}
+	}
+	return err
+}
+
+func (a *API) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Views.Info(pid); err != nil {
+		return nil, err
+	}
+	n, err := a.Verify(r.Context(), pid)
+	return Verified{pid, n}, err
+}
+
+// Verified says that so many records are as they were written.
+type Verified struct {
+	Pid     abi.Pid `json:"pid"`
+	Records int     `json:"records"`
+}
+
+// A Replay goes through a recording again, with another definition or task in
+// place of the recorded one if With is set.
+type Replay struct {
+	With *Run `json:"with,omitempty"`
+}
+
+func (a *API) replay(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var p Replay
+	if err := decode(w, r, maxRun, &p); err != nil {
+		return nil, err
+	}
+	if p.With != nil {
+		if err := p.With.check(); err != nil {
+			return nil, err
+		}
+	}
+	return a.Replay(r.Context(), pid, p.With)
+}
+
+// A Signal is an order to a process, in somebody's name.
+type Signal struct {
+	Signal abi.Signal `json:"signal"`
+	By     string     `json:"by,omitempty"`
+}
+
+func (a *API) signal(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var s Signal
+	if err := decode(w, r, maxRequest, &s); err != nil {
+		return nil, err
+	}
+	switch s.Signal {
+	case abi.Stop, abi.Cont, abi.Term, abi.Kill:
+		return done{true}, a.Kernel.Signal(r.Context(), pid, s.Signal, s.By)
+	}
+	return nil, expected("/signal", string(s.Signal), "stop, cont, term or kill")
+}
+
+// A Decision answers a question: that of a call, or the only open one.
+type Decision struct {
+	Call  uint64 `json:"call,omitempty"`
+	Yes   bool   `json:"yes"`
+	By    string `json:"by,omitempty"`
+	Words string `json:"words,omitempty"`
+}
+
+func (a *API) decide(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var d Decision
+	if err := decode(w, r, maxRequest, &d); err != nil {
+		return nil, err
+	}
+	return done{true}, a.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
+}
+
+// A Fork continues from a record of a process; 0 is its last.
+type Fork struct {
+	At uint64 `json:"at,omitempty"`
+}
+
+func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var f Fork
+	if err := decode(w, r, maxRequest, &f); err != nil {
+		return nil, err
+	}
+	pid, err = a.Fork(r.Context(), pid, f.At)
+	return Started{pid}, err
+}
+
+// A Change sets limits, removes limits by their units' names, or sets the
+// priority. What it does not name stays.
+type Change struct {
+	Limits   abi.Limits `json:"limits,omitzero"`
+	Unset    []string   `json:"unset,omitempty"`
+	Priority *int       `json:"priority,omitempty"`
+	By       string     `json:"by,omitempty"`
+}
+
+// over applies c to l.
+func (c *Change) over(l abi.Limits) (abi.Limits, error) {
+	c.Limits.Each(l.Set)
+	for i, name := range c.Unset {
+		u, ok := abi.UnitOf(name)
+		if !ok {
+			return l, expected("/unset/"+strconv.Itoa(i), name, "the name of a limit such as money or steps")
+		}
+		l.Unset(u)
+	}
+	return l, nil
+}
+
+func (a *API) change(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var c Change
+	if err := decode(w, r, maxRequest, &c); err != nil {
+		return nil, err
+	}
+	if err := priority(c.Priority); err != nil {
+		return nil, err
+	}
+	if err := enforceable(&c.Limits); err != nil {
+		return nil, err
+	}
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	i, err := a.Views.Info(pid)
+	if err != nil {
+		return nil, err
+	}
+	now := abi.Change{Priority: c.Priority, By: c.By}
+	if !c.Limits.IsZero() || len(c.Unset) > 0 {
+		l, err := c.over(i.Limits)
+		if err != nil {
+			return nil, err
+		}
+		now.Limits = &l
+	}
+	if now.Limits == nil && now.Priority == nil {
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
+	}
+	if err := a.Kernel.Change(r.Context(), pid, now); err != nil {
+		return nil, err
+	}
+	i, err = a.Views.Info(pid)
+	if err != nil {
+		return nil, err
+	}
+	return a.view(&i, time.Now())
+}
+
+func (a *API) accounts(http.ResponseWriter, *http.Request) (any, error) {
+	all := []Account{}
+	for _, b := range a.Views.Accounts() {
+		all = append(all, accountView(&b))
+	}
+	return all, nil
+}
+
+func (a *API) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	if !accountName.MatchString(name) {
+		return nil, expected("/name", name, "up to 64 letters, digits, _, . or -, a letter or digit first")
+	}
+	var c Change
+	if err := decode(w, r, maxRequest, &c); err != nil {
+		return nil, err
+	}
+	if c.Priority != nil {
+		return nil, expected("/priority", strconv.Itoa(*c.Priority), "nothing: an account has no priority")
+	}
+	if err := addsUp(&c.Limits); err != nil {
+		return nil, err
+	}
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	var l abi.Limits
+	for _, b := range a.Views.Accounts() {
+		if b.Name == name {
+			l = b.Limits
+		}
+	}
+	l, err := c.over(l)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Kernel.SetAccount(r.Context(), name, c.By, l); err != nil {
+		return nil, err
+	}
+	for _, b := range a.Views.Accounts() {
+		if b.Name == name {
+			return accountView(&b), nil
+		}
+	}
+	return nil, &abi.Error{Code: abi.Internal, Message: "the account is not there"}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status = http.StatusInternalServerError
+		b, _ = json.Marshal(failure{&abi.Error{Code: abi.Internal, Message: "the answer cannot be written: " + err.Error()}})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a client that went away hears nothing
+}
+
+type failure struct {
+	Err *abi.Error `json:"error"`
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := asError(err)
+	writeJSON(w, statusOf(e.Code), failure{e})
+}
+
+// asError is err in the words of the kernel.
+func asError(err error) *abi.Error {
+	var e *abi.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
+}
+
+var statuses = map[abi.Code]int{
+	abi.UnknownProcess: http.StatusNotFound,
+	abi.ProcessExited:  http.StatusConflict,
+	abi.ProcessEnding:  http.StatusConflict,
+	abi.DaemonGone:     http.StatusServiceUnavailable,
+	abi.StorageFull:    http.StatusInsufficientStorage,
+	abi.StorageBroken:  http.StatusInternalServerError,
+	abi.Internal:       http.StatusInternalServerError,
+}
+
+func statusOf(c abi.Code) int {
+	if s, ok := statuses[c]; ok {
+		return s
+	}
+	return http.StatusBadRequest
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+)
+
+// A Process is what is listed of a process. The names of its fields are
+// stable.
+type Process struct {
+	Pid      abi.Pid    `json:"pid"`
+	Parent   abi.Pid    `json:"parent"` // 0: none
+	Children []abi.Pid  `json:"children"`
+	Name     string     `json:"name"`
+	Account  string     `json:"account"`
+	State    abi.State  `json:"state"`
+	Waits    []string   `json:"waits"`
+	Asks     []Ask      `json:"asks"`
+	Exit     abi.Exit   `json:"exit"`
+	Reason   string     `json:"reason"`
+	Code     abi.Code   `json:"code"`
+	Priority int        `json:"priority"`
+	Depth    int        `json:"depth"`
+	Born     time.Time  `json:"born"`
+	AgeMS    int64      `json:"age_ms"` // until now, or until it exited
+	Steps    int64      `json:"steps"`
+	Usage    Usage      `json:"usage"`
+	Reserved Usage      `json:"reserved"`
+	Limits   abi.Limits `json:"limits"`
+	Records  uint64     `json:"records"`
+}
+
+// An Ask is a question that waits for a person.
+type Ask struct {
+	Call     uint64 `json:"call"`
+	Question string `json:"question"`
+}
+
+// Usage is what was used, by a process and all below it or under an account.
+type Usage struct {
+	Money        string `json:"money"` // dollars, exactly
+	Tokens       int64  `json:"tokens"`
+	InputTokens  int64  `json:"input_tokens"`
+	OutputTokens int64  `json:"output_tokens"`
+	Steps        int64  `json:"steps"`
+	ModelCalls   int64  `json:"model_calls"`
+	ToolCalls    int64  `json:"tool_calls"`
+	Children     int64  `json:"children"`
+	OutputBytes  int64  `json:"output_bytes"`
+	CPU          string `json:"cpu"`
+}
+
+// An Account is what is listed of a named account.
+type Account struct {
+	Name     string     `json:"name"`
+	Limits   abi.Limits `json:"limits"`
+	Usage    Usage      `json:"usage"`
+	Reserved Usage      `json:"reserved"`
+	Left     abi.Limits `json:"left"` // of every unit that is limited
+}
+
+func usage(u *abi.Usage) Usage {
+	return Usage{Money: abi.FormatMoney(u[abi.Money]), Tokens: u[abi.Tokens], InputTokens: u[abi.InputTokens], OutputTokens: u[abi.OutputTokens],
+		Steps: u[abi.Steps], ModelCalls: u[abi.ModelCalls], ToolCalls: u[abi.ToolCalls], Children: u[abi.Children],
+		OutputBytes: u[abi.OutputBytes], CPU: abi.FormatUnit(abi.CPU, u[abi.CPU])}
+}
+
+func (a *API) view(i *kernel.Info, now time.Time) (Process, error) {
+	p := Process{Pid: i.Pid, Parent: i.Spawn.Parent, Children: i.Kids, Name: i.Spawn.Name, Account: i.Spawn.Account, State: i.State,
+		Waits: i.Waits, Asks: []Ask{}, Priority: i.Priority, Depth: i.Spawn.Depth, Born: time.Unix(0, i.Born).UTC(), Steps: i.Steps,
+		Usage: usage(&i.Used), Reserved: usage(&i.Reserved), Limits: i.Limits, Records: i.Records}
+	if p.Children == nil {
+		p.Children = []abi.Pid{}
+	}
+	if p.Waits == nil {
+		p.Waits = []string{}
+	}
+	for _, q := range i.Asks {
+		b, err := a.Views.Bytes(q.Question)
+		if err != nil {
+			return p, err
+		}
+		p.Asks = append(p.Asks, Ask{q.Call, string(b)})
+	}
+	if i.Exit != nil {
+		p.Exit, p.Reason, p.Code = i.Exit.Exit, i.Exit.Reason, i.Exit.Code
+		now = time.Unix(0, i.Last)
+	}
+	p.AgeMS = now.Sub(p.Born).Milliseconds()
+	return p, nil
+}
+
+func accountView(b *kernel.Account) Account {
+	v := Account{Name: b.Name, Limits: b.Limits, Usage: usage(&b.Used), Reserved: usage(&b.Reserved)}
+	b.Limits.Each(func(u abi.Unit, n int64) {
+		if u < abi.Units {
+			v.Left.Set(u, max(0, n-b.Used[u]-b.Reserved[u]))
+		}
+	})
+	return v
+}

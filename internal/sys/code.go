@@ -1,0 +1,261 @@
+package sys
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sandbox"
+)
+
+// CodeArgs are the arguments of code.
+type CodeArgs struct {
+	Source  string `json:"source"`
+	Timeout string `json:"timeout,omitempty"`
+}
+
+// codeWall is how long code may run when nothing is said, and at most.
+const (
+	codeWall    = 30 * time.Second
+	codeWallMax = 10 * time.Minute
+)
+
+// CodeOutcome is the value of a code call that went well.
+type CodeOutcome struct {
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
+}
+
+type codeWork struct {
+	loaded *Loaded
+	source string
+	wall   time.Duration
+}
+
+func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Tool: "code", Reserve: abi.Usage{abi.ToolCalls: 1},
+		Elastic: kernel.Elastic{Unit: abi.OutputBytes, Min: 1, Max: toolOutput}}
+	a, e := decode[CodeArgs](c)
+	if e != nil {
+		return pl, e
+	}
+	d, e := span("code", "/timeout", a.Timeout)
+	if e != nil {
+		return pl, e
+	}
+	if d > codeWallMax {
+		return pl, &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("code: expected a timeout of at most %s", codeWallMax), Where: "/timeout", Got: a.Timeout}
+	}
+	if d == 0 {
+		d = codeWall
+	}
+	l, err := w.Load(v.Spawn.Program)
+	if err != nil {
+		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	pl.Work = &codeWork{l, a.Source, d}
+	return pl, nil
+}
+
+// runCode runs source in the sandbox of the process. The tools of the process
+// are functions there, and each call of one is a system call of its own.
+func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
+	cw := j.Plan.Work.(*codeWork)
+	box, err := w.Sandbox(cw.loaded.Sandbox)
+	if err != nil {
+		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
+	}
+	out, err := box.Run(ctx, sandbox.Spec{
+		Code:      cw.source,
+		Functions: w.functions(ctx, j, cw.loaded),
+		Limits:    sandbox.Limits{Wall: cw.wall, CPU: cw.wall, Output: j.Granted},
+	})
+	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: out.Usage.OutputBytes, abi.CPU: int64(out.Usage.CPU)}}
+	if err != nil {
+		d.Err = &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
+		var r *sandbox.Refusal
+		if errors.As(err, &r) {
+			d.Err.Hint = r.Fix
+		}
+		return d
+	}
+	if out.Cause == sandbox.OK {
+		d.Value, err = json.Marshal(CodeOutcome{string(out.Stdout), string(out.Stderr), out.Truncated})
+		if err == nil {
+			return d
+		}
+	}
+	d.Err = codeError(&out)
+	return d
+}
+
+var codeCodes = map[sandbox.Cause]abi.Code{
+	sandbox.Failed:    abi.CodeFailed,
+	sandbox.Timeout:   abi.CodeTimeout,
+	sandbox.Memory:    abi.CodeMemory,
+	sandbox.Output:    abi.CodeOutput,
+	sandbox.Processes: abi.CodeProcesses,
+	sandbox.Files:     abi.CodeFiles,
+	sandbox.Refused:   abi.CodeRefused,
+	sandbox.Killed:    abi.Interrupted,
+}
+
+// codeOutputKept is how much of the output of code that failed the model is
+// shown: the end, where the reason stands.
+const codeOutputKept = 4096
+
+func codeError(out *sandbox.Outcome) *abi.Error {
+	e := &abi.Error{Code: codeCodes[out.Cause], Message: fmt.Sprintf("the code ended with %s, exit %d", out.Cause, out.Exit)}
+	text := string(out.Stdout) + string(out.Stderr)
+	if n := len(text) - codeOutputKept; n > 0 {
+		text = "..." + strings.ToValidUTF8(text[n:], "")
+	}
+	e.Got = text
+	return e
+}
+
+// functions are the tools and rows of a process as the code sees them: a tool
+// "fs.read" is tools.fs.read, a tool "echo" is tools.agent.echo, and the row
+// "spawn" is tools.kern.spawn.
+func (w *World) functions(ctx context.Context, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
+	rows := Table(w)
+	taken := make(map[string]bool)
+	for _, s := range l.specs {
+		if s.Name == "code" {
+			continue
+		}
+		f := sandbox.Function{Namespace: "agent", Name: pythonName(s.Name), Doc: s.Description, Params: params(s.Schema)}
+		row := rows[s.Name]
+		if slices.Contains(l.Rows, s.Name) {
+			f.Namespace = "kern"
+		} else if ns, name, ok := strings.Cut(s.Name, "."); ok {
+			f.Namespace, f.Name = pythonName(ns), pythonName(name)
+			row = nil
+		} else {
+			row = nil
+		}
+		if taken[f.Namespace+"."+f.Name] {
+			continue
+		}
+		taken[f.Namespace+"."+f.Name] = true
+		open := len(f.Params) == 0 && openObject(s.Schema)
+		if open {
+			f.Params = []sandbox.Param{{Name: "args", Type: "dict", Optional: true}}
+		}
+		f.Call = func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+			c := abi.Call{Row: "tool"}
+			var err error
+			if open {
+				args = member(args, "args")
+			}
+			if row != nil {
+				c.Row, c.Args = row.Name, args
+			} else if c.Args, err = json.Marshal(ToolArgs{Name: s.Name, Args: args}); err != nil {
+				return nil, err
+			}
+			return nested(j.Nested(ctx, c))
+		}
+		if sandbox.CheckFunctions([]sandbox.Function{f}) == nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// nested is the answer to a call that code made: a refused or failed one is an
+// exception that the code can catch.
+func nested(r abi.Result) (json.RawMessage, error) {
+	if r.Err == nil {
+		return r.Value, nil
+	}
+	e := &sandbox.CallError{Code: string(r.Err.Code), Message: r.Err.Message, Fields: map[string]any{"outcome": string(r.Outcome)}}
+	for k, v := range map[string]string{"where": r.Err.Where, "hint": r.Err.Hint, "got": r.Err.Got} {
+		if v != "" {
+			e.Fields[k] = v
+		}
+	}
+	return nil, e
+}
+
+// openObject reports whether a schema takes members that it does not name; such
+// a tool is called with one dict.
+func openObject(raw json.RawMessage) bool {
+	if len(raw) == 0 {
+		return true
+	}
+	var s struct {
+		AdditionalProperties any
+		Properties           map[string]any
+	}
+	return json.Unmarshal(raw, &s) == nil && s.AdditionalProperties != false && len(s.Properties) == 0
+}
+
+// member is one member of an object, or an empty object when it is not there.
+func member(object json.RawMessage, name string) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(object, &m) == nil && m[name] != nil {
+		return m[name]
+	}
+	return json.RawMessage("{}")
+}
+
+func pythonName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+var pythonTypes = map[string]string{"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}
+
+// params are the parameters of a function with this schema: the required ones
+// first, in the order of the schema, then the others by name.
+func params(raw json.RawMessage) (list []sandbox.Param) {
+	var s struct {
+		Properties map[string]struct{ Type any }
+		Required   []string
+	}
+	if json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	add := func(name string, optional bool) {
+		if pythonName(name) == name {
+			list = append(list, sandbox.Param{Name: name, Type: annotation(s.Properties[name].Type), Optional: optional})
+		}
+	}
+	for _, name := range s.Required {
+		add(name, false)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if !slices.Contains(s.Required, name) {
+			add(name, true)
+		}
+	}
+	return list
+}
+
+func annotation(t any) string {
+	switch t := t.(type) {
+	case string:
+		return pythonTypes[t]
+	case []any:
+		var names []string
+		for _, n := range t {
+			if s, ok := n.(string); ok && pythonTypes[s] != "" {
+				names = append(names, pythonTypes[s])
+			}
+		}
+		return strings.Join(names, " | ")
+	}
+	return ""
+}
