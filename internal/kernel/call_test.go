@@ -533,3 +533,23 @@ func TestSentOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestTermAgain: a second term lets a stopped process go on, as the first does.
+func TestTermAgain(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{})
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.Signal(t.Context(), pid, abi.Stop, "test")
+		last := m.start(pid, 2, "model", deed{Last: true, Give: "words"})
+		m.idle()
+		if m.waits(pid) != "cont" {
+			t.Error(m.waits(pid))
+		}
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.idle()
+		if r, ok := got(last); !ok || r.Err != nil {
+			t.Errorf("%+v %v", r, ok)
+		}
+	})
+}

@@ -39,6 +39,7 @@ var mutants = []mutant{
 	{"in each other's way for ever", "queue.go", "	return left < least\n", "	return false\n", "TestInEachOthersWay", ""},
 	{"claims weigh everywhere", "ledger.go", "	for len(claims) > 0 && claims[0].at == a {\n", "	for len(claims) > 0 {\n", "TestClaimsOnTheirAccount|TestAdmitEdges", ""},
 	{"an exit that waits is not woken", "signal.go", "		if o.call.Row == exitRow { // it may have waited for the process to go on\n			o.poke()\n", "		if o.call.Row == exitRow {\n", "TestExitUnderTerm", ""},
+	{"a second term wakes nobody", "signal.go", "already\n			p.pokeAll()\n", "already\n", "TestTermAgain", ""},
 	// P2: once
 	{"no intent", "do.go", "	if !j.Plan.Intent {\n", "	if true {\n", "TestCrashAtEveryWrite$", ""},
 	{"the effect does not wait for its intent", "do.go", "	if err := t.Wait(o.ctx); err != nil {\n		return Done{Err: o.stopped()}, false\n", "	if t.Wait(context.Background()); false {\n		return Done{Err: o.stopped()}, false\n", "TestCrashAtEveryWrite$", ""},
@@ -64,7 +65,7 @@ var mutants = []mutant{
 	{"a call that does not stop is waited for", "signal.go", "		k.mu.Lock()\n		defer k.mu.Unlock()\n		p.abandon()\n", "		_ = p\n", "TestEnds", ""},
 	{"stop lets through what waited for its turn", "do.go", "	if p.Phase == abi.Paused {\n", "	if false {\n", "TestStopHoldsBack", ""},
 	{"the deadline is forgotten by a restart", "recover.go", "		p.watchWall()\n", "", "TestWallAcrossRestarts", ""},
-	{"a second term cuts the last words", "signal.go", "		if !again { // it is at its last words already\n", "		if true || again {\n", "TestLastWords", ""},
+	{"a second term cuts the last words", "signal.go", "		if again { // it is at its last words already\n", "		if again && false {\n", "TestLastWords", ""},
 	{"a closing kernel fails what waits", "do.go", " || a.Err.Code == abi.DaemonGone) &&", ") &&", "TestCloseWaits", ""},
 	// the watchdog and the breaker
 	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = watch.Watch{}\n		p.doubt()\n", "TestWarnedOnce", ""},
