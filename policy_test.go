@@ -174,7 +174,7 @@ const (
 
 // larger are the packages that may hold more lines, with the reason.
 var larger = map[string]int{
-	"internal/kernel":       3300, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/kernel":       3500, // the path, the fold and what reads the fold: a wall between them would need the fold exported
 	"internal/sandbox/jail": 3900, // what is built in which order is one story; its cgroup drivers are the place to divide it
 	"cmd/kern":              4200, // a verb is a file here, never a package
 	"internal/workspace":    7200, // nothing imports it yet; it is to be divided where the kernel joins it: views, commit, history

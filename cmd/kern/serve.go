@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -132,6 +133,9 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 			d.unlock()
 		}
 	}()
+	if err := kern.Conceal(); err != nil && runtime.GOOS == "linux" {
+		return nil, fmt.Errorf("the daemon holds the providers' keys, and cannot hide its memory from tools: %w", err)
+	}
 	self, err := executable()
 	if err != nil {
 		if self, err = os.Executable(); err != nil {
