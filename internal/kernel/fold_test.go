@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/format"
 )
 
 // P4: state is a fold of the journal. What is live, what is recovered and what
@@ -44,7 +44,7 @@ func (m *rig) foldOf(records []abi.Record) (*machine, error) {
 	read := newMachine()
 	for i := range records {
 		r := records[i] // as it is read: no part is shared with what is live
-		e := journal.NewEntry(&r, nil)
+		e := format.NewEntry(&r, nil)
 		back, err := e.Record()
 		if err != nil {
 			return nil, err
