@@ -79,8 +79,9 @@ func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON b
 // A teller tells records to a person: a line for each, and what was said below
 // it.
 type teller struct {
-	app  *app
-	born int64
+	app   *app
+	born  int64
+	names map[uint64]string // of calls that began
 }
 
 // wide is how many characters of a payload are shown.
@@ -88,7 +89,10 @@ const wide = 200
 
 func (t *teller) tell(r *abi.Record) string {
 	if t.born == 0 {
-		t.born = r.Time
+		t.born, t.names = r.Time, make(map[uint64]string)
+	}
+	if r.Intent != nil {
+		t.names[r.Call] = nameOf(r.Intent)
 	}
 	what, colour, below := t.story(r)
 	at := "+" + strconv.FormatFloat(float64(r.Time-t.born)/1e9, 'f', 3, 64) + "s"
@@ -112,7 +116,7 @@ func (t *teller) story(r *abi.Record) (what, colour string, below []string) {
 		return t.spawned(r)
 	case abi.KindBegan:
 		in := r.Intent
-		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, []string{text(in.Say), text(in.Args)}
+		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, asked(in)
 	case abi.KindEnded, abi.KindRefused:
 		return t.answered(r)
 	case abi.KindSignaled:
@@ -160,10 +164,9 @@ func (t *teller) spawned(r *abi.Record) (what, colour string, below []string) {
 func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	an := r.Answer
 	if in := r.Intent; in != nil {
-		what = nameOf(in) + " "
-		below = append(below, text(in.Say), text(in.Args))
+		below = asked(in)
 	}
-	what += string(an.Outcome)
+	what = t.names[r.Call] + " " + string(an.Outcome)
 	switch an.Outcome {
 	case abi.OK:
 		colour = green
@@ -184,6 +187,18 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		below = append(below, "warning: "+an.Warning.Message)
 	}
 	return what, colour, below
+}
+
+// asked is what a call was made with. A page that goes before it stands in its
+// arguments too.
+func asked(in *abi.Intent) []string {
+	if in.Say.Size > 0 {
+		return []string{text(in.Say)}
+	}
+	if s := text(in.Args); s != "{}" {
+		return []string{s}
+	}
+	return nil
 }
 
 // spoken is the value of an answer: what a model said and asked for, or a
