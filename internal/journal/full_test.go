@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,6 +32,60 @@ func pages(t *testing.T) disk {
 }
 
 func TestFullPages(t *testing.T) { fullDisk(t, pages(t)) }
+
+// TestFullWhileSettling fills the tail, and leaves room for one more row of it
+// but not for bringing it to its place.
+func TestFullWhileSettling(t *testing.T) {
+	s, l := opened(t, t.TempDir())
+	const procs = 32
+	n := uint64(0)
+	wide := func() error {
+		var batch []abi.Record
+		for pid := abi.Pid(1); pid <= procs; pid++ {
+			batch = append(batch, journaltest.Began(pid, n+1, n+1))
+		}
+		err := s.Append(l, batch)
+		if err == nil {
+			n++
+		}
+		return err
+	}
+	for n < journal.MaxTail/procs-1 {
+		if err := wide(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count, err := journal.Pragma(s, "page_count")
+	if err == nil {
+		err = journal.LimitPages(s, count+4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wide(); err != nil || journal.Waiting(s) != journal.MaxTail {
+		t.Fatalf("the last batch that fits: %v, %d records in the tail", err, journal.Waiting(s))
+	}
+	for range 3 {
+		if err := wide(); !errors.Is(err, journal.ErrFull) {
+			t.Fatalf("with a tail that cannot be settled: %v", err)
+		}
+	}
+	for pid := abi.Pid(1); pid <= procs; pid += 10 {
+		if got, err := journal.Verify(s, pid); uint64(got) != n || err != nil {
+			t.Errorf("process %d on a full disk: %d records, %v; want %d", pid, got, err, n)
+		}
+	}
+	if err := journal.LimitPages(s, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if err := wide(); err != nil || journal.Waiting(s) != procs {
+		t.Errorf("when there is room: %v, %d records in the tail", err, journal.Waiting(s))
+	}
+	total := uint64(0)
+	if err := s.Scan(func(*abi.Record) error { total++; return nil }); err != nil || total != n*procs {
+		t.Errorf("%d records, %v; want %d", total, err, n*procs)
+	}
+}
 
 // fullDisk runs records into a full disk and out of it again.
 func fullDisk(t *testing.T, d disk) {

@@ -218,6 +218,33 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// once is a store that fails once, for a reason that nobody knows.
+type once struct {
+	journal.Store
+	failed bool
+}
+
+func (o *once) Append(l journal.Lease, batch []abi.Record) error {
+	if !o.failed {
+		o.failed = true
+		return errors.New("input/output error")
+	}
+	return o.Store.Append(l, batch)
+}
+
+// TestBrokenForEver: nothing is written after a failure, although it could be.
+// What the failure left on the disk is not known.
+func TestBrokenForEver(t *testing.T) {
+	bubble(t, func(s journal.Store) journal.Store { return &once{Store: s} }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		tickets := []journal.Ticket{put(log, 1, 1)}
+		synctest.Wait()
+		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1))
+		synctest.Wait()
+		wantStates(t, tickets, "STORAGE_BROKEN", "STORAGE_BROKEN", "STORAGE_BROKEN")
+		wantHeld(t, mem)
+	})
+}
+
 // TestBrokenInTheMiddle breaks the store while others wait in the next round.
 func TestBrokenInTheMiddle(t *testing.T) {
 	g := new(gate)

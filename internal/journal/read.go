@@ -300,10 +300,8 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	switch {
 	case c.run.n < s.run.n:
 		return c.damage(c.run.n+1, "it is missing; %d was written", s.run.n)
-	case c.run.sum != s.run.sum:
-		return c.damage(s.run.n, "it, one of the %d before it or their run is not what was written", s.run.n-s.run.first)
 	case c.run != s.run:
-		return c.damage(s.run.n, "the calls that its run speaks of are not those of its records")
+		return c.damage(s.run.n, "it, one of the %d before it or the row of their run is not what was written", s.run.n-s.run.first)
 	}
 	return nil
 }

@@ -132,8 +132,9 @@ func TestModes(t *testing.T) {
 // TestSettings: every commit is synced, and the log is a write-ahead log.
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 {
+	for range 8 {
 		s, l := opened(t, dir)
+		wantSynced(t, s)
 		// Settling turns the setting off and on again.
 		var batch []abi.Record
 		if err := s.Scan(func(r *abi.Record) error { return nil }); err != nil {
@@ -156,9 +157,7 @@ func TestSettings(t *testing.T) {
 		if journal.Waiting(s) != 0 {
 			t.Errorf("%d records in the tail after a scan", journal.Waiting(s))
 		}
-		if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
-			t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
-		}
+		wantSynced(t, s)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -166,6 +165,13 @@ func TestSettings(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, "journal.db"))
 	if err != nil || b[18] != 2 || b[19] != 2 {
 		t.Errorf("the file is not in WAL mode: %d, %d, %v", b[18], b[19], err)
+	}
+}
+
+func wantSynced(t *testing.T, s journal.Store) {
+	t.Helper()
+	if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
+		t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
 	}
 }
 
