@@ -117,15 +117,6 @@ func (a *app) code(ctx context.Context, f *codeFlags, args []string, program boo
 		return refused(err)
 	}
 	defer box.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-a.interrupts:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
 	if f.repl {
 		return a.repl(ctx, box, s)
 	}

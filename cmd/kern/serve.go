@@ -37,8 +37,9 @@ func (a *app) serveCommand() *cobra.Command {
 
 Any command that needs the daemon starts it in the background; serve is for
 those who want to see it, or to let a service manager look after it.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), detached) },
+		Annotations: map[string]string{ownInterrupts: "end"},
+		Args:        cobra.NoArgs,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), detached) },
 	}
 	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
 	_ = cmd.Flags().MarkHidden(detachedFlag)

@@ -341,6 +341,10 @@ func (parent *proc) narrow(s *abi.Spawn) {
 // SetAccount sets the limits of a named account, for ever.
 func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
 	k.mu.Lock()
+	if e := k.cfg.Log.Err(); e != nil {
+		k.mu.Unlock()
+		return e
+	}
 	k.settings++
 	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount,
 		Change: &abi.Change{Account: name, Limits: &l, By: by}}
