@@ -36,7 +36,7 @@ type Agent struct {
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.
-const DefaultPriority = agent.DefaultPriority
+const DefaultPriority = sys.DefaultPriority
 
 // Limits are hard bounds by unit: Limits{abi.Money: kern.Dollar / 2, abi.Steps: 20}.
 // A unit that is not there is not limited; zero allows nothing.
@@ -143,14 +143,14 @@ func (a Agent) Spec(task string) (Spec, error) {
 	}
 	for _, row := range a.Calls {
 		if !isRow(row) {
-			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %v", a.Name, row, agent.Rows())
+			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %v", a.Name, row, sys.Rows())
 		}
 	}
 	return Spec{Program: p, Limits: a.Limits.abi(), Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task}, nil
 }
 
 func isRow(name string) bool {
-	for _, r := range agent.Rows() {
+	for _, r := range sys.Rows() {
 		if r == name {
 			return true
 		}

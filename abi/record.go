@@ -125,7 +125,7 @@ type Answer struct {
 	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
 	Warning *Error  `json:"warning,omitempty"`
 	First   int64   `json:"first,omitempty"` // model: nanoseconds to the first token
-	Took    uint64  `json:"took,omitempty"`  // recv: the record of the message that was taken
+	Took    uint64  `json:"took,omitempty"`  // recv: the record of the message that was taken; wait: the child that had exited
 }
 
 // Page is one message in the memory of a process. Its text is the Value of the

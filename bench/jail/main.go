@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -155,13 +156,13 @@ func bundle(dir string) (func() (time.Duration, error), error) {
 		`"root":{"path":"root","readonly":true},"mounts":[{"destination":"/proc","type":"proc","source":"proc"},` +
 		`{"destination":"/usr","type":"bind","source":"/usr","options":["rbind","ro"]}],` +
 		`"linux":{"namespaces":[{"type":"pid"},{"type":"mount"},{"type":"network"},{"type":"ipc"},{"type":"uts"}]}}`
-	for _, d := range []string{"/root/usr", "/root/proc"} {
-		if err := os.MkdirAll(dir+d, 0o755); err != nil {
+	for _, d := range []string{"usr", "proc"} {
+		if err := os.MkdirAll(filepath.Join(dir, "root", d), 0o755); err != nil {
 			return nil, err
 		}
 	}
 	for _, l := range []string{"lib", "lib64", "bin"} {
-		if err := os.Symlink("usr/"+l, dir+"/root/"+l); err != nil {
+		if err := os.Symlink("usr/"+l, filepath.Join(dir, "root", l)); err != nil {
 			return nil, err
 		}
 	}

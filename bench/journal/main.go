@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -327,16 +326,16 @@ func recovery(dir string, rounds int) error {
 // conversation stores what scenario 36 speaks of: 209,000 tokens in a thousand
 // rounds of a model call and a tool call.
 func conversation(dir string, _ int) error {
-	for _, kind := range []string{"words", "hexadecimal"} {
-		sub := filepath.Join(dir, kind)
+	for name, words := range map[string]string{"prose": journaltest.Prose, "hexadecimal": journaltest.Hex} {
+		sub := filepath.Join(dir, name)
 		s, l, err := journal.OpenSQLite(sub)
 		if err != nil {
 			return err
 		}
 		log := journal.NewLog(s, l)
-		c := talk{pid: 1, text: kind}
-		for c.tokens < 209_000 {
-			for _, r := range c.round() {
+		c := journaltest.Talk{Pid: 1, Words: words}
+		for c.Tokens < 209_000 {
+			for _, r := range c.Round() {
 				if err := log.Put(&r).Wait(context.Background()); err != nil {
 					return err
 				}
@@ -352,73 +351,10 @@ func conversation(dir string, _ int) error {
 		if err != nil {
 			return err
 		}
-		line(fmt.Sprintf("conversation of %d calls, messages of %s", c.calls, kind), fmt.Sprintf("%d bytes", info.Size()),
-			fmt.Sprintf("%.2fx of %d unique", float64(info.Size())/float64(c.unique), c.unique), "aim < 1.2x")
+		line(fmt.Sprintf("conversation of %d tool calls, %s", c.Calls, name), fmt.Sprintf("%d bytes", info.Size()),
+			fmt.Sprintf("%.2fx of %d unique", float64(info.Size())/float64(c.Unique), c.Unique), "aim < 1.2x")
 	}
 	return nil
-}
-
-// talk makes the records of a conversation.
-type talk struct {
-	pid                   abi.Pid
-	text                  string
-	n, calls              uint64
-	tokens, unique, state int
-}
-
-// message is a text of its own, of about size bytes.
-func (c *talk) message(size int) []byte {
-	const vocabulary = "the file was read and holds a list of names with one line for every order in it so next step is " +
-		"to count them by customer check that total matches what report says before writing result back error none found " +
-		"function return value string number table column index query update value plan tool output input model context"
-	list := strings.Fields(vocabulary)
-	var b []byte
-	for len(b) < size {
-		c.state++
-		h := abi.HashOf(fmt.Append(nil, c.text, c.state))
-		if c.text == "hexadecimal" {
-			b = append(b, h.String()...)
-			continue
-		}
-		for _, x := range h[:8] {
-			b = append(append(b, list[int(x)%len(list)]...), ' ')
-		}
-		b = fmt.Appendf(b, "%d. ", c.state)
-	}
-	c.unique += len(b)
-	c.tokens += len(b) / 4
-	return b
-}
-
-// round is a model call, which asks for a tool, and the tool call.
-func (c *talk) round() []abi.Record {
-	c.calls++
-	reply, args, result := c.message(280), c.message(60), c.message(480)
-	rec := func(kind abi.Kind, call uint64, i *abi.Intent, a *abi.Answer, data ...*abi.Blob) abi.Record {
-		c.n++
-		r := abi.Record{Pid: c.pid, N: c.n, Time: 1_790_000_000_123_456_789 + int64(c.n)*1_234_567, Kind: kind, Call: call, Intent: i, Answer: a}
-		for _, b := range data {
-			if b != nil {
-				r.Blobs = append(r.Blobs, *b)
-			}
-		}
-		return r
-	}
-	key := func(s string) abi.Key { h := abi.HashOf(fmt.Append(nil, s, c.n)); return abi.Key(h[:16]) }
-	rd, rb := abi.NewData(reply)
-	ad, ab := abi.NewData(args)
-	vd, vb := abi.NewData(result)
-	used := abi.Usage{abi.Money: 1_234_500, abi.Tokens: 1100, abi.InputTokens: 1000, abi.OutputTokens: 100, abi.Steps: 1, abi.ModelCalls: 1}
-	return []abi.Record{
-		rec(abi.KindBegan, 2*c.calls, &abi.Intent{Row: "model", Key: key("m"), Effect: abi.Irreversible, Attempt: 1, Reserve: used,
-			Granted: 4096, Price: abi.Price{Input: 3_000_000_000, Output: 15_000_000_000}}, nil),
-		rec(abi.KindEnded, 2*c.calls, nil, &abi.Answer{Outcome: abi.OK, Value: rd, Attempt: 1, Usage: used, Result: key("r"), Digest: abi.Key{9},
-			Page: &abi.Page{Role: "assistant", Tokens: 100}, First: 234_567_890}, rb),
-		rec(abi.KindBegan, 2*c.calls+1, &abi.Intent{Row: "tool", Tool: "search", Args: ad, Key: key("a"), Effect: abi.Irreversible, Attempt: 1,
-			For: fmt.Sprintf("call_%d", c.calls), Reserve: abi.Usage{abi.ToolCalls: 1}}, nil, ab),
-		rec(abi.KindEnded, 2*c.calls+1, nil, &abi.Answer{Outcome: abi.OK, Value: vd, Attempt: 1, Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: vd.Size},
-			Result: key("v"), Digest: abi.Key{9}, Page: &abi.Page{Role: "tool", Tokens: 110, ID: fmt.Sprintf("call_%d", c.calls)}}, vb),
-	}
 }
 
 func opening(dir string, rounds int) error {

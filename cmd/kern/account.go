@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 )
 
-func (a *app) accountCommand() *cobra.Command {
+func accountCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
 		Short: "Set and show named accounts, which runs share for ever",
@@ -19,13 +19,13 @@ func (a *app) accountCommand() *cobra.Command {
 			return usage("kern account --help", "expected set, show or list")
 		},
 	}
-	cmd.AddCommand(a.accountSet(), a.accountShow(), a.accountList())
+	cmd.AddCommand(accountSet(a), accountShow(a), accountList(a))
 	return cmd
 }
 
 // shared are the units that add up, so that an account can limit them.
 func shared() (units []abi.Unit) {
-	for _, u := range agent.Units() {
+	for _, u := range sys.Units() {
 		if u < abi.Units {
 			units = append(units, u)
 		}
@@ -33,7 +33,7 @@ func shared() (units []abi.Unit) {
 	return units
 }
 
-func (a *app) accountSet() *cobra.Command {
+func accountSet(a *app) *cobra.Command {
 	var l limitFlags
 	cmd := &cobra.Command{
 		Use:   "set NAME --money 5 --tokens 1000000 ...",
@@ -42,7 +42,7 @@ func (a *app) accountSet() *cobra.Command {
 was used stays used. Only what adds up over processes can be limited.`,
 		Args: exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, u := range agent.Units() {
+			for _, u := range sys.Units() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
 					return usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
 				}
@@ -60,11 +60,11 @@ was used stays used. Only what adds up over processes can be limited.`,
 			if err != nil {
 				return err
 			}
-			return a.showAccount(b, l.json)
+			return showAccount(a, b, l.json)
 		},
 	}
-	l.add(cmd.Flags(), agent.Units())
-	for _, u := range agent.Units() {
+	l.add(cmd.Flags(), sys.Units())
+	for _, u := range sys.Units() {
 		if u >= abi.Units {
 			_ = cmd.Flags().MarkHidden(flagName(u))
 		}
@@ -72,7 +72,7 @@ was used stays used. Only what adds up over processes can be limited.`,
 	return cmd
 }
 
-func (a *app) accountShow() *cobra.Command {
+func accountShow(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
@@ -90,7 +90,7 @@ func (a *app) accountShow() *cobra.Command {
 			}
 			for _, b := range all {
 				if b.Name == args[0] {
-					return a.showAccount(b, asJSON)
+					return showAccount(a, b, asJSON)
 				}
 			}
 			return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("there is no account %q", args[0]),
@@ -101,7 +101,7 @@ func (a *app) accountShow() *cobra.Command {
 	return cmd
 }
 
-func (a *app) showAccount(b server.Account, asJSON bool) error {
+func showAccount(a *app, b server.Account, asJSON bool) error {
 	if asJSON {
 		return a.json(b)
 	}
@@ -118,7 +118,7 @@ func usedLine(u server.Usage) string {
 		plural(u.ModelCalls, "model call"), plural(u.ToolCalls, "tool call"))
 }
 
-func (a *app) accountList() *cobra.Command {
+func accountList(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",

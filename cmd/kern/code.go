@@ -28,7 +28,7 @@ type codeFlags struct {
 	json, repl         bool
 }
 
-func (a *app) codeCommand() *cobra.Command {
+func codeCommand(a *app) *cobra.Command {
 	var f codeFlags
 	cmd := &cobra.Command{
 		Use:   "code [flags] FILE.py | - | -- COMMAND ARGS...",
@@ -41,7 +41,7 @@ The sandbox is the one named by --sandbox, else by KERN_SANDBOX or SANDBOX_TYPE,
 else wasm. The exit code is 0 for ok, 1 for failed, 3 when a limit ended it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
-			return a.code(cmd.Context(), &f, args, dash == 0)
+			return runCode(a, cmd.Context(), &f, args, dash == 0)
 		},
 	}
 	flags := cmd.Flags()
@@ -99,7 +99,7 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 	return s, nil
 }
 
-func (a *app) code(ctx context.Context, f *codeFlags, args []string, program bool) error {
+func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program bool) error {
 	a.begun = true
 	name := cmp.Or(f.sandbox, a.getenv("KERN_SANDBOX"), a.getenv("SANDBOX_TYPE"))
 	name, err := kern.SandboxName(name)
@@ -118,7 +118,7 @@ func (a *app) code(ctx context.Context, f *codeFlags, args []string, program boo
 	}
 	defer box.Close()
 	if f.repl {
-		return a.repl(ctx, box, s)
+		return runRepl(a, ctx, box, s)
 	}
 	if !f.json {
 		s.Stdout, s.Stderr = a.stdout, a.stderr
@@ -199,9 +199,9 @@ func outcomeView(out *sandbox.Outcome) codeOutcome {
 	return v
 }
 
-// repl runs pieces of code in one session. A piece ends with an empty line, or
+// runRepl runs pieces of code in one session. A piece ends with an empty line, or
 // at once when its line begins no block.
-func (a *app) repl(ctx context.Context, box sandbox.Backend, s sandbox.Spec) error {
+func runRepl(a *app, ctx context.Context, box sandbox.Backend, s sandbox.Spec) error {
 	keeper, ok := box.(sandbox.Sessioner)
 	if !ok {
 		return usage("use --sandbox wasm", "this sandbox keeps no sessions")
@@ -215,7 +215,7 @@ func (a *app) repl(ctx context.Context, box sandbox.Backend, s sandbox.Spec) err
 	in := bufio.NewScanner(a.stdin)
 	in.Buffer(nil, 1<<20)
 	var piece []string
-	for a.prompt(len(piece) > 0); in.Scan(); a.prompt(len(piece) > 0) {
+	for promptFor(a, len(piece) > 0); in.Scan(); promptFor(a, len(piece) > 0) {
 		line := in.Text()
 		if block := strings.HasSuffix(strings.TrimSpace(line), ":") || len(piece) > 0; block && line != "" {
 			piece = append(piece, line)
@@ -224,17 +224,17 @@ func (a *app) repl(ctx context.Context, box sandbox.Backend, s sandbox.Spec) err
 		piece = append(piece, line)
 		source := strings.Join(piece, "\n")
 		piece = nil
-		if err := a.piece(ctx, session, source, limits); err != nil {
+		if err := runPiece(a, ctx, session, source, limits); err != nil {
 			return err
 		}
 	}
 	if len(piece) > 0 {
-		return a.piece(ctx, session, strings.Join(piece, "\n"), limits)
+		return runPiece(a, ctx, session, strings.Join(piece, "\n"), limits)
 	}
 	return in.Err()
 }
 
-func (a *app) piece(ctx context.Context, session sandbox.Session, source string, limits sandbox.Limits) error {
+func runPiece(a *app, ctx context.Context, session sandbox.Session, source string, limits sandbox.Limits) error {
 	if strings.TrimSpace(source) == "" {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (a *app) piece(ctx context.Context, session sandbox.Session, source string,
 	return nil
 }
 
-func (a *app) prompt(more bool) {
+func promptFor(a *app, more bool) {
 	if !a.errTTY {
 		return
 	}

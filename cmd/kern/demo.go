@@ -19,7 +19,7 @@ import (
 	"github.com/kern-run/kern/internal/server"
 )
 
-func (a *app) demoCommand() *cobra.Command {
+func demoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show the kernel at work, in half a minute and without an API key",
@@ -28,11 +28,11 @@ own in a temporary directory, its journal, processes, tools, and kill -9. Each
 step says what happened and how that was checked; the exit code is 1 if a check
 fails.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(a, cmd.Context()) },
 	}
 }
 
-// demo is the story that the command demo tells.
+// runDemo is the story that the command demo tells.
 type demo struct {
 	a        *app
 	dir      string
@@ -40,7 +40,7 @@ type demo struct {
 	failures int
 }
 
-func (a *app) demo(ctx context.Context) (err error) {
+func runDemo(a *app, ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "kern-demo-")

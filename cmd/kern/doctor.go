@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/traffic"
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -25,14 +25,14 @@ not printed, only where they come from and whether they are there. It starts no
 daemon.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := a.examine(cmd.Context())
+			x, err := examine(a, cmd.Context())
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				err = a.json(x)
 			} else {
-				err = a.doctor(x)
+				err = printDoctor(a, x)
 			}
 			for _, c := range x.Checks {
 				if err == nil && !c.OK {
@@ -65,9 +65,9 @@ type check struct {
 	Note string `json:"note"`
 }
 
-func (a *app) examine(ctx context.Context) (x examination, err error) {
+func examine(a *app, ctx context.Context) (x examination, err error) {
 	x = examination{Version: version, Host: host(), Limits: []string{}}
-	for _, u := range agent.Units() {
+	for _, u := range sys.Units() {
 		x.Limits = append(x.Limits, u.String())
 	}
 	c, dir, err := a.running(ctx)
@@ -97,7 +97,7 @@ func (a *app) examine(ctx context.Context) (x examination, err error) {
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
-	x.Checks = append(x.Checks, a.sandboxChecks(ctx)...)
+	x.Checks = append(x.Checks, sandboxChecks(a, ctx)...)
 	return x, nil
 }
 
@@ -184,7 +184,7 @@ func describe(s kern.Settings, getenv func(string) string) settingsView {
 	return v
 }
 
-func (a *app) doctor(x examination) error {
+func printDoctor(a *app, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "none runs; any command that needs one starts it"
 	if d := x.Daemon; d != nil {

@@ -11,7 +11,7 @@ import (
 
 // sandboxChecks tries each sandbox on this host: whether it opens, and what of
 // a Spec it could not enforce.
-func (a *app) sandboxChecks(ctx context.Context) (list []check) {
+func sandboxChecks(a *app, ctx context.Context) (list []check) {
 	for _, name := range kern.SandboxNames {
 		a.progress("trying the sandbox " + name + " on this host ...")
 		c := check{Name: "sandbox " + name}

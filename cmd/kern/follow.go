@@ -79,7 +79,7 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 	defer cancel()
 	go a.interrupt(ctx, cancel, s, pid)
 	watched := make(chan error, 1)
-	go func() { watched <- a.watch(ctx, s, pid, out) }()
+	go func() { watched <- watchRun(a, ctx, s, pid, out) }()
 	var r json.RawMessage
 	err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err == nil {
@@ -89,7 +89,7 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 	if err != nil {
 		return &exitError{exitUnknown, left(pid, err)}
 	}
-	return a.ended(r, out)
+	return endOf(a, r, out)
 }
 
 // left says of an error that the process is not touched by it.
@@ -136,9 +136,9 @@ func (a *app) interrupt(ctx context.Context, leave func(), s *session, pid abi.P
 	}
 }
 
-// watch reads the records as they come: prints them if that is wanted, shows
+// watchRun reads the records as they come: prints them if that is wanted, shows
 // progress on a terminal, and says which questions wait for a person.
-func (a *app) watch(ctx context.Context, s *session, pid abi.Pid, out output) error {
+func watchRun(a *app, ctx context.Context, s *session, pid abi.Pid, out output) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	var mu sync.Mutex
@@ -236,8 +236,8 @@ func nameOf(in *abi.Intent) string {
 	return in.Row
 }
 
-// ended prints how a process ended, and gives the exit code.
-func (a *app) ended(raw json.RawMessage, out output) error {
+// endOf prints how a process ended, and gives the exit code.
+func endOf(a *app, raw json.RawMessage, out output) error {
 	var r kern.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return &exitError{exitUnknown, fmt.Errorf("the result cannot be read: %w", err)}
@@ -262,7 +262,7 @@ func (a *app) ended(raw json.RawMessage, out output) error {
 	if err := a.print("%s", text); err != nil {
 		return err
 	}
-	a.note("%s", a.summary(&r))
+	a.note("%s", summaryOf(a, &r))
 	return ending(code)
 }
 
@@ -273,8 +273,8 @@ func ending(code int) error {
 	return &exitError{code: code}
 }
 
-// summary is one line on how a process ended and what it took.
-func (a *app) summary(r *kern.Result) string {
+// summaryOf is one line on how a process ended and what it took.
+func summaryOf(a *app, r *kern.Result) string {
 	how := string(r.Exit)
 	colour := red
 	switch {

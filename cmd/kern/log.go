@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/sys"
 )
 
-func (a *app) logCommand() *cobra.Command {
+func logCommand(a *app) *cobra.Command {
 	var follow, asJSON, verify bool
 	cmd := &cobra.Command{
 		Use:   "log PID",
@@ -32,7 +32,7 @@ record and every payload and checks the chain of their hashes.`,
 				if follow {
 					return usage("verify it when it has exited", "--follow and --verify do not go together")
 				}
-				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error { return a.verify(ctx, c, pid, asJSON) })
+				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error { return verifyLog(a, ctx, c, pid, asJSON) })
 			}
 			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
 				s := &session{app: a, client: c}
@@ -47,7 +47,7 @@ record and every payload and checks the chain of their hashes.`,
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
+func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
 	v, err := c.Verify(ctx, pid)
 	if err != nil {
 		return err

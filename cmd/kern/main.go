@@ -82,7 +82,7 @@ type app struct {
 func (a *app) main(ctx context.Context) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	root := a.command()
+	root := commands(a)
 	root.SetArgs(a.args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -198,8 +198,8 @@ func (a *app) print(format string, args ...any) error {
 	return err
 }
 
-// command is the command line.
-func (a *app) command() *cobra.Command {
+// commands is the command line.
+func commands(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kern",
 		Short: "Run AI agents as processes under a kernel",
@@ -231,15 +231,15 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 	f.StringVar(&a.data, "data", "", "the data `directory`")
 	f.StringVar(&a.config, "config", "", "the configuration `file`")
 	root.AddCommand(
-		a.runCommand(), a.waitCommand(), a.psCommand(), a.showCommand(), a.logCommand(),
-		a.signalCommand(abi.Kill, "End a process at once"),
-		a.signalCommand(abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
-		a.signalCommand(abi.Cont, "Let a paused process go on"),
-		a.signalCommand(abi.Term, "Ask a process to finish, with last words"),
-		a.resumeCommand(), a.niceCommand(), a.limitCommand(),
-		a.decideCommand(true), a.decideCommand(false),
-		a.accountCommand(), a.replayCommand(), a.forkCommand(), a.toolsCommand(),
-		a.serveCommand(), a.stopDaemonCommand(), a.codeCommand(), a.demoCommand(), a.doctorCommand(), a.versionCommand(), codesTopic(),
+		runCommand(a), waitCommand(a), psCommand(a), showCommand(a), logCommand(a),
+		signalCommand(a, abi.Kill, "End a process at once"),
+		signalCommand(a, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
+		signalCommand(a, abi.Cont, "Let a paused process go on"),
+		signalCommand(a, abi.Term, "Ask a process to finish, with last words"),
+		resumeCommand(a), niceCommand(a), limitCommand(a),
+		decideCommand(a, true), decideCommand(a, false),
+		accountCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
+		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
 	)
 	return root
 }

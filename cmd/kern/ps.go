@@ -17,7 +17,7 @@ import (
 // recent is how many of the processes that exited ps shows without -a.
 const recent = 10
 
-func (a *app) psCommand() *cobra.Command {
+func psCommand(a *app) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
@@ -41,7 +41,7 @@ of living ones; -a lists all. --json lists all in any case.`,
 			if asJSON {
 				return a.json(list)
 			}
-			return a.ps(list, all)
+			return listProcesses(a, list, all)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also all that exited")
@@ -49,7 +49,7 @@ of living ones; -a lists all. --json lists all in any case.`,
 	return cmd
 }
 
-func (a *app) ps(list []server.Process, all bool) error {
+func listProcesses(a *app, list []server.Process, all bool) error {
 	shown := list
 	if !all {
 		shown = lately(list)

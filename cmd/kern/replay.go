@@ -10,14 +10,14 @@ import (
 	"github.com/kern-run/kern/internal/server"
 )
 
-// replay is the engine of a replay, as the control API serves it.
+// replayProcess is the engine of a replay, as the control API serves it.
 func replay(k *kern.Kernel) func(context.Context, abi.Pid, *server.Run) (any, error) {
 	return func(ctx context.Context, pid abi.Pid, other *server.Run) (any, error) {
 		return k.Replay(ctx, pid, (*kern.Spec)(other))
 	}
 }
 
-func (a *app) replayCommand() *cobra.Command {
+func replayCommand(a *app) *cobra.Command {
 	var f agentFlags
 	var task string
 	var asJSON bool
@@ -38,13 +38,13 @@ when something differs.`,
 			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
 				var p server.Replay
 				if f.file != "" || f.model != "" || task != "" {
-					r, err := a.exchange(ctx, c, pid, cmd, &f, task)
+					r, err := exchange(a, ctx, c, pid, cmd, &f, task)
 					if err != nil {
 						return err
 					}
 					p.With = &r
 				}
-				return a.replay(ctx, c, pid, p, asJSON)
+				return replayProcess(a, ctx, c, pid, p, asJSON)
 			})
 		},
 	}
@@ -57,7 +57,7 @@ when something differs.`,
 }
 
 // exchange is the definition and the task to replay with.
-func (a *app) exchange(ctx context.Context, c *server.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (server.Run, error) {
+func exchange(a *app, ctx context.Context, c *server.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (server.Run, error) {
 	if f.file != "" {
 		return f.spec(cmd.Flags(), task)
 	}
@@ -76,7 +76,7 @@ func (a *app) exchange(ctx context.Context, c *server.Client, pid abi.Pid, cmd *
 	return r, nil
 }
 
-func (a *app) replay(ctx context.Context, c *server.Client, pid abi.Pid, p server.Replay, asJSON bool) error {
+func replayProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, p server.Replay, asJSON bool) error {
 	var r kern.Replayed
 	if err := c.Replay(ctx, pid, p, &r); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (a *app) replay(ctx context.Context, c *server.Client, pid abi.Pid, p serve
 	return ending(code)
 }
 
-func (a *app) forkCommand() *cobra.Command {
+func forkCommand(a *app) *cobra.Command {
 	var at uint64
 	var asJSON bool
 	cmd := &cobra.Command{

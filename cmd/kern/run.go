@@ -17,8 +17,8 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 )
 
 // agentFlags are the flags that describe an agent. What they say wins over the
@@ -34,14 +34,14 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.model, "model", "", "the model: script:FILE, openai:NAME or anthropic:NAME")
 	flags.StringVar(&f.name, "name", "", "the name of the process")
 	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
-	flags.IntVar(&f.priority, "priority", agent.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.priority, "priority", sys.DefaultPriority, "0 is the most urgent")
 	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
-	addLimits(flags, &f.limits, agent.Units())
+	addLimits(flags, &f.limits, sys.Units())
 }
 
 // agent is the agent that the flags and the file describe.
 func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
-	g = kern.Agent{Priority: agent.DefaultPriority, Limits: kern.Limits{}}
+	g = kern.Agent{Priority: sys.DefaultPriority, Limits: kern.Limits{}}
 	if f.file != "" {
 		if g, err = kern.ReadAgent(f.file); err != nil {
 			return g, asUsage(err)
@@ -62,8 +62,8 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
 		g.Account = f.account
 	}
 	if flags.Changed("priority") {
-		if f.priority < 0 || f.priority > agent.MaxPriority {
-			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, agent.MaxPriority)
+		if f.priority < 0 || f.priority > sys.MaxPriority {
+			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, sys.MaxPriority)
 		}
 		g.Priority = f.priority
 	}
@@ -101,7 +101,7 @@ func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (server.Run, error)
 	return server.Run(s), asUsage(err)
 }
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	var f agentFlags
 	var out output
 	var detach bool
@@ -223,7 +223,7 @@ func piped(r io.Reader) bool {
 	return err == nil && i.Mode()&os.ModeCharDevice == 0
 }
 
-func (a *app) waitCommand() *cobra.Command {
+func waitCommand(a *app) *cobra.Command {
 	var out output
 	var timeout flagDuration
 	cmd := &cobra.Command{
@@ -266,19 +266,19 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 		if errors.Is(context.Cause(ctx), errLeft) {
 			why = fmt.Sprintf("process %d has not exited", pid)
 		}
-		return a.unfinished(s, pid, out, why)
+		return unfinished(a, s, pid, out, why)
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
-	return a.ended(r, out)
+	return endOf(a, r, out)
 }
 
 // lookTime is how long a last look at a process may take.
 const lookTime = 2 * time.Second
 
 // unfinished shows how a process stands that was waited for long enough.
-func (a *app) unfinished(s *session, pid abi.Pid, out output, why string) error {
+func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
@@ -288,7 +288,7 @@ func (a *app) unfinished(s *session, pid abi.Pid, out output, why string) error 
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
-		return a.ended(raw, out) // at the last moment
+		return endOf(a, raw, out) // at the last moment
 	}
 	if out.json {
 		if err := a.print("%s\n", raw); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ const detachedFlag = "detached"
 // process lives and nobody asks anything.
 const idleTime = 10 * time.Minute
 
-func (a *app) serveCommand() *cobra.Command {
+func serveCommand(a *app) *cobra.Command {
 	detached := false
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -39,15 +40,15 @@ Any command that needs the daemon starts it in the background; serve is for
 those who want to see it, or to let a service manager look after it.`,
 		Annotations: map[string]string{ownInterrupts: "end"},
 		Args:        cobra.NoArgs,
-		RunE:        func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), detached) },
+		RunE:        func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
 	}
 	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
 	_ = cmd.Flags().MarkHidden(detachedFlag)
 	return cmd
 }
 
-// serve is the daemon.
-func (a *app) serve(ctx context.Context, detached bool) error {
+// serveData is the daemon.
+func serveData(a *app, ctx context.Context, detached bool) error {
 	say := func(error) {}
 	if detached {
 		pipe := os.NewFile(3, "ready")
@@ -56,7 +57,7 @@ func (a *app) serve(ctx context.Context, detached bool) error {
 			_ = pipe.Close() // whoever started us may have gone
 		}
 	}
-	d, err := a.open(ctx, detached)
+	d, err := openDaemon(a, ctx, detached)
 	if err != nil {
 		say(err)
 		return err
@@ -100,7 +101,7 @@ type daemon struct {
 }
 
 // open takes the data directory and begins to listen.
-func (a *app) open(ctx context.Context, detached bool) (_ *daemon, err error) {
+func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err error) {
 	d := &daemon{stop: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	if d.dir, err = a.dataDir(); err != nil {
 		return nil, err
@@ -133,6 +134,9 @@ func (a *app) open(ctx context.Context, detached bool) (_ *daemon, err error) {
 			d.unlock()
 		}
 	}()
+	if err := kern.Conceal(); err != nil && runtime.GOOS == "linux" {
+		return nil, fmt.Errorf("the daemon holds the providers' keys, and cannot hide its memory from tools: %w", err)
+	}
 	self, err := executable()
 	if err != nil {
 		if self, err = os.Executable(); err != nil {
@@ -265,7 +269,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	return errors.Join(err, d.kernel.Close())
 }
 
-func (a *app) stopDaemonCommand() *cobra.Command {
+func stopDaemonCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop-daemon",
 		Short: "End the daemon; processes go on when it is started again",

@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/sys"
 )
 
-func (a *app) showCommand() *cobra.Command {
+func showCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               "show PID",
@@ -32,7 +32,7 @@ func (a *app) showCommand() *cobra.Command {
 				if asJSON {
 					return a.json(s)
 				}
-				return a.show(s)
+				return showProcess(a, s)
 			})
 		},
 	}
@@ -91,7 +91,7 @@ func orZero(money string) string {
 	return money
 }
 
-func (a *app) show(s shown) error {
+func showProcess(a *app, s shown) error {
 	p := &s.Process
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
 )
 
 // with runs f with a client of the daemon and the pid that args begin with.
@@ -27,7 +27,7 @@ func (a *app) with(ctx context.Context, args []string, f func(c *server.Client, 
 	return f(c, pid)
 }
 
-func (a *app) signalCommand(s abi.Signal, short string) *cobra.Command {
+func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:               string(s) + " PID",
 		Short:             short,
@@ -41,7 +41,7 @@ func (a *app) signalCommand(s abi.Signal, short string) *cobra.Command {
 	}
 }
 
-func (a *app) resumeCommand() *cobra.Command {
+func resumeCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume PID",
@@ -52,7 +52,7 @@ whether they took effect only a look at the world can tell.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return a.resume(cmd.Context(), c, pid, asJSON) })
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return resumeProcess(a, cmd.Context(), c, pid, asJSON) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -68,7 +68,7 @@ type doubt struct {
 	Reserved abi.Usage `json:"reserved"`
 }
 
-func (a *app) resume(ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
+func resumeProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
 	if err := c.Signal(ctx, pid, server.Signal{Signal: abi.Cont, By: a.person()}); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func doubtful(ctx context.Context, c *server.Client, pid abi.Pid) ([]doubt, erro
 	return all, err
 }
 
-func (a *app) niceCommand() *cobra.Command {
+func niceCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "nice PID PRIORITY",
 		Short:             "Change the priority of a process: 0 is the most urgent",
@@ -117,8 +117,8 @@ func (a *app) niceCommand() *cobra.Command {
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > agent.MaxPriority {
-				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], agent.MaxPriority)
+			if err != nil || n < 0 || n > sys.MaxPriority {
+				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], sys.MaxPriority)
 			}
 			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
 				_, err := c.Change(cmd.Context(), pid, server.Change{Priority: &n, By: a.person()})
@@ -156,7 +156,7 @@ func (l *limitFlags) change(by string, units []abi.Unit) (server.Change, error) 
 	return c, nil
 }
 
-func (a *app) limitCommand() *cobra.Command {
+func limitCommand(a *app) *cobra.Command {
 	var l limitFlags
 	cmd := &cobra.Command{
 		Use:   "limit PID --money 5 --unset steps ...",
@@ -167,7 +167,7 @@ before.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := l.change(a.person(), agent.Units())
+			ch, err := l.change(a.person(), sys.Units())
 			if err != nil {
 				return err
 			}
@@ -186,11 +186,11 @@ before.`,
 			})
 		},
 	}
-	l.add(cmd.Flags(), agent.Units())
+	l.add(cmd.Flags(), sys.Units())
 	return cmd
 }
 
-func (a *app) decideCommand(yes bool) *cobra.Command {
+func decideCommand(a *app, yes bool) *cobra.Command {
 	var words string
 	verb, short := "approve", "Say yes to what a process asks"
 	if !yes {

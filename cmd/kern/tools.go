@@ -11,13 +11,12 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/tool"
 )
 
-func (a *app) toolsCommand() *cobra.Command {
+func toolsCommand(a *app) *cobra.Command {
 	var file string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -45,7 +44,7 @@ declares: their schemas, what they may do to the world, and their limits.`,
 			if asJSON {
 				return a.json(l)
 			}
-			return a.tools(l, file)
+			return listTools(a, l, file)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the agent `file`")
@@ -77,7 +76,7 @@ func systemCalls() []systemCall {
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
 		pl, _ := r.Plan(kernel.View{Spawn: &abi.Spawn{}}, abi.Call{Row: name})
-		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(agent.Rows(), name)}
+		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(sys.Rows(), name)}
 		if r.Schema != nil {
 			c.Schema = r.Schema.Raw()
 		}
@@ -89,7 +88,7 @@ func systemCalls() []systemCall {
 	return all
 }
 
-func (a *app) tools(l listing, file string) error {
+func listTools(a *app, l listing, file string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "system calls"))
 	for _, c := range l.Calls {

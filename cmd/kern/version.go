@@ -14,7 +14,7 @@ import (
 // version is set by the build of a release.
 var version = "0.1.0-dev"
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",

@@ -45,7 +45,7 @@ func newWorld(t *testing.T, files map[string]string) *world {
 func (w *world) data() string            { return filepath.Join(w.dir, "data") }
 func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
 
-// command is a command that is not started yet.
+// commands is a command that is not started yet.
 func (w *world) command(args ...string) *exec.Cmd {
 	c := exec.Command("kern", args...)
 	c.Dir, c.Env = w.dir, w.env

@@ -63,9 +63,18 @@ func Run(ctx context.Context, k Kernel, w *sys.World, pid abi.Pid) error {
 	return nil
 }
 
-// stood is the reply that the process was working on: its last one, with the
-// calls that have no answer yet. Nil: the model is to be asked.
-func (l *loop) stood(v kernel.View) (*sys.Reply, error) {
+// turn is a reply of the model, with the numbers of the calls it asks for. They
+// follow from the number of the model call, so that a call which was made and
+// not answered before a crash is asked again under the number it had.
+type turn struct {
+	sys.Reply
+	first uint64          // the number of its first call
+	done  map[string]bool // calls that have an answer, by the model's name
+}
+
+// stood is the reply that the process was working on: its last one, if a call
+// of it has no answer yet. Nil: the model is to be asked.
+func (l *loop) stood(v kernel.View) (*turn, error) {
 	answered := make(map[string]bool)
 	for _, pg := range slices.Backward(v.Pages) {
 		switch pg.Role {
@@ -78,17 +87,24 @@ func (l *loop) stood(v kernel.View) (*sys.Reply, error) {
 			if err != nil {
 				return nil, err
 			}
-			todo := slices.DeleteFunc(slices.Clone(m.Calls), func(c model.ToolCall) bool { return answered[c.ID] })
-			if len(todo) == 0 && len(m.Calls) > 0 {
+			if len(m.Calls) > 0 && !slices.ContainsFunc(m.Calls, func(c model.ToolCall) bool { return !answered[c.ID] }) {
 				return nil, nil
 			}
-			return &sys.Reply{Text: m.Text, Calls: todo}, nil
+			t := &turn{sys.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered}
+			if pg.Pid == l.pid {
+				r, err := l.w.Record(pg.Pid, pg.N)
+				if err != nil {
+					return nil, err
+				}
+				t.first = r.Call + 1
+			}
+			return t, nil
 		}
 	}
 	return nil, nil
 }
 
-func (l *loop) run(ctx context.Context, reply *sys.Reply) {
+func (l *loop) run(ctx context.Context, reply *turn) {
 	hint := ""
 	for ctx.Err() == nil {
 		if reply == nil {
@@ -100,10 +116,10 @@ func (l *loop) run(ctx context.Context, reply *sys.Reply) {
 				l.stop(ctx, e)
 				return
 			}
-			reply = r
+			reply = &turn{Reply: *r, first: l.next}
 		}
 		if len(reply.Calls) > 0 {
-			if e := l.call(ctx, reply.Calls); e != nil {
+			if e := l.call(ctx, reply); e != nil {
 				l.stop(ctx, e)
 				return
 			}
@@ -168,15 +184,19 @@ func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Res
 
 // call runs the calls of a reply at the same time. What went wrong with one is
 // the model's to read; an error that ends the run is returned.
-func (l *loop) call(ctx context.Context, wanted []model.ToolCall) *abi.Error {
-	calls := make([]abi.Call, len(wanted))
-	for i, t := range wanted {
-		calls[i] = abi.Call{Pid: l.pid, N: l.next, Row: "tool", For: t.ID}
-		if slices.Contains(l.prog.Rows, t.Name) {
-			calls[i].Row, calls[i].Args = t.Name, json.RawMessage(t.Args)
+func (l *loop) call(ctx context.Context, reply *turn) *abi.Error {
+	var calls []abi.Call
+	for i, t := range reply.Calls {
+		if reply.done[t.ID] {
+			continue
 		}
-		l.next++
+		c := abi.Call{Pid: l.pid, N: reply.first + uint64(i), Row: "tool", For: t.ID}
+		if slices.Contains(l.prog.Rows, t.Name) {
+			c.Row, c.Args = t.Name, json.RawMessage(t.Args)
+		}
+		calls = append(calls, c)
 	}
+	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
 	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Parallel) })
 	for _, r := range results {
 		if r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {

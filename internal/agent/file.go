@@ -7,6 +7,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -23,23 +24,6 @@ type File struct {
 	Rows     []string // tools without a command: system calls that the model may use
 }
 
-// DefaultPriority is that of a process that names none; 0 is the most urgent.
-const DefaultPriority = 10
-
-// MaxPriority is the least urgent there is.
-const MaxPriority = 99
-
-// fileUnits are the limits that a person can set: those that are enforced for
-// whatever the process does.
-var fileUnits = []abi.Unit{abi.Money, abi.Steps, abi.Tokens, abi.InputTokens, abi.OutputTokens, abi.ModelCalls, abi.ToolCalls,
-	abi.Wall, abi.Depth, abi.Children, abi.Context, abi.OutputBytes}
-
-// Units are the limits an agent file and the command line can set.
-func Units() []abi.Unit { return slices.Clone(fileUnits) }
-
-// rows are the system calls that a model may be given as tools.
-var rows = []string{"code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield"}
-
 // ParseFile reads an agent file. Every error names the file, the line and what was
 // expected.
 func ParseFile(name string, data []byte) (*File, error) {
@@ -47,7 +31,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Priority: DefaultPriority}
+	f := &File{Priority: sys.DefaultPriority}
 	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "tools"}, map[string]strict.Field{
 		"name":     strict.Into(&f.Name, d.Text),
 		"model":    strict.Into(&f.Model, d.Text),
@@ -71,17 +55,18 @@ func ParseFile(name string, data []byte) (*File, error) {
 
 func readPriority(d *strict.Document, n ast.Node, what string, to *int) error {
 	v, err := d.Count(n, what)
-	if err == nil && v > MaxPriority {
-		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, MaxPriority)
+	if err == nil && v > sys.MaxPriority {
+		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, sys.MaxPriority)
 	}
 	*to = v
 	return err
 }
 
 func readLimits(d *strict.Document, n ast.Node, what string, to *abi.Limits) error {
-	fields := make(map[string]strict.Field, len(fileUnits))
-	order := make([]string, len(fileUnits))
-	for i, u := range fileUnits {
+	units := sys.Units()
+	fields := make(map[string]strict.Field, len(units))
+	order := make([]string, len(units))
+	for i, u := range units {
 		order[i] = u.String()
 		fields[u.String()] = func(n ast.Node, what string) error {
 			s, err := d.Scalar(n, what)
@@ -139,8 +124,8 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 		return err
 	}
 	if len(s.Command) == 0 {
-		if !slices.Contains(rows, s.Name) {
-			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %v", s.Name, rows)
+		if !slices.Contains(sys.Rows(), s.Name) {
+			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %v", s.Name, sys.Rows())
 		}
 		f.Rows = append(f.Rows, s.Name)
 		return nil
@@ -158,12 +143,9 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 		return d.Errorf(n, "tool %q: effect: %s cannot be enforced yet, because there are no workspaces; expected pure, idempotent, polling or irreversible", s.Name, s.Effect)
 	}
 	same := func(t tool.Spec) bool { return t.Name == s.Name }
-	if slices.ContainsFunc(f.Tools, same) || slices.Contains(rows, s.Name) {
+	if slices.ContainsFunc(f.Tools, same) || slices.Contains(sys.Rows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
 	f.Tools = append(f.Tools, s)
 	return nil
 }
-
-// Rows are the system calls that a model may be given as tools.
-func Rows() []string { return slices.Clone(rows) }

@@ -16,7 +16,10 @@ import (
 
 // A conn is one connection to the file, for one goroutine at a time. The pool
 // and the conversions of database/sql would cost as much as the statements.
-type conn struct{ c driver.Conn }
+type conn struct {
+	c    driver.Conn
+	kept []*stmt
+}
 
 func dial(file, pragmas string) (*conn, error) {
 	abs, err := filepath.Abs(file)
@@ -35,14 +38,23 @@ func dial(file, pragmas string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{dc}
+	c := &conn{c: dc}
 	if err := c.run(pragmas); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
-func (c *conn) close() error { return c.c.Close() }
+// close also closes the statements that are kept: SQLite would hold on to the
+// file for as long as one is there.
+func (c *conn) close() error {
+	var err error
+	for _, s := range c.kept {
+		err = errors.Join(err, s.close())
+	}
+	c.kept = nil
+	return errors.Join(err, c.c.Close())
+}
 
 // run executes statements that bring nothing back.
 func (c *conn) run(sql string) error {
@@ -84,8 +96,7 @@ func (c *conn) prepare(sql string) (*stmt, error) {
 	return &stmt{s: s, exe: exe, que: que}, nil
 }
 
-// prepareAll fills in statements; the caller closes the connection, and with
-// it the statements, when one fails.
+// prepareAll fills in statements that are kept until the connection is closed.
 func (c *conn) prepareAll(all map[**stmt]string) error {
 	for p, sql := range all {
 		s, err := c.prepare(sql)
@@ -93,6 +104,7 @@ func (c *conn) prepareAll(all map[**stmt]string) error {
 			return err
 		}
 		*p = s
+		c.kept = append(c.kept, s)
 	}
 	return nil
 }

@@ -265,11 +265,11 @@ func next(rows driver.Rows, dest []driver.Value) (bool, error) {
 	return err == nil, err
 }
 
-// A check follows the chain of one process after the other.
+// A check follows the chain of one process after the other, as it was followed
+// when the records were written.
 type check struct {
 	pid abi.Pid
-	n   uint64 // the last record
-	sum format.Sum
+	run run
 }
 
 func (c *check) damage(n uint64, why string, args ...any) error {
@@ -285,8 +285,8 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	if s.pid != c.pid {
 		*c = check{pid: s.pid}
 	}
-	if s.run.first != c.n+1 {
-		return c.damage(c.n+1, "it is missing; the next ones begin with %d", s.run.first)
+	if s.run.first != c.run.n+1 {
+		return c.damage(c.run.n+1, "it is missing; the next run begins with %d", s.run.first)
 	}
 	for i := range s.rows {
 		r, err := c.next(&s.rows[i])
@@ -298,10 +298,10 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 		}
 	}
 	switch {
-	case c.n < s.run.n:
-		return c.damage(c.n+1, "it is missing; %d was written", s.run.n)
-	case c.sum != s.run.sum:
-		return c.damage(s.run.n, "it, or one of the %d before it, is not what was written", s.run.n-s.run.first)
+	case c.run.n < s.run.n:
+		return c.damage(c.run.n+1, "it is missing; %d was written", s.run.n)
+	case c.run != s.run:
+		return c.damage(s.run.n, "it, one of the %d before it or the row of their run is not what was written", s.run.n-s.run.first)
 	}
 	return nil
 }
@@ -312,20 +312,19 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 	switch {
 	case e.Pid != c.pid:
 		return nil, &Damage{Pid: e.Pid, N: e.N, Why: "it stands where nothing was written"}
-	case e.N != c.n+1:
-		return nil, c.damage(c.n+1, "it is missing; the next one is %d", e.N)
+	case e.N != c.run.n+1:
+		return nil, c.damage(c.run.n+1, "it is missing; the next one is %d", e.N)
 	case !ok:
 		return nil, c.damage(e.N, "its columns are not of their types")
 	}
-	sum := e.Sum(c.sum)
-	if !bytes.Equal(sum[:checkLen], stored) {
+	c.run.extend(&e)
+	if !bytes.Equal(c.run.sum[:checkLen], stored) {
 		return nil, c.damage(e.N, "it is not what was written")
 	}
 	r, err := e.Record()
 	if err != nil {
 		return nil, c.damage(e.N, "%s", err)
 	}
-	c.n, c.sum = e.N, sum
 	return r, nil
 }
 
@@ -383,8 +382,8 @@ func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, 
 		if len(waiting) > 0 {
 			end = waiting[0].N
 		}
-		c := check{pid: pid, n: after / runLen * runLen}
-		for more := true; more && max(after, c.n)+1 < end; {
+		c := check{pid: pid, run: run{n: after / runLen * runLen}}
+		for more := true; more && max(after, c.run.n)+1 < end; {
 			list, err := s.chunk(&c)
 			for _, r := range list {
 				if r.N > after && r.N < end && !yield(r, nil) {
@@ -393,8 +392,8 @@ func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, 
 			}
 			if err == nil && len(list) < chunk*runLen {
 				more = false
-				if len(waiting) > 0 && c.n+1 < end {
-					err = c.damage(c.n+1, "it is missing; %d was written", end)
+				if len(waiting) > 0 && c.run.n+1 < end {
+					err = c.damage(c.run.n+1, "it is missing; %d was written", end)
 				}
 			}
 			if err != nil {
@@ -416,18 +415,17 @@ func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, 
 
 // chunk reads the next runs of a process, and checks them.
 func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
-	if c.n >= math.MaxUint32-chunk*runLen {
+	if c.run.n >= math.MaxUint32-chunk*runLen {
 		return nil, nil
 	}
 	var segs []segment
 	err = s.with(func(r *reader) error {
-		if c.n > 0 && c.sum == (format.Sum{}) {
-			ok, err := r.resume(c)
-			if !ok {
+		if c.run.first == 0 && c.run.n > 0 {
+			if ok, err := r.resume(c); !ok {
 				return err
 			}
 		}
-		return r.segments(rowID(c.pid, c.n+1), rowID(c.pid, c.n+chunk*runLen), func(s segment) error {
+		return r.segments(rowID(c.pid, c.run.n+1), rowID(c.pid, c.run.n+chunk*runLen), func(s segment) error {
 			segs = append(segs, s)
 			return nil
 		})
@@ -443,24 +441,27 @@ func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
 	return list, nil
 }
 
-// resume sets c behind a run in the middle of a process, and reports whether
-// there is one.
+// resume sets c behind the run that ends with record c.run.n, in the middle of
+// a process, and reports whether there is one.
 func (r *reader) resume(c *check) (bool, error) {
+	n := c.run.n
 	var v rawRun
-	ok, err := r.run.row(v[:], rowID(c.pid, c.n-runLen+1))
+	ok, err := r.run.row(v[:], rowID(c.pid, n-runLen+1))
 	if err != nil {
 		return false, err
 	}
-	if !ok {
-		end, err := readEnd(r.lastRun, c.pid)
-		if err == nil && end.n > c.n {
-			err = c.damage(c.n, "it is missing; %d was written", end.n)
-		}
-		return false, err
+	if ok {
+		_, c.run, err = v.run()
 	}
-	_, run, err := v.run()
-	c.sum = run.sum
-	return run.n == c.n, err
+	if err == nil && c.run.n == n && ok {
+		return true, nil
+	}
+	end, endErr := readEnd(r.lastRun, c.pid)
+	if err == nil && endErr == nil && end.n > n {
+		err = c.damage(n, "it is missing; %d was written", end.n)
+	}
+	c.run = run{n: n}
+	return false, errors.Join(err, endErr)
 }
 
 // Answer implements [Reader]. It reads the runs in which the call may have been
@@ -496,18 +497,18 @@ func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err e
 }
 
 // answer looks for the answer of a call in a run.
-func (r *reader) answer(v *rawRun, call uint64) (found *abi.Record, err error) {
-	pid, run, err := v.run()
+func (r *reader) answer(raw *rawRun, call uint64) (found *abi.Record, err error) {
+	pid, v, err := raw.run()
 	if err != nil {
 		return nil, err
 	}
-	c := check{pid: pid, n: run.first - 1}
-	if c.n > 0 {
-		if ok, err := r.resume(&c); !ok || err != nil {
-			return nil, errors.Join(err, c.damage(c.n, "its run is not whole"))
+	c := check{pid: pid}
+	if c.run.n = v.first - 1; c.run.n > 0 {
+		if ok, err := r.resume(&c); !ok {
+			return nil, errors.Join(err, c.damage(v.first, "the run before it is missing"))
 		}
 	}
-	err = r.walk(rowID(pid, run.first), rowID(pid, run.first+runLen-1), func(s segment) error {
+	err = r.walk(rowID(pid, v.first), rowID(pid, v.first+runLen-1), func(s segment) error {
 		return c.segment(&s, func(r *abi.Record) error {
 			if answers(r, call) {
 				found = r

@@ -1,11 +1,29 @@
 package journal_test
 
 import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/journaltest"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
 )
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		child(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestConformance(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
@@ -19,4 +37,268 @@ func TestConformance(t *testing.T) {
 			return journaltest.NewMemory().Open
 		})
 	})
+}
+
+// opened is a store that the test closes at its end, if it still is open.
+func opened(t *testing.T, dir string) (journal.Store, journal.Lease) {
+	t.Helper()
+	s, l, err := journal.OpenSQLite(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, l
+}
+
+func mustAppend(t *testing.T, s journal.Store, l journal.Lease, batch ...abi.Record) {
+	t.Helper()
+	if err := s.Append(l, batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// edit runs SQL on the journal in dir, as somebody with sqlite3 would.
+func edit(t *testing.T, dir, query string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "journal.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(query); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := opened(t, dir)
+	_, _, err := journal.OpenSQLite(dir)
+	if !errors.Is(err, journal.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("got %v, want an error that names process %d", err, os.Getpid())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened(t, dir)
+}
+
+// TestOvertaken takes the lock away from under an open store, as an
+// administrator could who removes the file. The epoch in the file protects it.
+func TestOvertaken(t *testing.T) {
+	dir := t.TempDir()
+	old, l := opened(t, dir)
+	mustAppend(t, old, l, journaltest.Began(1, 1, 1))
+	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
+		t.Fatal(err)
+	}
+	s, l2 := opened(t, dir)
+	if err := old.Append(l, []abi.Record{journaltest.Began(1, 2, 2)}); !errors.Is(err, journal.ErrStale) {
+		t.Errorf("the old owner: %v", err)
+	}
+	mustAppend(t, s, l2, journaltest.Began(1, 2, 2))
+}
+
+func TestModes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	s, l := opened(t, dir)
+	mustAppend(t, s, l, journaltest.Began(1, 1, 1))
+	want := map[string]os.FileMode{".": 0o700, "journal.db": 0o600, "journal.db-wal": 0o600, "journal.db-shm": 0o600, "lock": 0o600}
+	for name, mode := range want {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+		} else if info.Mode().Perm() != mode {
+			t.Errorf("%s has mode %o, want %o", name, info.Mode().Perm(), mode)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if err != nil || !slices.Equal(left, []string{"journal.db", "lock"}) {
+		t.Errorf("a closed journal leaves %v, %v", left, err)
+	}
+}
+
+// TestSettings: every commit is synced, and the log is a write-ahead log.
+func TestSettings(t *testing.T) {
+	dir := t.TempDir()
+	for range 8 {
+		s, l := opened(t, dir)
+		wantSynced(t, s)
+		// Settling turns the setting off and on again.
+		var batch []abi.Record
+		if err := s.Scan(func(r *abi.Record) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for pid := abi.Pid(1); pid <= 40; pid++ {
+			n := uint64(0)
+			for range s.Records(pid, 0) {
+				n++
+			}
+			batch = append(batch, journaltest.Began(pid, n+1, 1))
+		}
+		mustAppend(t, s, l, batch...)
+		if journal.Waiting(s) != 40 {
+			t.Errorf("%d records in the tail, want 40", journal.Waiting(s))
+		}
+		if err := s.Scan(func(r *abi.Record) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if journal.Waiting(s) != 0 {
+			t.Errorf("%d records in the tail after a scan", journal.Waiting(s))
+		}
+		wantSynced(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "journal.db"))
+	if err != nil || b[18] != 2 || b[19] != 2 {
+		t.Errorf("the file is not in WAL mode: %d, %d, %v", b[18], b[19], err)
+	}
+}
+
+func wantSynced(t *testing.T, s journal.Store) {
+	t.Helper()
+	if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
+		t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
+	}
+}
+
+func TestForeignFiles(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(t *testing.T, dir string)
+		want string
+	}{
+		{"a text", func(t *testing.T, dir string) {
+			text := strings.Repeat("this is no journal\n", 400)
+			if err := os.WriteFile(filepath.Join(dir, "journal.db"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "not a database"},
+		{"another program's database", func(t *testing.T, dir string) { edit(t, dir, "CREATE TABLE t(x)") }, "another program"},
+		{"another program's empty database", func(t *testing.T, dir string) { edit(t, dir, "PRAGMA application_id=77") }, "another program"},
+		{"a later version", func(t *testing.T, dir string) {
+			s, _ := opened(t, dir)
+			s.Close()
+			edit(t, dir, "PRAGMA application_id=1265790466")
+		}, "version 2, expected 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.make(t, dir)
+			before, err := os.ReadFile(filepath.Join(dir, "journal.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := journal.OpenSQLite(dir); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "journal.db") {
+				t.Errorf("got %v, want an error with %q and the file's name", err, c.want)
+			}
+			after, err := os.ReadFile(filepath.Join(dir, "journal.db"))
+			if err != nil || string(before[100:]) != string(after[100:]) {
+				t.Errorf("the file was changed (%v)", err)
+			}
+		})
+	}
+}
+
+// TestView: a person with sqlite3 sees what happened.
+func TestView(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	mustAppend(t, s, l, journaltest.Began(3, 1, 7), journaltest.Ended(3, 2, 7, []byte("x")))
+	db, err := sql.Open("sqlite", filepath.Join(dir, "journal.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query("SELECT pid, n, time, kind, call, row, tool FROM log ORDER BY n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var pid, n, call int
+		var at, kind string
+		var row, tool sql.NullString
+		if err := rows.Scan(&pid, &n, &at, &kind, &call, &row, &tool); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprint(pid, n, " ", at, " ", kind, " ", call, " ", row.String, " ", tool.String))
+	}
+	want := []string{"3 1 2026-09-21T14:13:20.000000001Z began 7 tool echo", "3 2 2026-09-21T14:13:20.000000002Z ended 7  "}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	// And the kinds have the names that they have in the contract.
+	for k := abi.Kind(1); k.String() != "unknown"; k++ {
+		var name string
+		err := db.QueryRow("SELECT replace(sql, char(10), ' ') FROM sqlite_schema WHERE name = 'log'").Scan(&name)
+		if err != nil || !strings.Contains(name, fmt.Sprintf("WHEN %d THEN '%s'", k, k)) {
+			t.Errorf("the view does not know kind %d, %s (%v)", k, k, err)
+		}
+	}
+}
+
+// TestStoredOnce: a payload that is sent again costs nothing again.
+func TestStoredOnce(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	value := []byte(strings.Repeat("the same message, sent again and again; ", 100))
+	for n := uint64(1); n <= 200; n++ {
+		mustAppend(t, s, l, journaltest.Ended(1, n, n, value))
+		if n == 100 { // what is only known in memory is forgotten
+			s.Close()
+			s, l = opened(t, dir)
+		}
+	}
+	s.Close()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "journal.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var blobs, names, bytes int
+	if err := db.QueryRow("SELECT count(*), sum(length(body)), (SELECT count(*) FROM names) FROM blobs").Scan(&blobs, &bytes, &names); err != nil {
+		t.Fatal(err)
+	}
+	if blobs != 1 || names != 1 || bytes > 200 {
+		t.Errorf("%d blobs of %d bytes, %d names; want one blob, packed", blobs, bytes, names)
+	}
+}
+
+// TestSameKey: blobs are looked up by four bytes of their hash, and many can
+// share them.
+func TestSameKey(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	var values [][]byte
+	for n := uint64(1); n <= 5; n++ {
+		values = append(values, fmt.Appendf(nil, "%0*d", 200, n))
+		mustAppend(t, s, l, journaltest.Ended(1, n, n, values[n-1]))
+	}
+	s.Close()
+	edit(t, dir, "UPDATE names SET key = 1")
+	edit(t, dir, fmt.Sprintf("UPDATE names SET key = %d", int32(keyOf(values[2]))))
+	s, _ = opened(t, dir)
+	if b, err := s.Blob(abi.HashOf(values[2])); err != nil || string(b) != string(values[2]) {
+		t.Errorf("one of five with the same key: %d bytes, %v", len(b), err)
+	}
+}
+
+func keyOf(b []byte) uint32 {
+	h := abi.HashOf(b)
+	return uint32(h[0])<<24 | uint32(h[1])<<16 | uint32(h[2])<<8 | uint32(h[3])
 }

@@ -34,13 +34,10 @@ type verdict struct {
 func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []claim, now int64) verdict {
 	q := p.Calls.Pending[c.N]
 	asked := plan.Ask != "" && bad == nil
+	if e := halted(p, c, plan); e != nil {
+		return verdict{refused: e}
+	}
 	switch {
-	case p.Ending != nil:
-		return verdict{refused: ended(p)}
-	case p.Term && !plan.Last && c.Row != exitRow:
-		return verdict{refused: ending("the process was asked to finish")}
-	case plan.Last && p.Calls.Lasted:
-		return verdict{refused: ending("the last words were spoken")}
 	case p.Phase == abi.Paused:
 		return verdict{wait: waitCont}
 	case row == nil:
@@ -74,9 +71,22 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []c
 	return verdict{need: need, granted: f.amount}
 }
 
+// halted says why the process does not go on with a call.
+func halted(p *fold, c *abi.Call, plan *Plan) *abi.Error {
+	switch {
+	case p.Ending != nil:
+		return ended(p)
+	case p.Term && !plan.Last && c.Row != exitRow:
+		return ending("the process was asked to finish")
+	case plan.Last && p.Calls.Lasted && p.Calls.Pending[c.N] == nil: // it may be tried again, as any call
+		return ending("the last words were spoken")
+	}
+	return nil
+}
+
 func (pl *Plan) elastic() elastic {
 	e := &pl.Elastic
-	return elastic{e.Unit, e.Min, e.Max, e.Price, e.Tokens}
+	return elastic{e.Unit, min(e.Min, e.Max), e.Max, e.Price, e.Tokens}
 }
 
 // least is what a call needs at least.

@@ -156,14 +156,18 @@ func (m *rig) forgotten() (err error) {
 		for n, o := range p.ops {
 			switch o.waits {
 			case waitRoom, waitCont, waitApproval:
-				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, o.waitedFor(), k.cfg.Now().UnixNano())
+				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, p.waitedFor(&o.call), k.cfg.Now().UnixNano())
 				e := o.job.Plan.elastic()
-				_, f := p.acct.fits(&o.job.Plan.Reserve, &e, o.waitedFor())
+				_, f := p.acct.fits(&o.job.Plan.Reserve, &e, p.waitedFor(&o.call))
 				if v.refused != nil && (o.waits == waitApproval || o.waits == waitRoom && f.at != o.at) {
 					continue // it hears of that when what it waits for comes
 				}
 				if v.wait != o.waits {
 					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)
+					for _, w := range o.at.queue {
+						err = fmt.Errorf("%w\n  in line: process %d call %d within %d waits %q token %d least %v args %s err %v", err, w.p.Pid, w.call.N, w.call.Within, w.waits, len(w.wake), w.least, w.call.Args, w.ctx.Err())
+					}
+					err = fmt.Errorf("%w\n %+v claims %+v", err, *o.at, p.waitedFor(&o.call))
 				}
 			}
 		}

@@ -52,9 +52,12 @@ func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.
 		}
 		d, ok := o.began(j) // 4 began
 		if ok {
-			d = o.row.Run(o.ctx, j) // 5 run
+			d = o.run(j) // 5 run
 		}
 		release()
+		if d.Err == heldBack {
+			continue
+		}
 		res, again := o.settle(j, d) // 6 settle
 		if !again {
 			return res
@@ -179,10 +182,14 @@ func (o *op) plan() (*Job, *abi.Error) {
 			j.Answer = string(q.Ask.Reason.Bytes)
 		}
 	}
+	spawned := p.childOf(o.call.N) != nil
 	k.mu.Unlock()
-	e := o.measure(j)
+	e := o.row.plan(j)
 	if j.Attempt > 1 {
 		j.Plan.Reserve[abi.Steps] = 0 // another attempt is no new step
+	}
+	if j.Plan.Child && spawned {
+		j.Plan.Child, j.Plan.Reserve[abi.Children] = false, 0 // it is booked already
 	}
 	if o.paper.intent.Row == "" {
 		o.write(j)
@@ -190,22 +197,22 @@ func (o *op) plan() (*Job, *abi.Error) {
 	return j, e
 }
 
-// measure asks the row for its plan.
-func (o *op) measure(j *Job) (e *abi.Error) {
-	if o.row == nil {
+// plan asks the row for its plan.
+func (r *Row) plan(j *Job) (e *abi.Error) {
+	if r == nil {
 		return nil
 	}
-	if o.row.Schema != nil {
-		args := o.call.Args
+	if r.Schema != nil {
+		args := j.Call.Args
 		if len(args) == 0 {
 			args = noArgs
 		}
-		if v := o.row.Schema.Check(args); v != nil {
-			return invalid(o.call.Row, v)
+		if v := r.Schema.Check(args); v != nil {
+			return invalid(j.Call.Row, v)
 		}
 	}
-	if o.row.Plan != nil {
-		j.Plan, e = o.row.Plan(j.View, o.call)
+	if r.Plan != nil {
+		j.Plan, e = r.Plan(j.View, j.Call)
 	}
 	return e
 }
@@ -258,11 +265,11 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			k.mu.Unlock()
 			return closing()
 		}
-		waits := o.waitedFor()
+		waits := p.waitedFor(&o.call)
 		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, waits, k.cfg.Now().UnixNano())
 		if v.wait == waitRoom {
 			o.least, o.nested = j.Plan.least(), len(waits) > 0
-			if o.hopeless(&v) {
+			if v.hopeless(o) {
 				v = verdict{refused: p.over(fit{unit: v.unit, at: v.at}, v.need[v.unit])}
 			}
 		}
@@ -300,17 +307,18 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 	}
 }
 
-// await sleeps until somebody pokes the call, d has passed (if d is not 0), or
-// its waiting is ended from outside.
+// await sleeps until somebody pokes the call, or until d has passed if d is not
+// 0, or until its waiting is ended from outside.
 func (o *op) await(d time.Duration) *abi.Error {
+	wake := o.wake
 	var timer <-chan time.Time
-	if d > 0 {
+	if d > 0 { // for nothing but the time
 		t := time.NewTimer(d)
 		defer t.Stop()
-		timer = t.C
+		timer, wake = t.C, nil
 	}
 	select {
-	case <-o.wake:
+	case <-wake:
 		return nil
 	case <-timer:
 		return nil
@@ -327,7 +335,6 @@ func (o *op) pause(d time.Duration) *abi.Error {
 	}
 	k.mu.Lock()
 	o.waits = waitBackoff
-	o.wakeChan()
 	k.mu.Unlock()
 	e := o.await(d)
 	k.mu.Lock()
@@ -380,9 +387,14 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 	k := o.p.k
 	k.mu.Lock()
 	p := o.p
-	if p.Ending != nil || p.Term && !j.Plan.Last && o.call.Row != exitRow {
+	if e := halted(&p.fold, &o.call, &j.Plan); e != nil {
 		k.mu.Unlock()
-		return Done{Err: o.stopped()}, false
+		return Done{Err: e}, false
+	}
+	if p.Phase == abi.Paused {
+		k.mu.Unlock()
+		o.giveBack()
+		return Done{Err: heldBack}, false
 	}
 	if !j.Plan.Intent {
 		k.mu.Unlock()
@@ -399,6 +411,28 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 		return Done{Err: o.stopped()}, false
 	}
 	return d, true
+}
+
+// heldBack is what a call comes to that had its turn and was stopped before it
+// began: it is looked at again from the start.
+var heldBack = &abi.Error{Code: abi.Interrupted, Message: "the process was stopped"}
+
+// run makes one attempt. When the row breaks down, nobody knows what it did.
+func (o *op) run(j *Job) (d Done) {
+	defer func() {
+		if r := recover(); r != nil {
+			e := &abi.Error{Code: abi.Internal, Message: fmt.Sprintf("%s broke down: %v", o.call.Row, r)}
+			if o.begun {
+				e.Code = abi.OutcomeUnknown
+			}
+			d = Done{Err: e}
+		}
+	}()
+	d = o.row.Run(o.ctx, j)
+	for u := range d.Usage {
+		d.Usage[u] = max(0, d.Usage[u]) // nothing gives back more than it took
+	}
+	return d
 }
 
 // intent is what the journal says of an attempt at an admitted call.
@@ -425,6 +459,9 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
 	if d.Err != nil {
 		a.Outcome = abi.Failed
+		if d.Err.Code == abi.OutcomeUnknown && o.begun {
+			a.Outcome = abi.Unknown
+		}
 		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
 	}
 	if o.row.Watch && !a.Again {
@@ -507,7 +544,7 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 // held.
 func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 	p, a := o.p, r.Answer
-	if p.k.closed && a.Err != nil && a.Err.Code == abi.Interrupted && j.Plan.effect().Repeatable() {
+	if p.k.closed && a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code == abi.DaemonGone) && j.Plan.effect().Repeatable() {
 		a.Again = true // it is gone on with when the kernel is back
 		a.Page, a.Result = nil, abi.Key{}
 	}
@@ -546,6 +583,7 @@ func (o *op) leave() {
 	for n, by := range o.p.claims {
 		if by == o {
 			delete(o.p.claims, n)
+			defer o.p.tellAll() // who waits may have counted on it
 		}
 	}
 	if o.call.Within != 0 {

@@ -14,6 +14,7 @@ package kernel
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,9 @@ type Table map[string]*Row
 
 // lastRow is the row of last words.
 const lastRow = "model"
+
+// waitRow reports a child that has exited.
+const waitRow = "wait"
 
 // exitRow ends the process that calls it.
 const exitRow = "exit"
@@ -98,7 +102,7 @@ type Done struct {
 	Usage abi.Usage
 	After time.Duration // a provider's word on when to try again
 	First time.Duration // to the first token
-	Took  uint64        // the message that was received
+	Took  uint64        // recv: the record of the message; wait: the child
 }
 
 // View is what a row may see of a process. It does not change.
@@ -238,6 +242,7 @@ type Spawning struct {
 
 // Spawn makes a process and waits until it is on disk. It does not start it.
 func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
+	s.Parent, s.ParentCall, s.Depth = 0, 0, 0
 	k.mu.Lock()
 	p, t, err := k.spawn(&s, nil)
 	k.mu.Unlock()
@@ -245,7 +250,13 @@ func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
 		return 0, err
 	}
 	if err := t.Wait(ctx); err != nil {
-		return 0, k.broken()
+		if ctx.Err() == nil {
+			return 0, k.broken()
+		}
+		k.mu.Lock() // nobody will ever know its pid
+		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "context", Code: abi.ProcessKilled})
+		k.mu.Unlock()
+		return 0, ctx.Err()
 	}
 	return p.Pid, nil
 }
@@ -257,25 +268,37 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 	k := parent.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, pid := range parent.kids {
-		if c := k.procs[pid]; c.Spawn.ParentCall == j.Call.N && c.Spawn.Fork == nil {
-			return pid, nil
-		}
+	if c := parent.childOf(j.Call.N); c != nil {
+		return c.Pid, nil
 	}
 	if parent.Ending != nil {
 		return 0, ended(&parent.fold)
 	}
 	s.Parent, s.ParentCall = parent.Pid, j.Call.N
-	// What the call holds for the child is booked by the child's own record.
+	p, _, err := k.spawn(&s, parent)
+	if err != nil {
+		var e *abi.Error
+		if !errors.As(err, &e) {
+			e = &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
+		}
+		return 0, e
+	}
+	// What the call held for the child is booked by the child's own record.
 	children := abi.Usage{abi.Children: j.op.held[abi.Children]}
 	parent.acct.unhold(&children)
 	j.op.held.Sub(&children)
-	p, _, err := k.spawn(&s, parent)
-	if err != nil {
-		return 0, &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
-	}
 	p.start()
 	return p.Pid, nil
+}
+
+// childOf is the child that a call of p made, if it made one.
+func (p *proc) childOf(call uint64) *proc {
+	for _, pid := range p.kids {
+		if c := p.k.procs[pid]; c.Spawn.ParentCall == call {
+			return c
+		}
+	}
+	return nil
 }
 
 // spawn makes a process. k.mu is held.
@@ -340,6 +363,16 @@ func (parent *proc) narrow(s *abi.Spawn) {
 
 // SetAccount sets the limits of a named account, for ever.
 func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
+	var bad []string
+	l.Each(func(u abi.Unit, _ int64) {
+		if u >= abi.Units {
+			bad = append(bad, u.String())
+		}
+	})
+	if name == "" || bad != nil {
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("account %q: an account adds up what its processes take, so it cannot limit %v", name, bad),
+			Hint: "name the account, and limit that for each process"}
+	}
 	k.mu.Lock()
 	if e := k.cfg.Log.Err(); e != nil {
 		k.mu.Unlock()

@@ -113,8 +113,9 @@ func (e *elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
 }
 
 // room says whether need fits on a and above it. A call that would fit but for
-// the reservations of others waits, unless those wait for it.
-func (a *account) room(need *abi.Usage, claims []claim) fit {
+// the reservations of others waits, unless those wait for it. When it is firm
+// that it does not fit, it is said where that is so.
+func (a *account) room(need *abi.Usage, claims []claim, firm bool) fit {
 	var waits abi.Usage
 	for ; a != nil; a = a.parent {
 		claims = upTo(a, claims, &waits)
@@ -130,10 +131,10 @@ func (a *account) room(need *abi.Usage, claims []claim) fit {
 				continue
 			}
 			free := limit - need[u]
-			switch firm := a.settled[u] + a.stuck[u] + waits[u]; {
-			case firm > free:
+			switch {
+			case a.settled[u]+a.stuck[u]+waits[u] > free:
 				return fit{unit: abi.Unit(u), at: a}
-			case a.settled[u]+a.reserved[u]+a.held[u] > free:
+			case !firm && a.settled[u]+a.reserved[u]+a.held[u] > free:
 				return fit{unit: abi.Unit(u), at: a, wait: true}
 			}
 		}
@@ -149,13 +150,11 @@ func (a *account) fits(base *abi.Usage, e *elastic, claims []claim) (abi.Usage, 
 	if e.max > 0 {
 		if n = e.most(a, base, claims); n < e.min {
 			need := e.need(*base, e.min)
-			f := a.room(&need, claims)
-			f.wait = false
-			return need, f
+			return need, a.room(&need, claims, true)
 		}
 	}
 	need := e.need(*base, n)
-	f := a.room(&need, claims)
+	f := a.room(&need, claims, false)
 	f.amount = n
 	return need, f
 }

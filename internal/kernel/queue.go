@@ -77,30 +77,25 @@ func (o *op) poke() {
 	}
 }
 
-// before calls f with every call that cannot settle before o does, from the
-// process of o upwards: the calls that o is part of, and those of its ancestors
-// that other calls are part of, for one of these may be waiting for this
-// process.
-func (o *op) before(f func(p *proc, n uint64)) {
-	for n := o.call.Within; n != 0; {
-		f(o.p, n)
-		next := o.p.ops[n]
+// before calls f with every call that cannot settle before c of p does, from p
+// upwards: the calls that c is part of, and those of the ancestors of p that
+// other calls are part of, for one of these may be waiting for p.
+func (p *proc) before(c *abi.Call, f func(p *proc, n uint64)) {
+	for n := c.Within; n != 0; {
+		f(p, n)
+		next := p.ops[n]
 		if next == nil || next.call.Within >= n {
 			break
 		}
 		n = next.call.Within
 	}
-	if o.p.Spawn.Parent == 0 {
-		return
-	}
-	k := o.p.k
-	for a := k.procs[o.p.Spawn.Parent]; a != nil; a = k.procs[a.Spawn.Parent] {
-		var seen map[uint64]bool
+	for a := p.k.procs[p.Spawn.Parent]; a != nil; a = p.k.procs[a.Spawn.Parent] {
+		if a.inner == 0 {
+			continue
+		}
+		seen := make(map[uint64]bool)
 		for _, w := range a.ops {
 			if n := w.call.Within; n != 0 && !seen[n] {
-				if seen == nil {
-					seen = make(map[uint64]bool)
-				}
 				seen[n] = true
 				f(a, n)
 			}
@@ -119,12 +114,12 @@ func (p *proc) reserves(n uint64) *abi.Usage {
 	return &abi.Usage{}
 }
 
-// waitedFor is what is reserved by calls that cannot settle before o does.
-func (o *op) waitedFor() (all []claim) {
-	if o.call.Within == 0 && o.p.Spawn.Parent == 0 {
+// waitedFor is what is reserved by calls that cannot settle before c does.
+func (p *proc) waitedFor(c *abi.Call) (all []claim) {
+	if c.Within == 0 && p.Spawn.Parent == 0 {
 		return nil
 	}
-	o.before(func(p *proc, n uint64) {
+	p.before(c, func(p *proc, n uint64) {
 		u := p.reserves(n)
 		if k := len(all); k > 0 && all[k-1].at == p.acct {
 			all[k-1].use.Add(u)
@@ -139,7 +134,7 @@ func (o *op) waitedFor() (all []claim) {
 // an account: even if all else settled and gave back all it had, the calls that
 // those who wait there are part of would hold too much for any of them to go
 // on. They are in each other's way, and one of them must be told.
-func (o *op) hopeless(v *verdict) bool {
+func (v *verdict) hopeless(o *op) bool {
 	if !o.nested {
 		return false
 	}
@@ -153,7 +148,7 @@ func (o *op) hopeless(v *verdict) bool {
 	seen := make(map[call]bool)
 	count := func(w *op) {
 		least = min(least, w.least[u])
-		w.before(func(p *proc, n uint64) {
+		w.p.before(&w.call, func(p *proc, n uint64) {
 			if c := (call{p, n}); !seen[c] && p.acct.under(a) {
 				seen[c] = true
 				left -= p.reserves(n)[u]

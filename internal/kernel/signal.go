@@ -20,6 +20,7 @@ func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by strin
 		k.mu.Unlock()
 		return err
 	}
+	again := p.Term
 	t := p.record(&abi.Record{Kind: abi.KindSignaled, Note: &abi.Note{Signal: s, From: by}})
 	switch s {
 	case abi.Stop:
@@ -28,7 +29,9 @@ func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by strin
 		p.pokeAll()
 		p.start()
 	case abi.Term:
-		p.term()
+		if !again { // it is at its last words already
+			p.term()
+		}
 	case abi.Kill:
 		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Kill), Code: abi.ProcessKilled})
 	}
@@ -161,13 +164,14 @@ func (p *proc) abandon() {
 	for n, o := range p.ops {
 		o.dropped = true
 		o.pass()
-		held := o.held
-		p.acct.unhold(&held)
+		p.acct.unhold(&o.held)
+		o.held = abi.Usage{}
 		if o.begun {
 			p.record(&abi.Record{Kind: abi.KindEnded, Call: n, Answer: &abi.Answer{Outcome: abi.Unknown, Err: unseen(p)}})
 		}
 		delete(p.ops, n)
 	}
+	stir(p.acct)
 	p.settleExit()
 }
 
@@ -327,7 +331,7 @@ func (j *Job) Receive(d time.Duration) (from string, body []byte, n uint64, e *a
 	return got.From, body, got.N, nil
 }
 
-// claim reserves a message for this call, so that two that receive at the same
+// claim reserves a message, or an exited child, for this call, so that two that receive at the same
 // time do not take the same one.
 func (p *proc) claim(n uint64, o *op) bool {
 	if by, taken := p.claims[n]; taken && by != o {
@@ -340,27 +344,37 @@ func (p *proc) claim(n uint64, o *op) bool {
 	return true
 }
 
-// Await waits for a child of the caller to exit; 0 means any one that was not
-// awaited before it exited, the oldest first.
+// kidClaim tells a claim on a child from one on a message.
+const kidClaim = 1 << 63
+
+// Await waits for a child of the caller to exit; 0 means any one that no call
+// has been told of, the oldest first.
 func (j *Job) Await(child abi.Pid, d time.Duration) (exited abi.Pid, e *abi.Error) {
 	p := j.op.p
 	k := p.k
-	k.mu.Lock()
-	known := slices.Contains(p.kids, child) || child == 0 && len(p.kids) > 0
-	k.mu.Unlock()
-	if !known {
-		return 0, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("process %d has no child %d", p.Pid, child), Where: "/pid"}
-	}
+	none := true
 	e = j.until(fmt.Sprintf("child %d", child), d, func() bool {
+		none = true
 		for _, pid := range p.kids {
-			if (pid == child || child == 0) && k.procs[pid].Exit != nil {
+			if child != 0 && pid != child || child == 0 && p.Calls.Reaped.has(uint64(pid)) {
+				continue
+			}
+			none = false
+			if k.procs[pid].Exit != nil && (child != 0 || p.claim(kidClaim|uint64(pid), j.op)) {
 				exited = pid
 				return true
 			}
 		}
-		return false
+		return none
 	})
-	return exited, e
+	if e != nil || !none {
+		return exited, e
+	}
+	what := fmt.Sprintf("no child %d", child)
+	if child == 0 {
+		what = "no child left to wait for"
+	}
+	return 0, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("process %d has %s", p.Pid, what), Where: "/pid"}
 }
 
 // Sleep waits until d after the call first began, also across restarts.

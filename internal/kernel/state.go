@@ -44,6 +44,7 @@ type calls struct {
 	Steps   int64               `json:"steps"`             // of this process alone
 	Hits    uint16              `json:"hits,omitempty"`    // limits that refused a call, by unit
 	Lasted  bool                `json:"lasted,omitempty"`  // the last words were spoken
+	Reaped  spans               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64               `json:"drift,omitempty"`   // money taken beyond what was reserved
 }
 
@@ -176,15 +177,16 @@ func (p *fold) begin(r *abi.Record) {
 func (p *fold) answer(r *abi.Record) {
 	a, c, in := r.Answer, &p.Calls, r.Intent
 	p.Phase, c.Max = move(p.Phase, evCall), c.highest(r.Call)
+	since := r.Time
 	if o := c.Open[r.Call]; o != nil {
-		in = o.Intent
+		in, since = o.Intent, o.Since
 		delete(c.Open, r.Call)
 		p.close(in, a)
 	} else {
 		p.acct.settle(&abi.Usage{}, &a.Usage)
 	}
 	if a.Again {
-		p.pend(r.Call, in, r.Time).Attempt = a.Attempt
+		p.pend(r.Call, in, since).Attempt = a.Attempt
 		return
 	}
 	delete(c.Pending, r.Call)
@@ -209,7 +211,10 @@ func (p *fold) answer(r *abi.Record) {
 	if a.Page != nil {
 		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
 	}
-	if a.Took != 0 {
+	switch {
+	case a.Took != 0 && in.Row == waitRow:
+		c.Reaped.add(a.Took)
+	case a.Took != 0:
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
 	if !a.Result.IsZero() {
@@ -253,7 +258,8 @@ const (
 func (p *fold) tire(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Failed && a.Err.Code != abi.Interrupted:
+	case a.Outcome == abi.Unknown || a.Err != nil && a.Err.Code == abi.Interrupted: // that says nothing of the tool
+	case a.Outcome == abi.Failed:
 		if p.Rests == nil {
 			p.Rests = make(map[string]rest)
 		}

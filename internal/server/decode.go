@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/agent"
 	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/sys"
 )
 
 // bodyTime is how long a client may take to send a request.
@@ -155,16 +155,16 @@ func (r *Run) check() error {
 		}
 	}
 	for i, row := range r.Program.Rows {
-		if !slices.Contains(agent.Rows(), row) {
-			return expected(fmt.Sprintf("/program/rows/%d", i), row, fmt.Sprintf("one of %v", agent.Rows()))
+		if !slices.Contains(sys.Rows(), row) {
+			return expected(fmt.Sprintf("/program/rows/%d", i), row, fmt.Sprintf("one of %v", sys.Rows()))
 		}
 	}
 	return nil
 }
 
 func priority(p *int) error {
-	if p != nil && (*p < 0 || *p > agent.MaxPriority) {
-		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", agent.MaxPriority))
+	if p != nil && (*p < 0 || *p > sys.MaxPriority) {
+		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", sys.MaxPriority))
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func priority(p *int) error {
 // enforceable refuses limits that nothing enforces.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, n int64) {
-		if !slices.Contains(agent.Units(), u) && err == nil {
+		if !slices.Contains(sys.Units(), u) && err == nil {
 			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit: this host cannot enforce it")
 		}
 	})

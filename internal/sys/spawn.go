@@ -126,7 +126,9 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
 	}
-	return done(r)
+	told := done(r)
+	told.Took = uint64(pid)
+	return told
 }
 
 // Ended says how a process ended. When it gave no output of its own, its last

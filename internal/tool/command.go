@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,8 +97,14 @@ type job struct {
 	Env     []string      `json:"env"`
 	Dir     string        `json:"dir"`
 	Timeout time.Duration `json:"timeout"`
-	Scratch string        `json:"scratch"` // its private directory, to be removed if we die
+	Scratch string        `json:"scratch"` // its private directory
 }
+
+// makeScratch makes the private directory: TMPDIR, and the working directory
+// if no other is given. Whoever runs the job makes and removes it, so that it
+// goes also if we die meanwhile. It is one directory and not two because each
+// costs as much as starting a program.
+func (j *job) makeScratch() error { return os.Mkdir(j.Scratch, 0o700) }
 
 // A report is how a job ended. It is made when nothing of the job lives.
 type report struct {
@@ -127,13 +134,7 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 		out.Err = stopped(ctx, c.tool.Name)
 		return out
 	}
-	scratch, err := os.MkdirTemp("", "kern-tool-")
-	if err != nil {
-		out.Err = c.broken("no private directory could be made", err)
-		return out
-	}
-	defer removeAll(scratch)
-	j, err := c.prepare(in, scratch)
+	j, err := c.prepare(in)
 	if err != nil {
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %v", c.tool.Name, err)}
 		return out
@@ -143,17 +144,11 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 
 // prepare builds the job: the program found in PATH, a working directory, and
 // an environment that holds nothing of ours but what every program needs.
-func (c *command) prepare(in Input, scratch string) (job, error) {
-	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout, Scratch: scratch}
-	tmp := filepath.Join(scratch, "tmp")
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return j, err
-	}
+func (c *command) prepare(in Input) (job, error) {
+	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
+		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
 	if j.Dir == "" {
-		j.Dir = filepath.Join(scratch, "work")
-		if err := os.Mkdir(j.Dir, 0o700); err != nil {
-			return j, err
-		}
+		j.Dir = j.Scratch
 	}
 	if filepath.Base(j.Argv[0]) == j.Argv[0] {
 		path, err := exec.LookPath(j.Argv[0])
@@ -162,7 +157,7 @@ func (c *command) prepare(in Input, scratch string) (job, error) {
 		}
 		j.Argv[0] = path
 	}
-	env := map[string]string{"TMPDIR": tmp}
+	env := map[string]string{"TMPDIR": j.Scratch}
 	for _, k := range [...]string{"PATH", "HOME", "LANG"} {
 		if v, ok := os.LookupEnv(k); ok {
 			env[k] = v
@@ -224,6 +219,9 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 		timer.Reset(patience)
 	}
 	r.Late = r.Late || overdue && !r.Ended
+	if r.Lost {
+		removeAll(j.Scratch)
+	}
 	p.finish()
 	select {
 	case <-over:
@@ -421,7 +419,7 @@ func (r *ring) bytes() []byte { return r.b }
 // removeAll removes a directory, also if a program took the permissions of
 // what is in it.
 func removeAll(dir string) {
-	if os.RemoveAll(dir) == nil {
+	if os.Remove(dir) == nil || os.RemoveAll(dir) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kern-run/kern/abi"
 )
 
@@ -140,14 +142,16 @@ func TestScenario09FailuresAreNotFree(t *testing.T) {
 
 // The CPU time of descendants counts, also of one that lost its parent.
 func TestCPUOfDescendants(t *testing.T) {
-	burn := `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done`
-	tl := command1(t, Spec{Command: sh(burn)}, supervised(t))
-	alone := tl.Run(context.Background(), Input{Args: none})
+	burn := `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
+	r := supervised(t)
+	alone := command1(t, Spec{Command: sh(burn)}, r).Run(context.Background(), Input{Args: none})
 	dir := t.TempDir()
-	tl = command1(t, Spec{Command: sh(`setsid sh -c '` + burn + `; echo >` + dir + `/done' & while ! [ -f ` + dir + `/done ]; do sleep 0.02; done`)}, supervised(t))
-	below := tl.Run(context.Background(), Input{Args: none})
-	if alone.Err != nil || below.Err != nil || below.CPU < alone.CPU/4 {
-		t.Errorf("alone %s (%v), in a descendant %s (%v)", alone.CPU, alone.Err, below.CPU, below.Err)
+	below := command1(t, Spec{Command: sh(`(setsid sh -c '` + burn + `; echo >` + dir + `/done' &); while ! [ -f ` + dir + `/done ]; do sleep 0.05; done`)}, r).
+		Run(context.Background(), Input{Args: none})
+	idle := command1(t, Spec{Command: sh(`(setsid sh -c 'sleep 0.2; echo >` + dir + `/done2' &); while ! [ -f ` + dir + `/done2 ]; do sleep 0.05; done`)}, r).
+		Run(context.Background(), Input{Args: none})
+	if alone.Err != nil || below.Err != nil || idle.Err != nil || below.CPU < idle.CPU+alone.CPU/4 {
+		t.Errorf("alone %s (%v), in an orphan %s (%v), an idle orphan %s (%v)", alone.CPU, alone.Err, below.CPU, below.Err, idle.CPU, idle.Err)
 	}
 }
 
@@ -311,9 +315,17 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// A daemon that concealed itself cannot be read by a tool of the same user.
-func TestConceal(t *testing.T) {
-	dir := nest(t)
+// A program that took rights it does not have would be out of our reach.
+func TestNoNewPrivileges(t *testing.T) {
+	tl := command1(t, Spec{Command: sh(`grep NoNewPrivs /proc/self/status`)}, supervised(t))
+	if out := tl.Run(context.Background(), Input{Args: none}); string(out.Value) != `"NoNewPrivs:\t1"` {
+		t.Errorf("got %s, %+v", out.Value, out.Err)
+	}
+}
+
+// asUser runs the test binary as a kernel, as a user without privileges.
+func asUser(t *testing.T, dir, what string, env ...string) string {
+	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -322,6 +334,39 @@ func TestConceal(t *testing.T) {
 	if err := os.WriteFile(bin, self, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	cmd := exec.Command(bin, "nasty", "kernel", dir, what)
+	cmd.Env = append(os.Environ(), env...)
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// A private directory goes, also if the program took its permissions away.
+func TestPrivateDirectoryGoes(t *testing.T) {
+	dir := nest(t)
+	tmp := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(tmp, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tmp, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if out := asUser(t, dir, "spoil", "TMPDIR="+tmp); out != "\"\"\n" {
+		t.Errorf("got %s", out)
+	}
+	if left := mustGlob(tmp + "/*"); len(left) > 0 {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// A daemon that concealed itself cannot be read by a tool of the same user.
+func TestConceal(t *testing.T) {
+	dir := nest(t)
 	for _, c := range []struct {
 		supervise, conceal string
 		found              bool
@@ -331,16 +376,8 @@ func TestConceal(t *testing.T) {
 		{"supervise", "1", false},
 		{"supervise", "", !landlocked()},
 	} {
-		cmd := exec.Command(bin, "nasty", "kernel", dir, "spy")
-		cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+canary, "SUPERVISE="+c.supervise, "CONCEAL="+c.conceal, "TMPDIR=/tmp")
-		if os.Getuid() == 0 {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if found := strings.Contains(string(out), canary); found != c.found {
+		out := asUser(t, dir, "spy", "OPENAI_API_KEY="+canary, "SUPERVISE="+c.supervise, "CONCEAL="+c.conceal, "TMPDIR=/tmp")
+		if found := strings.Contains(out, canary); found != c.found {
 			t.Errorf("%+v: found %v in %s", c, found, out)
 		}
 	}
@@ -462,5 +499,19 @@ func TestDirectories(t *testing.T) {
 	}
 	if out := tl.Run(context.Background(), Input{Args: none, Dir: "/no/such/directory"}); out.Err == nil || out.Err.Code != abi.ToolFailed {
 		t.Errorf("no directory: %+v", out.Err)
+	}
+}
+
+// What stands in where the system has no close_range does the same.
+func TestCloseOnExec(t *testing.T) {
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll([]int{fd})
+	closeOnExec()
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("descriptor %d has flags %#x (%v)", fd, flags, err)
 	}
 }

@@ -8,8 +8,13 @@ import (
 )
 
 // startWeak runs a command without a supervisor.
-func startWeak(cmd *exec.Cmd, timeout time.Duration, kill func()) (*flight, error) {
-	if err := cmd.Start(); err != nil {
+func startWeak(cmd *exec.Cmd, j job, kill func()) (*flight, error) {
+	err := j.makeScratch()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		removeAll(j.Scratch)
 		r := make(chan report, 1)
 		r <- report{Err: err.Error()}
 		return &flight{report: r, stop: func() {}, nudge: func() {}}, nil
@@ -19,7 +24,7 @@ func startWeak(cmd *exec.Cmd, timeout time.Duration, kill func()) (*flight, erro
 		ending.Store(true)
 		kill()
 	})
-	timer := time.AfterFunc(timeout, func() {
+	timer := time.AfterFunc(j.Timeout, func() {
 		late.Store(!ending.Load())
 		stop()
 	})
@@ -32,6 +37,7 @@ func startWeak(cmd *exec.Cmd, timeout time.Duration, kill func()) (*flight, erro
 		r.Ended = !ending.Load()
 		r.Exit, r.Signal, r.CPU = outcomeOf(cmd.ProcessState)
 		kill() // the rest of the group
+		removeAll(j.Scratch)
 		reports <- r
 	}()
 	return &flight{report: reports, stop: stop, nudge: kill}, nil

@@ -14,7 +14,7 @@ import (
 func startGroup(j job, files [3]*os.File) (*flight, error) {
 	cmd := &exec.Cmd{Path: j.Argv[0], Args: j.Argv, Env: j.Env, Dir: j.Dir, Stdin: files[0], Stdout: files[1], Stderr: files[2],
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
-	return startWeak(cmd, j.Timeout, func() {
+	return startWeak(cmd, j, func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // gone is as good
 	})
 }

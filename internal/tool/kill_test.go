@@ -5,6 +5,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,12 +99,12 @@ func TestSupervisorCannotBeKilled(t *testing.T) {
 		t.Log("this system cannot keep signals in; TestSupervisorKilled is what holds here")
 		return
 	}
-	for name, want := range map[string]string{"patricide": "kill: operation not permitted\n", "lullaby": "stop: operation not permitted\n"} {
+	for name, want := range map[string]string{"patricide": `"kill: operation not permitted"`, "lullaby": `"stop: operation not permitted"`} {
 		dir := nest(t)
-		tl := command1(t, Spec{Command: program(t, name, dir), Timeout: 500 * time.Millisecond}, supervised(t))
+		tl := command1(t, Spec{Command: program(t, name, dir)}, supervised(t))
 		for range 3 {
 			out := tl.Run(context.Background(), Input{Args: none})
-			if out.Err == nil || out.Err.Code != abi.ToolTimeout || string(out.Value) != string(quoted([]byte(want))) {
+			if out.Err != nil || string(out.Value) != want {
 				t.Errorf("%s: got %s, %+v", name, out.Value, out.Err)
 			}
 			if left := marked(dir); len(left) > 0 {
@@ -126,29 +127,39 @@ func TestSupervisorKilled(t *testing.T) {
 	if left := marked(dir); len(left) > 0 {
 		t.Errorf("left behind: %s", left)
 	}
-	dir = nest(t)
-	tl = command1(t, Spec{Command: program(t, "lullaby", dir), Timeout: 500 * time.Millisecond}, r)
-	out = tl.Run(context.Background(), Input{Args: none})
-	if out.Err == nil || out.Err.Code != abi.ToolTimeout || out.Wall > time.Second {
-		t.Errorf("paused: got %s, %+v after %s", out.Value, out.Err, out.Wall)
-	}
-	if left := marked(dir); len(left) > 0 {
-		t.Errorf("left behind: %s", left)
+	for _, name := range []string{"lullaby", "lullaby-both"} {
+		dir := nest(t)
+		tl := command1(t, Spec{Command: program(t, name, dir), Timeout: 500 * time.Millisecond}, r)
+		out := tl.Run(context.Background(), Input{Args: none})
+		if out.Err == nil || out.Err.Code != abi.ToolTimeout || out.Wall > time.Second {
+			t.Errorf("%s: got %s, %+v after %s", name, out.Value, out.Err, out.Wall)
+		}
+		if left := marked(dir); len(left) > 0 {
+			t.Errorf("%s: left behind: %s", name, left)
+		}
 	}
 }
 
 // The kernel dies by SIGKILL: nothing of what it ran, and no supervisor, idle
 // or busy, outlives it.
 func TestKernelKilled(t *testing.T) {
-	for range 3 {
+	for _, c := range []struct {
+		supervise, tool string
+		linger, least   int
+	}{
+		{"supervise", "hang", 3, 8},
+		{"supervise-old", "hang", 3, 8},
+		{"supervise-old", "lullaby", 1, 6}, // the supervisor was told to pause
+	} {
 		dir := nest(t)
-		cmd := exec.Command("/proc/self/exe", "nasty", "kernel", dir, "hang")
+		cmd := exec.Command("/proc/self/exe", "nasty", "kernel", dir, c.tool)
+		cmd.Env = append(os.Environ(), "SUPERVISE="+c.supervise)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		await(dir, 3)
-		if n := len(marked(dir)); n < 8 {
-			t.Errorf("%d processes before the kill; the test shows nothing", n)
+		await(dir, c.linger)
+		if n := len(marked(dir)); n < c.least {
+			t.Errorf("%+v: %d processes before the kill; the test shows nothing", c, n)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -157,7 +168,7 @@ func TestKernelKilled(t *testing.T) {
 		began := time.Now()
 		for left := marked(dir); len(left) > 0; left = marked(dir) {
 			if time.Since(began) > 5*time.Second {
-				t.Fatalf("left behind: %s", left)
+				t.Fatalf("%+v: left behind: %s", c, left)
 			}
 			pause()
 		}
@@ -205,6 +216,34 @@ func TestScenario11WallLimit(t *testing.T) {
 		}
 		if out := tl.Run(ctx, Input{Args: none}); out.Err == nil || out.Err.Code != want || len(mustGlob(dir+"/pid-*")) > 3 {
 			t.Errorf("%s: a call after the end: %+v", name, out.Err)
+		}
+	}
+}
+
+// A job whose owner died before it began does not begin.
+func TestNobodyWaits(t *testing.T) {
+	dir := nest(t)
+	h, err := launch([]string{"/proc/self/exe", "supervise", dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ran")
+	j := job{Argv: []string{"/bin/sh", "-c", "echo ran >" + file}, Dir: dir, Timeout: time.Second, Scratch: filepath.Join(dir, "scratch")}
+	if err := h.send(j, p.theirs); err != nil { // a new supervisor has not come to read yet
+		t.Fatal(err)
+	}
+	if err := h.close(); err != nil {
+		t.Fatal(err)
+	}
+	p.closeTheirs()
+	p.close()
+	for _, f := range []string{file, j.Scratch} {
+		if _, err := os.Stat(f); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", f, err)
 		}
 	}
 }

@@ -4,25 +4,36 @@ package tool
 
 // What these tests were seen to catch, each by breaking the code on purpose:
 //
-//   - supervisor.run: no sweep after the program itself ended         TestScenario10 (daemon, twofold), TestNothingIsLeft
-//   - sweep: only the process group, no walk of the tree             TestNothingIsLeft
+//   - supervisor.run: no end of the rest when the program ended       TestNothingIsLeft
 //   - Supervise: no subreaper                                         TestNothingIsLeft
 //   - supervisor.run: the report before the last child is gone        TestNothingIsLeft
-//   - listen: EOF of the control socket ignored                       TestKernelKilled
+//   - supervisor.run: EOF of the control socket ignored               TestKernelKilled
+//   - serve: private directory not removed                            TestDirectories, TestNobodyWaits
+//   - serve: a job begun although its owner is dead                   TestNobodyWaits
 //   - keep: no sweep after the supervisor is gone                     TestSupervisorKilled
-//   - starter: not on a thread of its own, or confine left out        TestSupervisorCannotBeKilled
-//   - prepare: os.Environ() as a start of the environment             TestScenario34
+//   - keep: a supervisor that was told to pause left so               TestKernelKilled
+//   - fly: no nudge, no timeout of our own                            TestSupervisorKilled
+//   - fly: private directory left when the supervisor is lost         the check after all tests
+//   - starter: on the first thread, or confine left out               TestSupervisorCannotBeKilled
+//   - confine: no_new_privs left out                                  TestNoNewPrivileges
+//   - prepare: a variable of ours let into the environment            TestScenario34
 //   - launch: Env nil, so that the supervisor inherits ours           TestScenario34
-//   - Conceal: left out                                               TestConceal
-//   - pipes: no bound on output                                       TestNasty (flood)
-//   - outcome: Late taken for an end by itself                        TestScenario10
-//   - stopped: the cause of the context ignored                       TestScenario11
-//   - CheckArgs: not called                                           TestScenario16
+//   - Supervise: descriptors left open over exec                      TestDescriptors
+//   - Conceal: without effect                                         TestConceal
+//   - pipes: bound on output too high                                 TestNasty
+//   - supervisor.run: a timeout taken for an end by itself            TestScenario10
+//   - supervisor.run: CPU of the program alone                        TestCPUOfDescendants
+//   - stopped: the cause of the context ignored                       TestScenario11, TestFunc
+//   - run: arguments not checked                                      TestScenario16
 //   - answered: result not checked                                    TestScenario17
-//   - censor: cut before secrets are taken out; escapes not looked at TestSecrets, TestCensor
+//   - censor: half a secret at a cut, escapes not looked at           TestSecrets, TestCensor
 //   - guarded: no recover                                             TestFunc
-//   - removeAll: permissions left as they are                         TestNothingIsLeft (as an ordinary user)
+//   - removeAll: permissions left as they are                         TestPrivateDirectoryGoes
 //   - compile: attempts > 1 let through for irreversible              TestSpec
+//
+// Three that live are no faults: sweep finds the same with only its group
+// kill, only its kill by pid, or without going below the first level, because
+// it is repeated until nothing is left. It has all three to be quick.
 
 import (
 	"fmt"

@@ -78,10 +78,25 @@ func nasty(name string, args []string) {
 	case "patricide": // kills its parent, then stays with a daemon
 		spawn(dir, &syscall.SysProcAttr{Setsid: true}, nil, "linger", dir)
 		await(dir, 1)
-		fmt.Printf("kill: %v\n", unix.Kill(os.Getppid(), unix.SIGKILL))
+		if err := unix.Kill(os.Getppid(), unix.SIGKILL); err != nil {
+			fmt.Println("kill:", err)
+			os.Exit(0)
+		}
 		nasty("linger", args)
+	case "lullaby-both": // tells keeper and supervisor to pause, and stays
+		var keeper int
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(os.Getppid()) + "/status")
+		_, after, _ := strings.Cut(string(stat), "PPid:")
+		if _, err := fmt.Sscan(after, &keeper); err != nil || keeper <= 1 {
+			panic("no keeper")
+		}
+		fmt.Printf("keeper: %v\n", unix.Kill(keeper, unix.SIGSTOP))
+		nasty("lullaby", args)
 	case "lullaby": // tells its supervisor to pause, and stays
-		fmt.Printf("stop: %v\n", unix.Kill(os.Getppid(), unix.SIGSTOP))
+		if err := unix.Kill(os.Getppid(), unix.SIGSTOP); err != nil {
+			fmt.Println("stop:", err)
+			os.Exit(0)
+		}
 		nasty("linger", args)
 	case "spy": // reads the environment of the process it is told
 		b, err := os.ReadFile("/proc/" + args[1] + "/environ")

@@ -103,12 +103,15 @@ func keep() int {
 	status := 1
 	for gone := false; ; {
 		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return status
+		case ws.Stopped():
+			_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
+			continue
 		case p == pid:
 			gone = true
 			if ws.Exited() && ws.ExitStatus() == 0 {
@@ -207,20 +210,40 @@ func (s *supervisor) serve() {
 		if o.job == nil {
 			continue // a stop that came after the end
 		}
-		r := s.run(o)
+		var r report
+		if err := o.job.makeScratch(); err != nil {
+			closeAll(o.files)
+			r.Err = err.Error()
+		} else if hungUp(controlFD) {
+			closeAll(o.files) // nobody wants it any more
+		} else {
+			r = s.run(o)
+		}
+		removeAll(o.job.Scratch)
 		if sendFrame(controlFD, r) != nil {
 			return
 		}
 	}
 }
 
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // received, and not written to
+	}
+}
+
+// hungUp reports whether the other end of a socket is closed.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+}
+
 // run runs one job to the end of everything it started.
 func (s *supervisor) run(o order) report {
 	s.starts <- o
 	st := <-s.started
-	for _, f := range o.files {
-		_ = unix.Close(f) // the program has them now
-	}
+	closeAll(o.files) // the program has them now
 	if st.err != nil {
 		return report{Err: fmt.Sprintf("%s: %v", o.job.Argv[0], st.err)}
 	}
@@ -240,9 +263,6 @@ func (s *supervisor) run(o order) report {
 			}
 			ending = ending || c.pid == st.pid
 			if c.last {
-				if orders == nil {
-					removeAll(o.job.Scratch) // whose it was is dead
-				}
 				return r
 			}
 		case _, open := <-orders:

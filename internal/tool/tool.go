@@ -7,7 +7,7 @@
 // another may follow, is not decided here.
 //
 // The promise about commands is that a call which has returned left no process
-// behind, however it ended; supervise.go says how that is kept.
+// behind, however it ended; supervise_linux.go says how that is kept.
 package tool
 
 import (
@@ -40,7 +40,7 @@ type Input struct {
 	Call      uint64
 	Attempt   int
 	Args      json.RawMessage
-	Dir       string            // working directory of a command; "" is a private, empty one
+	Dir       string            // working directory of a command; "" is a private, empty one, the same as TMPDIR
 	MaxOutput int64             // bytes of output it may give; 0 is DefaultMaxOutput
 	Env       map[string]string // what a command's environment holds beside PATH, HOME, LANG and TMPDIR
 }

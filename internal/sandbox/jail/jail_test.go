@@ -263,12 +263,16 @@ func TestClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	started := make(chan struct{})
-	ended := make(chan sandbox.Outcome)
+	ended := make(chan sandbox.Outcome, 1)
 	go func() {
 		out, _ := b.Run(context.Background(), sandbox.Spec{Argv: sh("echo; sleep 60"), Stdout: once(func() { close(started) })})
 		ended <- out
 	}()
-	<-started
+	select {
+	case <-started:
+	case out := <-ended:
+		t.Fatalf("want a run to close on, it ended %s: %s", out.Cause, out.Stderr)
+	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}

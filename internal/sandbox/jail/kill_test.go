@@ -34,11 +34,13 @@ func supervise() int {
 		return 1
 	}
 	for range 3 {
-		go b.Run(context.Background(), sandbox.Spec{
-			Argv:   sh(stubborn + "echo up; wait"),
-			Stdout: os.Stdout,
-			Limits: sandbox.Limits{Processes: 200, Wall: time.Hour},
-		})
+		go func() {
+			fmt.Println(b.Run(context.Background(), sandbox.Spec{
+				Argv:   sh(stubborn + "echo up; wait"),
+				Stdout: os.Stdout,
+				Limits: sandbox.Limits{Processes: 200, Wall: time.Hour},
+			}))
+		}()
 	}
 	select {}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,10 +18,11 @@ type pool struct {
 	slots chan int
 	want  chan struct{} // a warm box was taken, or should be made
 
-	mu     sync.Mutex
-	warm   []*box
-	closed bool
-	runs   sync.WaitGroup
+	mu      sync.Mutex
+	warm    []*box
+	waiting int // runs that wait for a slot
+	closed  bool
+	runs    sync.WaitGroup
 }
 
 func (p *pool) open(n int) {
@@ -77,6 +79,10 @@ func (p *pool) release(slot int) {
 func (p *pool) take() *box {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.first()
+}
+
+func (p *pool) first() *box {
 	if len(p.warm) == 0 {
 		return nil
 	}
@@ -85,10 +91,11 @@ func (p *pool) take() *box {
 	return x
 }
 
+// put keeps a warm box, unless a run is waiting for the slot it holds.
 func (p *pool) put(x *box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.waiting > 0 {
 		return false
 	}
 	p.warm = append(p.warm, x)
@@ -103,8 +110,20 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 		return s, nil
 	default:
 	}
-	if x := p.take(); x != nil {
-		return x.slot, x.end()
+	p.mu.Lock()
+	x := p.first()
+	if x == nil {
+		p.waiting++ // from here on no box is kept for later
+		defer func() {
+			p.mu.Lock()
+			p.waiting--
+			p.mu.Unlock()
+		}()
+	}
+	p.mu.Unlock()
+	if x != nil {
+		x.end()
+		return x.slot, nil
 	}
 	select {
 	case s := <-p.slots:
@@ -128,13 +147,12 @@ func (b *Backend) keepWarm() {
 		for b.pool.short(b.cfg.Warm) {
 			select {
 			case s := <-b.pool.slots:
-				if !b.warmUp(s) {
-					return
+				if b.warmUp(s) {
+					continue
 				}
-				continue
 			default:
 			}
-			break
+			break // until a run has ended
 		}
 	}
 }
@@ -239,20 +257,20 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Wall)
 	defer cancel()
 	if x.group != nil {
-		if err := x.group.limit(r.limits.Memory, r.limits.Processes); err != nil {
+		if err := x.group.Limit(r.limits.Memory, r.limits.Processes); err != nil {
 			return err
 		}
 	}
-	c := claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c := wire.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
 	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
 		files = []int{lent}
 	}
-	if err := x.wire.send(&c, files...); err != nil {
+	if err := x.wire.Send(&c, files...); err != nil {
 		return err
 	}
-	if _, err := x.await(claimed); err != nil {
+	if _, err := x.await(wire.Claimed); err != nil {
 		return err
 	}
 	return x.hand(ctx, r.spec)
@@ -280,8 +298,8 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 }
 
 // order is what every box is told.
-func (b *Backend) order(s *sandbox.Spec, l limits) order {
-	o := order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
+func (b *Backend) order(s *sandbox.Spec, l limits) wire.Order {
+	o := wire.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {
 		return o
 	}
@@ -293,8 +311,8 @@ func (b *Backend) order(s *sandbox.Spec, l limits) order {
 	return o
 }
 
-func (b *Backend) bounds(l limits) bounds {
-	n := bounds{FileBytes: l.FileBytes, Files: l.Files}
+func (b *Backend) bounds(l limits) wire.Bounds {
+	n := wire.Bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
 		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}

@@ -24,7 +24,8 @@ import (
 // for a single file; the run not ended when output is full; the private file
 // system fifty times as large, or with a thousand times the inodes; one process
 // more than allowed; processor time not watched; a slot handed out past the
-// maximum; a broken interpreter used; the wait for a slot counted as the run's;
+// maximum; a warm box kept while a run waits for its slot; a broken interpreter
+// used; the wait for a slot counted as the run's;
 // no idmapped mount; the caller's context ignored; the rest of a run left alive
 // while its files are counted.
 
@@ -283,6 +284,29 @@ func TestWaitIsNotRun(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestScenario29Crowded: where there is room for warm interpreters alone, a run
+// that needs another place gets it, whenever it comes.
+func TestScenario29Crowded(t *testing.T) {
+	b := open(t, jail.Config{Max: 1, Warm: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for i := range 20 {
+		// A different moment in the making of the next interpreter each time.
+		<-time.After(time.Duration(i) * 4 * time.Millisecond)
+		var all sync.WaitGroup
+		for _, s := range []sandbox.Spec{{Argv: []string{"echo", "x"}}, {Code: "print('x')"}} {
+			all.Go(func() {
+				out, err := b.Run(ctx, s)
+				if err != nil {
+					t.Error(err)
+				}
+				want(t, out, sandbox.OK, "x\n")
+			})
+		}
+		all.Wait()
+	}
 }
 
 // TestScenario29Broken: a warm interpreter that died is not used.

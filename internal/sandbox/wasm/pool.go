@@ -7,8 +7,9 @@ import (
 )
 
 // A pool keeps instances ready. An instance is either idle or belongs to who
-// holds one of the slots; who holds a slot takes an idle one before making
-// another, so there are never more instances than slots.
+// holds one of the slots. Another is made by who holds a slot and finds none
+// idle, or where idle ones and held slots together are no more than the slots:
+// so there are never more instances than slots.
 type pool struct {
 	engine *engine
 	warm   int
@@ -85,8 +86,9 @@ func (p *pool) restock(in *instance) {
 	}
 	p.mu.Lock()
 	enough := p.closed || len(p.idle) >= p.warm
+	room := len(p.idle)+len(p.slots) <= cap(p.slots)
 	p.mu.Unlock()
-	if enough {
+	if enough || in == nil && !room {
 		if in != nil {
 			in.close()
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,12 @@ func (w *stamped) Write(b []byte) (int, error) {
 		w.lines = append(w.lines, time.Now())
 	}
 	return len(b), nil
+}
+
+func (w *stamped) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lines)
 }
 
 func TestScenario10ToolSlowerThanItsTimeout(t *testing.T) {
@@ -123,7 +130,7 @@ func TestScenario27EachStoppedByItsOwnLimit(t *testing.T) {
 		"for i in range(100_000): open(f'f{i}', 'w').close()":               sandbox.Files,
 		"import threading, json\njson.left = 1\nopen('left', 'w')\nx = 1/0": sandbox.Failed,
 	} {
-		l := sandbox.Limits{Wall: 30 * time.Second}
+		l := sandbox.Limits{Wall: 30 * time.Second, Files: 500}
 		if want == sandbox.Timeout {
 			l.Wall = time.Second
 		}
@@ -176,6 +183,29 @@ func TestScenario29PoolOfThree(t *testing.T) {
 	}
 	if n := most.Load(); n > 3 || n < 2 {
 		t.Errorf("%d runs at one time, want 2 or 3", n)
+	}
+}
+
+// Nor does the pool make one when it stocks up beside idle ones.
+func TestScenario29StockingUp(t *testing.T) {
+	b := fresh(t, Config{MaxInstances: 3, Warm: 3})
+	settle(t, b)
+	for range 20 {
+		one, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := b.pool.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pool.fill()
+		b.pool.give(one)
+		b.pool.give(two)
+		settle(t, b)
+	}
+	if n := b.engine.peak.Load(); n > 3 {
+		t.Errorf("%d instances at one time, the maximum is 3", n)
 	}
 }
 
@@ -274,10 +304,11 @@ func TestSoak(t *testing.T) {
 	b := fresh(t, Config{MaxInstances: 4, Warm: 2})
 	soak(t, b, 100)
 	settle(t, b)
+	debug.FreeOSMemory()
 	before, fds, routines := resident(t), descriptors(t), runtime.NumGoroutine()
 	soak(t, b, runs)
 	settle(t, b)
-	runtime.GC()
+	debug.FreeOSMemory()
 	after := resident(t)
 	t.Logf("%d runs: resident %d KiB before, %d KiB after; %d instances at most", runs, before>>10, after>>10, b.engine.peak.Load())
 	if after > before+64<<20 {

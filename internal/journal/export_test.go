@@ -1,0 +1,32 @@
+package journal
+
+import "fmt"
+
+// LimitPages lets the file of a store grow to n pages and no further: a full
+// disk for those who may not mount one.
+func LimitPages(s Store, n int64) error {
+	st := s.(*sqliteStore)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, err := st.w.number(fmt.Sprint("PRAGMA max_page_count=", n))
+	return err
+}
+
+// Pragma reads a setting of the connection that writes.
+func Pragma(s Store, name string) (int64, error) {
+	st := s.(*sqliteStore)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.w.number("PRAGMA " + name)
+}
+
+// Waiting is how many records are in the tail.
+func Waiting(s Store) int {
+	st := s.(*sqliteStore)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.tail.count
+}
+
+// MaxTail is how many records may wait there.
+const MaxTail = maxTail

@@ -1,0 +1,209 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/journaltest"
+)
+
+// A disk is one that can be made full and given room again.
+type disk struct {
+	dir        string
+	full, free func(t *testing.T, s journal.Store)
+}
+
+// pages is a disk that ends where SQLite is told that it ends.
+func pages(t *testing.T) disk {
+	set := func(n int64) func(*testing.T, journal.Store) {
+		return func(t *testing.T, s journal.Store) {
+			if err := journal.LimitPages(s, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return disk{t.TempDir(), set(20), set(1 << 30)}
+}
+
+func TestFullPages(t *testing.T) { fullDisk(t, pages(t)) }
+
+// TestFullWhileSettling fills the tail, and leaves room for one more row of it
+// but not for bringing it to its place.
+func TestFullWhileSettling(t *testing.T) {
+	s, l := opened(t, t.TempDir())
+	const procs = 32
+	n := uint64(0)
+	wide := func() error {
+		var batch []abi.Record
+		for pid := abi.Pid(1); pid <= procs; pid++ {
+			batch = append(batch, journaltest.Began(pid, n+1, n+1))
+		}
+		err := s.Append(l, batch)
+		if err == nil {
+			n++
+		}
+		return err
+	}
+	for n < journal.MaxTail/procs-1 {
+		if err := wide(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count, err := journal.Pragma(s, "page_count")
+	if err == nil {
+		err = journal.LimitPages(s, count+4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wide(); err != nil || journal.Waiting(s) != journal.MaxTail {
+		t.Fatalf("the last batch that fits: %v, %d records in the tail", err, journal.Waiting(s))
+	}
+	for range 3 {
+		if err := wide(); !errors.Is(err, journal.ErrFull) {
+			t.Fatalf("with a tail that cannot be settled: %v", err)
+		}
+	}
+	for pid := abi.Pid(1); pid <= procs; pid += 10 {
+		if got, err := journal.Verify(s, pid); uint64(got) != n || err != nil {
+			t.Errorf("process %d on a full disk: %d records, %v; want %d", pid, got, err, n)
+		}
+	}
+	if err := journal.LimitPages(s, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if err := wide(); err != nil || journal.Waiting(s) != procs {
+		t.Errorf("when there is room: %v, %d records in the tail", err, journal.Waiting(s))
+	}
+	total := uint64(0)
+	if err := s.Scan(func(*abi.Record) error { total++; return nil }); err != nil || total != n*procs {
+		t.Errorf("%d records, %v; want %d", total, err, n*procs)
+	}
+}
+
+// fullDisk runs records into a full disk and out of it again.
+func fullDisk(t *testing.T, d disk) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, l, err := journal.OpenSQLite(d.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := journal.NewLog(s, l)
+	last := map[abi.Pid]uint64{}
+	put := func(pid abi.Pid) journal.Ticket {
+		last[pid]++
+		value := make([]byte, 3000) // does not pack
+		for i, h := 0, abi.HashOf([]byte{byte(pid), byte(last[pid]), byte(last[pid] >> 8)}); i < len(value); i, h = i+copy(value[i:], h[:]), abi.HashOf(h[:]) {
+		}
+		r := journaltest.Ended(pid, last[pid], last[pid], value)
+		return log.Put(&r)
+	}
+	if err := put(1).Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		d.full(t, s)
+		var waiting []journal.Ticket
+		for log.Err() == nil {
+			if len(waiting) > 100_000 {
+				t.Fatal("the disk does not become full")
+			}
+			// Now few processes at once and now many, so that both ways of storing meet it.
+			for pid := abi.Pid(1); pid <= abi.Pid(1+9*(round%2)); pid++ {
+				waiting = append(waiting, put(pid))
+			}
+			if len(waiting)%20 == 0 {
+				short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+				waiting[len(waiting)-1].Wait(short)
+				stop()
+			}
+		}
+		if e := log.Err(); e.Code != abi.StorageFull {
+			t.Fatalf("round %d: %v", round, e)
+		}
+		done, cancelled := context.WithCancel(ctx)
+		cancelled()
+		if err := waiting[len(waiting)-1].Wait(done); err != context.Canceled {
+			t.Errorf("round %d: a record on a full disk: %v", round, err)
+		}
+		d.free(t, s)
+		for i, w := range waiting {
+			if err := w.Wait(ctx); err != nil {
+				t.Fatalf("round %d: record %d of %d after there was room: %v", round, i, len(waiting), err)
+			}
+		}
+		if e := log.Err(); e != nil {
+			t.Errorf("round %d: after there was room: %v", round, e)
+		}
+	}
+	acked := map[abi.Pid]uint64{}
+	for pid, n := range last {
+		acked[pid] = n
+	}
+	// Close while it is full: what was acknowledged stays.
+	d.full(t, s)
+	var tickets []journal.Ticket
+	for log.Err() == nil {
+		tickets = append(tickets, put(1))
+		short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
+		if tickets[len(tickets)-1].Wait(short) == nil {
+			acked[1] = last[1]
+		}
+		stop()
+	}
+	if err := log.Close(); err == nil {
+		t.Error("a log that could not write everything was closed without an error")
+	}
+	if err := tickets[len(tickets)-1].Wait(ctx); err == nil {
+		t.Error("a record that was not written was acknowledged")
+	}
+	d.free(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = opened(t, d.dir)
+	for pid, n := range acked {
+		got, err := journal.Verify(s, pid)
+		if err != nil || uint64(got) < n {
+			t.Errorf("process %d: %d records, %v; %d were acknowledged", pid, got, err, n)
+		}
+	}
+}
+
+// filler is the file that takes the room of a small disk.
+func filler(dir string) (full, free func(*testing.T, journal.Store)) {
+	name := filepath.Join(dir, "filler")
+	full = func(t *testing.T, _ journal.Store) {
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for size := 64 << 10; size > 0; {
+			if _, err := f.Write(make([]byte, size)); err != nil {
+				size /= 2
+			}
+		}
+		// Leave a little, so that it becomes full while records are written.
+		info, err := f.Stat()
+		if err == nil {
+			err = f.Truncate(info.Size() - 96<<10)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	free = func(t *testing.T, _ journal.Store) {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return full, free
+}

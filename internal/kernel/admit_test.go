@@ -1,0 +1,207 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// What admit is asked about. A condition changes it.
+type asked struct {
+	p      *fold
+	parent *account
+	c      abi.Call
+	row    *Row
+	plan   Plan
+	bad    *abi.Error
+	claims []claim
+	now    int64
+}
+
+func plainly() *asked {
+	parent := &account{parent: &account{}}
+	a := &asked{parent: parent, row: &Row{Name: "act"}, c: abi.Call{Pid: 1, N: 7, Row: "act"}, now: 1000e9}
+	a.p = &fold{Pid: 1, Phase: abi.Ready, Spawn: &abi.Spawn{Rows: []string{"act", "exit"}}, acct: &account{parent: parent}}
+	a.plan = Plan{Reserve: abi.Usage{abi.Money: 5, abi.Tokens: 5}}
+	return a
+}
+
+func (a *asked) admit() verdict { return admit(a.p, &a.c, a.row, &a.plan, a.bad, a.claims, a.now) }
+
+func (v verdict) String() string {
+	switch {
+	case v.refused != nil:
+		return string(v.refused.Code)
+	case v.wait != "":
+		return "wait " + v.wait
+	}
+	return "go"
+}
+
+// order is everything admit looks at, in the order in which it must: of two
+// reasons the first one counts.
+var order = []struct {
+	name string
+	set  func(*asked)
+	want string
+	not  string // cannot be together with these
+}{
+	{"ending", func(a *asked) { a.p.Ending = &abi.ExitInfo{Exit: abi.ExitKilled} }, "PROCESS_KILLED", ""},
+	{"term", func(a *asked) { a.p.Term = true }, "PROCESS_ENDING", "last words were spoken"},
+	{"last words were spoken", func(a *asked) { a.p.Term, a.plan.Last, a.p.Calls.Lasted = true, true, true }, "PROCESS_ENDING", "a person said no"},
+	{"stopped", func(a *asked) { a.p.Phase = abi.Paused }, "wait cont", ""},
+	{"unknown row", func(a *asked) { a.row, a.c.Row = nil, "nothing" }, "UNKNOWN_ROW", ""},
+	{"not granted", func(a *asked) { a.p.Spawn.Rows = []string{"exit"} }, "NOT_GRANTED", ""},
+	{"bad arguments", func(a *asked) { a.bad = &abi.Error{Code: abi.InvalidArguments} }, "INVALID_ARGUMENTS", ""},
+	{"the tool rests", func(a *asked) {
+		a.plan.Tool, a.p.Rests = "x", map[string]rest{"x": {Fails: 3, Since: a.now - 29e9}}
+	}, "TOOL_BLOCKED", ""},
+	{"context", func(a *asked) { a.p.acct.limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
+	{"depth", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
+	{"used up", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.settled[abi.Money] = 6 }, "LIMIT_MONEY", ""},
+	{"a question", func(a *asked) { a.plan.Ask = "may it?" }, "wait approval", "a person said no"},
+	{"a person said no", func(a *asked) {
+		a.plan.Ask = "may it?"
+		a.p.Calls.Pending = map[uint64]*pending{7: {Ask: &ask{Decided: true}}}
+	}, "NOT_APPROVED", ""},
+	{"in the way", func(a *asked) { a.parent.limits.Set(abi.Tokens, 10); a.parent.reserved[abi.Tokens] = 6 }, "wait room", ""},
+	{"nothing", func(*asked) {}, "go", ""},
+}
+
+func TestAdmitOrder(t *testing.T) {
+	for i, first := range order {
+		for _, second := range order[i:] {
+			if first.not != "" && first.not == second.name {
+				continue
+			}
+			a := plainly()
+			second.set(a)
+			first.set(a)
+			before := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.acct, *a.parent)
+			if v := a.admit(); v.String() != first.want {
+				t.Errorf("%s and %s: %s, want %s", first.name, second.name, v, first.want)
+			}
+			if after := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.acct, *a.parent); before != after {
+				t.Errorf("%s: admit changed something", first.name)
+			}
+		}
+	}
+}
+
+// TestAdmitEdges is what lies beside the conditions.
+func TestAdmitEdges(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*asked)
+		want string
+	}{
+		{"ending by a limit", func(a *asked) { a.p.Ending = &abi.ExitInfo{Exit: abi.ExitLimit, Code: abi.LimitWall} }, "LIMIT_WALL"},
+		{"ending by a loop", func(a *asked) { a.p.Ending = &abi.ExitInfo{Exit: abi.ExitLoop, Code: abi.WatchdogLoop} }, "WATCHDOG_LOOP"},
+		{"ending as done", func(a *asked) { a.p.Ending = &abi.ExitInfo{Exit: abi.ExitDone} }, "PROCESS_ENDING"},
+		{"exited", func(a *asked) { a.p.Ending = &abi.ExitInfo{Exit: abi.ExitDone}; a.p.Exit = a.p.Ending }, "PROCESS_EXITED"},
+		{"exit under term", func(a *asked) { a.p.Term, a.c.Row, a.row = true, "exit", &Row{Name: "exit"} }, "go"},
+		{"last words under term", func(a *asked) { a.p.Term, a.plan.Last = true, true }, "go"},
+		{"last words again", func(a *asked) {
+			a.p.Term, a.plan.Last, a.p.Calls.Lasted = true, true, true
+			a.p.Calls.Pending = map[uint64]*pending{7: {Attempt: 1}}
+		}, "go"},
+		{"last words under a limit that is there", func(a *asked) { a.plan.Last = true }, "go"},
+		{"a tool that failed twice", func(a *asked) { a.plan.Tool, a.p.Rests = "x", map[string]rest{"x": {2, a.now}} }, "go"},
+		{"a tool that has rested", func(a *asked) { a.plan.Tool, a.p.Rests = "x", map[string]rest{"x": {3, a.now - 30e9}} }, "go"},
+		{"another tool", func(a *asked) { a.plan.Tool, a.p.Rests = "y", map[string]rest{"x": {3, a.now}} }, "go"},
+		{"context at the limit", func(a *asked) { a.p.acct.limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
+		{"over the window", func(a *asked) {
+			a.plan.Context, a.plan.Window, a.plan.Elastic = 10, 12, Elastic{Unit: abi.OutputTokens, Min: 3, Max: 9}
+		}, "LIMIT_CONTEXT"},
+		{"depth 1", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 1); a.plan.Child = true }, "go"},
+		{"no depth but no child", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 0) }, "go"},
+		{"a question answered with yes", func(a *asked) {
+			a.plan.Ask, a.p.Calls.Pending = "may it?", map[uint64]*pending{7: {Ask: &ask{Decided: true, Yes: true}}}
+		}, "go"},
+		{"bad arguments are not asked about", func(a *asked) { a.plan.Ask, a.bad = "may it?", &abi.Error{Code: abi.UnknownTool} }, "UNKNOWN_TOOL"},
+		{"exactly as much as is left", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.settled[abi.Money] = 5 }, "go"},
+		{"a limit of nothing", func(a *asked) { a.p.acct.limits.Set(abi.Money, 0) }, "LIMIT_MONEY"},
+		{"a limit on what it does not take", func(a *asked) { a.p.acct.limits.Set(abi.CPU, 0) }, "go"},
+		{"in doubt counts as used", func(a *asked) {
+			a.parent.limits.Set(abi.Money, 10)
+			a.parent.reserved[abi.Money], a.parent.stuck[abi.Money] = 6, 6
+		}, "LIMIT_MONEY"},
+		{"held is in the way", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.held[abi.Money] = 6 }, "wait room"},
+		{"held by what waits for it", func(a *asked) {
+			a.parent.limits.Set(abi.Money, 10)
+			a.parent.held[abi.Money] = 6
+			a.claims = []claim{{a.p.acct, abi.Usage{abi.Money: 6}}}
+		}, "LIMIT_MONEY"},
+		{"held above by what waits for it", func(a *asked) {
+			a.p.acct.limits.Set(abi.Money, 10)
+			a.claims = []claim{{a.parent, abi.Usage{abi.Money: 6}}}
+		}, "go"},
+		{"elastic: less", func(a *asked) {
+			a.parent.limits.Set(abi.OutputTokens, 4)
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+		}, "go"},
+		{"elastic: too little", func(a *asked) {
+			a.parent.limits.Set(abi.OutputTokens, 1)
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+		}, "LIMIT_OUTPUT_TOKENS"},
+		{"elastic: paid by what money is left", func(a *asked) {
+			a.parent.limits.Set(abi.Money, 8)
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
+		}, "go"},
+		{"elastic: not paid", func(a *asked) {
+			a.parent.limits.Set(abi.Money, 6)
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
+		}, "LIMIT_MONEY"},
+		{"elastic: tokens too", func(a *asked) {
+			a.parent.limits.Set(abi.Tokens, 6)
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Tokens: true}
+		}, "LIMIT_TOKENS"},
+		{"elastic: waits for all of it", func(a *asked) {
+			a.parent.limits.Set(abi.OutputTokens, 9)
+			a.parent.reserved[abi.OutputTokens] = 5
+			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+		}, "wait room"},
+	} {
+		a := plainly()
+		c.set(a)
+		v := a.admit()
+		if v.String() != c.want {
+			t.Errorf("%s: %s, want %s", c.name, v, c.want)
+		}
+		if v.String() == "go" && strings.HasPrefix(c.name, "elastic") {
+			if e := a.plan.Elastic; v.granted < e.Min || v.granted > e.Max || v.need[abi.OutputTokens] != v.granted {
+				t.Errorf("%s: granted %d, need %v", c.name, v.granted, v.need)
+			}
+		}
+	}
+}
+
+// TestRefusalNamesTheLimit: every unit that adds up is refused with its own
+// code, wherever on the path the limit is, and the message says where.
+func TestRefusalNamesTheLimit(t *testing.T) {
+	for u := range abi.Units {
+		for level := range 4 {
+			a := plainly()
+			a.plan.Reserve = of(u, 3)
+			at := a.p.acct
+			for range level {
+				if at.parent == nil {
+					at.parent = &account{}
+				}
+				at = at.parent
+			}
+			at.limits.Set(u, 2)
+			v := a.admit()
+			if v.refused == nil || v.refused.Code != abi.LimitCode(u) || strings.Contains(v.refused.Message, "above") != (level > 0) {
+				t.Errorf("%s at level %d: %v %v", u, level, v, v.refused)
+			}
+		}
+	}
+}
+
+func of(u abi.Unit, n int64) (x abi.Usage) {
+	x[u] = n
+	return x
+}

@@ -1,0 +1,451 @@
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// The life of single calls where it is delicate. Time is the test's.
+
+func money(n int64) abi.Usage { return abi.Usage{abi.Money: n} }
+
+// idle waits until nothing moves, and holds what must hold then.
+func (m *rig) idle() {
+	m.t.Helper()
+	synctest.Wait()
+	if err := m.checks(nil); err != nil {
+		m.t.Error(err)
+	}
+}
+
+func (m *rig) waits(pid abi.Pid) string {
+	i, _ := m.Info(pid)
+	return strings.Join(i.Waits, " ")
+}
+
+func got(c <-chan abi.Result) (abi.Result, bool) {
+	select {
+	case r := <-c:
+		return r, true
+	default:
+		return abi.Result{}, false
+	}
+}
+
+func lived(t *testing.T, f func(t *testing.T, m *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newRig(t, Config{})
+		f(t, m)
+	})
+}
+
+// TestSmallerPasses: a call that fits does not stand behind one that does not.
+func TestSmallerPasses(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.start(pid, 1, "act", deed{Reserve: money(5), Use: new(abi.Usage), Gate: "one"})
+		m.start(pid, 2, "act", deed{Reserve: money(3), Use: new(abi.Usage), Gate: "two"})
+		m.start(pid, 9, "act", deed{Reserve: money(2), Use: new(abi.Usage), Gate: "long"})
+		m.idle()
+		large := m.start(pid, 3, "act", deed{Reserve: money(8)})
+		m.idle()
+		small := m.start(pid, 4, "act", deed{Reserve: money(3), Use: new(abi.Usage)})
+		m.idle()
+		if m.waits(pid) != "room room" {
+			t.Fatal(m.waits(pid))
+		}
+		m.let("two")
+		m.idle()
+		if _, ok := got(large); ok {
+			t.Error("the larger one ran")
+		}
+		if r, ok := got(small); !ok || r.Err != nil {
+			t.Errorf("the smaller one: %+v %v", r, ok)
+		}
+		m.let("one")
+		m.let("long")
+		m.idle()
+		if r, ok := got(large); !ok || r.Err != nil {
+			t.Errorf("the larger one: %+v %v", r, ok)
+		}
+	})
+}
+
+// TestClaimsOnTheirAccount: what a call of the parent holds does not weigh on
+// the account of the child.
+func TestClaimsOnTheirAccount(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 100)))
+		m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+		m.idle()
+		m.startCall(abi.Call{Pid: pid, N: 2, Row: "act", Within: 1, Args: deed{Gate: "open"}.json()})
+		kid := m.do(pid, 3, "spawn", deed{Child: &abi.Spawn{Limits: limits(abi.Money, 10)}})
+		if kid.Err != nil {
+			t.Fatal(kid.Err)
+		}
+		if r := m.do(2, 1, "act", deed{Reserve: money(5)}); r.Err != nil {
+			t.Errorf("the child has 10 and wants 5: %v", r.Err)
+		}
+		m.let("open")
+		m.idle()
+	})
+}
+
+// TestNestedWaits: a child waits for room that a call of its parent holds. When
+// that call begins to wait for the child, the child is told that there is none.
+func TestNestedWaits(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+		m.idle()
+		m.do(pid, 2, "spawn", deed{})
+		child := m.start(2, 1, "act", deed{Reserve: money(5)})
+		m.idle()
+		if m.waits(2) != "room" {
+			t.Fatal(m.waits(2))
+		}
+		m.startCall(abi.Call{Pid: pid, N: 3, Row: "wait", Within: 1, Args: deed{Pid: 2}.json()})
+		m.idle()
+		if r, ok := got(child); !ok || code(r) != abi.LimitMoney {
+			t.Errorf("the child: %+v %v", r, ok)
+		}
+		m.let("open")
+	})
+}
+
+// TestInEachOthersWay: two programs hold what the other's next call needs. One
+// of those calls is told, and both programs end.
+func TestInEachOthersWay(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.ToolCalls, 3)))
+		one := abi.Usage{abi.ToolCalls: 1}
+		for n := uint64(1); n <= 2; n++ {
+			m.start(pid, n, "act", deed{Reserve: one, Gate: string(rune('a' + n))})
+		}
+		third := m.start(pid, 5, "act", deed{Reserve: one, Gate: "third"})
+		m.idle()
+		nested := func(n, within uint64) <-chan abi.Result {
+			return m.startCall(abi.Call{Pid: pid, N: n, Row: "act", Within: within, Args: deed{Reserve: one, Nonce: int(n)}.json()})
+		}
+		a := nested(10, 1)
+		m.idle()
+		b := nested(20, 2)
+		m.idle()
+		if m.waits(pid) != "room room" {
+			t.Fatal(m.waits(pid)) // the third may give its room back
+		}
+		m.let("third")
+		m.idle()
+		<-third
+		_, aDone := got(a)
+		_, bDone := got(b)
+		if !aDone && !bDone {
+			t.Error("both wait for each other")
+		}
+		m.let("b")
+		m.let("c")
+		m.idle()
+	})
+}
+
+// TestStopHoldsBack: a call that was stopped while it waited for its turn does
+// not begin, and goes on with cont. Meanwhile it holds neither room nor turn.
+func TestStopHoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := make(chan func())
+		released := 0
+		m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(), error) {
+			select {
+			case f := <-turns:
+				return f, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		res := m.start(pid, 1, "act", deed{Reserve: money(8), Turn: "model"})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Stop, "test")
+		turns <- func() { released++ }
+		m.idle()
+		if i, _ := m.Info(pid); m.effects(pid, 1) != 0 || released != 1 || m.waits(pid) != "cont" || i.Reserved != (abi.Usage{}) {
+			t.Errorf("ran %d, released %d, waits %s, reserved %v", m.effects(pid, 1), released, m.waits(pid), i.Reserved)
+		}
+		m.Signal(t.Context(), pid, abi.Cont, "test")
+		turns <- func() { released++ }
+		m.idle()
+		if r, ok := got(res); !ok || r.Err != nil || m.effects(pid, 1) != 1 || released != 2 {
+			t.Errorf("%+v %v", r, ok)
+		}
+		if k := m.kinds(pid); k != "spawned signaled signaled began(1) ended(1)" {
+			t.Error(k)
+		}
+	})
+}
+
+// TestSleepAcrossRestarts: a sleep ends when it would have ended.
+func TestSleepAcrossRestarts(t *testing.T) {
+	for _, how := range []string{"crash", "close"} {
+		lived(t, func(t *testing.T, m *rig) {
+			pid := m.spawn(Spawning{})
+			start := time.Now()
+			m.start(pid, 1, "sleep", deed{For: "1m"})
+			time.Sleep(20 * time.Second)
+			m.idle()
+			if how == "close" {
+				m.Close(t.Context())
+			}
+			m.crash()
+			w, err := m.Where(pid)
+			if err != nil || len(w.Unfinished) != 1 || w.Unfinished[0].N != 1 {
+				t.Fatalf("%s: %+v %v", how, w, err)
+			}
+			r := m.Do(t.Context(), w.Unfinished[0])
+			if d := time.Since(start); r.Err != nil || d != time.Minute {
+				t.Errorf("%s: %v after %s", how, r.Err, d)
+			}
+			m.idle()
+		})
+	}
+}
+
+// TestCloseWaits: what waited when the kernel closed is no failure; it is gone
+// on with.
+func TestCloseWaits(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		kid := m.do(pid, 1, "spawn", deed{})
+		if kid.Err != nil {
+			t.Fatal(kid.Err)
+		}
+		m.start(pid, 2, "wait", deed{})
+		m.start(pid, 3, "recv", deed{})
+		m.idle()
+		if err := m.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.crash()
+		w, _ := m.Where(pid)
+		if len(w.Unfinished) != 2 {
+			t.Fatalf("unfinished: %+v\n%s", w.Unfinished, m.kinds(pid))
+		}
+		m.do(2, 1, "exit", deed{Give: "bye"})
+		m.do(2, 1, "send", deed{})
+		if r := m.Do(t.Context(), w.Unfinished[0]); string(r.Value) != "2" {
+			t.Errorf("%+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestWaitForAny: each child is reported once to calls that wait for any.
+func TestWaitForAny(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		for n := uint64(1); n <= 3; n++ {
+			m.do(pid, n, "spawn", deed{Nonce: int(n)})
+		}
+		a, b := m.start(pid, 11, "wait", deed{}), m.start(pid, 12, "wait", deed{})
+		m.idle()
+		m.do(3, 1, "exit", deed{})
+		m.idle()
+		ra, oka := got(a)
+		rb, okb := got(b)
+		if oka == okb || string(ra.Value)+string(rb.Value) != "3" {
+			t.Errorf("one exited: %+v %v, %+v %v", ra, oka, rb, okb)
+		}
+		m.crash()
+		m.do(2, 1, "exit", deed{})
+		if r := m.do(pid, 12+uint64(len(rb.Value)), "wait", deed{}); string(r.Value) != "2" {
+			t.Errorf("the next: %+v", r)
+		}
+		if r := m.do(pid, 20, "wait", deed{Pid: 3}); string(r.Value) != "3" {
+			t.Errorf("by name: %+v", r)
+		}
+		m.do(4, 1, "exit", deed{})
+		if r := m.do(pid, 21, "wait", deed{}); string(r.Value) != "4" {
+			t.Errorf("the last: %+v", r)
+		}
+		if r := m.do(pid, 22, "wait", deed{}); code(r) != abi.UnknownProcess {
+			t.Errorf("none is left: %+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestLastWords: they are spoken once, may be tried again, and are not cut off
+// by being asked for twice.
+func TestLastWords(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		if r := m.do(pid, 1, "act", deed{}); code(r) != abi.ProcessEnding {
+			t.Errorf("%+v", r)
+		}
+		last := m.start(pid, 2, "model", deed{Last: true, Reserve: abi.Usage{abi.ModelCalls: 1}, Fail: abi.ModelRateLimit, Times: 1, Attempts: 3, Gate: "words"})
+		m.idle()
+		also := m.start(pid, 3, "model", deed{Last: true, Nonce: 1})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.idle()
+		if _, ok := got(last); ok {
+			t.Error("the second term cut the last words off")
+		}
+		m.let("words")
+		m.idle()
+		x, _ := got(last)
+		y, _ := got(also)
+		if code(x) != "" || x.Attempts != 2 || code(y) != abi.ProcessEnding {
+			t.Errorf("%+v\n%+v", x, y)
+		}
+		m.do(pid, 4, "exit", deed{})
+		m.idle()
+		if i, _ := m.Info(pid); i.Exit.Exit != abi.ExitKilled {
+			t.Errorf("%+v", i.Exit)
+		}
+	})
+}
+
+// TestRowBreaks: nobody knows what a row did that broke down; the kernel goes on.
+func TestRowBreaks(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		if r := m.do(pid, 1, "act", deed{Reserve: money(4), Panic: true}); r.Outcome != abi.Unknown || code(r) != abi.OutcomeUnknown {
+			t.Errorf("%+v", r)
+		}
+		if i, _ := m.Info(pid); i.Doubt[abi.Money] != 4 || i.Used[abi.Money] != 0 {
+			t.Errorf("%+v", i)
+		}
+		if r := m.do(pid, 2, "act", deed{Panic: true, Quiet: true}); r.Outcome != abi.Failed || code(r) != abi.Internal {
+			t.Errorf("%+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestNoRefund: a row cannot give back more than it took.
+func TestNoRefund(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.do(pid, 1, "act", deed{Reserve: money(6)})
+		refund := &Row{Name: "act", Plan: planDeed, Run: func(context.Context, *Job) Done { return Done{Value: []byte(`1`), Usage: money(-5)} }}
+		m.cfg.Rows["act"] = refund
+		m.do(pid, 2, "act", deed{Reserve: money(1)})
+		if i, _ := m.Info(pid); i.Used[abi.Money] != 6 {
+			t.Errorf("used %v", i.Used)
+		}
+		m.idle()
+	})
+}
+
+// TestAbandonedOnce: what a call held that is given up on is given back once.
+func TestAbandonedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn := make(chan error)
+		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(), error) { return nil, <-turn }})
+		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, 10)); err != nil {
+			t.Fatal(err)
+		}
+		s := Spawning{}
+		s.Account = "team"
+		pid := m.spawn(s)
+		res := m.start(pid, 1, "act", deed{Reserve: money(8), Turn: "deaf"})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Kill, "test")
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		turn <- errors.New("late")
+		if r := <-res; r.Outcome != abi.Unknown && r.Outcome != abi.Refused {
+			t.Errorf("%+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestSpawnNarrows: what a child may start is what is left after itself, and a
+// call that made its child before a crash finds it, also when there is no room
+// for another.
+func TestSpawnNarrows(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Children, 1, abi.Money, 10, abi.Depth, 2)))
+		m.do(pid, 1, "act", deed{Reserve: money(4)})
+		ask := abi.Call{Pid: pid, N: 2, Row: "spawn", Args: deed{Child: &abi.Spawn{Limits: limits(abi.Children, 5, abi.Money, 9, abi.Depth, 9)}}.json()}
+		// The child's record gets to the disk, the answer does not.
+		m.tap.mu.Lock()
+		m.tap.left, m.tap.after = 2, false
+		m.tap.mu.Unlock()
+		hold := make(chan struct{})
+		m.Kernel.cfg.Start = func(abi.Pid) {}
+		run := m.cfg.Rows["spawn"].Run
+		m.cfg.Rows["spawn"].Run = func(ctx context.Context, j *Job) Done {
+			d := run(ctx, j)
+			<-hold
+			return d
+		}
+		res := m.startCall(ask)
+		synctest.Wait()
+		close(hold)
+		if r := <-res; r.Outcome != abi.Unknown {
+			t.Fatalf("%+v", r)
+		}
+		m.crash()
+		i, err := m.Info(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := limits(abi.Children, 0, abi.Money, 6, abi.Depth, 1); i.Limits != want {
+			a, _ := json.Marshal(i.Limits)
+			t.Errorf("the child's limits: %s", a)
+		}
+		if r := m.Do(t.Context(), ask); string(r.Value) != "2" {
+			t.Errorf("asked again: %+v", r)
+		}
+		if r := m.do(pid, 3, "spawn", deed{Nonce: 1}); code(r) != abi.LimitChildren {
+			t.Errorf("another: %+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestSpawnUnheard: a process whose caller went away before it was on disk does
+// not run behind everybody's back.
+func TestSpawnUnheard(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := m.Spawn(ctx, Spawning{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		m.idle()
+		for _, i := range m.List() {
+			if i.Exit == nil {
+				t.Errorf("process %d lives", i.Pid)
+			}
+		}
+	})
+}
+
+// TestAccountLimits: an account refuses limits that it cannot keep.
+func TestAccountLimits(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		for _, u := range []abi.Unit{abi.Wall, abi.Depth, abi.Context} {
+			if err := m.SetAccount(t.Context(), "team", "test", limits(u, 1)); err == nil || !strings.Contains(err.Error(), u.String()) {
+				t.Errorf("%s: %v", u, err)
+			}
+		}
+		if err := m.SetAccount(t.Context(), "", "test", limits(abi.Money, 1)); err == nil {
+			t.Error("an account without a name")
+		}
+		if len(m.Accounts()) != 0 {
+			t.Error(m.Accounts())
+		}
+	})
+}

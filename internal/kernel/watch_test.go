@@ -1,0 +1,151 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// The watchdog and the circuit breaker as a process meets them. The verdicts
+// themselves are a table in internal/watch.
+
+func (m *rig) exit(pid abi.Pid) abi.Exit {
+	if i, err := m.Info(pid); err == nil && i.Exit != nil {
+		return i.Exit.Exit
+	}
+	return ""
+}
+
+// TestWarnedOnce: the first verdict is a warning, the second the end, and a
+// restart between them gives no second warning.
+func TestWarnedOnce(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		lived(t, func(t *testing.T, m *rig) {
+			pid := m.spawn(Spawning{})
+			for n := uint64(1); n <= 4; n++ {
+				if restart {
+					m.crash()
+				}
+				r := m.do(pid, n, "act", deed{Give: "x"})
+				if (r.Warning != nil) != (n == 3) || r.Err != nil {
+					t.Errorf("call %d: warning %v, error %v", n, r.Warning, r.Err)
+				}
+			}
+			m.idle()
+			i, _ := m.Info(pid)
+			if i.Exit == nil || i.Exit.Exit != abi.ExitLoop || i.Exit.Code != abi.WatchdogLoop || i.Exit.Err == nil || i.Exit.Err.Message == "" {
+				t.Errorf("%+v", i.Exit)
+			}
+		})
+	}
+}
+
+func TestStrictAndOff(t *testing.T) {
+	for profile, want := range map[string]int{"strict": 3, "off": 0, "smart": 4, "": 4} {
+		lived(t, func(t *testing.T, m *rig) {
+			s := Spawning{}
+			s.Watchdog.Profile = profile
+			pid := m.spawn(s)
+			for n := uint64(1); n <= 10 && m.exit(pid) == ""; n++ {
+				if r := m.do(pid, n, "act", deed{}); r.Warning != nil && profile == "strict" {
+					t.Error("strict warns")
+				}
+				m.idle()
+				if (m.exit(pid) == abi.ExitLoop) != (int(n) == want) {
+					t.Errorf("%q: exit %q after call %d", profile, m.exit(pid), n)
+				}
+			}
+		})
+	}
+}
+
+// TestCirclingRefusals: the same bad call over and over is a loop; to ask for
+// more than a limit allows is not.
+func TestCirclingRefusals(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		s := under(limits(abi.Money, 0))
+		s.Watchdog.Profile = "strict"
+		pid := m.spawn(s)
+		for n := uint64(1); n <= 10; n++ {
+			if r := m.do(pid, n, "act", deed{Reserve: money(1)}); code(r) != abi.LimitMoney {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if m.exit(pid) != "" {
+			t.Error("a limit is no loop")
+		}
+		s.Rows = []string{"model"}
+		pid = m.spawn(s)
+		for n := uint64(1); n <= 3; n++ {
+			if r := m.do(pid, n, "act", deed{}); code(r) != abi.NotGranted {
+				t.Errorf("%+v", r)
+			}
+		}
+		m.idle()
+		if m.exit(pid) != abi.ExitLoop {
+			t.Errorf("exit %q", m.exit(pid))
+		}
+	})
+}
+
+// TestAttemptsAreOneCall: attempts at one call are no repetition.
+func TestAttemptsAreOneCall(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		r := m.do(pid, 1, "act", deed{Effect: abi.Idempotent, Fail: abi.ToolFailed, Attempts: 9, Tool: "x"})
+		if r.Attempts != 9 || m.effects(pid, 1) != 9 || r.Warning != nil {
+			t.Errorf("%+v, ran %d times", r, m.effects(pid, 1))
+		}
+		if r := m.do(pid, 2, "act", deed{Tool: "x", Nonce: 2}); r.Err != nil {
+			t.Errorf("one failed call and the tool rests: %v", r.Err)
+		}
+	})
+}
+
+// TestScenario18Breaker: after three failures in a row a tool rests; others do
+// not; it is tried again after its time; another process starts fresh; a
+// restart does not wake it.
+func TestScenario18Breaker(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		fail := func(n uint64, tool string) abi.Code {
+			return code(m.do(pid, n, "act", deed{Tool: tool, Fail: abi.ToolFailed, Nonce: int(n)}))
+		}
+		for n := uint64(1); n <= 3; n++ {
+			if c := fail(n, "x"); c != abi.ToolFailed {
+				t.Errorf("call %d: %s", n, c)
+			}
+		}
+		if c := fail(4, "x"); c != abi.ToolBlocked || m.effects(pid, 4) != 0 {
+			t.Errorf("the fourth: %s, ran %d times", c, m.effects(pid, 4))
+		}
+		if r := m.do(pid, 5, "act", deed{Tool: "y"}); r.Err != nil {
+			t.Errorf("another tool: %v", r.Err)
+		}
+		if r := m.do(m.spawn(Spawning{}), 1, "act", deed{Tool: "x"}); r.Err != nil {
+			t.Errorf("another process: %v", r.Err)
+		}
+		m.crash()
+		if c := fail(6, "x"); c != abi.ToolBlocked {
+			t.Errorf("after a restart: %s", c)
+		}
+		time.Sleep(30 * time.Second)
+		if c := fail(7, "x"); c != abi.ToolFailed {
+			t.Errorf("after its rest: %s", c)
+		}
+		if c := fail(8, "x"); c != abi.ToolBlocked {
+			t.Errorf("it failed again: %s", c)
+		}
+		time.Sleep(30 * time.Second)
+		if r := m.do(pid, 9, "act", deed{Tool: "x", Nonce: 9}); r.Err != nil {
+			t.Errorf("it works again: %v", r.Err)
+		}
+		for n := uint64(10); n <= 12; n++ {
+			if c := fail(n, "x"); c != abi.ToolFailed {
+				t.Errorf("a success begins anew: call %d: %s", n, c)
+			}
+		}
+		m.idle()
+	})
+}

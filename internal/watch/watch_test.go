@@ -1,0 +1,166 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kern-run/kern/abi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// see is a call as the tables write it: a letter for what was called, a digit
+// for what came back, "!" for a failure; "~" is idempotent, "@" is polling,
+// "#" is a workspace that has changed.
+func see(n int, word string) Seen {
+	s := Seen{Call: uint64(n), Effect: abi.Pure, Name: "tool"}
+	for _, c := range word {
+		switch {
+		case c == '!':
+			s.Failed, s.Result[1] = true, 1 // the hash of a result holds how it ended
+		case c == '~':
+			s.Effect = abi.Idempotent
+		case c == '@':
+			s.Effect = abi.Polling
+		case c == '#':
+			s.Digest[0] = byte(n)
+		case c >= '0' && c <= '9':
+			s.Result[0] = byte(c)
+		default:
+			s.Key[0] = byte(c)
+		}
+	}
+	return s
+}
+
+// verdict is the number of the call at which words become a loop; 0: never.
+func verdict(cfg abi.Watchdog, words []string) (int, *abi.Error) {
+	var w Watch
+	for i, word := range words {
+		s := see(i+1, word)
+		if e := w.Judge(cfg, &s); e != nil {
+			return i + 1, e
+		}
+		w.Push(s)
+	}
+	return 0, nil
+}
+
+func times(n int, words ...string) (all []string) {
+	for range n {
+		all = append(all, words...)
+	}
+	return all
+}
+
+// changing numbers results so that none repeats in a row.
+func changing(n int, word string) (all []string) {
+	for i := range n {
+		all = append(all, word+fmt.Sprint(i%10))
+	}
+	return all
+}
+
+func TestVerdicts(t *testing.T) {
+	smart := abi.Watchdog{}
+	for _, c := range []struct {
+		name  string
+		cfg   abi.Watchdog
+		words []string
+		at    int
+	}{
+		{"twice is fine", smart, times(2, "a1"), 0},
+		{"three times", smart, times(3, "a1"), 3},
+		{"repeat 5, four times", abi.Watchdog{Repeat: 5}, times(4, "a1"), 0},
+		{"repeat 5", abi.Watchdog{Repeat: 5}, times(5, "a1"), 5},
+		{"repeat 2", abi.Watchdog{Repeat: 2}, times(2, "a1"), 2},
+		{"off", abi.Watchdog{Profile: "off"}, times(100, "a1"), 0},
+		{"strict", abi.Watchdog{Profile: "strict"}, times(3, "a1"), 3},
+		{"three different reads", smart, []string{"a1", "b1", "c1"}, 0},
+		{"the same read, other results", smart, changing(10, "a"), 0},
+		{"broken by another", smart, []string{"a1", "a1", "b1", "a1", "a1"}, 0},
+		{"broken by another result", smart, []string{"a1", "a1", "a2", "a1", "a1"}, 0},
+		{"broken by a change of the workspace", smart, []string{"a1", "a1#", "a1#", "a1#"}, 0},
+		{"failing three times, however worded", smart, []string{"a1!", "a2!", "a3!"}, 3},
+		{"a failure is no success", smart, []string{"a1", "a1!", "a1"}, 0},
+		{"a-b-a-b", smart, times(2, "a1", "b1"), 4},
+		{"a-b-a", smart, []string{"a1", "b1", "a1"}, 0},
+		{"a-b-a-c", smart, []string{"a1", "b1", "a1", "c1"}, 0},
+		{"a-b-a-b with other results", smart, []string{"a1", "b1", "a2", "b1"}, 0},
+		{"a-b-a-b with changes", smart, []string{"a1#", "b1#", "a1#", "b1#"}, 0},
+		{"a cycle of three", smart, times(2, "a1", "b1", "c1"), 6},
+		{"a cycle of twelve", smart, times(2, "a1", "b1", "c1", "d1", "e1", "f1", "g1", "h1", "i1", "j1", "k1", "l1"), 24},
+		{"a cycle of two, repeat 6", abi.Watchdog{Repeat: 6}, times(3, "a1", "b1"), 6},
+		{"idempotent, up to its bound", smart, times(8, "a1~"), 0},
+		{"idempotent, at its bound", smart, times(9, "a1~"), 9},
+		{"idempotent in a cycle, before its bound", smart, times(4, "a1~", "b1"), 0},
+		{"idempotent in a cycle, at its bound", smart, times(5, "a1~", "b1"), 10},
+		{"polling, long", smart, times(119, "a1@"), 0},
+		{"polling, at its bound", smart, times(120, "a1@"), 120},
+		{"polling in strict, long", abi.Watchdog{Profile: "strict"}, times(119, "a1@"), 0},
+		{"polling between others", smart, times(40, "a1@", "b1", "a1@", "c1"), 0},
+		{"no progress: four calls in no order", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1",
+			"c1", "a1", "b1", "d1", "d1", "a1", "c1", "b1", "b1", "d1", "a1", "c1"}, 24},
+		{"progress: seven calls in no order", smart, []string{"a1", "b1", "c1", "d1", "e1", "f1", "g1", "b1", "a1", "d1", "c1", "f1",
+			"e1", "g1", "c1", "a1", "b1", "e1", "d1", "g1", "f1", "a1", "c1", "e1"}, 0},
+		{"progress: a change among four", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1#",
+			"c1", "a1", "b1", "d1", "d1", "a1", "c1", "b1", "b1", "d1", "a1", "c1"}, 0},
+	} {
+		at, e := verdict(c.cfg, c.words)
+		if at != c.at {
+			t.Errorf("%s: a loop at call %d, want %d (%v)", c.name, at, c.at, e)
+		}
+		if e != nil && (e.Code != abi.WatchdogLoop || e.Hint == "" || !strings.Contains(e.Message, "call")) {
+			t.Errorf("%s: %+v names no evidence", c.name, e)
+		}
+	}
+}
+
+// TestJudgeChangesNothing: to judge is not to remember.
+func TestJudgeChangesNothing(t *testing.T) {
+	var w Watch
+	for i := range 30 {
+		s := see(i, "a1~")
+		for range 5 {
+			w.Judge(abi.Watchdog{}, &s)
+		}
+		if len(w.Ring) != min(i, Size) {
+			t.Fatalf("%d in the ring after %d", len(w.Ring), i)
+		}
+		w.Push(s)
+		if last := w.Ring[len(w.Ring)-1]; last.Run != i+1 {
+			t.Fatalf("run %d, want %d: the count must outlive the ring", last.Run, i+1)
+		}
+	}
+}
+
+// TestFresh: calls that never repeat are never a loop, and the same call over
+// and over always is one in the end, whatever came before.
+func TestFresh(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var w Watch
+		before := rapid.SliceOfN(rapid.SampledFrom([]string{"a1", "b1", "c2", "d1!", "e1~", "f1@", "g1#"}), 0, 40).Draw(rt, "before")
+		for i, word := range before {
+			w.Push(see(i+1, word))
+		}
+		for i := range 30 {
+			s := see(100+i, "z")
+			s.Key[1], s.Digest[1] = byte(i), byte(i)
+			if e := w.Judge(abi.Watchdog{}, &s); e != nil {
+				rt.Fatalf("fresh call %d: %v", i, e)
+			}
+			w.Push(s)
+		}
+		for i := range 3 {
+			s := see(200+i, "y1")
+			if e := w.Judge(abi.Watchdog{}, &s); (e != nil) != (i == 2) {
+				rt.Fatalf("repeat %d: %v", i, e)
+			}
+			w.Push(s)
+		}
+	})
+}

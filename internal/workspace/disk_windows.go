@@ -1,0 +1,41 @@
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
+)
+
+// hasStamps: a file's metadata does not tell who changed what when, so a
+// transaction looks at the whole workspace when it begins.
+const hasStamps = false
+
+func printOf(fs.FileInfo) print { return print{nlink: 1} }
+
+// syncName has nothing to do: names are journalled by NTFS itself.
+func syncName(string) error { return nil }
+
+func sameVolume(a, b string) bool {
+	return strings.EqualFold(filepath.VolumeName(a), filepath.VolumeName(b))
+}
+
+func flock(f *os.File) (bool, error) {
+	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	switch err {
+	case nil:
+		return true, nil
+	case windows.ERROR_LOCK_VIOLATION:
+		return false, nil
+	}
+	return false, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+}
+
+func unflock(f *os.File) {
+	windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
+}
+
+func isNotDir(err error) bool { return errors.Is(err, windows.ERROR_DIRECTORY) }

@@ -1,0 +1,304 @@
+package workspace
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// View says how a transaction shows the workspace.
+type View string
+
+// The views. Native picks Overlay where the host allows it, else Copy.
+const (
+	Layered View = "layer"   // [Tx.Layer]: a copy-on-write file system in Go; nothing is mounted or copied
+	Overlay View = "overlay" // [Tx.Dir]: overlayfs; Linux, as root
+	Copied  View = "copy"    // [Tx.Dir]: a copy, by reference where the file system has them; everywhere
+	Native  View = "native"
+)
+
+// Options say what a transaction may do. The zero Options are a Layer without
+// bounds.
+type Options struct {
+	View  View
+	Bytes int64 // at most so many bytes may be staged; 0: no bound
+	Files int   // at most so many files, directories and links may be staged; 0: no bound
+}
+
+// A Tx is a private view of a workspace whose changes come into effect all at
+// once or never. It must end with Seal (or Commit) or Rollback. Its methods may
+// be called from several goroutines; its view must be left alone from Publish on.
+type Tx struct {
+	w       *Workspace
+	opt     Options
+	name    string // of its directory in scratch
+	dir     *place
+	slots   *place
+	lock    *os.File // tells others that its holder lives
+	base    entry    // what was known when it began
+	began   int64    // when that was, by the clock of the file system
+	view    view
+	changes []change // when frozen
+	made    []made
+
+	mu      sync.Mutex
+	state   state
+	rec     *record
+	next    entry
+	commit  *Commit
+	release func()
+}
+
+type state int
+
+const (
+	staging state = iota
+	frozen
+	broken // freezing failed
+	published
+	doubtful // taking back failed: the slots stay for recovery
+	ended
+)
+
+// A view is one way to stage changes. changes closes it to its user and says
+// what was staged, sorted by path; end takes it down and may come at any time.
+type view interface {
+	changes() ([]change, error)
+	end() error
+}
+
+// Begin opens a transaction.
+func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
+	if w.closed.Load() {
+		return nil, errorf(Ended, "", "the workspace is closed")
+	}
+	if opt.Bytes < 0 || opt.Files < 0 {
+		return nil, errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
+	}
+	w.mu.Lock()
+	seen, p := w.seen, w.log.pending
+	w.mu.Unlock()
+	if p != nil && !p.Intent.Auto && len(w.gate) == 0 {
+		return nil, errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
+	}
+	if !seen || !hasStamps {
+		if _, err := w.Snapshot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for try := 0; ; try++ {
+		tx := &Tx{w: w, opt: opt, name: fmt.Sprintf("tx-%d-%s", os.Getpid(), rand.Text()[:10])}
+		err := tx.room()
+		if err == nil {
+			err = tx.begin(ctx)
+		}
+		if err == nil {
+			return tx, nil
+		}
+		tx.leave()
+		if !errors.Is(err, fs.ErrNotExist) || try == 3 {
+			return nil, err
+		}
+	}
+}
+
+// room makes the transaction's directory and locks it, so that nobody sweeps
+// it while its holder lives. A sweeper may come between the two: then the
+// directory is gone and Begin takes another.
+func (tx *Tx) room() (err error) {
+	dir := filepath.Join(tx.w.conf.Scratch, tx.name)
+	if err := os.MkdirAll(filepath.Join(dir, "slots"), 0o700); err != nil {
+		return err
+	}
+	if tx.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	if ok, err := flock(tx.lock); err != nil || !ok {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	if tx.dir, err = openPlace(dir); err != nil {
+		return err
+	}
+	tx.slots, err = openPlace(filepath.Join(dir, "slots"))
+	return err
+}
+
+func (tx *Tx) begin(ctx context.Context) error {
+	// A stamp that was looked at is followed by a later one where the file
+	// system can: then everything before now is told from everything after.
+	if _, err := fstat(tx.lock); err != nil {
+		return err
+	}
+	if _, err := tx.lock.WriteString("held\n"); err != nil {
+		return err
+	}
+	e, err := fstat(tx.lock)
+	if err != nil {
+		return err
+	}
+	tx.base, tx.began = tx.w.known(), e.fp.ctime
+	switch tx.opt.View {
+	case Layered, "":
+		tx.view = newLayer(tx)
+	case Overlay:
+		tx.view, err = newOverlay(tx)
+	case Copied:
+		tx.view, err = newCopy(ctx, tx)
+	case Native:
+		if tx.view, err = newOverlay(tx); err != nil {
+			tx.view, err = newCopy(ctx, tx)
+		}
+	default:
+		err = errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", clip(string(tx.opt.View)))
+	}
+	return err
+}
+
+func (w *Workspace) known() entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.root
+}
+
+// Dir is the directory in which a program sees the transaction; empty for a Layer.
+func (tx *Tx) Dir() string {
+	if v, ok := tx.view.(interface{ path() string }); ok {
+		return v.path()
+	}
+	return ""
+}
+
+// Layer is the file system of a transaction begun as Layered, else nil.
+func (tx *Tx) Layer() *Layer {
+	l, _ := tx.view.(*Layer)
+	return l
+}
+
+// Diff says what the transaction would change, sorted by path. It closes the
+// view: what is checked is what is published.
+func (tx *Tx) Diff() ([]Change, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.freeze(); err != nil {
+		return nil, err
+	}
+	var out []Change
+	for _, c := range tx.changes {
+		d := Change{Path: c.path}
+		if b := tx.base.lookup(c.path); b != nil {
+			d.Before = &b.Entry
+		}
+		if c.e != nil {
+			d.After = &c.e.Entry
+		}
+		if c.path != "." && (d.Before == nil || d.After == nil || !d.Before.same(*d.After) ||
+			d.After.Kind != Dir && d.Before.Time != d.After.Time) {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// Open opens the staged content of a path that Diff names, for checks before
+// it is published.
+func (tx *Tx) Open(name string) (*os.File, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == frozen || tx.state == published {
+		for _, c := range tx.changes {
+			if c.path == name && c.e != nil && c.e.Kind == File {
+				if f, err := tx.slots.open(c.slot); err == nil || tx.state == frozen {
+					return f, err
+				}
+				return tx.w.place.open(name)
+			}
+		}
+	}
+	return nil, errorf(Missing, name, "expected a file that Diff names as changed")
+}
+
+// freeze closes the view and moves what it staged into slots. Once.
+func (tx *Tx) freeze() error {
+	switch tx.state {
+	case frozen:
+		return nil
+	case staging:
+	default:
+		return errorf(Ended, "", "the transaction is over")
+	}
+	tx.state = broken
+	cs, err := tx.view.changes()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(cs, func(a, b change) int { return byPath(a.path, b.path) })
+	if err := tx.within(cs); err != nil {
+		return err
+	}
+	if err := tx.fill(cs); err != nil {
+		return err
+	}
+	tx.changes, tx.state = cs, frozen
+	return tx.view.end()
+}
+
+// within holds the staged form to the quota: the view enforced it while it
+// was staged, in its own units.
+func (tx *Tx) within(cs []change) error {
+	if tx.Layer() != nil {
+		return nil // counted exactly, write by write
+	}
+	var bytes int64
+	files := 0
+	for _, c := range cs {
+		if c.e == nil || c.base != "" || c.e.Kind == Dir && tx.base.lookup(c.path) != nil {
+			continue
+		}
+		files++
+		if c.src != "" {
+			bytes += c.e.Size
+		}
+	}
+	if tx.opt.Bytes > 0 && bytes > tx.opt.Bytes {
+		return errorf(Quota, "", "expected at most %d bytes, found %d staged", tx.opt.Bytes, bytes)
+	}
+	if tx.opt.Files > 0 && files > tx.opt.Files {
+		return errorf(Quota, "", "expected at most %d files, found %d staged", tx.opt.Files, files)
+	}
+	return nil
+}
+
+// close lets go of the transaction's directory and leaves it there.
+func (tx *Tx) close() error {
+	err := tx.view.end()
+	for _, p := range []*place{tx.dir, tx.slots} {
+		p.close()
+	}
+	return errors.Join(err, tx.lock.Close())
+}
+
+// leave takes the view and the transaction's directory away.
+func (tx *Tx) leave() error {
+	var err error
+	if tx.view != nil {
+		err = tx.view.end()
+	}
+	for _, p := range []*place{tx.dir, tx.slots} {
+		if p != nil {
+			p.close()
+		}
+	}
+	if rerr := tx.w.remove(tx.name); err == nil {
+		err = rerr
+	}
+	if tx.lock != nil {
+		tx.lock.Close()
+	}
+	return err
+}
