@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,8 +59,6 @@ func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSO
 }
 
 func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON bool) error {
-	ctx, cancel := a.interruptible(ctx)
-	defer cancel()
 	last, t := uint64(0), teller{app: a}
 	err := s.do(ctx, func(c *server.Client) error {
 		return c.Records(ctx, pid, last, follow, func(r *abi.Record, line []byte) error {
@@ -70,7 +69,7 @@ func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON b
 			return a.print("%s", t.tell(r))
 		})
 	})
-	if context.Cause(ctx) == errLeft {
+	if errors.Is(context.Cause(ctx), errLeft) {
 		return nil
 	}
 	return err

@@ -38,8 +38,9 @@ func serveCommand(a *app) *cobra.Command {
 
 Any command that needs the daemon starts it in the background; serve is for
 those who want to see it, or to let a service manager look after it.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
+		Annotations: map[string]string{ownInterrupts: "end"},
+		Args:        cobra.NoArgs,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
 	}
 	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
 	_ = cmd.Flags().MarkHidden(detachedFlag)
