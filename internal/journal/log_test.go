@@ -22,7 +22,7 @@ import (
 //	tickets are kept before Append returns                     TestWaitsForTheStore
 //	a failed batch is dropped when the disk is full            TestFull
 //	Err stays after there was room                             TestFull
-//	records go on after the store broke                        TestBroken
+//	records go on after the store broke                        TestBrokenForEver
 //	a refused record takes its batch down                      TestRefused
 //	what comes after a refused record is stored                TestRefused
 //	after a refusal every record is a batch of its own         TestRefused
