@@ -72,3 +72,25 @@ func BenchmarkDoNoop(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkReserveSettle is the part of a call that is about accounts: whether
+// it fits on a path of four, holding, reserving and settling it.
+func BenchmarkReserveSettle(b *testing.B) {
+	var path *account
+	for range 4 {
+		path = &account{parent: path, limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
+	}
+	need := abi.Usage{abi.Money: 1, abi.ToolCalls: 1}
+	var none elastic
+	b.ReportAllocs()
+	for b.Loop() {
+		held, f := path.fits(&need, &none, nil)
+		if !f.ok {
+			b.Fatal("it does not fit")
+		}
+		path.hold(&held)
+		path.reserve(&held)
+		path.unhold(&held)
+		path.settle(&held, &need)
+	}
+}
