@@ -180,7 +180,7 @@ func TestFullForEver(t *testing.T) {
 		tickets = append(tickets, put(log, 1, 2))
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 3))
-		time.Sleep(time.Hour) // of the bubble's own clock
+		<-time.After(time.Hour) // on the clock of the bubble
 		wantStates(t, tickets, "kept", "waiting", "waiting")
 		var e *abi.Error
 		if err := log.Close(); !errors.As(err, &e) || e.Code != abi.StorageFull {
