@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 )
 
 func TestOnce(t *testing.T) {
@@ -61,13 +62,22 @@ func TestKillStopsRunning(t *testing.T) {
 
 func BenchmarkDoNoop(b *testing.B) {
 	noop := &Row{Name: "act", Watch: true, Instant: true, Run: func(context.Context, *Job) Done { return Done{Value: json.RawMessage(`1`)} }}
-	m := newRig(b, Config{Rows: Table{"act": noop}})
-	pid := m.spawn(Spawning{Spawn: abi.Spawn{Watchdog: abi.Watchdog{Profile: "off"}}})
+	log := journal.NewLog(journal.Nowhere, journal.Lease{})
+	defer log.Close()
+	k, err := New(Config{Rows: Table{"act": noop}, Store: journal.Nowhere, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pid, err := k.Spawn(b.Context(), Spawning{Spawn: abi.Spawn{Rows: []string{"act"}, Watchdog: abi.Watchdog{Profile: "off"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	args := json.RawMessage(`{}`)
 	b.ReportAllocs()
 	n := uint64(0)
 	for b.Loop() {
 		n++
-		if r := m.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: "act", Args: []byte(`{}`)}); r.Err != nil {
+		if r := k.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: "act", Args: args}); r.Err != nil {
 			b.Fatal(r.Err)
 		}
 	}
