@@ -98,26 +98,53 @@ func TestClaimsOnTheirAccount(t *testing.T) {
 	})
 }
 
-// TestNestedWaits: a child waits for room that a call of its parent holds. When
-// that call begins to wait for the child, the child is told that there is none.
-func TestNestedWaits(t *testing.T) {
+// TestRoomForTwo: what the first of those that wait leaves over is the next
+// one's, at once.
+func TestRoomForTwo(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
-		pid := m.spawn(under(limits(abi.Money, 10)))
-		m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+		pid := m.spawn(under(limits(abi.Money, 6)))
+		m.start(pid, 1, "act", deed{Reserve: money(6), Use: new(abi.Usage), Gate: "one"})
 		m.idle()
-		m.do(pid, 2, "spawn", deed{})
-		child := m.start(2, 1, "act", deed{Reserve: money(5)})
-		m.idle()
-		if m.waits(2) != "room" {
-			t.Fatal(m.waits(2))
+		for n := uint64(2); n <= 5; n++ {
+			m.start(pid, n, "act", deed{Reserve: money(3), Use: new(abi.Usage), Gate: "two", Nonce: int(n)})
 		}
-		m.startCall(abi.Call{Pid: pid, N: 3, Row: "wait", Within: 1, Args: deed{Pid: 2}.json()})
 		m.idle()
-		if r, ok := got(child); !ok || code(r) != abi.LimitMoney {
-			t.Errorf("the child: %+v %v", r, ok)
+		m.let("one")
+		m.idle()
+		if m.waits(pid) != "room room" {
+			t.Error(m.waits(pid))
 		}
-		m.let("open")
+		m.let("two")
+		m.idle()
+		if m.waits(pid) != "" {
+			t.Error(m.waits(pid))
+		}
 	})
+}
+
+// TestNestedWaits: a child waits for room that a call of its parent holds. When
+// a part of that call begins that may wait for the child, also one that has to
+// wait itself, the child is told that there is no room.
+func TestNestedWaits(t *testing.T) {
+	for row, d := range map[string]deed{"wait": {Pid: 2}, "act": {Ask: "may it?"}} {
+		lived(t, func(t *testing.T, m *rig) {
+			pid := m.spawn(under(limits(abi.Money, 10)))
+			m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+			m.idle()
+			m.do(pid, 2, "spawn", deed{})
+			child := m.start(2, 1, "act", deed{Reserve: money(5)})
+			m.idle()
+			if m.waits(2) != "room" {
+				t.Fatal(m.waits(2))
+			}
+			m.startCall(abi.Call{Pid: pid, N: 3, Row: row, Within: 1, Args: d.json()})
+			m.idle()
+			if r, ok := got(child); !ok || code(r) != abi.LimitMoney {
+				t.Errorf("%s: the child: %+v %v", row, r, ok)
+			}
+			m.let("open")
+		})
+	}
 }
 
 // TestInEachOthersWay: two programs hold what the other's next call needs. One
@@ -530,6 +557,26 @@ func TestSentOnce(t *testing.T) {
 		}
 		if r := m.do(to, 2, "recv", deed{For: "1s"}); string(r.Value) != `["",""]` {
 			t.Errorf("it came again: %s", r.Value)
+		}
+	})
+}
+
+// TestTermAgain: a second term lets a stopped process go on, as the first does.
+func TestTermAgain(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{})
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.Signal(t.Context(), pid, abi.Stop, "test")
+		last := m.start(pid, 2, "model", deed{Last: true, Give: "words"})
+		m.idle()
+		if m.waits(pid) != "cont" {
+			t.Error(m.waits(pid))
+		}
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.idle()
+		if r, ok := got(last); !ok || r.Err != nil {
+			t.Errorf("%+v %v", r, ok)
 		}
 	})
 }

@@ -26,7 +26,6 @@ var mutants = []mutant{
 	{"held for ever", "do.go", "	t := p.record(&r)\n	p.acct.unhold(&o.held)\n", "	t := p.record(&r)\n", "TestLedger|TestSmallerPasses", ""},
 	{"settled twice", "state.go", "	p.acct.settle(&in.Reserve, &a.Usage)\n", "	p.acct.settle(&in.Reserve, &a.Usage)\n	p.acct.settle(&abi.Usage{}, &a.Usage)\n", "TestMoneyLimit|TestLedger", ""},
 	{"only its own account", "ledger.go", "func (a *account) hold(u *abi.Usage) {\n	for ; a != nil; a = a.parent {\n", "func (a *account) hold(u *abi.Usage) {\n	for ; a != nil; a = nil {\n", "TestManyCallers|TestLedger", ""},
-	{"a call given up on gives back twice", "signal.go", "		p.acct.unhold(&o.held)\n		o.held = abi.Usage{}\n		if o.begun", "		held := o.held\n		p.acct.unhold(&held)\n		if o.begun", "TestAbandonedOnce", ""},
 	{"a refund", "do.go", "		d.Usage[u] = max(0, d.Usage[u])", "		d.Usage[u] = d.Usage[u]", "TestNoRefund", ""},
 	{"the limit may be passed by one", "ledger.go", "case a.settled[u]+a.stuck[u]+waits[u] > free:", "case a.settled[u]+a.stuck[u]+waits[u] > free+1:", "TestMoneyLimit|TestAdmitEdges|TestLedger", ""},
 	{"children cost nothing", "state.go", "		p.acct.parent.settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})\n", "", "TestLedger|TestEnds", ""},
@@ -34,11 +33,12 @@ var mutants = []mutant{
 	// nobody waits for ever
 	{"nobody is woken", "queue.go", "		if len(a.queue) > 0 {\n			a.queue[0].poke()\n", "		if len(a.queue) > 0 {\n", "TestSmallerPasses|TestLedger", ""},
 	{"only the first is woken", "queue.go", "		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {\n			w.poke()\n", "		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {\n", "TestSmallerPasses", ""},
-	{"who goes wakes nobody", "queue.go", "		a.queue[i].poke()\n", "", "TestLedger|TestManyCallers", ""},
+	{"who goes wakes nobody", "queue.go", "		a.queue[i].poke()\n", "", "TestRoomForTwo", ""},
 	{"a parent that waits is not seen", "do.go", "		p.inner++\n		p.rouse()\n", "		p.inner++\n", "TestNestedWaits", ""},
 	{"in each other's way for ever", "queue.go", "	return left < least\n", "	return false\n", "TestInEachOthersWay", ""},
 	{"claims weigh everywhere", "ledger.go", "	for len(claims) > 0 && claims[0].at == a {\n", "	for len(claims) > 0 {\n", "TestClaimsOnTheirAccount|TestAdmitEdges", ""},
 	{"an exit that waits is not woken", "signal.go", "		if o.call.Row == exitRow { // it may have waited for the process to go on\n			o.poke()\n", "		if o.call.Row == exitRow {\n", "TestExitUnderTerm", ""},
+	{"a second term wakes nobody", "signal.go", "already\n			p.pokeAll()\n", "already\n", "TestTermAgain", ""},
 	// P2: once
 	{"no intent", "do.go", "	if !j.Plan.Intent {\n", "	if true {\n", "TestCrashAtEveryWrite$", ""},
 	{"the effect does not wait for its intent", "do.go", "	if err := t.Wait(o.ctx); err != nil {\n		return Done{Err: o.stopped()}, false\n", "	if t.Wait(context.Background()); false {\n		return Done{Err: o.stopped()}, false\n", "TestCrashAtEveryWrite$", ""},
@@ -46,7 +46,7 @@ var mutants = []mutant{
 	{"what is in doubt is done again", "recover.go", "Again: in.Effect.Repeatable(), Err:", "Again: true, Err:", "TestCrashAtEveryWrite$|TestLedger", ""},
 	{"what is in doubt is refunded", "state.go", "		p.acct.doubt(&in.Reserve)\n", "		p.acct.settle(&in.Reserve, &abi.Usage{})\n", "TestCrashAtEveryWrite$|TestRowBreaks", ""},
 	{"what was answered is forgotten", "recover.go", "		p.doubt()\n", "		p.Calls.Done = nil\n		p.doubt()\n", "TestOnce|TestCrashAtEveryWrite$", ""},
-	{"other content is answered too", "book.go", "!bytes.Equal(canonical(nil, before), canonical(nil, c.Args))", "false", "TestOnce", ""},
+	{"other content is answered too", "book.go", "!bytes.Equal(canonical(nil, before), canonical(nil, c.Args))", "len(before) < 0 && bytes.Equal(nil, nil)", "TestOnce", ""},
 	{"a child is made twice", "kernel.go", "	if c := parent.childOf(j.Call.N); c != nil {\n		return c.Pid, nil\n	}\n", "", "TestSpawnNarrows|TestCrashAtEveryWrite$", ""},
 	{"a message is sent twice", "signal.go", "!got.has(j.Call.N)", "true || got.has(j.Call.N)", "TestSentOnce", ""},
 	{"a break-down is a failure", "do.go", "				e.Code = abi.OutcomeUnknown\n", "", "TestRowBreaks", ""},
@@ -56,7 +56,7 @@ var mutants = []mutant{
 	{"a sleep begins anew after a restart", "state.go", "		in, since = o.Intent, o.Since\n", "		in = o.Intent\n", "TestSleepAcrossRestarts", ""},
 	{"live state that no record tells of", "do.go", "	o.begun = true\n", "	o.begun = true\n	p.Calls.Steps++\n", "TestFoldOfCut|TestLedger", ""},
 	{"who was waited for is forgotten", "state.go", "		c.Reaped.add(a.Took)\n", "", "TestWaitForAny", ""},
-	{"the journal's chain is not checked", "../journal/read.go", "	case c.run.sum != s.run.sum:", "	case false && c.run.sum != s.run.sum:", "TestDamage|TestFlippedBytes", "internal/journal"},
+	{"the journal's chain is not checked", "../journal/read.go", "	if !bytes.Equal(c.run.sum[:checkLen], stored) {", "	if false && !bytes.Equal(c.run.sum[:checkLen], stored) {", "TestDamage|TestFlippedBytes", "internal/journal"},
 	// P5: it dies well
 	{"children are not killed", "signal.go", "		if c := k.procs[pid]; c.Exit == nil {\n			c.finish(", "		if c := k.procs[pid]; false {\n			c.finish(", "TestEnds|TestKillFromAbove", ""},
 	{"the parent ends before its children", "signal.go", "		if k.procs[pid].Exit == nil {\n			return\n		}\n	}\n	p.record(", "		if k.procs[pid].Exit == nil {\n			continue\n		}\n	}\n	p.record(", "TestKillFromAbove|TestLedger", ""},
@@ -64,7 +64,7 @@ var mutants = []mutant{
 	{"a call that does not stop is waited for", "signal.go", "		k.mu.Lock()\n		defer k.mu.Unlock()\n		p.abandon()\n", "		_ = p\n", "TestEnds", ""},
 	{"stop lets through what waited for its turn", "do.go", "	if p.Phase == abi.Paused {\n", "	if false {\n", "TestStopHoldsBack", ""},
 	{"the deadline is forgotten by a restart", "recover.go", "		p.watchWall()\n", "", "TestWallAcrossRestarts", ""},
-	{"a second term cuts the last words", "signal.go", "		if !again { // it is at its last words already\n", "		if true || again {\n", "TestLastWords", ""},
+	{"a second term cuts the last words", "signal.go", "		if again { // it is at its last words already\n", "		if again && false {\n", "TestLastWords", ""},
 	{"a closing kernel fails what waits", "do.go", " || a.Err.Code == abi.DaemonGone) &&", ") &&", "TestCloseWaits", ""},
 	// the watchdog and the breaker
 	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = watch.Watch{}\n		p.doubt()\n", "TestWarnedOnce", ""},
