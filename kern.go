@@ -56,6 +56,11 @@ type Kernel struct {
 	closed bool
 }
 
+// Conceal hides the memory and the environment of this process, where the keys
+// of providers are, from other processes of the same user. The system's
+// debuggers cannot look into it then either.
+func Conceal() error { return tool.Conceal() }
+
 // Supervise runs command tools for a kernel in another process. A program that
 // gives Config.Supervisor its own name calls it first in main when it is
 // started so. It does not return.

@@ -117,15 +117,6 @@ func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program b
 		return refused(err)
 	}
 	defer box.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-a.interrupts:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
 	if f.repl {
 		return runRepl(a, ctx, box, s)
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -225,6 +227,73 @@ func TestCtrlC(t *testing.T) {
 			t.Errorf("%d times: exit %d, %q: %s", c.times, code, out.String(), errs.String())
 		}
 	}
+}
+
+// TestInterrupted interrupts commands that wait: for a daemon that does not
+// answer, for a process, for its records.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, slowRun)
+	deaf := filepath.Join(w.dir, "deaf")
+	if err := os.MkdirAll(deaf, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(deaf, "kern.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 8)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = bufio.NewReader(c).ReadString('\n')
+			asked <- struct{}{} // and no answer comes
+			defer c.Close()
+		}
+	}()
+	defer l.Close()
+	w.ok("run", "--detach", "-f", "agent.yaml", "go")
+	w.until("the tool", func() bool { return w.lines("ran")["began"] == 1 })
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"ps", "--data", deaf}, exitUnknown, "interrupted"},
+		{[]string{"wait", "1", "--data", deaf}, exitUnknown, "process 1 has not exited"},
+		{[]string{"log", "-f", "1"}, 0, ""},
+	} {
+		var errs strings.Builder
+		cmd := w.command(c.args...)
+		cmd.Stderr = &errs
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		switch c.args[0] { // it has begun
+		case "log":
+			_, err = bufio.NewReader(out).ReadString('\n')
+		default:
+			<-asked
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		code := codeOf(cmd.Wait())
+		if code != c.code || !strings.Contains(errs.String(), c.says) {
+			t.Errorf("%v: exit %d: %s", c.args, code, errs.String())
+		}
+	}
+	w.ok("kill", "1")
 }
 
 func (w *world) signals(pid abi.Pid) (n int) {

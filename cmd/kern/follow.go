@@ -77,7 +77,7 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 	defer s.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go a.interrupt(ctx, s, pid)
+	go a.interrupt(ctx, cancel, s, pid)
 	watched := make(chan error, 1)
 	go func() { watched <- watchRun(a, ctx, s, pid, out) }()
 	var r json.RawMessage
@@ -95,32 +95,44 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 // left says of an error that the process is not touched by it.
 func left(pid abi.Pid, err error) error {
 	var e *abi.Error
-	if errors.As(err, &e) && e.Code == abi.DaemonGone {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("process %d has not exited", pid), Hint: "it is left to the daemon; kern ps shows how it stands"}
+	case errors.As(err, &e) && e.Code == abi.DaemonGone:
 		return &abi.Error{Code: e.Code, Message: fmt.Sprintf("%s; process %d has not exited", e.Message, pid),
 			Hint: fmt.Sprintf("it goes on when the daemon is started again, as by: kern wait %d", pid)}
 	}
 	return err
 }
 
-// interrupt sends term at the first Ctrl-C, and kill at the next.
-func (a *app) interrupt(ctx context.Context, s *session, pid abi.Pid) {
-	sig := abi.Term
-	for {
+// interrupt sends term at the first Ctrl-C and kill at the next. When that
+// does not help either, a third leaves the process to itself.
+func (a *app) interrupt(ctx context.Context, leave func(), s *session, pid abi.Pid) {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.interrupts:
 		}
-		if sig == abi.Term {
+		sig := abi.Kill
+		switch n {
+		case 1:
+			sig = abi.Term
 			a.note("kern: process %d is asked to finish; once more kills it", pid)
+		case 2:
+			a.note("kern: process %d is killed; once more leaves it", pid)
+		default:
+			leave()
+			return
 		}
-		err := s.do(ctx, func(c *server.Client) error {
-			return c.Signal(ctx, pid, server.Signal{Signal: sig, By: a.person()})
-		})
-		if err != nil && ctx.Err() == nil {
-			a.complain(err)
-		}
-		sig = abi.Kill
+		go func() { // it may take as long as the disk is full
+			err := s.do(ctx, func(c *server.Client) error {
+				return c.Signal(ctx, pid, server.Signal{Signal: sig, By: a.person()})
+			})
+			if err != nil && ctx.Err() == nil {
+				a.complain(err)
+			}
+		}()
 	}
 }
 

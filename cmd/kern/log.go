@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,8 +59,6 @@ func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSO
 }
 
 func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON bool) error {
-	ctx, cancel := a.interruptible(ctx)
-	defer cancel()
 	last, t := uint64(0), teller{app: a}
 	err := s.do(ctx, func(c *server.Client) error {
 		return c.Records(ctx, pid, last, follow, func(r *abi.Record, line []byte) error {
@@ -70,7 +69,7 @@ func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON b
 			return a.print("%s", t.tell(r))
 		})
 	})
-	if context.Cause(ctx) == errLeft {
+	if errors.Is(context.Cause(ctx), errLeft) {
 		return nil
 	}
 	return err
@@ -79,8 +78,9 @@ func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON b
 // A teller tells records to a person: a line for each, and what was said below
 // it.
 type teller struct {
-	app  *app
-	born int64
+	app   *app
+	born  int64
+	names map[uint64]string // of calls that began
 }
 
 // wide is how many characters of a payload are shown.
@@ -88,7 +88,10 @@ const wide = 200
 
 func (t *teller) tell(r *abi.Record) string {
 	if t.born == 0 {
-		t.born = r.Time
+		t.born, t.names = r.Time, make(map[uint64]string)
+	}
+	if r.Intent != nil {
+		t.names[r.Call] = nameOf(r.Intent)
 	}
 	what, colour, below := t.story(r)
 	at := "+" + strconv.FormatFloat(float64(r.Time-t.born)/1e9, 'f', 3, 64) + "s"
@@ -112,7 +115,7 @@ func (t *teller) story(r *abi.Record) (what, colour string, below []string) {
 		return t.spawned(r)
 	case abi.KindBegan:
 		in := r.Intent
-		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, []string{text(in.Say), text(in.Args)}
+		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, asked(in)
 	case abi.KindEnded, abi.KindRefused:
 		return t.answered(r)
 	case abi.KindSignaled:
@@ -160,10 +163,9 @@ func (t *teller) spawned(r *abi.Record) (what, colour string, below []string) {
 func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	an := r.Answer
 	if in := r.Intent; in != nil {
-		what = nameOf(in) + " "
-		below = append(below, text(in.Say), text(in.Args))
+		below = asked(in)
 	}
-	what += string(an.Outcome)
+	what = t.names[r.Call] + " " + string(an.Outcome)
 	switch an.Outcome {
 	case abi.OK:
 		colour = green
@@ -184,6 +186,18 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		below = append(below, "warning: "+an.Warning.Message)
 	}
 	return what, colour, below
+}
+
+// asked is what a call was made with. A page that goes before it stands in its
+// arguments too.
+func asked(in *abi.Intent) []string {
+	if in.Say.Size > 0 {
+		return []string{text(in.Say)}
+	}
+	if s := text(in.Args); s != "{}" {
+		return []string{s}
+	}
+	return nil
 }
 
 // spoken is the value of an answer: what a model said and asked for, or a

@@ -97,11 +97,16 @@ func (a *app) main(ctx context.Context) int {
 		a.complain(&usageError{err.Error(), "kern --help lists the commands; kern COMMAND --help explains one"})
 		return exitUsage
 	}
-	a.complain(err)
 	var u *usageError
-	if errors.As(err, &u) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		a.complain(&usageError{"interrupted", "what was asked may have been done all the same: kern ps shows how things stand"})
+		return exitUnknown
+	case errors.As(err, &u):
+		a.complain(err)
 		return exitUsage
 	}
+	a.complain(err)
 	return exitFailed
 }
 
@@ -208,8 +213,13 @@ The data directory is --data, else KERN_DATA, else kern in the XDG state
 directory. The configuration is --config, else KERN_CONFIG, else kern.yaml in
 the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		SilenceUsage: true, SilenceErrors: true,
-		PersistentPreRun: func(*cobra.Command, []string) { a.begun = true },
-		Args:             cobra.NoArgs,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			a.begun = true
+			if cmd.Annotations[ownInterrupts] == "" {
+				cmd.SetContext(a.interruptible(cmd.Context()))
+			}
+		},
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -232,6 +242,24 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
 	)
 	return root
+}
+
+// ownInterrupts marks commands that do something else at Ctrl-C than to end.
+const ownInterrupts = "interrupts"
+
+var errLeft = errors.New("interrupted")
+
+// interruptible is ctx until Ctrl-C, which ends it with errLeft as the cause.
+func (a *app) interruptible(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.interrupts:
+			cancel(errLeft)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
 }
 
 // onePid reads the only argument of a command.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -116,7 +117,8 @@ asks it to finish with last words; a second one kills it.`,
 		Example: `  kern run --model script:replies.yaml "say hello"
   kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
   git diff | kern run -f reviewer.yaml`,
-		Args: atMost(1, "one task; put it in quotes"),
+		Annotations: map[string]string{ownInterrupts: "signals"},
+		Args:        atMost(1, "one task; put it in quotes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			task, err := a.task(args)
 			if err != nil {
@@ -257,12 +259,14 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 		ctx, cancel = context.WithTimeout(ctx, timeout.d)
 		defer cancel()
 	}
-	ctx, cancel := a.interruptible(ctx)
-	defer cancel()
 	var r json.RawMessage
 	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
-		return unfinished(a, s, pid, out, fmt.Sprintf("process %d has not exited after %s", pid, timeout.d))
+		why := fmt.Sprintf("process %d has not exited after %s", pid, timeout.d)
+		if errors.Is(context.Cause(ctx), errLeft) {
+			why = fmt.Sprintf("process %d has not exited", pid)
+		}
+		return unfinished(a, s, pid, out, why)
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
@@ -270,12 +274,17 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 	return endOf(a, r, out)
 }
 
+// lookTime is how long a last look at a process may take.
+const lookTime = 2 * time.Second
+
 // unfinished shows how a process stands that was waited for long enough.
 func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
 	var raw json.RawMessage
 	if err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
-		return &exitError{exitUnknown, err}
+		return end
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
@@ -286,20 +295,5 @@ func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
 			return err
 		}
 	}
-	return &exitError{exitUnknown, &abi.Error{Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
+	return end
 }
-
-// interruptible ends ctx at Ctrl-C, with errLeft as the cause.
-func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-a.interrupts:
-			cancel(errLeft)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
-}
-
-var errLeft = errors.New("interrupted")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -37,8 +38,9 @@ func serveCommand(a *app) *cobra.Command {
 
 Any command that needs the daemon starts it in the background; serve is for
 those who want to see it, or to let a service manager look after it.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
+		Annotations: map[string]string{ownInterrupts: "end"},
+		Args:        cobra.NoArgs,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return serveData(a, cmd.Context(), detached) },
 	}
 	cmd.Flags().BoolVar(&detached, detachedFlag, false, "")
 	_ = cmd.Flags().MarkHidden(detachedFlag)
@@ -132,6 +134,9 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 			d.unlock()
 		}
 	}()
+	if err := kern.Conceal(); err != nil && runtime.GOOS == "linux" {
+		return nil, fmt.Errorf("the daemon holds the providers' keys, and cannot hide its memory from tools: %w", err)
+	}
 	self, err := executable()
 	if err != nil {
 		if self, err = os.Executable(); err != nil {

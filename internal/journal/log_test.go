@@ -22,7 +22,7 @@ import (
 //	tickets are kept before Append returns                     TestWaitsForTheStore
 //	a failed batch is dropped when the disk is full            TestFull
 //	Err stays after there was room                             TestFull
-//	records go on after the store broke                        TestBroken
+//	records go on after the store broke                        TestBrokenForEver
 //	a refused record takes its batch down                      TestRefused
 //	what comes after a refused record is stored                TestRefused
 //	after a refusal every record is a batch of its own         TestRefused
@@ -180,7 +180,7 @@ func TestFullForEver(t *testing.T) {
 		tickets = append(tickets, put(log, 1, 2))
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 3))
-		time.Sleep(time.Hour) // of the bubble's own clock
+		<-time.After(time.Hour) // on the clock of the bubble
 		wantStates(t, tickets, "kept", "waiting", "waiting")
 		var e *abi.Error
 		if err := log.Close(); !errors.As(err, &e) || e.Code != abi.StorageFull {
@@ -216,6 +216,33 @@ func TestBroken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// once is a store that fails once, for a reason that nobody knows.
+type once struct {
+	journal.Store
+	failed bool
+}
+
+func (o *once) Append(l journal.Lease, batch []abi.Record) error {
+	if !o.failed {
+		o.failed = true
+		return errors.New("input/output error")
+	}
+	return o.Store.Append(l, batch)
+}
+
+// TestBrokenForEver: nothing is written after a failure, although it could be.
+// What the failure left on the disk is not known.
+func TestBrokenForEver(t *testing.T) {
+	bubble(t, func(s journal.Store) journal.Store { return &once{Store: s} }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		tickets := []journal.Ticket{put(log, 1, 1)}
+		synctest.Wait()
+		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1))
+		synctest.Wait()
+		wantStates(t, tickets, "STORAGE_BROKEN", "STORAGE_BROKEN", "STORAGE_BROKEN")
+		wantHeld(t, mem)
+	})
 }
 
 // TestBrokenInTheMiddle breaks the store while others wait in the next round.

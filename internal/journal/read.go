@@ -112,13 +112,13 @@ func openReader(path string) (*reader, error) {
 }
 
 // with lends a connection to fn.
-func (s *sqliteStore) with(fn func(*reader) error) error {
-	r, err := s.readers.get()
+func (p *readers) with(fn func(*reader) error) error {
+	r, err := p.get()
 	if err != nil {
 		return err
 	}
 	err = fn(r)
-	return errors.Join(err, s.readers.put(r))
+	return errors.Join(err, p.put(r))
 }
 
 // A rawRow is a row of the table records.
@@ -300,10 +300,8 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	switch {
 	case c.run.n < s.run.n:
 		return c.damage(c.run.n+1, "it is missing; %d was written", s.run.n)
-	case c.run.sum != s.run.sum:
-		return c.damage(s.run.n, "it, one of the %d before it or their run is not what was written", s.run.n-s.run.first)
 	case c.run != s.run:
-		return c.damage(s.run.n, "the calls that its run speaks of are not those of its records")
+		return c.damage(s.run.n, "it, one of the %d before it or the row of their run is not what was written", s.run.n-s.run.first)
 	}
 	return nil
 }
@@ -338,7 +336,7 @@ func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
 	if err := s.settleNow(); err != nil {
 		return err
 	}
-	return s.with(func(r *reader) error {
+	return s.readers.with(func(r *reader) error {
 		segs := make(chan segment, 16)
 		stop := make(chan struct{})
 		var readErr error
@@ -421,7 +419,7 @@ func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
 		return nil, nil
 	}
 	var segs []segment
-	err = s.with(func(r *reader) error {
+	err = s.readers.with(func(r *reader) error {
 		if c.run.first == 0 && c.run.n > 0 {
 			if ok, err := r.resume(c); !ok {
 				return err
@@ -478,7 +476,7 @@ func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err e
 			return r, err
 		}
 	}
-	err = s.with(func(r *reader) error {
+	err = s.readers.with(func(r *reader) error {
 		runs, err := r.answers.query(rowID(pid, 0), rowID(pid+1, 0)-1, int64(call))
 		if err != nil {
 			return err
@@ -527,7 +525,7 @@ func answers(r *abi.Record, call uint64) bool {
 
 // Blob implements [Reader].
 func (s *sqliteStore) Blob(h abi.Hash) (b []byte, err error) {
-	err = s.with(func(r *reader) (err error) {
+	err = s.readers.with(func(r *reader) (err error) {
 		b, err = findBlob(r.named, h)
 		return err
 	})

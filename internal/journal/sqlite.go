@@ -66,6 +66,13 @@ const (
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 )
 
+// How commits are synced. SQLite obeys these when they are prepared, and not
+// when they are executed, so they cannot be kept.
+const (
+	syncAlways = "PRAGMA synchronous=FULL"
+	syncLater  = "PRAGMA synchronous=NORMAL" // with the next one that is synced
+)
+
 // Bounds on what is kept in memory only to be faster.
 const (
 	maxEnds  = 1 << 16
@@ -94,7 +101,7 @@ type sqliteStore struct {
 type writer struct {
 	*conn
 	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
-	append, cut, lazy, full                                                    *stmt
+	append, cut                                                                *stmt
 }
 
 // OpenSQLite opens the journal in a directory, and makes both when they are
@@ -154,7 +161,7 @@ func (s *sqliteStore) begin(dir string) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	return s.w.full.exec()
+	return s.w.run(syncAlways)
 }
 
 // release gives back everything.
@@ -211,8 +218,6 @@ func (w *writer) setUp() error {
 		&w.name:     "INSERT OR IGNORE INTO names(key, blob) VALUES(?, ?)",
 		&w.append:   "INSERT INTO tail(seq, sum, body) VALUES(?, ?, ?)",
 		&w.cut:      "DELETE FROM tail WHERE seq <= ?",
-		&w.lazy:     "PRAGMA synchronous=NORMAL",
-		&w.full:     "PRAGMA synchronous=FULL",
 		&w.named:    "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 }

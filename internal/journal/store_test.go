@@ -17,6 +17,15 @@ import (
 	_ "modernc.org/sqlite"
 )
 
+// Mutants that were made on purpose, and the test that killed each:
+//
+//	commits stay unsynced after the journal is opened, or the tail settled    TestSettings
+//	the epoch in the file is not looked at                                    TestOvertaken
+//	the lease is not looked at                                                TestConformance
+//	a number may be above the next                                            TestConformance
+//	a run that ended in the tail is forgotten                                 TestConformance
+//	statements are left open, and with them the files                         TestModes
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		child(dir)
@@ -132,8 +141,9 @@ func TestModes(t *testing.T) {
 // TestSettings: every commit is synced, and the log is a write-ahead log.
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 {
+	for range 8 {
 		s, l := opened(t, dir)
+		wantSynced(t, s)
 		// Settling turns the setting off and on again.
 		var batch []abi.Record
 		if err := s.Scan(func(r *abi.Record) error { return nil }); err != nil {
@@ -156,9 +166,7 @@ func TestSettings(t *testing.T) {
 		if journal.Waiting(s) != 0 {
 			t.Errorf("%d records in the tail after a scan", journal.Waiting(s))
 		}
-		if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
-			t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
-		}
+		wantSynced(t, s)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -166,6 +174,13 @@ func TestSettings(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, "journal.db"))
 	if err != nil || b[18] != 2 || b[19] != 2 {
 		t.Errorf("the file is not in WAL mode: %d, %d, %v", b[18], b[19], err)
+	}
+}
+
+func wantSynced(t *testing.T, s journal.Store) {
+	t.Helper()
+	if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
+		t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
 	}
 }
 

@@ -124,14 +124,14 @@ func (s *sqliteStore) settle() error {
 	if s.tail.count == 0 {
 		return nil
 	}
-	if err := s.w.lazy.exec(); err != nil {
+	if err := s.w.run(syncLater); err != nil {
 		return err
 	}
 	err := s.w.transaction(func(w *writer) error { return s.tail.settle(w, s.ends) })
 	if err == nil {
 		s.tail.clear()
 	}
-	return errors.Join(err, s.w.full.exec())
+	return errors.Join(err, s.w.run(syncAlways))
 }
 
 // replay reads what a crash has left in the tail, checks it like everything

@@ -374,6 +374,10 @@ func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) 
 			Hint: "name the account, and limit that for each process"}
 	}
 	k.mu.Lock()
+	if e := k.cfg.Log.Err(); e != nil {
+		k.mu.Unlock()
+		return e
+	}
 	k.settings++
 	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount,
 		Change: &abi.Change{Account: name, Limits: &l, By: by}}

@@ -481,28 +481,3 @@ func TestManyCallers(t *testing.T) {
 		m.halt()
 	}
 }
-
-// BenchmarkLedger is one reservation on a path of four accounts with two limits
-// each, and its settlement; go run ./bench/kernel prints it beside the rest.
-func BenchmarkLedger(b *testing.B) {
-	var leaf *account
-	for range 4 {
-		leaf = &account{parent: leaf, limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
-	}
-	use := abi.Usage{abi.Money: 1, abi.ToolCalls: 1}
-	b.Run("check", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, f := leaf.fits(&use, &elastic{}, nil); !f.ok {
-				b.Fatal(f)
-			}
-		}
-	})
-	b.Run("reserve and settle", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			leaf.reserve(&use)
-			leaf.settle(&use, &use)
-		}
-	})
-}

@@ -92,6 +92,9 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 		}
 	}()
 	w.step("locked")
+	if err := w.recover(); err != nil {
+		return nil, err
+	}
 	if err := w.free(note.ID); err != nil {
 		return nil, err
 	}
@@ -118,10 +121,11 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	}
 	w.step("intent")
 	if err := w.perform(rec.Intent, tx.slots); err != nil {
-		if bad := w.takeBack(rec, tx.slots); bad != nil {
-			return nil, errors.Join(err, bad)
+		bad := w.takeBack(rec, tx.slots)
+		if w.log.pending != nil {
+			tx.state = doubtful
 		}
-		return nil, err
+		return nil, errors.Join(err, bad)
 	}
 	tx.state, tx.rec, tx.release = published, rec, release
 	tx.next, tx.commit = tx.settled(next, p.after), c
@@ -291,7 +295,7 @@ func (w *Workspace) do(o *op, slots *place) error {
 			err = w.place.attr(o.path(), o.After.entry())
 		}
 	}
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || isNotDir(err) {
+	if err != nil && skippable(err) {
 		return clash(err)
 	}
 	if err != nil || check == "" {
@@ -356,7 +360,7 @@ func (w *Workspace) syncTouched(in *intent, slots *place) error {
 	jobs := []func() error{func() error { return slots.syncDir(".") }}
 	for d := range dirs {
 		jobs = append(jobs, func() error {
-			if err := w.place.syncDir(d); !errors.Is(err, fs.ErrNotExist) && !isNotDir(err) {
+			if err := w.place.syncDir(d); err != nil && !skippable(err) {
 				return err
 			}
 			return nil // somebody else has taken the directory away
@@ -433,12 +437,20 @@ func (tx *Tx) Rollback() error {
 	switch tx.state {
 	case ended:
 		return nil
+	case doubtful:
+		tx.state = ended
+		return tx.close()
 	case published:
 		err := tx.w.takeBack(tx.rec, tx.slots)
+		doubt := tx.w.log.pending != nil
 		tx.release()
+		if doubt { // the intent stands, and its slots with it; recovery repeats this
+			tx.state = ended
+			return errors.Join(err, tx.close())
+		}
 		if err != nil {
 			tx.state = ended
-			return err // the intent stands; recovery repeats this
+			return errors.Join(err, tx.leave())
 		}
 	}
 	tx.state = ended

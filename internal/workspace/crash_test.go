@@ -293,7 +293,10 @@ func memory(t testing.TB) string {
 	if err != nil {
 		return t.TempDir()
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { // also when the test failed half way
+		unmount(dir)
+		os.RemoveAll(dir)
+	})
 	return dir
 }
 

@@ -194,7 +194,7 @@ func (w *Workspace) undo(in *intent, slots *place) (rescued []string, err error)
 
 // skippable tells that a path is not what it was any more: somebody else's now.
 func skippable(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || foreign(err)
 }
 
 func (w *Workspace) undoOne(in *intent, o *op, slots *place) (rescued string, err error) {

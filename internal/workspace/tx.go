@@ -62,6 +62,7 @@ const (
 	frozen
 	broken // freezing failed
 	published
+	doubtful // taking back failed: the slots stay for recovery
 	ended
 )
 
@@ -83,7 +84,7 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	w.mu.Lock()
 	seen, p := w.seen, w.log.pending
 	w.mu.Unlock()
-	if p != nil && len(w.gate) == 0 {
+	if p != nil && !p.Intent.Auto && len(w.gate) == 0 {
 		return nil, errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
 	if !seen || !hasStamps {
@@ -271,6 +272,15 @@ func (tx *Tx) within(cs []change) error {
 		return errorf(Quota, "", "expected at most %d files, found %d staged", tx.opt.Files, files)
 	}
 	return nil
+}
+
+// close lets go of the transaction's directory and leaves it there.
+func (tx *Tx) close() error {
+	err := tx.view.end()
+	for _, p := range []*place{tx.dir, tx.slots} {
+		p.close()
+	}
+	return errors.Join(err, tx.lock.Close())
 }
 
 // leave takes the view and the transaction's directory away.

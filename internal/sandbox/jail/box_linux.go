@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,13 +31,13 @@ var initCaps = []uintptr{
 type box struct {
 	slot   int
 	proc   *os.Process
-	wire   *wire
+	wire   *wire.Conn
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	links  []*os.File // our ends of the program's sockets
-	group  *group     // nil without cgroups
-	notes  chan note  // from init; closed when it is gone and buried
+	links  []*os.File     // our ends of the program's sockets
+	group  *cgroup.Group  // nil without cgroups
+	notes  chan wire.Note // from init; closed when it is gone and buried
 	killed sync.Once
 }
 
@@ -50,13 +52,16 @@ func (x *box) kill() { x.killed.Do(func() { x.proc.Kill() }) }
 
 // bury frees what the box holds, after its notes were closed.
 func (x *box) bury() error {
-	for _, f := range append([]*os.File{x.stdin, x.stdout, x.stderr, x.wire.file}, x.links...) {
+	if x.wire != nil {
+		x.wire.Close()
+	}
+	for _, f := range append([]*os.File{x.stdin, x.stdout, x.stderr}, x.links...) {
 		if f != nil {
 			f.Close()
 		}
 	}
 	if x.group != nil {
-		return x.group.remove()
+		return x.group.Remove()
 	}
 	return nil
 }
@@ -71,11 +76,11 @@ func (x *box) end() error {
 
 // start makes a box and its program. An error means that no program ran.
 // lent is a mount for the workspace, or -1; it is closed.
-func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) (x *box, err error) {
+func (b *Backend) start(slot int, o wire.Order, l limits, owner *identity, lent int) (x *box, err error) {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
-	x = &box{slot: slot, notes: make(chan note, 4)}
+	x = &box{slot: slot, notes: make(chan wire.Note, 4)}
 	var ends ends
 	defer func() {
 		ends.close()
@@ -90,19 +95,19 @@ func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) 
 		if x.wire != nil {
 			err = errors.Join(err, x.bury())
 		} else if x.group != nil {
-			err = errors.Join(err, x.group.remove())
+			err = errors.Join(err, x.group.Remove())
 		}
 		x = nil
 	}()
 	if b.driver != nil {
-		if x.group, err = b.driver.make(); err != nil {
+		if x.group, err = b.driver.Make(); err != nil {
 			return x, err
 		}
-		if err = x.group.limit(l.Memory, l.Processes+x.group.crowd()); err != nil {
+		if err = x.group.Limit(l.Memory, l.Processes+x.group.Crowd()); err != nil {
 			return x, err
 		}
-		o.Group, o.Groups, o.Gate = x.group.name, len(x.group.dirs), x.group.v2
-		o.Doors = len(x.group.doors)
+		o.Group, o.Groups, o.Gate = x.group.Name(), x.group.Hierarchies(), x.group.Whole()
+		o.Doors = len(x.group.Doors())
 	}
 	if err = ends.open(x); err != nil {
 		return x, err
@@ -113,14 +118,14 @@ func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) 
 	go x.listen()
 	files := []int{ends.stdin, ends.stdout, ends.stderr}
 	if x.group != nil {
-		for _, f := range x.group.doors {
+		for _, f := range x.group.Doors() {
 			files = append(files, int(f.Fd()))
 		}
 	}
 	if lent >= 0 {
 		files = append(files, lent)
 	}
-	if err = x.wire.send(&o, files...); err != nil {
+	if err = x.wire.Send(&o, files...); err != nil {
 		return x, err
 	}
 	ends.close() // or a stream would never end
@@ -129,25 +134,25 @@ func (b *Backend) start(slot int, o order, l limits, owner *identity, lent int) 
 			return x, err
 		}
 	}
-	_, err = x.await(started)
+	_, err = x.await(wire.Started)
 	if err == nil && o.Gate {
-		err = x.group.leave(x.proc.Pid)
+		err = x.group.Leave(x.proc.Pid)
 	}
 	if err == nil && x.group != nil {
-		err = x.group.limitProcesses(l.Processes)
+		err = x.group.LimitProcesses(l.Processes)
 	}
 	return x, err
 }
 
 // pass lets init into the group while it starts the program.
 func (x *box) pass() error {
-	if _, err := x.await(poised); err != nil {
+	if _, err := x.await(wire.Poised); err != nil {
 		return err
 	}
-	if err := x.group.enter(x.proc.Pid); err != nil {
+	if err := x.group.Enter(x.proc.Pid); err != nil {
 		return err
 	}
-	return x.wire.send(&claim{Go: true})
+	return x.wire.Send(&wire.Claim{Go: true})
 }
 
 // patience is how long a box may take to be built. A caller's context does not
@@ -156,20 +161,20 @@ func (x *box) pass() error {
 const patience = 30 * time.Second
 
 // await returns the next note, which must be of the kind.
-func (x *box) await(kind string) (note, error) {
+func (x *box) await(kind string) (wire.Note, error) {
 	select {
 	case n, ok := <-x.notes:
 		switch {
 		case !ok:
 			return n, errGone
-		case n.Kind == failed:
+		case n.Kind == wire.Failed:
 			return n, errors.New(n.Err)
 		case n.Kind != kind:
 			return n, fmt.Errorf("want the box to say %q, got %q", kind, n.Kind)
 		}
 		return n, nil
 	case <-time.After(patience):
-		return note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
+		return wire.Note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
 	}
 }
 
@@ -177,8 +182,8 @@ func (x *box) await(kind string) (note, error) {
 // the kernel gives that only when everything in the box is gone.
 func (x *box) listen() {
 	for {
-		var n note
-		fds, err := x.wire.receive(&n)
+		var n wire.Note
+		fds, err := x.wire.Receive(&n)
 		for _, fd := range fds {
 			unix.SetNonblock(fd, true)
 			x.links = append(x.links, os.NewFile(uintptr(fd), "link"))
@@ -204,7 +209,7 @@ func (e *ends) open(x *box) error {
 		return err
 	}
 	e.control = pair[1]
-	if x.wire, err = newWire(pair[0]); err != nil {
+	if x.wire, err = wire.New(pair[0]); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
 	for _, p := range []struct {

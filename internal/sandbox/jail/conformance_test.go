@@ -33,3 +33,9 @@ func TestConformanceCold(t *testing.T) {
 	}
 	sandboxtest.Run(t, open(t, jail.Config{}), powers)
 }
+
+// TestPrograms runs ordinary programs and compares what they print to the byte.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	sandboxtest.RunPrograms(t, open(t, jail.Config{Warm: 1}))
+}

@@ -12,7 +12,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
+	"github.com/kern-run/kern/internal/sandbox/jail/watch"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +28,7 @@ const (
 )
 
 // control is init's end of the socket.
-var control = &wire{fd: controlFD}
+var control = wire.Plain(controlFD)
 
 // armed says that Main was called: only then may New start this program again.
 var armed bool
@@ -50,11 +53,11 @@ func Main() {
 
 // An initProc is the first process of a box.
 type initProc struct {
-	order   order
+	order   wire.Order
 	fds     []int // stdin, stdout, stderr of the program, doors, workspace
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
-	watch   atomic.Pointer[watch]
+	watch   atomic.Pointer[watch.Watch]
 	bound   chan struct{} // closed when there is something to watch
 }
 
@@ -71,19 +74,30 @@ func initialise() int {
 	}
 	// Caught and dropped, for what is ignored would be so in the program too.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
+	heedThreadSignals()
 	p := &initProc{rules: -1, bound: make(chan struct{})}
-	fds, err := control.receive(&p.order)
+	fds, err := control.Receive(&p.order)
 	if err != nil {
 		return 1
 	}
 	p.fds = fds
 	if err := p.begin(); err != nil {
-		control.send(&note{Kind: failed, Err: err.Error()})
+		control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error()})
 		return 1
 	}
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
 	go p.listen()
 	return p.reap()
+}
+
+// heedThreadSignals puts the two signals that C libraries keep for their threads
+// to their default. Some of them leave one ignored in whatever they start, and
+// it would stay so down to the program.
+func heedThreadSignals() {
+	var standard [4]uint64 // the kernel's sigaction, all zero
+	for sig := uintptr(32); sig <= 33; sig++ {
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&standard)), 0, 8, 0, 0)
+	}
 }
 
 // begin builds the box and starts the program in it.
@@ -109,11 +123,11 @@ func (p *initProc) begin() error {
 		return fmt.Errorf("hide init's memory: %w", err)
 	}
 	if p.order.Gate {
-		var c claim
-		if err := control.send(&note{Kind: poised}); err != nil {
+		var c wire.Claim
+		if err := control.Send(&wire.Note{Kind: wire.Poised}); err != nil {
 			return err
 		}
-		if _, err := control.receive(&c); err != nil {
+		if _, err := control.Receive(&c); err != nil {
 			return err
 		}
 	}
@@ -134,7 +148,7 @@ func (p *initProc) begin() error {
 	for _, fd := range p.fds {
 		unix.Close(fd)
 	}
-	err = control.send(&note{Kind: started}, links...)
+	err = control.Send(&wire.Note{Kind: wire.Started}, links...)
 	for _, fd := range links {
 		unix.Close(fd)
 	}
@@ -155,7 +169,7 @@ func (p *initProc) start() (links []int, err error) {
 		files, links = append(files, uintptr(pair[1])), append(links, pair[0])
 	}
 	if p.order.Landlock > 0 {
-		if p.rules, err = ruleset(p.order.Landlock, p.order.shown()); err != nil {
+		if p.rules, err = ruleset(p.order.Landlock, shown(&p.order)); err != nil {
 			return nil, fmt.Errorf("landlock: %w", err)
 		}
 		if p.order.Warm {
@@ -235,16 +249,16 @@ type startError struct {
 func (e *startError) Error() string { return fmt.Sprintf("start %s: %v", e.path, e.err) }
 
 // bind puts the bounds of one run in force.
-func (p *initProc) bind(b bounds, dir string) error {
-	w, err := newWatch(b, p.order.Lent || dir != "")
+func (p *initProc) bind(b wire.Bounds, dir string) error {
+	w, err := watch.New(b, p.order.Lent || dir != "", furniture)
 	if err != nil {
 		return err
 	}
 	p.watch.Store(w)
 	close(p.bound)
 	pid := p.program // 0 while there is none: then init itself, for its children
-	if w.lent {
-		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
+	if w.Lent {
+		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.Largest+b.FileBytes)); err != nil {
 			return err
 		}
 	}
@@ -261,7 +275,7 @@ func (p *initProc) bind(b bounds, dir string) error {
 }
 
 // ration limits the started program by what one process can be limited to.
-func (p *initProc) ration(b bounds) error {
+func (p *initProc) ration(b wire.Bounds) error {
 	if b.Data > 0 {
 		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
 			return err
@@ -286,21 +300,21 @@ func lower(pid, resource int, v uint64) error {
 // listen takes a claim, then waits for the supervisor to go away.
 func (p *initProc) listen() {
 	for {
-		var c claim
-		fds, err := control.receive(&c)
+		var c wire.Claim
+		fds, err := control.Receive(&c)
 		if err != nil {
 			os.Exit(1)
 		}
 		if err := p.take(c, fds); err != nil {
-			control.send(&note{Kind: failed, Err: err.Error()})
+			control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error()})
 			os.Exit(1)
 		}
-		control.send(&note{Kind: claimed})
+		control.Send(&wire.Note{Kind: wire.Claimed})
 	}
 }
 
 // take makes a warm box that of one run.
-func (p *initProc) take(c claim, fds []int) error {
+func (p *initProc) take(c wire.Claim, fds []int) error {
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
 	}
@@ -347,7 +361,7 @@ func (p *initProc) reap() int {
 		}
 	}
 	close(stop)
-	n := note{Kind: done, Over: <-over}
+	n := wire.Note{Kind: wire.Done, Over: <-over}
 	if ws.Signaled() {
 		n.Exit, n.Signal = -1, unix.SignalName(ws.Signal())
 	} else {
@@ -361,19 +375,19 @@ func (p *initProc) reap() int {
 		}
 	}
 	if w := p.watch.Load(); w != nil {
-		over, full := w.final()
+		over, full := w.Final()
 		n.Full = full
 		if n.Over == "" {
 			n.Over = over
 		}
-		n.Peak = w.peak
+		n.Peak = w.Peak
 	}
 	var all unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &all) == nil {
 		n.CPU = time.Duration(all.Utime.Nano() + all.Stime.Nano())
 		n.Peak = max(n.Peak, all.Maxrss<<10)
 	}
-	control.send(&n)
+	control.Send(&n)
 	return 0
 }
 
@@ -398,7 +412,7 @@ func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
 		case <-tick.C:
 		}
 		if w := p.watch.Load(); w != nil && reason == "" {
-			if reason = w.look(); reason != "" {
+			if reason = w.Look(); reason != "" {
 				unix.Kill(-1, unix.SIGKILL)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/sandbox/jail/filter"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,9 +26,9 @@ type Backend struct {
 	python string
 	null   *os.File
 	filter string
-	abi    int        // of Landlock
-	driver *driver    // nil without cgroups
-	mu     sync.Mutex // guards lacks: a probe may find more
+	abi    int            // of Landlock
+	driver *cgroup.Driver // nil without cgroups
+	mu     sync.Mutex     // guards lacks: a probe may find more
 	lacks  []sandbox.Weakness
 	lender lender
 	pool   pool
@@ -74,7 +76,7 @@ func New(cfg Config) (*Backend, error) {
 		}
 	}
 	var err error
-	if b.filter, err = filter(); err != nil {
+	if b.filter, err = filter.Program(); err != nil {
 		return nil, refuse("no seccomp filter: "+err.Error(), "")
 	}
 	if b.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
@@ -93,10 +95,10 @@ func (b *Backend) survey() {
 	if b.abi = min(landlockABI(), 6); b.abi == 0 {
 		b.lacks = append(b.lacks, sandbox.Weakness{Name: weakLandlock, Why: "this kernel has no Landlock", Fix: "boot with lsm=landlock,... on Linux 5.13 or later"})
 	}
-	d, err := findDriver(b.cfg.Cgroup)
+	d, err := cgroup.Find(b.cfg.Cgroup)
 	if err == nil {
 		b.driver = d
-		err = d.sweep()
+		err = d.Sweep()
 	}
 	if err == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -256,20 +257,20 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Wall)
 	defer cancel()
 	if x.group != nil {
-		if err := x.group.limit(r.limits.Memory, r.limits.Processes); err != nil {
+		if err := x.group.Limit(r.limits.Memory, r.limits.Processes); err != nil {
 			return err
 		}
 	}
-	c := claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c := wire.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
 	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
 		files = []int{lent}
 	}
-	if err := x.wire.send(&c, files...); err != nil {
+	if err := x.wire.Send(&c, files...); err != nil {
 		return err
 	}
-	if _, err := x.await(claimed); err != nil {
+	if _, err := x.await(wire.Claimed); err != nil {
 		return err
 	}
 	return x.hand(ctx, r.spec)
@@ -297,8 +298,8 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 }
 
 // order is what every box is told.
-func (b *Backend) order(s *sandbox.Spec, l limits) order {
-	o := order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
+func (b *Backend) order(s *sandbox.Spec, l limits) wire.Order {
+	o := wire.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {
 		return o
 	}
@@ -310,8 +311,8 @@ func (b *Backend) order(s *sandbox.Spec, l limits) order {
 	return o
 }
 
-func (b *Backend) bounds(l limits) bounds {
-	n := bounds{FileBytes: l.FileBytes, Files: l.Files}
+func (b *Backend) bounds(l limits) wire.Bounds {
+	n := wire.Bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
 		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 )
 
 //go:embed boot.py
@@ -48,8 +49,8 @@ func getFrame(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
-	if n > frameMax {
-		return nil, fmt.Errorf("want a frame of at most %d bytes, got %d", frameMax, n)
+	if n > wire.Max {
+		return nil, fmt.Errorf("want a frame of at most %d bytes, got %d", wire.Max, n)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)
@@ -162,8 +163,8 @@ func reply(answer json.RawMessage, err error) []byte {
 		switch {
 		case !json.Valid(answer):
 			err = errors.New("the tool did not answer in JSON")
-		case len(answer) >= frameMax:
-			err = fmt.Errorf("the tool's answer has %d bytes, more than %d", len(answer), frameMax-1)
+		case len(answer) >= wire.Max:
+			err = fmt.Errorf("the tool's answer has %d bytes, more than %d", len(answer), wire.Max-1)
 		default:
 			return append([]byte("v"), answer...)
 		}

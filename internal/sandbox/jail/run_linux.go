@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -88,7 +90,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 
 // watch ends the run at its limits. It returns what init said last: that all
 // of the run has ended and been reaped, or, when init was killed, nothing.
-func (r *run) watch(ctx context.Context) (last note) {
+func (r *run) watch(ctx context.Context) (last wire.Note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
 	check := time.NewTimer(r.next(0))
@@ -100,7 +102,7 @@ func (r *run) watch(ctx context.Context) (last note) {
 			if !ok {
 				return last
 			}
-			if last = n; n.Kind == done {
+			if last = n; n.Kind == wire.Done {
 				return last
 			}
 		case <-gone:
@@ -110,10 +112,10 @@ func (r *run) watch(ctx context.Context) (last note) {
 			r.end(sandbox.Timeout)
 		case <-check.C:
 			if g := r.box.group; g != nil {
-				if c, err := g.read(); err == nil && c.cpu >= r.limits.CPU {
+				if c, err := g.Read(); err == nil && c.CPU >= r.limits.CPU {
 					r.end(sandbox.Timeout)
 				} else {
-					check.Reset(r.next(c.cpu))
+					check.Reset(r.next(c.CPU))
 				}
 			}
 		}
@@ -127,25 +129,25 @@ func (r *run) next(used time.Duration) time.Duration {
 
 // outcome puts together what is known. A limit that refuses what goes past it,
 // as a full disk does, is the cause only of a run that failed.
-func (r *run) outcome(n note, wall time.Duration) sandbox.Outcome {
+func (r *run) outcome(n wire.Note, wall time.Duration) sandbox.Outcome {
 	out := sandbox.Outcome{Exit: n.Exit, Signal: n.Signal}
 	out.Usage = sandbox.Usage{Wall: wall, CPU: n.CPU, PeakBytes: n.Peak}
-	var c readings
+	var c cgroup.Readings
 	if g := r.box.group; g != nil {
-		if got, err := g.read(); err == nil {
+		if got, err := g.Read(); err == nil {
 			c = got
-			out.Usage.CPU, out.Usage.PeakBytes = c.cpu, c.peak
+			out.Usage.CPU, out.Usage.PeakBytes = c.CPU, c.Peak
 		}
 	}
 	out.Stdout, out.Stderr, out.Truncated = r.out.take()
 	out.Usage.OutputBytes = int64(len(out.Stdout) + len(out.Stderr))
-	if n.Kind != done {
+	if n.Kind != wire.Done {
 		// Init was killed with its box, or by somebody outside.
 		out.Exit, out.Signal = -1, "SIGKILL"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fine := n.Kind == done && n.Exit == 0 && n.Signal == ""
+	fine := n.Kind == wire.Done && n.Exit == 0 && n.Signal == ""
 	switch {
 	case r.cause != "":
 		out.Cause = r.cause
@@ -153,13 +155,13 @@ func (r *run) outcome(n note, wall time.Duration) sandbox.Outcome {
 		out.Cause = sandbox.Cause(n.Over)
 	case fine:
 		out.Cause = sandbox.OK
-	case c.oom > 0 || r.short:
+	case c.OOM > 0 || r.short:
 		out.Cause = sandbox.Memory
 	case n.Signal == "SIGXFSZ" || n.Full:
 		out.Cause = sandbox.Files
 	case n.Signal == "SIGXCPU":
 		out.Cause = sandbox.Timeout
-	case c.pids > 0:
+	case c.Refused > 0:
 		out.Cause = sandbox.Processes
 	default:
 		out.Cause = sandbox.Failed

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -303,10 +304,11 @@ func TestSoak(t *testing.T) {
 	b := fresh(t, Config{MaxInstances: 4, Warm: 2})
 	soak(t, b, 100)
 	settle(t, b)
+	debug.FreeOSMemory()
 	before, fds, routines := resident(t), descriptors(t), runtime.NumGoroutine()
 	soak(t, b, runs)
 	settle(t, b)
-	runtime.GC()
+	debug.FreeOSMemory()
 	after := resident(t)
 	t.Logf("%d runs: resident %d KiB before, %d KiB after; %d instances at most", runs, before>>10, after>>10, b.engine.peak.Load())
 	if after > before+64<<20 {

@@ -1,4 +1,4 @@
-package jail
+package watch
 
 import (
 	"io"
@@ -8,23 +8,31 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
-// A watch looks at what a run holds, in the box, with init's rights: a program
+// A Watch looks at what a run holds, in the box, with init's rights: a program
 // can hide a file from its user but not from here.
-type watch struct {
-	bounds
-	lent    bool // the workspace is somebody's directory
-	largest int64
+type Watch struct {
+	wire.Bounds
+	Lent    bool          // the workspace is somebody's directory
+	Largest int64         // file in it when the run began
+	Peak    int64         // memory, where no cgroup counts it
+	private unix.Statfs_t // the private file system, empty
 	base    held          // of a lent workspace when the run began
 	last    unix.Statfs_t // of its file system at the last walk
 	now     held
 	walked  time.Time
 	cost    time.Duration
-	full    bool  // all that may be held was seen held
-	peak    int64 // memory, where no cgroup counts it
+	full    bool // all that may be held was seen held
 }
+
+// Where a run writes, as it sees it.
+const (
+	workspace = "/workspace"
+	private   = "/tmp"
+)
 
 // held is what a directory tree holds.
 type held struct {
@@ -32,24 +40,27 @@ type held struct {
 	files int
 }
 
-func newWatch(b bounds, lent bool) (*watch, error) {
-	w := &watch{bounds: b, lent: lent}
+// New begins to watch a run that may hold b more than there is. lent says that
+// its workspace is a directory of the host; private is the private file system
+// while it is empty.
+func New(b wire.Bounds, lent bool, private unix.Statfs_t) (*Watch, error) {
+	w := &Watch{Bounds: b, Lent: lent, private: private}
 	if !lent {
 		return w, nil
 	}
 	t := tally{}
 	w.walk(&t)
-	w.base, w.now, w.largest = t.held, t.held, t.largest
+	w.base, w.now, w.Largest = t.held, t.held, t.largest
 	return w, t.err
 }
 
-// look says which limit the run is past, if any.
-func (w *watch) look() string {
+// Look says which limit the run is past, if any.
+func (w *Watch) Look() string {
 	var fs unix.Statfs_t
-	if unix.Statfs("/tmp", &fs) == nil {
+	if unix.Statfs(private, &fs) == nil {
 		w.full = w.full || fs.Bfree == 0 || fs.Ffree == 0
 	}
-	if w.lent && w.due() {
+	if w.Lent && w.due() {
 		if w.recount(fs) {
 			return string(sandbox.Files)
 		}
@@ -60,12 +71,12 @@ func (w *watch) look() string {
 	return ""
 }
 
-// final is the last look; nothing runs any more.
-func (w *watch) final() (over string, full bool) {
-	over = w.look()
-	if over == "" && w.lent && w.stirred(0) {
+// Final is the last look; nothing runs any more.
+func (w *Watch) Final() (over string, full bool) {
+	over = w.Look()
+	if over == "" && w.Lent && w.stirred(0) {
 		var fs unix.Statfs_t
-		if unix.Statfs("/tmp", &fs) == nil && w.recount(fs) {
+		if unix.Statfs(private, &fs) == nil && w.recount(fs) {
 			over = string(sandbox.Files)
 		}
 	}
@@ -75,7 +86,7 @@ func (w *watch) final() (over string, full bool) {
 // due says whether to walk the workspace again: at once when its file system
 // lost as much as the run has left, else now and then, for at most a twentieth
 // of the time.
-func (w *watch) due() bool {
+func (w *Watch) due() bool {
 	since := time.Since(w.walked)
 	if since < 4*w.cost {
 		return false
@@ -86,7 +97,7 @@ func (w *watch) due() bool {
 // stirred says whether the file system under the workspace lost more than room
 // bytes, or files enough, since the last walk. It is cheap, and may say so for
 // what others do.
-func (w *watch) stirred(room int64) bool {
+func (w *Watch) stirred(room int64) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(workspace, &fs) != nil {
 		return true
@@ -102,21 +113,21 @@ func (w *watch) stirred(room int64) bool {
 
 // recount walks the workspace and says whether the run holds too much.
 // fs is the private file system.
-func (w *watch) recount(fs unix.Statfs_t) bool {
+func (w *Watch) recount(fs unix.Statfs_t) bool {
 	t := tally{}
 	w.walk(&t)
 	w.now = t.held
-	private := held{
-		bytes: int64(furniture.Bfree+fs.Blocks-furniture.Blocks-fs.Bfree) * fs.Bsize,
-		files: int(furniture.Ffree + fs.Files - furniture.Files - fs.Ffree),
+	own := held{
+		bytes: int64(w.private.Bfree+fs.Blocks-w.private.Blocks-fs.Bfree) * fs.Bsize,
+		files: int(w.private.Ffree + fs.Files - w.private.Files - fs.Ffree),
 	}
-	bytes := t.bytes - w.base.bytes + private.bytes
-	files := t.files - w.base.files + private.files
+	bytes := t.bytes - w.base.bytes + own.bytes
+	files := t.files - w.base.files + own.files
 	w.full = w.full || bytes >= w.FileBytes || files >= w.Files
 	return t.err != nil || bytes > w.FileBytes || files > w.Files
 }
 
-func (w *watch) walk(t *tally) {
+func (w *Watch) walk(t *tally) {
 	start := time.Now()
 	unix.Statfs(workspace, &w.last)
 	fd, err := unix.Open(workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -234,7 +245,7 @@ func eachProcess(f func(pid string)) {
 
 // count adds up memory and processor time of everything alive in the box,
 // where no cgroup does. It sees only what is alive when it looks.
-func (w *watch) count() string {
+func (w *Watch) count() string {
 	const hertz = 100 // of times in /proc, on every Linux
 	var memory, ticks int64
 	eachProcess(func(pid string) {
@@ -254,7 +265,7 @@ func (w *watch) count() string {
 		pages, _ := strconv.ParseInt(f[21], 10, 64)
 		memory += pages * int64(os.Getpagesize())
 	})
-	w.peak = max(w.peak, memory)
+	w.Peak = max(w.Peak, memory)
 	switch {
 	case w.Memory > 0 && memory > w.Memory:
 		return string(sandbox.Memory)

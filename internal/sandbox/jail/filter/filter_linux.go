@@ -1,4 +1,4 @@
-package jail
+package filter
 
 import (
 	"encoding/binary"
@@ -25,9 +25,9 @@ var withheld = []string{
 // it does not hold VSOCK, and what is not named here nobody has looked at.
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
-// filter returns the seccomp program of every box. It is an allow-list: the
+// Program returns the seccomp program of every box, as the kernel takes it. It is an allow-list: the
 // calls containers are given, less what is withheld; all else answers EPERM.
-var filter = sync.OnceValues(func() (string, error) {
+var Program = sync.OnceValues(func() (string, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
 	if err != nil {
 		return "", err

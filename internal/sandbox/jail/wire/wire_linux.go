@@ -1,4 +1,4 @@
-package jail
+package wire
 
 import (
 	"encoding/binary"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An order is what init is told to build. Descriptors travel beside it: stdin,
+// An Order is what init is told to build. Descriptors travel beside it: stdin,
 // stdout and stderr of the program, then the doors, then the workspace.
-type order struct {
+type Order struct {
 	Argv     []string
 	Env      []string
 	Shown    []string // host directories, read-only
@@ -29,11 +29,11 @@ type order struct {
 	Group    string   // name of the cgroup the program must be born in
 	Groups   int      // in how many hierarchies
 	Probe    bool     // show this program in the box, and a writable place Landlock has no rule for
-	Bounds   bounds
+	Bounds   Bounds
 }
 
 // Bounds are the limits that hold inside the box.
-type bounds struct {
+type Bounds struct {
 	FileBytes int64
 	Files     int
 	Data      int64         // of one process, so that it is told and not killed
@@ -44,15 +44,15 @@ type bounds struct {
 
 // What a note from init is about.
 const (
-	poised  = "poised"  // about to start the program; waits for an answer
-	started = "started" // the program runs; its socket comes along
-	claimed = "claimed" // a warm box now has the bounds and workspace of its run
-	failed  = "failed"  // nothing ran
-	done    = "done"    // the program ended
+	Poised  = "poised"  // about to start the program; waits for an answer
+	Started = "started" // the program runs; its socket comes along
+	Claimed = "claimed" // a warm box now has the bounds and workspace of its run
+	Failed  = "failed"  // nothing ran
+	Done    = "done"    // the program ended
 )
 
-// A note is what init tells.
-type note struct {
+// A Note is what init tells.
+type Note struct {
 	Kind   string
 	Err    string
 	Exit   int
@@ -63,20 +63,20 @@ type note struct {
 	Peak   int64
 }
 
-// A claim gives a warm box to one run; a workspace may come along.
-type claim struct {
+// A Claim gives a warm box to one run; a workspace may come along.
+type Claim struct {
 	Go     bool // answer to poised; the rest is empty
 	Lent   bool
 	Dir    string
-	Bounds bounds
+	Bounds Bounds
 }
 
-// A packed value says the order in which its parts go over the wire. Both ends
+// A Packed value says the order in which its parts go over the wire. Both ends
 // are the same program, so there is nothing to negotiate; a general format
 // would cost a new process more than all else it does.
-type packed interface{ pack(p *packer) }
+type Packed interface{ pack(p *packer) }
 
-func (o *order) pack(p *packer) {
+func (o *Order) pack(p *packer) {
 	p.strings(&o.Argv)
 	p.strings(&o.Env)
 	p.strings(&o.Shown)
@@ -95,7 +95,7 @@ func (o *order) pack(p *packer) {
 	o.Bounds.pack(p)
 }
 
-func (b *bounds) pack(p *packer) {
+func (b *Bounds) pack(p *packer) {
 	number(p, &b.FileBytes)
 	number(p, &b.Files)
 	number(p, &b.Data)
@@ -104,7 +104,7 @@ func (b *bounds) pack(p *packer) {
 	number(p, &b.CPU)
 }
 
-func (n *note) pack(p *packer) {
+func (n *Note) pack(p *packer) {
 	p.string(&n.Kind)
 	p.string(&n.Err)
 	number(p, &n.Exit)
@@ -115,7 +115,7 @@ func (n *note) pack(p *packer) {
 	number(p, &n.Peak)
 }
 
-func (c *claim) pack(p *packer) {
+func (c *Claim) pack(p *packer) {
 	p.bool(&c.Go)
 	p.bool(&c.Lent)
 	p.string(&c.Dir)
@@ -175,23 +175,31 @@ func (p *packer) strings(v *[]string) {
 	}
 }
 
-const frameMax = 8 << 20
+// Max is how large a frame may be.
+const Max = 8 << 20
 
-// A wire is one end of the socket between supervisor and init.
-type wire struct {
+// A Conn is one end of the socket between supervisor and init.
+type Conn struct {
 	fd   int
 	file *os.File // the supervisor's end waits without holding a thread; init's is plain
 }
 
-func newWire(fd int) (*wire, error) {
+// New returns the supervisor's end. It takes fd.
+func New(fd int) (*Conn, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
-	return &wire{fd, os.NewFile(uintptr(fd), "control")}, nil
+	return &Conn{fd, os.NewFile(uintptr(fd), "control")}, nil
 }
 
+// Plain returns init's end.
+func Plain(fd int) *Conn { return &Conn{fd: fd} }
+
+// Close closes the supervisor's end.
+func (w *Conn) Close() error { return w.file.Close() }
+
 // try calls f until it would no longer block.
-func (w *wire) try(write bool, f func() error) error {
+func (w *Conn) try(write bool, f func() error) error {
 	if w.file == nil {
 		return f()
 	}
@@ -212,13 +220,13 @@ func (w *wire) try(write bool, f func() error) error {
 	return err
 }
 
-// send writes one frame, with descriptors on its first byte.
-func (w *wire) send(v packed, files ...int) error {
+// Send writes one frame, with descriptors on its first byte.
+func (w *Conn) Send(v Packed, files ...int) error {
 	p := packer{b: make([]byte, 4, 8<<10)}
 	v.pack(&p)
 	b, n := p.b, len(p.b)-4
-	if n > frameMax {
-		return fmt.Errorf("want at most %d bytes of arguments and environment, got %d", frameMax, n)
+	if n > Max {
+		return fmt.Errorf("want at most %d bytes of arguments and environment, got %d", Max, n)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(n))
 	var rights []byte
@@ -242,8 +250,8 @@ func (w *wire) send(v packed, files ...int) error {
 	return nil
 }
 
-// receive reads one frame and the descriptors beside it.
-func (w *wire) receive(v packed) ([]int, error) {
+// Receive reads one frame and the descriptors beside it.
+func (w *Conn) Receive(v Packed) ([]int, error) {
 	var head [4]byte
 	room := make([]byte, unix.CmsgSpace(16*4))
 	files, err := w.fill(head[:], room)
@@ -251,8 +259,8 @@ func (w *wire) receive(v packed) ([]int, error) {
 		return files, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
-	if n > frameMax {
-		return files, fmt.Errorf("want a frame of at most %d bytes, got %d", frameMax, n)
+	if n > Max {
+		return files, fmt.Errorf("want a frame of at most %d bytes, got %d", Max, n)
 	}
 	body := make([]byte, n)
 	if _, err := w.fill(body, nil); err != nil {
@@ -265,7 +273,7 @@ func (w *wire) receive(v packed) ([]int, error) {
 	return files, nil
 }
 
-func (w *wire) fill(b, room []byte) (files []int, err error) {
+func (w *Conn) fill(b, room []byte) (files []int, err error) {
 	for len(b) > 0 {
 		var n, oobn int
 		err := w.try(false, func() (err error) {

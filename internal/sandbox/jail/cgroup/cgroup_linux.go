@@ -1,4 +1,4 @@
-package jail
+package cgroup
 
 import (
 	"errors"
@@ -20,39 +20,52 @@ const groupPrefix = "kern-jail-"
 // groupCount tells the groups of this process apart, whoever makes them.
 var groupCount atomic.Int64
 
-// How directories of the cgroup file system come and go; a test may stand in
-// for the kernel.
-var (
-	makeDir   = makeGroup
-	removeDir = unix.Rmdir
-)
-
-func makeGroup(dir string) error { return os.Mkdir(dir, 0o755) }
-
-// A driver makes cgroups, of one version.
-type driver struct {
+// A Driver makes cgroups, of one version.
+type Driver struct {
 	v2    bool
 	trees map[string]string // controller to directory below which to work; v2 has the one key ""
 	home  string            // v2: where this process is, and each init most of its life
 	owner string
+	mkdir func(string) error
+	rmdir func(string) error
 }
 
-// A group holds one run.
-type group struct {
+// A Group holds one run.
+type Group struct {
 	name  string
 	v2    bool
 	home  string
+	mkdir func(string) error
+	rmdir func(string) error
 	dirs  map[string]string // by controller; v2 has the one key ""
 	doors []*os.File        // v1: written by the thread that enters
 	meter map[string]*os.File
 }
 
+// On returns a Driver of v1 for directories, by controller, that mkdir makes
+// with the files in them and rmdir removes: with it a test lies to a jail.
+func On(trees map[string]string, mkdir, rmdir func(string) error) *Driver {
+	return &Driver{trees: trees, owner: "0-0", mkdir: mkdir, rmdir: rmdir}
+}
+
+// Name is the last element of the group's path in every hierarchy.
+func (g *Group) Name() string { return g.name }
+
+// Hierarchies is in how many the group is.
+func (g *Group) Hierarchies() int { return len(g.dirs) }
+
+// Whole says that a process has to enter whole: there are no doors.
+func (g *Group) Whole() bool { return g.v2 }
+
+// Doors are the files a thread writes "0" to, to be in the group.
+func (g *Group) Doors() []*os.File { return g.doors }
+
 // Controllers of v1 a run needs. v2 has processor time without one.
 var controllers = []string{"memory", "pids", "cpuacct"}
 
-// findDriver looks for a place where cgroups with all three controllers can be
+// Find looks for a place where cgroups with all three controllers can be
 // made, by making one.
-func findDriver(below string) (*driver, error) {
+func Find(below string) (*Driver, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -80,10 +93,12 @@ func findDriver(below string) (*driver, error) {
 	return nil, errors.Join(errs...)
 }
 
+func mkdir(dir string) error { return os.Mkdir(dir, 0o755) }
+
 // candidates are the places to work in, best first: below what the caller
 // names, else where this process is, so that its own limits hold for boxes
 // too, else the top.
-func candidates(mountinfo, own, below string) (all []*driver) {
+func candidates(mountinfo, own, below string) (all []*Driver) {
 	at := map[string]string{} // controller or "" to mount point
 	for line := range strings.Lines(mountinfo) {
 		left, right, ok := strings.Cut(line, " - ")
@@ -109,7 +124,7 @@ func candidates(mountinfo, own, below string) (all []*driver) {
 		}
 	}
 	add := func(v2 bool, keys []string, where func(string) string) {
-		d := &driver{v2: v2, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
+		d := &Driver{v2: v2, mkdir: mkdir, rmdir: unix.Rmdir, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
 		for _, k := range keys {
 			if at[k] == "" {
 				return
@@ -133,37 +148,39 @@ func candidates(mountinfo, own, below string) (all []*driver) {
 }
 
 // try makes a group, limits it and removes it.
-func (d *driver) try() error {
-	g, err := d.make()
+func (d *Driver) try() error {
+	g, err := d.Make()
 	if err != nil {
 		return err
 	}
-	return errors.Join(g.limit(32<<20, 8), g.remove())
+	return errors.Join(g.Limit(32<<20, 8), g.Remove())
 }
 
-// make makes a group for one run.
-func (d *driver) make() (*group, error) {
-	g := &group{
+// Make makes a group for one run.
+func (d *Driver) Make() (*Group, error) {
+	g := &Group{
 		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
 		v2:    d.v2,
 		home:  d.home,
+		mkdir: d.mkdir,
+		rmdir: d.rmdir,
 		dirs:  map[string]string{},
 		meter: map[string]*os.File{},
 	}
 	if err := g.create(d.trees); err != nil {
-		return nil, errors.Join(err, g.remove())
+		return nil, errors.Join(err, g.Remove())
 	}
 	return g, nil
 }
 
-func (g *group) create(trees map[string]string) error {
+func (g *Group) create(trees map[string]string) error {
 	for c, tree := range trees {
 		if g.v2 {
 			// Fails where it is on already and cannot be changed; limit shows which.
 			os.WriteFile(tree+"/cgroup.subtree_control", []byte("+memory +pids"), 0)
 		}
 		dir := filepath.Join(tree, g.name)
-		if err := makeDir(dir); err != nil {
+		if err := g.mkdir(dir); err != nil {
 			return err
 		}
 		g.dirs[c] = dir
@@ -194,7 +211,7 @@ func (g *group) create(trees map[string]string) error {
 	return nil
 }
 
-func (g *group) meters() map[string]string {
+func (g *Group) meters() map[string]string {
 	if g.v2 {
 		d := g.dirs[""]
 		return map[string]string{"cpu": d + "/cpu.stat", "peak": d + "/memory.peak", "oom": d + "/memory.events", "pids": d + "/pids.events"}
@@ -207,9 +224,9 @@ func (g *group) meters() map[string]string {
 	}
 }
 
-// limit sets the limits and reads them back: the kernel may round, and what is
+// Limit sets the limits and reads them back: the kernel may round, and what is
 // not there when read is not enforced.
-func (g *group) limit(memory int64, processes int) error {
+func (g *Group) Limit(memory int64, processes int) error {
 	page := int64(os.Getpagesize())
 	memory = max(memory/page, 1) * page
 	m := "memory"
@@ -228,10 +245,11 @@ func (g *group) limit(memory int64, processes int) error {
 	if err := set(g.dirs[m]+"/"+files[1], swap); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return g.limitProcesses(processes)
+	return g.LimitProcesses(processes)
 }
 
-func (g *group) limitProcesses(n int) error {
+// LimitProcesses sets how many processes and threads there may be.
+func (g *Group) LimitProcesses(n int) error {
 	dir := g.dirs["pids"]
 	if g.v2 {
 		dir = g.dirs[""]
@@ -239,9 +257,9 @@ func (g *group) limitProcesses(n int) error {
 	return set(dir+"/pids.max", int64(n))
 }
 
-// crowd is how many of init's threads are in the group while the program is
+// Crowd is how many of init's threads are in the group while the program is
 // being started.
-func (g *group) crowd() int {
+func (g *Group) Crowd() int {
 	if g.v2 {
 		return 32
 	}
@@ -262,15 +280,16 @@ func set(file string, v int64) error {
 	return nil
 }
 
-// readings of a group's counters.
-type readings struct {
-	cpu  time.Duration
-	peak int64
-	oom  int64 // processes killed because memory was used up
-	pids int64 // forks refused
+// Readings are a group's counters.
+type Readings struct {
+	CPU     time.Duration
+	Peak    int64
+	OOM     int64 // processes killed because memory was used up
+	Refused int64 // forks refused
 }
 
-func (g *group) read() (r readings, err error) {
+// Read reads the counters.
+func (g *Group) Read() (r Readings, err error) {
 	var buf [4096]byte
 	get := func(what, key string) int64 {
 		f := g.meter[what]
@@ -285,13 +304,13 @@ func (g *group) read() (r readings, err error) {
 		return value(string(buf[:n]), key)
 	}
 	if g.v2 {
-		r.cpu = time.Duration(get("cpu", "usage_usec")) * time.Microsecond
+		r.CPU = time.Duration(get("cpu", "usage_usec")) * time.Microsecond
 	} else {
-		r.cpu = time.Duration(get("cpu", ""))
+		r.CPU = time.Duration(get("cpu", ""))
 	}
-	r.peak = get("peak", "")
-	r.oom = get("oom", "oom_kill")
-	r.pids = get("pids", "max")
+	r.Peak = get("peak", "")
+	r.OOM = get("oom", "oom_kill")
+	r.Refused = get("pids", "max")
 	return r, err
 }
 
@@ -307,18 +326,18 @@ func value(text, key string) int64 {
 	return 0
 }
 
-// enter moves a whole process in (v2, where a thread cannot go alone).
-func (g *group) enter(pid int) error {
+// Enter moves a whole process in (v2, where a thread cannot go alone).
+func (g *Group) Enter(pid int) error {
 	return os.WriteFile(g.dirs[""]+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 }
 
-// leave moves a process back to where this one is.
-func (g *group) leave(pid int) error {
+// Leave moves a process back to where this one is.
+func (g *Group) Leave(pid int) error {
 	return os.WriteFile(g.home+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 }
 
-// remove removes the group. Everything in it has ended or is ending.
-func (g *group) remove() error {
+// Remove removes the group. Everything in it has ended or is ending.
+func (g *Group) Remove() error {
 	for _, f := range g.doors {
 		f.Close()
 	}
@@ -327,16 +346,16 @@ func (g *group) remove() error {
 	}
 	var errs []error
 	for _, dir := range g.dirs {
-		errs = append(errs, removeGroup(dir, time.Now().Add(2*time.Second)))
+		errs = append(errs, removeGroup(dir, g.rmdir, time.Now().Add(2*time.Second)))
 	}
 	return errors.Join(errs...)
 }
 
 // removeGroup removes one directory. A process that was killed stays in its
 // group until it is gone; there is no event for that in v1.
-func removeGroup(dir string, deadline time.Time) error {
+func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error {
 	for wait := 50 * time.Microsecond; ; wait *= 2 {
-		err := removeDir(dir)
+		err := rmdir(dir)
 		if err == nil || err == unix.ENOENT {
 			return nil
 		}
@@ -361,8 +380,8 @@ func ownerName(pid int) (string, error) {
 	return fmt.Sprintf("%d-%s", pid, f[19]), nil
 }
 
-// sweep removes what supervisors that no longer exist have left behind.
-func (d *driver) sweep() error {
+// Sweep removes what supervisors that no longer exist have left behind.
+func (d *Driver) Sweep() error {
 	var errs []error
 	for _, tree := range d.trees {
 		entries, err := os.ReadDir(tree)
@@ -378,7 +397,7 @@ func (d *driver) sweep() error {
 			}
 			dir := filepath.Join(tree, e.Name())
 			emptyGroup(dir)
-			errs = append(errs, removeGroup(dir, time.Now().Add(2*time.Second)))
+			errs = append(errs, removeGroup(dir, d.rmdir, time.Now().Add(2*time.Second)))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,7 @@
+// Package cgroup makes a control group for each run of a jail, on cgroup v1 or
+// v2, reads back what it limits, and clears away what killed supervisors left.
+//
+// The two differ in how a program gets in before its first instruction. On v1
+// the thread that will start it moves itself through the group's doors. On v2
+// a thread cannot go alone: the process enters, starts the program and leaves.
+package cgroup
