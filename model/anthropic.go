@@ -85,7 +85,7 @@ func (anthropic) encode(m *remote, r Request) ([]byte, error) {
 		resultsFirst(q.Messages[i].Content)
 	}
 	for _, t := range r.Tools {
-		at := anthropicTool{t.Name, t.Description, t.Schema}
+		at := anthropicTool(t)
 		if len(t.Schema) == 0 {
 			at.Schema = anyObject
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -97,7 +98,7 @@ func (t *teller) tell(r *abi.Record) string {
 	at := "+" + strconv.FormatFloat(float64(r.Time-t.born)/1e9, 'f', 3, 64) + "s"
 	call := ""
 	if r.Call != 0 {
-		call = fmt.Sprintf("call %d ", r.Call)
+		call = "call " + callName(r.Call) + " "
 	}
 	s := fmt.Sprintf("%4d %9s  %s%s\n", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what)))
 	for _, line := range below {
@@ -298,4 +299,13 @@ func amounts(u *abi.Usage) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// callName is the number of a call; one that was made within another is told
+// by that one's number and its own, as in 2.1.
+func callName(n uint64) string {
+	if n < kernel.NestedFrom {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%d.%d", n%kernel.NestedFrom, n/kernel.NestedFrom)
 }

@@ -28,10 +28,10 @@ type node struct {
 	enum     [][]byte // canonical forms; nil: any value
 	constant bool     // enum came from const
 
-	num            []bound
-	length, count  span // characters of a string, items of an array
-	members        span // members of an object
-	hasNum, hasLen bool
+	num           []bound
+	length, count span // characters of a string, items of an array
+	members       span // members of an object
+	hasLen        bool
 }
 
 // prop is a name that a node knows.
@@ -333,7 +333,6 @@ type checker struct {
 	keyword string
 	message string
 	from    int // where the offending value begins
-	to      int // where it ends, if that is known
 }
 
 // wrong notes a violation. It is made only once for a document, so it may cost.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -92,9 +91,8 @@ func (p *Pool) put(h *handle) {
 
 // handle is a supervisor as its user sees it.
 type handle struct {
-	cmd    *exec.Cmd
-	conn   *net.UnixConn
-	stderr *strings.Builder
+	cmd  *exec.Cmd
+	conn *net.UnixConn
 }
 
 // launch starts a supervisor. Its environment is empty: what it has, a tool

@@ -394,7 +394,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"nothing", nil, ""},
 		{"an empty part", part(3), ""},
-		{"an unknown field", part(5, 30<<3&0x7f|0x80|0, 1, 5), ""},
+		{"an unknown field", part(5, 30<<3&0x7f|0x80, 1, 5), ""},
 		{"an unknown part", part(9, 1<<3, 7), ""},
 		{"an unknown group in an unknown part", part(9, part(2, 1<<3|5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)...), ""},
 		{"a later version", []byte{0, 2, 3}, "later version"},

@@ -44,7 +44,7 @@ func TestCacheDamaged(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got() != "right" || got() != "right" || made != 1 {
+	if first, second := got(), got(); first != "right" || second != "right" || made != 1 {
 		t.Fatalf("made %d times, want once", made)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "python-*"))
