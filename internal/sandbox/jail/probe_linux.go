@@ -191,7 +191,8 @@ func probeMain(args []string) int {
 	case len(args) == 1 && args[0] == "walls":
 		err = json.NewEncoder(os.Stdout).Encode(breaches())
 	case len(args) == 1 && args[0] == "spin":
-		for { //lint:ignore SA5002 the probe looks whether this can be stopped
+		//lint:ignore SA5002 the probe looks whether this can be stopped
+		for {
 		}
 	case len(args) == 1 && args[0] == "own":
 		err = os.WriteFile(workspace+"/mine", nil, 0o644)
