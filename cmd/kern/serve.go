@@ -239,7 +239,7 @@ func (d *daemon) nothingToDo() {
 }
 
 // endTime is how long requests that are being answered may hold up the end.
-const endTime = 5 * time.Second
+const endTime = 10 * time.Second
 
 // run serves until a signal comes or somebody asks it to stop.
 func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {

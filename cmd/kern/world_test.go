@@ -40,7 +40,11 @@ func newWorld(t *testing.T, files map[string]string) *world {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { endDaemons(w.dir) })
+	t.Cleanup(func() {
+		for _, log := range endDaemons(w.dir) {
+			t.Error(log)
+		}
+	})
 	return w
 }
 
