@@ -109,3 +109,27 @@ func TestScenario04NoMoney(t *testing.T) {
 		}
 	}
 }
+
+// TestReadmeAgent reads the agent file of the README as a user would save it.
+func TestReadmeAgent(t *testing.T) {
+	b, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(b), "```yaml\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("the README shows no agent file")
+	}
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := kern.ReadAgent(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Limits[abi.Money] != kern.Dollar/2 || a.Limits[abi.Steps] != 20 || len(a.Calls) != 1 || a.Calls[0] != "code" {
+		t.Errorf("%+v", a)
+	}
+}

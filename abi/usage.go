@@ -62,6 +62,9 @@ type Usage [Units]int64
 // Add adds v to u. Sums stop at the largest number instead of going round.
 func (u *Usage) Add(v *Usage) {
 	for i, n := range v {
+		if n == 0 {
+			continue // most are
+		}
 		if s := u[i] + n; n > 0 && s < u[i] {
 			u[i] = math.MaxInt64
 		} else {
@@ -72,8 +75,10 @@ func (u *Usage) Add(v *Usage) {
 
 // Sub takes v from u.
 func (u *Usage) Sub(v *Usage) {
-	for i := range u {
-		u[i] -= v[i]
+	for i, n := range v {
+		if n != 0 {
+			u[i] -= n
+		}
 	}
 }
 

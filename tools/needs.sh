@@ -7,7 +7,9 @@ missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 case "${1:-test}" in
 test)
-	need git git; need sqlite3 sqlite3; need gcc gcc; need python3 python3; need tar tar; need rsync rsync; need strace strace
+	need git git; need sqlite3 sqlite3; need python3 python3; need tar tar; need rsync rsync
+	need gcc gcc; [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+	need flock util-linux; need mkfs.ext4 e2fsprogs
 	;;
 race) need gcc gcc ;; # the race detector needs a C compiler
 bench) need bwrap bubblewrap; need python3 python3; need sqlite3 sqlite3 ;;

@@ -93,18 +93,18 @@ func table(cold, warm *jail.Backend, dir string) ([]*line, error) {
 		{name: "jail python, warm, named directory", base: "plain python3 -I -c", once: settled(warm, lent)},
 	}
 	peers := []struct {
-		name string
-		argv []string
+		name, base string
+		argv       []string
 	}{
-		{"bwrap true", []string{"bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/lib", "/lib", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/true"}},
-		{"bwrap python3 -I -c", []string{"bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/lib", "/lib", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/python3", "-I", "-c", "print(1)"}},
+		{"bwrap true", "plain true", []string{"bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/lib", "/lib", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/true"}},
+		{"bwrap python3 -I -c", "plain python3 -I -c", []string{"bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/lib", "/lib", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/python3", "-I", "-c", "print(1)"}},
 	}
 	for _, p := range peers {
 		if _, err := exec.LookPath(p.argv[0]); err != nil {
 			fmt.Printf("not measured: %s (%s is not installed)\n", p.name, p.argv[0])
 			continue
 		}
-		lines = append(lines, &line{name: p.name, base: "plain true", once: plain(p.argv...)})
+		lines = append(lines, &line{name: p.name, base: p.base, once: plain(p.argv...)})
 	}
 	crun, err := bundle(dir)
 	if err != nil {

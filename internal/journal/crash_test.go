@@ -23,11 +23,11 @@ import (
 
 // Mutants that were made on purpose, and the test that killed each:
 //
-//	the transaction is committed before the records are in it     TestTornLog
+//	records are committed before their runs are                   TestTornLog
 //	a wide batch is acknowledged before its row is in the tail    TestTornLog, TestKilled
 //	the tail is not read when the journal is opened               TestTornLog, TestKilled
 //	a row of the tail is not compared with its sum                TestDamagedTail
-//	a settled row stays in the tail                               TestTornLog
+//	a settled row stays in the tail                               TestConformance
 
 // batchesToTear are batches of few processes, of many, and with blobs.
 func batchesToTear() [][]abi.Record {

@@ -18,11 +18,10 @@ import (
 // Mutants that were made on purpose, and the test that killed each:
 //
 //	the check behind a body is not compared              TestDamage (the number is that of the run's end)
-//	a run's sum is not compared                          TestDamage (a run's sum; the byte flips)
-//	the end of a process is not compared with its run    TestDamage (the last record is gone)
-//	a record is not compared with its pid                TestDamage (moved to another process)
-//	the calls of a run are not compared                  TestDamage (a run hides a call)
-//	a blob is not compared with its name                 TestDamage (a blob's content)
+//	a run is not compared with its records               TestDamage (a run's sum, a run's end, a run hides a call)
+//	the end of a process is not compared with its run    TestDamage (all records of a process are gone)
+//	a record is not compared with its pid                TestDamage (copied to another process)
+//	a blob is not compared with its name                 TestDamagedBlobs, TestSameKey
 
 // sample fills a directory with a closed journal: processes 0 (2 records), 1
 // (200), 2 (3) and 5 (64, one whole run).

@@ -3,6 +3,8 @@ package journal_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -89,80 +91,45 @@ func TestFullWhileSettling(t *testing.T) {
 
 // fullDisk runs records into a full disk and out of it again.
 func fullDisk(t *testing.T, d disk) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	s, l, err := journal.OpenSQLite(d.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := journal.NewLog(s, l)
-	last := map[abi.Pid]uint64{}
-	put := func(pid abi.Pid) journal.Ticket {
-		last[pid]++
-		value := make([]byte, 3000) // does not pack
-		for i, h := 0, abi.HashOf([]byte{byte(pid), byte(last[pid]), byte(last[pid] >> 8)}); i < len(value); i, h = i+copy(value[i:], h[:]), abi.HashOf(h[:]) {
-		}
-		r := journaltest.Ended(pid, last[pid], last[pid], value)
-		return log.Put(&r)
-	}
-	if err := put(1).Wait(ctx); err != nil {
+	w := &fuller{t: t, log: journal.NewLog(s, l), last: map[abi.Pid]uint64{}}
+	if err := w.put(1).Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for round := range 3 {
 		d.full(t, s)
-		var waiting []journal.Ticket
-		for log.Err() == nil {
-			if len(waiting) > 100_000 {
-				t.Fatal("the disk does not become full")
-			}
-			// Now few processes at once and now many, so that both ways of storing meet it.
-			for pid := abi.Pid(1); pid <= abi.Pid(1+9*(round%2)); pid++ {
-				waiting = append(waiting, put(pid))
-			}
-			if len(waiting)%20 == 0 {
-				short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
-				waiting[len(waiting)-1].Wait(short)
-				stop()
-			}
-		}
-		if e := log.Err(); e.Code != abi.StorageFull {
-			t.Fatalf("round %d: %v", round, e)
-		}
-		done, cancelled := context.WithCancel(ctx)
-		cancelled()
-		if err := waiting[len(waiting)-1].Wait(done); err != context.Canceled {
-			t.Errorf("round %d: a record on a full disk: %v", round, err)
+		// Now few processes at once and now many, so that both ways of storing meet it.
+		waiting := w.untilFull(abi.Pid(1 + 9*(round%2)))
+		if got := state(waiting[len(waiting)-1]); got != "waiting" {
+			t.Errorf("round %d: a record on a full disk is %s", round, got)
 		}
 		d.free(t, s)
-		for i, w := range waiting {
-			if err := w.Wait(ctx); err != nil {
+		for i, k := range waiting {
+			if err := k.Wait(t.Context()); err != nil {
 				t.Fatalf("round %d: record %d of %d after there was room: %v", round, i, len(waiting), err)
 			}
 		}
-		if e := log.Err(); e != nil {
+		if e := w.log.Err(); e != nil {
 			t.Errorf("round %d: after there was room: %v", round, e)
 		}
 	}
-	acked := map[abi.Pid]uint64{}
-	for pid, n := range last {
-		acked[pid] = n
-	}
+	acked := maps.Clone(w.last)
 	// Close while it is full: what was acknowledged stays.
 	d.full(t, s)
-	var tickets []journal.Ticket
-	for log.Err() == nil {
-		tickets = append(tickets, put(1))
-		short, stop := context.WithTimeout(ctx, 50*time.Millisecond)
-		if tickets[len(tickets)-1].Wait(short) == nil {
-			acked[1] = last[1]
-		}
-		stop()
-	}
-	if err := log.Close(); err == nil {
+	waiting := w.untilFull(1)
+	if err := w.log.Close(); err == nil {
 		t.Error("a log that could not write everything was closed without an error")
 	}
-	if err := tickets[len(tickets)-1].Wait(ctx); err == nil {
-		t.Error("a record that was not written was acknowledged")
+	for _, k := range waiting {
+		if state(k) == "kept" {
+			acked[1]++
+		}
+	}
+	if got := state(waiting[len(waiting)-1]); got != string(abi.StorageFull) {
+		t.Errorf("a record that was not written is %s", got)
 	}
 	d.free(t, s)
 	if err := s.Close(); err != nil {
@@ -175,6 +142,46 @@ func fullDisk(t *testing.T, d disk) {
 			t.Errorf("process %d: %d records, %v; %d were acknowledged", pid, got, err, n)
 		}
 	}
+}
+
+// A fuller puts large records.
+type fuller struct {
+	t    *testing.T
+	log  *journal.Log
+	last map[abi.Pid]uint64
+}
+
+func (w *fuller) put(pid abi.Pid) journal.Ticket {
+	w.last[pid]++
+	n := w.last[pid]
+	var value []byte // does not pack
+	for h := abi.HashOf(fmt.Append(nil, pid, n)); len(value) < 3000; h = abi.HashOf(h[:]) {
+		value = append(value, h[:]...)
+	}
+	r := journaltest.Ended(pid, n, n, value)
+	return w.log.Put(&r)
+}
+
+// untilFull puts records of some processes until the log says that it is full.
+// It waits for some of them in between.
+func (w *fuller) untilFull(procs abi.Pid) (all []journal.Ticket) {
+	for w.log.Err() == nil {
+		if len(all) > 100_000 {
+			w.t.Fatal("the disk does not become full")
+		}
+		for pid := abi.Pid(1); pid <= procs; pid++ {
+			all = append(all, w.put(pid))
+		}
+		if len(all)%20 == 0 {
+			ctx, stop := context.WithTimeout(w.t.Context(), 50*time.Millisecond)
+			all[len(all)-1].Wait(ctx) // kept, or the time is over: the loop looks which
+			stop()
+		}
+	}
+	if e := w.log.Err(); e.Code != abi.StorageFull {
+		w.t.Fatal(e)
+	}
+	return all
 }
 
 // filler is the file that takes the room of a small disk.

@@ -22,7 +22,7 @@ import (
 //	tickets are kept before Append returns                     TestWaitsForTheStore
 //	a failed batch is dropped when the disk is full            TestFull
 //	Err stays after there was room                             TestFull
-//	records go on after the store broke                        TestBroken
+//	records go on after the store broke                        TestBrokenForEver
 //	a refused record takes its batch down                      TestRefused
 //	what comes after a refused record is stored                TestRefused
 //	after a refusal every record is a batch of its own         TestRefused
@@ -180,7 +180,7 @@ func TestFullForEver(t *testing.T) {
 		tickets = append(tickets, put(log, 1, 2))
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 3))
-		time.Sleep(time.Hour) // of the bubble's own clock
+		<-time.After(time.Hour) // on the clock of the bubble
 		wantStates(t, tickets, "kept", "waiting", "waiting")
 		var e *abi.Error
 		if err := log.Close(); !errors.As(err, &e) || e.Code != abi.StorageFull {

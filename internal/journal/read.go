@@ -112,13 +112,13 @@ func openReader(path string) (*reader, error) {
 }
 
 // with lends a connection to fn.
-func (s *sqliteStore) with(fn func(*reader) error) error {
-	r, err := s.readers.get()
+func (p *readers) with(fn func(*reader) error) error {
+	r, err := p.get()
 	if err != nil {
 		return err
 	}
 	err = fn(r)
-	return errors.Join(err, s.readers.put(r))
+	return errors.Join(err, p.put(r))
 }
 
 // A rawRow is a row of the table records.
@@ -336,7 +336,7 @@ func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
 	if err := s.settleNow(); err != nil {
 		return err
 	}
-	return s.with(func(r *reader) error {
+	return s.readers.with(func(r *reader) error {
 		segs := make(chan segment, 16)
 		stop := make(chan struct{})
 		var readErr error
@@ -419,7 +419,7 @@ func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
 		return nil, nil
 	}
 	var segs []segment
-	err = s.with(func(r *reader) error {
+	err = s.readers.with(func(r *reader) error {
 		if c.run.first == 0 && c.run.n > 0 {
 			if ok, err := r.resume(c); !ok {
 				return err
@@ -476,7 +476,7 @@ func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err e
 			return r, err
 		}
 	}
-	err = s.with(func(r *reader) error {
+	err = s.readers.with(func(r *reader) error {
 		runs, err := r.answers.query(rowID(pid, 0), rowID(pid+1, 0)-1, int64(call))
 		if err != nil {
 			return err
@@ -525,7 +525,7 @@ func answers(r *abi.Record, call uint64) bool {
 
 // Blob implements [Reader].
 func (s *sqliteStore) Blob(h abi.Hash) (b []byte, err error) {
-	err = s.with(func(r *reader) (err error) {
+	err = s.readers.with(func(r *reader) (err error) {
 		b, err = findBlob(r.named, h)
 		return err
 	})

@@ -17,6 +17,15 @@ import (
 	_ "modernc.org/sqlite"
 )
 
+// Mutants that were made on purpose, and the test that killed each:
+//
+//	commits stay unsynced after the journal is opened, or the tail settled    TestSettings
+//	the epoch in the file is not looked at                                    TestOvertaken
+//	the lease is not looked at                                                TestConformance
+//	a number may be above the next                                            TestConformance
+//	a run that ended in the tail is forgotten                                 TestConformance
+//	statements are left open, and with them the files                         TestModes
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		child(dir)

@@ -98,26 +98,53 @@ func TestClaimsOnTheirAccount(t *testing.T) {
 	})
 }
 
-// TestNestedWaits: a child waits for room that a call of its parent holds. When
-// that call begins to wait for the child, the child is told that there is none.
-func TestNestedWaits(t *testing.T) {
+// TestRoomForTwo: what the first of those that wait leaves over is the next
+// one's, at once.
+func TestRoomForTwo(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
-		pid := m.spawn(under(limits(abi.Money, 10)))
-		m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+		pid := m.spawn(under(limits(abi.Money, 6)))
+		m.start(pid, 1, "act", deed{Reserve: money(6), Use: new(abi.Usage), Gate: "one"})
 		m.idle()
-		m.do(pid, 2, "spawn", deed{})
-		child := m.start(2, 1, "act", deed{Reserve: money(5)})
-		m.idle()
-		if m.waits(2) != "room" {
-			t.Fatal(m.waits(2))
+		for n := uint64(2); n <= 5; n++ {
+			m.start(pid, n, "act", deed{Reserve: money(3), Use: new(abi.Usage), Gate: "two", Nonce: int(n)})
 		}
-		m.startCall(abi.Call{Pid: pid, N: 3, Row: "wait", Within: 1, Args: deed{Pid: 2}.json()})
 		m.idle()
-		if r, ok := got(child); !ok || code(r) != abi.LimitMoney {
-			t.Errorf("the child: %+v %v", r, ok)
+		m.let("one")
+		m.idle()
+		if m.waits(pid) != "room room" {
+			t.Error(m.waits(pid))
 		}
-		m.let("open")
+		m.let("two")
+		m.idle()
+		if m.waits(pid) != "" {
+			t.Error(m.waits(pid))
+		}
 	})
+}
+
+// TestNestedWaits: a child waits for room that a call of its parent holds. When
+// a part of that call begins that may wait for the child, also one that has to
+// wait itself, the child is told that there is no room.
+func TestNestedWaits(t *testing.T) {
+	for row, d := range map[string]deed{"wait": {Pid: 2}, "act": {Ask: "may it?"}} {
+		lived(t, func(t *testing.T, m *rig) {
+			pid := m.spawn(under(limits(abi.Money, 10)))
+			m.start(pid, 1, "act", deed{Reserve: money(8), Gate: "open"})
+			m.idle()
+			m.do(pid, 2, "spawn", deed{})
+			child := m.start(2, 1, "act", deed{Reserve: money(5)})
+			m.idle()
+			if m.waits(2) != "room" {
+				t.Fatal(m.waits(2))
+			}
+			m.startCall(abi.Call{Pid: pid, N: 3, Row: row, Within: 1, Args: d.json()})
+			m.idle()
+			if r, ok := got(child); !ok || code(r) != abi.LimitMoney {
+				t.Errorf("%s: the child: %+v %v", row, r, ok)
+			}
+			m.let("open")
+		})
+	}
 }
 
 // TestInEachOthersWay: two programs hold what the other's next call needs. One
@@ -446,6 +473,110 @@ func TestAccountLimits(t *testing.T) {
 		}
 		if len(m.Accounts()) != 0 {
 			t.Error(m.Accounts())
+		}
+	})
+}
+
+// TestWallAcrossRestarts: time goes on while the machine is down.
+func TestWallAcrossRestarts(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Wall, time.Minute)))
+		m.start(pid, 1, "act", deed{Gate: "never"})
+		time.Sleep(50 * time.Second)
+		m.crash()
+		start := time.Now()
+		i, err := m.Wait(t.Context(), pid)
+		if err != nil || i.Exit.Code != abi.LimitWall || time.Since(start) != 10*time.Second {
+			t.Errorf("%+v %v after %s", i.Exit, err, time.Since(start))
+		}
+		m.idle()
+	})
+}
+
+// TestScenario07Attempts: a tool that may be repeated fails twice and then
+// works: three calls, each admitted and booked, and one answer.
+func TestScenario07Attempts(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		use := abi.Usage{abi.Money: 2, abi.ToolCalls: 1}
+		d := deed{Effect: abi.Idempotent, Fail: abi.ToolFailed, Times: 2, Attempts: 3, Reserve: use, Tool: "shaky"}
+		pid := m.spawn(Spawning{})
+		r := m.do(pid, 1, "act", d)
+		i, _ := m.Info(pid)
+		if r.Err != nil || r.Attempts != 3 || m.effects(pid, 1) != 3 || i.Used != (abi.Usage{abi.Money: 6, abi.ToolCalls: 3}) {
+			t.Errorf("%+v, used %v", r, i.Used)
+		}
+		if k := m.kinds(pid); k != "spawned began(1) ended(1) began(1) ended(1) began(1) ended(1)" {
+			t.Error(k)
+		}
+		pid = m.spawn(under(limits(abi.ToolCalls, 2)))
+		if r := m.do(pid, 1, "act", d); code(r) != abi.LimitToolCalls || m.effects(pid, 1) != 2 {
+			t.Errorf("the third attempt under a limit of two: %+v, ran %d times", r, m.effects(pid, 1))
+		}
+		m.idle()
+	})
+}
+
+// TestExitUnderTerm: the exit of a stopped process waits for cont; term is one.
+func TestExitUnderTerm(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{})
+		m.Signal(t.Context(), pid, abi.Stop, "test")
+		exit := m.start(pid, 2, "exit", deed{Give: "bye"})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.idle()
+		if r, ok := got(exit); !ok || r.Err != nil || m.exit(pid) != abi.ExitKilled {
+			t.Errorf("%+v %v, exit %q", r, ok, m.exit(pid))
+		}
+	})
+}
+
+// TestSentOnce: a message arrives once, though its sender was never told.
+func TestSentOnce(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		to, from := m.spawn(Spawning{}), m.spawn(Spawning{})
+		run := m.cfg.Rows["send"].Run
+		hold := make(chan struct{})
+		m.cfg.Rows["send"].Run = func(ctx context.Context, j *Job) Done {
+			d := run(ctx, j)
+			<-hold
+			return d
+		}
+		m.start(from, 1, "send", deed{Pid: to, Give: "hello"})
+		synctest.Wait() // the message is on disk, the answer is not
+		m.tap.breakNow()
+		close(hold)
+		m.crash()
+		if r := m.do(from, 1, "send", deed{Pid: to, Give: "hello"}); r.Err != nil {
+			t.Error(r.Err)
+		}
+		m.idle()
+		if r := m.do(to, 1, "recv", deed{}); string(r.Value) != `["2","hello"]` {
+			t.Errorf("%+v", r)
+		}
+		if r := m.do(to, 2, "recv", deed{For: "1s"}); string(r.Value) != `["",""]` {
+			t.Errorf("it came again: %s", r.Value)
+		}
+	})
+}
+
+// TestTermAgain: a second term lets a stopped process go on, as the first does.
+func TestTermAgain(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{})
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.Signal(t.Context(), pid, abi.Stop, "test")
+		last := m.start(pid, 2, "model", deed{Last: true, Give: "words"})
+		m.idle()
+		if m.waits(pid) != "cont" {
+			t.Error(m.waits(pid))
+		}
+		m.Signal(t.Context(), pid, abi.Term, "test")
+		m.idle()
+		if r, ok := got(last); !ok || r.Err != nil {
+			t.Errorf("%+v %v", r, ok)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"maps"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,7 +20,13 @@ import (
 func inBubble(t *testing.T, f func()) {
 	var thrown any
 	synctest.Test(t, func(*testing.T) {
-		defer func() { thrown = recover() }()
+		defer func() {
+			if thrown = recover(); thrown != nil {
+				if _, ok := thrown.(runtime.Error); ok {
+					t.Logf("%v\n%s", thrown, debug.Stack())
+				}
+			}
+		}()
 		f()
 	})
 	if thrown != nil {
@@ -164,10 +172,9 @@ func (m *rig) forgotten() (err error) {
 				}
 				if v.wait != o.waits {
 					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)
-					for _, w := range o.at.queue {
-						err = fmt.Errorf("%w\n  in line: process %d call %d within %d waits %q token %d least %v args %s err %v", err, w.p.Pid, w.call.N, w.call.Within, w.waits, len(w.wake), w.least, w.call.Args, w.ctx.Err())
+					if o.at != nil {
+						err = fmt.Errorf("%w\n  on %+v, claims %+v", err, *o.at, p.waitedFor(&o.call))
 					}
-					err = fmt.Errorf("%w\n %+v claims %+v", err, *o.at, p.waitedFor(&o.call))
 				}
 			}
 		}

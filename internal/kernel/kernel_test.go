@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 )
 
 func TestOnce(t *testing.T) {
@@ -61,14 +62,45 @@ func TestKillStopsRunning(t *testing.T) {
 
 func BenchmarkDoNoop(b *testing.B) {
 	noop := &Row{Name: "act", Watch: true, Instant: true, Run: func(context.Context, *Job) Done { return Done{Value: json.RawMessage(`1`)} }}
-	m := newRig(b, Config{Rows: Table{"act": noop}})
-	pid := m.spawn(Spawning{Spawn: abi.Spawn{Watchdog: abi.Watchdog{Profile: "off"}}})
+	log := journal.NewLog(journal.Nowhere, journal.Lease{})
+	defer log.Close()
+	k, err := New(Config{Rows: Table{"act": noop}, Store: journal.Nowhere, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pid, err := k.Spawn(b.Context(), Spawning{Spawn: abi.Spawn{Rows: []string{"act"}, Watchdog: abi.Watchdog{Profile: "off"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	args := json.RawMessage(`{}`)
 	b.ReportAllocs()
 	n := uint64(0)
 	for b.Loop() {
 		n++
-		if r := m.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: "act", Args: []byte(`{}`)}); r.Err != nil {
+		if r := k.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: "act", Args: args}); r.Err != nil {
 			b.Fatal(r.Err)
 		}
+	}
+}
+
+// BenchmarkReserveSettle is the part of a call that is about accounts: whether
+// it fits on a path of four, holding, reserving and settling it.
+func BenchmarkReserveSettle(b *testing.B) {
+	var path *account
+	for range 4 {
+		path = &account{parent: path, limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
+	}
+	need := abi.Usage{abi.Money: 1, abi.ToolCalls: 1}
+	var none elastic
+	b.ReportAllocs()
+	for b.Loop() {
+		held, f := path.fits(&need, &none, nil)
+		if !f.ok {
+			b.Fatal("it does not fit")
+		}
+		path.hold(&held)
+		path.reserve(&held)
+		path.unhold(&held)
+		path.settle(&held, &need)
 	}
 }

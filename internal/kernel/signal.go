@@ -29,7 +29,9 @@ func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by strin
 		p.pokeAll()
 		p.start()
 	case abi.Term:
-		if !again { // it is at its last words already
+		if again { // it is at its last words already
+			p.pokeAll()
+		} else {
 			p.term()
 		}
 	case abi.Kill:

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -320,6 +321,24 @@ func TestNoNewPrivileges(t *testing.T) {
 	tl := command1(t, Spec{Command: sh(`grep NoNewPrivs /proc/self/status`)}, supervised(t))
 	if out := tl.Run(context.Background(), Input{Args: none}); string(out.Value) != `"NoNewPrivs:\t1"` {
 		t.Errorf("got %s, %+v", out.Value, out.Err)
+	}
+}
+
+// TestSignalsAreDefault: what the supervisor shrugs off, the program does not.
+// A program that ignored SIGPIPE would go on writing to nobody.
+func TestSignalsAreDefault(t *testing.T) {
+	need(t, "grep")
+	tl := command1(t, Spec{Name: "status", Command: sh("grep -E 'Sig(Ign|Blk)' /proc/self/status | cut -f2")}, supervised(t))
+	out := tl.Run(t.Context(), Input{Args: []byte("{}")})
+	var text string
+	if err := json.Unmarshal(out.Value, &text); err != nil || out.Err != nil {
+		t.Fatalf("%s %v %v", out.Value, out.Err, err)
+	}
+	for _, mask := range strings.Fields(text) {
+		n, err := strconv.ParseUint(mask, 16, 64)
+		if err != nil || n&(1<<31-1) != 0 {
+			t.Errorf("signals %s are ignored or blocked: %v", mask, err)
+		}
 	}
 }
 

@@ -52,7 +52,8 @@ const (
 // Supervise is what a supervisor does. A program calls it first thing in main
 // when its arguments are those of Runner.Supervisor. It never returns.
 func Supervise() {
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE,
+	// Caught and dropped, for what is ignored would be so in the program too.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM)
 	if _, err := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
 		fmt.Fprintln(os.Stderr, "this command is started by the program that runs tools, not by hand")

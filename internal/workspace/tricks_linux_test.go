@@ -323,7 +323,7 @@ func TestSparse(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	for _, p := range []string{"git", "sqlite3", "cc", "python3", "tar", "rsync"} {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Fatalf("%v; internal/workspace/testdata/install.sh installs it", err)
+			t.Fatalf("%v; tools/needs.sh installs it", err)
 		}
 	}
 	script := get(filepath.Abs("testdata/programs.sh"))(t)

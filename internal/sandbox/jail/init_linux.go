@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/kern-run/kern/internal/sandbox/jail/watch"
 	"github.com/kern-run/kern/internal/sandbox/jail/wire"
@@ -73,6 +74,7 @@ func initialise() int {
 	}
 	// Caught and dropped, for what is ignored would be so in the program too.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
+	heedThreadSignals()
 	p := &initProc{rules: -1, bound: make(chan struct{})}
 	fds, err := control.Receive(&p.order)
 	if err != nil {
@@ -86,6 +88,16 @@ func initialise() int {
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
 	go p.listen()
 	return p.reap()
+}
+
+// heedThreadSignals puts the two signals that C libraries keep for their threads
+// to their default. Some of them leave one ignored in whatever they start, and
+// it would stay so down to the program.
+func heedThreadSignals() {
+	var standard [4]uint64 // the kernel's sigaction, all zero
+	for sig := uintptr(32); sig <= 33; sig++ {
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&standard)), 0, 8, 0, 0)
+	}
 }
 
 // begin builds the box and starts the program in it.

@@ -78,7 +78,7 @@ var Escapes = []Escape{
 	{Name: "ignore_the_end", Limits: sandbox.Limits{Wall: time.Second}, Causes: []sandbox.Cause{sandbox.Timeout}},
 	{Name: "atexit_forever", Limits: sandbox.Limits{Wall: time.Second}, Causes: []sandbox.Cause{sandbox.Timeout}},
 	{Name: "finalizer_forever", Limits: sandbox.Limits{Wall: time.Second}, Causes: []sandbox.Cause{sandbox.Timeout}},
-	{Name: "crash_the_interpreter", Limits: sandbox.Limits{Wall: 5 * time.Second}, Causes: []sandbox.Cause{sandbox.OK, sandbox.Failed, sandbox.Memory}},
+	{Name: "crash_the_interpreter", Limits: sandbox.Limits{Wall: 60 * time.Second, CPU: 60 * time.Second}, Causes: []sandbox.Cause{sandbox.OK, sandbox.Failed, sandbox.Memory}},
 	{Name: "host_calls"},
 	{Name: "other_runs"},
 }

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// standing is a kernel whose process stands in the middle of a reply.
+type standing struct {
+	where kernel.Where
+	asked []abi.Call
+}
+
+func (s *standing) Where(abi.Pid) (kernel.Where, error) { return s.where, nil }
+func (s *standing) Do(_ context.Context, c abi.Call) abi.Result {
+	s.asked = append(s.asked, c)
+	return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.DaemonGone, Message: "that is all"}}
+}
+func (s *standing) Batch(ctx context.Context, calls []abi.Call, _ int) (all []abi.Result) {
+	s.asked = append(s.asked, calls...)
+	return make([]abi.Result, len(calls))
+}
+
+// TestNumbersAfterCrash: a call of a reply that has no answer is asked again
+// under the number it had before the crash, so that what it did, which bears
+// that number, is found and not done twice. Here the second of three was lost.
+func TestNumbersAfterCrash(t *testing.T) {
+	for _, c := range []struct {
+		pid  abi.Pid // whose record the reply is: after a fork another's
+		want []uint64
+	}{{1, []uint64{11, 13}}, {9, []uint64{14, 16}}} {
+		reply, err := json.Marshal(sys.Reply{Calls: []model.ToolCall{{ID: "a", Name: "t", Args: "{}"}, {ID: "b", Name: "spawn", Args: `{"task":"x"}`}, {ID: "c", Name: "t", Args: "{}"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := json.Marshal(sys.Program{Rows: []string{"spawn"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := map[uint64]*abi.Record{
+			1: {Spawn: &abi.Spawn{}},
+			3: {Call: 9, Answer: &abi.Answer{Value: abi.Data{Bytes: reply}}},
+			4: {Call: 10, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`1`)}}},
+			5: {Call: 12, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`3`)}}},
+		}
+		w := &sys.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+			Record: func(_ abi.Pid, n uint64) (*abi.Record, error) { return records[n], nil }}
+		k := &standing{where: kernel.Where{Next: 13, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: program}}, Pages: []memory.Page{
+			{Pid: c.pid, N: 1, Role: memory.Task}, {Pid: c.pid, N: 3, Role: memory.Assistant},
+			{Pid: c.pid, N: 4, Role: memory.Tool, ID: "a"}, {Pid: c.pid, N: 5, Role: memory.Tool, ID: "c"}}}}}
+		if err := Run(t.Context(), k, w, 1); err != nil {
+			t.Fatal(err)
+		}
+		if len(k.asked) != 2 || k.asked[0].N != c.want[0] || k.asked[0].For != "b" || k.asked[0].Row != "spawn" || k.asked[1].Row != "model" || k.asked[1].N != c.want[1] {
+			t.Errorf("pid %d asked %+v, want the numbers %v", c.pid, k.asked, c.want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package kernel
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutant is a promise broken on purpose: one place of the code is changed,
+// and the tests named must see it. What is replaced stands there exactly once.
+type mutant struct {
+	name     string
+	file     string
+	old, new string
+	tests    string
+	in       string // the package of the tests; empty: this one
+}
+
+var mutants = []mutant{
+	// P1: it stops
+	{"check without reserve", "do.go", "				p.acct.hold(&o.held)\n", "				o.held = abi.Usage{}\n", "TestMoneyLimit|TestManyCallers|TestLedger", ""},
+	{"begun calls reserve nothing", "state.go", "	p.acct.reserve(&in.Reserve)\n", "", "TestLedger|TestDrift", ""},
+	{"held for ever", "do.go", "	t := p.record(&r)\n	p.acct.unhold(&o.held)\n", "	t := p.record(&r)\n", "TestLedger|TestSmallerPasses", ""},
+	{"settled twice", "state.go", "	p.acct.settle(&in.Reserve, &a.Usage)\n", "	p.acct.settle(&in.Reserve, &a.Usage)\n	p.acct.settle(&abi.Usage{}, &a.Usage)\n", "TestMoneyLimit|TestLedger", ""},
+	{"only its own account", "ledger.go", "func (a *account) hold(u *abi.Usage) {\n	for ; a != nil; a = a.parent {\n", "func (a *account) hold(u *abi.Usage) {\n	for ; a != nil; a = nil {\n", "TestManyCallers|TestLedger", ""},
+	{"a refund", "do.go", "		d.Usage[u] = max(0, d.Usage[u])", "		d.Usage[u] = d.Usage[u]", "TestNoRefund", ""},
+	{"the limit may be passed by one", "ledger.go", "case a.settled[u]+a.stuck[u]+waits[u] > free:", "case a.settled[u]+a.stuck[u]+waits[u] > free+1:", "TestMoneyLimit|TestAdmitEdges|TestLedger", ""},
+	{"children cost nothing", "state.go", "		p.acct.parent.settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})\n", "", "TestLedger|TestEnds", ""},
+	{"a child gets what it asks for", "kernel.go", "		if asked, set := s.Limits.Get(u); set && asked > n {\n			s.Limits.Set(u, n)\n", "		if asked, set := s.Limits.Get(u); set && asked > n {\n", "TestSpawnNarrows", ""},
+	// nobody waits for ever
+	{"nobody is woken", "queue.go", "		if len(a.queue) > 0 {\n			a.queue[0].poke()\n", "		if len(a.queue) > 0 {\n", "TestSmallerPasses|TestLedger", ""},
+	{"only the first is woken", "queue.go", "		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {\n			w.poke()\n", "		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {\n", "TestSmallerPasses", ""},
+	{"who goes wakes nobody", "queue.go", "		a.queue[i].poke()\n", "", "TestRoomForTwo", ""},
+	{"a parent that waits is not seen", "do.go", "		p.inner++\n		p.rouse()\n", "		p.inner++\n", "TestNestedWaits", ""},
+	{"in each other's way for ever", "queue.go", "	return left < least\n", "	return false\n", "TestInEachOthersWay", ""},
+	{"claims weigh everywhere", "ledger.go", "	for len(claims) > 0 && claims[0].at == a {\n", "	for len(claims) > 0 {\n", "TestClaimsOnTheirAccount|TestAdmitEdges", ""},
+	{"an exit that waits is not woken", "signal.go", "		if o.call.Row == exitRow { // it may have waited for the process to go on\n			o.poke()\n", "		if o.call.Row == exitRow {\n", "TestExitUnderTerm", ""},
+	{"a second term wakes nobody", "signal.go", "already\n			p.pokeAll()\n", "already\n", "TestTermAgain", ""},
+	// P2: once
+	{"no intent", "do.go", "	if !j.Plan.Intent {\n", "	if true {\n", "TestCrashAtEveryWrite$", ""},
+	{"the effect does not wait for its intent", "do.go", "	if err := t.Wait(o.ctx); err != nil {\n		return Done{Err: o.stopped()}, false\n", "	if t.Wait(context.Background()); false {\n		return Done{Err: o.stopped()}, false\n", "TestCrashAtEveryWrite$", ""},
+	{"the answer comes before the commit", "do.go", "	if t.Wait(context.Background()) != nil {\n", "	if _ = t; false {\n", "TestCrashAtEveryWrite$", ""},
+	{"what is in doubt is done again", "recover.go", "Again: in.Effect.Repeatable(), Err:", "Again: true, Err:", "TestCrashAtEveryWrite$|TestLedger", ""},
+	{"what is in doubt is refunded", "state.go", "		p.acct.doubt(&in.Reserve)\n", "		p.acct.settle(&in.Reserve, &abi.Usage{})\n", "TestCrashAtEveryWrite$|TestRowBreaks", ""},
+	{"what was answered is forgotten", "recover.go", "		p.doubt()\n", "		p.Calls.Done = nil\n		p.doubt()\n", "TestOnce|TestCrashAtEveryWrite$", ""},
+	{"other content is answered too", "book.go", "!bytes.Equal(canonical(nil, before), canonical(nil, c.Args))", "len(before) < 0 && bytes.Equal(nil, nil)", "TestOnce", ""},
+	{"a child is made twice", "kernel.go", "	if c := parent.childOf(j.Call.N); c != nil {\n		return c.Pid, nil\n	}\n", "", "TestSpawnNarrows|TestCrashAtEveryWrite$", ""},
+	{"a message is sent twice", "signal.go", "!got.has(j.Call.N)", "true || got.has(j.Call.N)", "TestSentOnce", ""},
+	{"a break-down is a failure", "do.go", "				e.Code = abi.OutcomeUnknown\n", "", "TestRowBreaks", ""},
+	// P4: state is a fold
+	{"the question and the call share an intent", "do.go", "	if w.put { // that one is the journal's now\n", "	if false {\n", "TestFoldOfCut|TestLedger", ""},
+	{"a limit that was hit is not remembered", "state.go", "			c.Hits |= 1 << u\n", "			_ = u\n", "TestEnds", ""},
+	{"a sleep begins anew after a restart", "state.go", "		in, since = o.Intent, o.Since\n", "		in = o.Intent\n", "TestSleepAcrossRestarts", ""},
+	{"live state that no record tells of", "do.go", "	o.begun = true\n", "	o.begun = true\n	p.Calls.Steps++\n", "TestFoldOfCut|TestLedger", ""},
+	{"who was waited for is forgotten", "state.go", "		c.Reaped.add(a.Took)\n", "", "TestWaitForAny", ""},
+	{"the journal's chain is not checked", "../journal/read.go", "	if !bytes.Equal(c.run.sum[:checkLen], stored) {", "	if false && !bytes.Equal(c.run.sum[:checkLen], stored) {", "TestDamage|TestFlippedBytes", "internal/journal"},
+	// P5: it dies well
+	{"children are not killed", "signal.go", "		if c := k.procs[pid]; c.Exit == nil {\n			c.finish(", "		if c := k.procs[pid]; false {\n			c.finish(", "TestEnds|TestKillFromAbove", ""},
+	{"the parent ends before its children", "signal.go", "		if k.procs[pid].Exit == nil {\n			return\n		}\n	}\n	p.record(", "		if k.procs[pid].Exit == nil {\n			continue\n		}\n	}\n	p.record(", "TestKillFromAbove|TestLedger", ""},
+	{"the parent is not told", "signal.go", "		parent.tellAll()\n", "", "TestEnds", ""},
+	{"a call that does not stop is waited for", "signal.go", "		k.mu.Lock()\n		defer k.mu.Unlock()\n		p.abandon()\n", "		_ = p\n", "TestEnds", ""},
+	{"stop lets through what waited for its turn", "do.go", "	if p.Phase == abi.Paused {\n", "	if false {\n", "TestStopHoldsBack", ""},
+	{"the deadline is forgotten by a restart", "recover.go", "		p.watchWall()\n", "", "TestWallAcrossRestarts", ""},
+	{"a second term cuts the last words", "signal.go", "		if again { // it is at its last words already\n", "		if again && false {\n", "TestLastWords", ""},
+	{"a closing kernel fails what waits", "do.go", " || a.Err.Code == abi.DaemonGone) &&", ") &&", "TestCloseWaits", ""},
+	// the watchdog and the breaker
+	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = watch.Watch{}\n		p.doubt()\n", "TestWarnedOnce", ""},
+	{"it warns for ever", "state.go", "		p.Watch.Warned = p.Watch.Warned || a.Warning != nil\n", "", "TestWarnedOnce", ""},
+	{"a restart wakes a tool that rests", "recover.go", "		p.doubt()\n", "		p.Rests = nil\n		p.doubt()\n", "TestScenario18Breaker", ""},
+}
+
+// TestMutants breaks each promise and looks whether a test sees it. It compiles
+// this package once for each, so it runs in the long form only.
+func TestMutants(t *testing.T) {
+	if !soak {
+		t.Skip("long: set KERN_SOAK=1")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			file, err := filepath.Abs(m.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(b), m.old); n != 1 {
+				t.Fatalf("%q stands in %s %d times, want once", m.old, m.file, n)
+			}
+			dir := t.TempDir()
+			broken := filepath.Join(dir, "broken.go")
+			overlay := filepath.Join(dir, "overlay.json")
+			o, err := json.Marshal(map[string]map[string]string{"Replace": {file: broken}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string][]byte{broken: []byte(strings.Replace(string(b), m.old, m.new, 1)), overlay: o} {
+				if err := os.WriteFile(name, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in := m.in
+			if in == "" {
+				in = "internal/kernel"
+			}
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-timeout=120s", "-run", m.tests, "./"+in)
+			cmd.Dir = root
+			cmd.Env = append(os.Environ(), "KERN_SOAK=")
+			out, err := cmd.CombinedOutput()
+			switch {
+			case err == nil:
+				t.Errorf("it lives: %s see nothing", m.tests)
+			case strings.Contains(string(out), "[build failed]") || strings.Contains(string(out), "[setup failed]"):
+				t.Errorf("it does not compile:\n%s", out)
+			case !strings.Contains(string(out), "FAIL"):
+				t.Errorf("%v:\n%s", err, out)
+			}
+		})
+	}
+}
