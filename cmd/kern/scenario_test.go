@@ -25,13 +25,13 @@ import (
 	"github.com/kern-run/kern/internal/server"
 )
 
-// Mutants that die here and in the scripts: no intent on disk before a tool
-// runs, and a doubtful effect that is run again (23); a reservation given back
-// at recovery (23); a reservation taken after the check instead of with it (6);
-// records written to a subscriber under the kernel's lock (22); a daemon that
-// gives tools its environment, and an error that quotes the provider (34); a
-// wait that kills at its timeout (31); exit codes mixed up (1-14); a kill that
-// waits for a turn (12).
+// Mutants that die here and in the scripts: a doubtful effect that is run again
+// (23); a reservation given back at recovery (23); a tool call that is not
+// reserved (script 3); results with the provider's key (34); a cap on calls
+// that does not hold for a provider at another address (12); exit codes mixed
+// up (scripts 1 to 3); a stream that begins anew after a crash, and a daemon in
+// its starter's session (daemon_test.go). That an intent is on disk before its
+// effect begins is not seen from here: the kernel's own crash tests see it.
 
 // TestScenario06 starts two processes together under an account with room for
 // one call. However often, one call is made.
@@ -244,7 +244,7 @@ func TestScenario22SlowReader(t *testing.T) {
 	}
 	begun := time.Now()
 	w.ok("stop-daemon") // nor does the reader hold up the end
-	if took := time.Since(begun); took > 8*time.Second {
+	if took := time.Since(begun); took > endTime-time.Second {
 		t.Errorf("the daemon took %s to end", took)
 	}
 }

@@ -70,7 +70,11 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")
-	env.Defer(func() { endDaemons(env.WorkDir) })
+	env.Defer(func() {
+		for _, line := range endDaemons(env.WorkDir) {
+			env.T().Fatal(line)
+		}
+	})
 	return filepath.WalkDir(env.WorkDir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(name) != ".yaml" {
 			return err
@@ -83,9 +87,9 @@ func setupScript(env *testscript.Env) error {
 	})
 }
 
-// endDaemons ends every daemon whose data directory is below dir, and waits
-// until it is gone.
-func endDaemons(dir string) {
+// endDaemons ends every daemon whose data directory is below dir, waits until
+// it is gone, and returns what its log says of panics and data races.
+func endDaemons(dir string) (bad []string) {
 	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err == nil && d.Name() == lifeLock {
 			data := filepath.Dir(name)
@@ -93,9 +97,14 @@ func endDaemons(dir string) {
 				_ = syscall.Kill(pid, syscall.SIGTERM)
 			}
 			awaitEnd(data)
+			log, _ := os.ReadFile(filepath.Join(data, logFile)) // a daemon in the foreground has none
+			if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
+				bad = append(bad, string(log))
+			}
 		}
 		return nil
 	})
+	return bad
 }
 
 // daemonOf is the process that owns a data directory, 0 if there is none.

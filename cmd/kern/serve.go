@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ type daemon struct {
 	stop     chan struct{}      // closed when somebody asked
 	stopOnce sync.Once
 	unlock   func()
+	scratch  string        // temporary files, in tools' and sandboxes' care
 	idle     time.Duration // 0: never ends by itself
 
 	mu    sync.Mutex
@@ -131,6 +133,7 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 	}
 	defer func() {
 		if err != nil {
+			_ = os.RemoveAll(d.scratch)
 			d.unlock()
 		}
 	}()
@@ -143,6 +146,9 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 			return nil, err
 		}
 	}
+	if d.scratch, err = scratch(d.dir); err != nil {
+		return nil, err
+	}
 	if d.kernel, err = kern.Open(kern.Config{Dir: d.dir, Getenv: a.getenv, Settings: settings, Supervisor: []string{self, superviseVerb}}); err != nil {
 		return nil, opened(d.dir, err)
 	}
@@ -153,6 +159,25 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 		d.idle = idleTime
 	}
 	return d, nil
+}
+
+// scratch makes the place of a daemon's temporary files, and removes what dead
+// daemons of the same data directory left of theirs.
+func scratch(dir string) (string, error) {
+	sum := sha256.Sum256([]byte(dir))
+	prefix := fmt.Sprintf("kern-%x-", sum[:3])
+	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range old {
+		_ = os.RemoveAll(name) // another user's is not ours to remove
+	}
+	name, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return "", err
+	}
+	return name, os.Setenv("TMPDIR", name)
 }
 
 // opened says what to do about a journal that did not open.
@@ -239,7 +264,7 @@ func (d *daemon) nothingToDo() {
 }
 
 // endTime is how long requests that are being answered may hold up the end.
-const endTime = 5 * time.Second
+const endTime = 10 * time.Second
 
 // run serves until a signal comes or somebody asks it to stop.
 func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
@@ -266,7 +291,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	if d.http.Shutdown(short) != nil {
 		_ = d.http.Close()
 	}
-	return errors.Join(err, d.kernel.Close())
+	return errors.Join(err, d.kernel.Close(), os.RemoveAll(d.scratch))
 }
 
 func stopDaemonCommand(a *app) *cobra.Command {

@@ -34,13 +34,23 @@ func newWorld(t *testing.T, files map[string]string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.env = []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "HOME=" + w.dir, "USER=ann", "KERN_DATA=" + w.data(), "TMPDIR=" + os.TempDir()}
+	w.env = []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "HOME=" + w.dir, "USER=ann", "KERN_DATA=" + w.data(), "TMPDIR=" + w.file("tmp")}
+	if err := os.Mkdir(w.file("tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range files {
 		if err := os.WriteFile(w.file(name), []byte(strings.ReplaceAll(text, "$WORK", w.dir)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { endDaemons(w.dir) })
+	t.Cleanup(func() {
+		for _, log := range endDaemons(w.dir) {
+			t.Error(log)
+		}
+		if left, err := os.ReadDir(w.file("tmp")); err != nil || len(left) > 0 {
+			t.Errorf("temporary files are left: %v, %v", left, err)
+		}
+	})
 	return w
 }
 

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 )
@@ -36,6 +38,8 @@ func (a *API) records(w http.ResponseWriter, r *http.Request) (any, error) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	s := &stream{w: w, c: http.NewResponseController(w), bytes: a.Views.Bytes}
+	// A reader that reads nothing does not hold up the daemon's end.
+	defer context.AfterFunc(r.Context(), func() { _ = s.c.SetWriteDeadline(time.Now().Add(lastTime)) })()
 	if err := a.Records(r.Context(), pid, after, follow, s.record); err != nil && s.err == nil && r.Context().Err() == nil {
 		s.line(failure{asError(gone(err))})
 	} else if r.Context().Err() != nil {
@@ -43,6 +47,9 @@ func (a *API) records(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	return nil, nil
 }
+
+// lastTime is how long a reader may take over what is left of its stream.
+const lastTime = time.Second
 
 type stream struct {
 	w     http.ResponseWriter
