@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -20,7 +21,20 @@ import (
 	"github.com/kern-run/kern/internal/journal/journaltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Calls race each other, so a file of what was drawn does not bring a
+	// failure back; the seed and the state that is printed are of more use.
+	set := map[string]string{"rapid.nofailfile": "true"}
+	if soak {
+		set["rapid.checks"] = "20000"
+	}
+	for name, value := range set {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // soak says whether the long forms of tests run.
 var soak = os.Getenv("KERN_SOAK") != ""
