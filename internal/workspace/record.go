@@ -15,7 +15,7 @@ import (
 // A recorder turns directories into Git objects: those that the history does
 // not have yet.
 type recorder struct {
-	h     *history
+	h     *objects
 	objs  []object
 	seen  map[Hash]bool
 	bytes int
@@ -23,7 +23,7 @@ type recorder struct {
 }
 
 func newRecorder(h *history, file func(string, *entry) (*os.File, error)) *recorder {
-	return &recorder{h: h, seen: map[Hash]bool{}, file: file}
+	return &recorder{h: &h.objects, seen: map[Hash]bool{}, file: file}
 }
 
 // put adds an object once.
