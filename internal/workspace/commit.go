@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -105,7 +104,7 @@ func (tx *Tx) record(ctx context.Context, root, next entry, note Note, kind stri
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := w.hist.room(w.log.now().commit); err != nil {
+	if err := w.hist.room(w.log.now().Commit); err != nil {
 		return nil, nil, err
 	}
 	slots := map[string]string{}
@@ -114,33 +113,29 @@ func (tx *Tx) record(ctx context.Context, root, next entry, note Note, kind stri
 			slots[c.path] = c.slot
 		}
 	}
-	outside := newRecorder(w.hist, func(p string, e *entry) (*os.File, error) { return w.place.open(p) })
-	if err := outside.tree(".", root.dir, last); err != nil {
+	r := newRecorder(w.hist, w.content)
+	if err := r.tree(".", root.dir, last); err != nil {
 		return nil, nil, err
 	}
-	rec := &record{Kind: "intent", Seq: w.log.now().seq, Commit: w.log.now().commit, Side: w.log.now().side}
-	if err := w.addOutside(outside, root, rec); err != nil {
+	head, err := w.addOutside(r, root)
+	if err != nil {
 		return nil, nil, err
 	}
-	ours := newRecorder(w.hist, func(p string, e *entry) (*os.File, error) { return tx.slots.open(slots[p]) })
-	ours.seen = outside.seen
-	if err := ours.tree(".", next.dir, root.dir); err != nil {
+	r.from(func(p string, e *entry) (*os.File, error) { return tx.slots.open(slots[p]) })
+	if err := r.tree(".", next.dir, root.dir); err != nil {
 		return nil, nil, err
 	}
-	ours.objs = slices.Concat(outside.objs, ours.objs)
 	c := &Commit{Kind: kind, Note: note, Time: time.Now(), Digest: next.dir.digest()}
-	ours.commit(c, next.dir, rec)
-	pk, err := w.hist.add(ours.objs)
+	head = r.commit(c, next.dir, head)
+	pk, err := r.write()
 	if err != nil {
 		return nil, nil, err
 	}
 	w.step("packed")
-	rec.Intent = &intent{Pack: pk.name}
 	if err := tx.stage.sync(pk, w.hist.packDir()); err != nil {
-		pk.f.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, pk.close())
 	}
-	return rec, c, w.hist.adopt(pk)
+	return &record{Kind: "intent", Head: head, Intent: &intent{Pack: pk.name}}, c, w.hist.adopt(pk)
 }
 
 // settled gives next the metadata that publishing left: entries of next that
@@ -173,7 +168,7 @@ func (tx *Tx) Seal() error {
 	}
 	w := tx.w
 	w.step("sealing")
-	if err := w.log.append(record{Kind: "seal", Seq: tx.rec.Seq, Commit: tx.rec.Commit, Side: tx.rec.Side}); err != nil {
+	if err := w.log.append(record{Kind: "seal", Head: tx.rec.Head}); err != nil {
 		return err
 	}
 	w.step("sealed")
@@ -186,7 +181,7 @@ func (tx *Tx) Seal() error {
 	w.mu.Unlock()
 	err := w.putRefs()
 	w.step("refs")
-	if w.log.off > logFull {
+	if w.log.full() {
 		err = errors.Join(err, w.log.rewrite())
 	}
 	err = errors.Join(err, w.hist.gather())

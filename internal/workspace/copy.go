@@ -13,10 +13,10 @@ import (
 // A copied view is a plain directory with everything in it. What was staged is
 // found by comparing it with how it was copied.
 type copied struct {
-	ground
-	dir  string
-	was  map[string]*copiedFile
-	done bool
+	ground ground
+	dir    string
+	was    map[string]*copiedFile
+	done   bool
 }
 
 type copiedFile struct {
@@ -51,7 +51,7 @@ func bareAll(ctx context.Context, p *place) (*entry, error) {
 
 // bound puts the copy on a file system of its own that holds the quota.
 func (c *copied) bound(top *entry) error {
-	if !bounded(c.quota) {
+	if !bounded(c.ground.quota) {
 		return nil
 	}
 	bytes, files := int64(0), 1
@@ -63,7 +63,7 @@ func (c *copied) bound(top *entry) error {
 		}
 		groups[e.Group] = true
 	}
-	return mountBounded(c.dir, bytes+int64(files)*4096, files, c.quota)
+	return mountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.quota)
 }
 
 func (c *copied) fill(ctx context.Context, top *entry) error {
@@ -129,7 +129,7 @@ func (c *copied) fill(ctx context.Context, top *entry) error {
 
 // one copies one file or link.
 func (c *copied) one(at, name string, e *entry) error {
-	p := c.place
+	p := c.ground.place
 	if e.Kind == Symlink {
 		t, err := p.readlink(at)
 		if err != nil {
@@ -212,7 +212,7 @@ func (c *copied) changes() ([]change, error) {
 			x.Size = 0
 		case File:
 			ch.src = filepath.Join(c.dir, filepath.FromSlash(at))
-			ch.move = e.Group == 0 && !bounded(c.quota)
+			ch.move = e.Group == 0 && !bounded(c.ground.quota)
 			if links[e.Group] != e.fp.nlink { // shared with something outside the view
 				x.Group = 0
 			}
@@ -241,7 +241,7 @@ func (c *copied) same(at string, e *entry) bool {
 	if was.fp.ctime == e.fp.ctime || e.Kind != File {
 		return true
 	}
-	base := c.base.lookup(at)
+	base := c.ground.base.lookup(at)
 	if base == nil || base.ignored || base.fp.ino != was.seen.ino || base.fp.ctime != was.seen.ctime {
 		return false // what was copied is not known by its hash
 	}
@@ -259,7 +259,7 @@ func (c *copied) end() error {
 		return nil
 	}
 	c.done = true
-	return unmount(c.scratch)
+	return unmount(c.ground.scratch)
 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

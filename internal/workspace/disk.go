@@ -114,3 +114,9 @@ func inside(p, dir string) bool {
 	r, err := filepath.Rel(dir, p)
 	return err == nil && filepath.IsLocal(r)
 }
+
+// A Bound says how much a view may stage; 0 is any amount.
+type Bound struct {
+	Bytes int64
+	Files int // files, directories and links
+}

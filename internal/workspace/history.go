@@ -215,11 +215,6 @@ func (h *objects) read(id Hash) (byte, []byte, error) {
 	return typ, b, err
 }
 
-// add writes objs as one pack, not synced yet.
-func (h *objects) add(objs []object) (*pack, error) {
-	return writePack(h.packDir(), objs)
-}
-
 // adopt makes a written and synced pack known.
 func (h *objects) adopt(p *pack) error {
 	if err := p.writeIndex(h.packDir(), false); err != nil {
@@ -275,6 +270,13 @@ const (
 	refMain = "refs/heads/main"
 	refMeta = "refs/kern/meta"
 )
+
+// A Head names the last commit: how many there are, and its two names.
+type Head struct {
+	Seq    uint64 `json:"seq"`
+	Commit Hash   `json:"commit,omitzero"`
+	Side   Hash   `json:"side,omitzero"` // in the second line of history
+}
 
 // encode writes c as a Git commit. A second line of the same history holds
 // the metadata: side is the commit before it there.

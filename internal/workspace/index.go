@@ -7,6 +7,31 @@ import (
 
 const indexMagic = "kernidx1"
 
+// encode writes a tree down with a key, and a sum over both.
+func encode(root *entry, key string) []byte {
+	b := putEntry(append([]byte(indexMagic), putString(nil, key)...), root)
+	sum := blobHash(b)
+	return append(b, sum[:]...)
+}
+
+// decode reads what encode wrote for the same key.
+func decode(b []byte, key string) (e entry, ok bool) {
+	if len(b) < len(indexMagic)+32 {
+		return e, false
+	}
+	sum := Hash(b[len(b)-32:])
+	b = b[:len(b)-32]
+	if blobHash(b) != sum || string(b[:len(indexMagic)]) != indexMagic {
+		return e, false
+	}
+	r := &indexReader{b: b[len(indexMagic):]}
+	if r.text() != key {
+		return e, false
+	}
+	e = r.entry()
+	return e, !r.bad && len(r.b) == 0
+}
+
 func putString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

@@ -29,7 +29,7 @@ type Layer struct {
 
 // A shadow is what stands where in a Layer, and where its contents lie.
 type shadow struct {
-	ground
+	ground ground
 	purse
 	root  *lnode
 	next  int
@@ -85,7 +85,7 @@ func (l *shadow) load(n *lnode) error {
 	}
 	kids := map[string]*lnode{}
 	if n.base != "" {
-		p, err := l.place.sub(n.base)
+		p, err := l.ground.place.sub(n.base)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (l *shadow) spot(op, name string) (*lnode, string, error) {
 	if err == nil && len(last) > 255 {
 		err = pathError(op, clip(name), errorf(Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
 	}
-	if err == nil && isGit(last) && !l.writeGit {
+	if err == nil && isGit(last) && !l.ground.writeGit {
 		err = pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return dir, last, err
@@ -319,7 +319,7 @@ func (l *shadow) whole(n *lnode) error {
 	if n.Group == 0 || n.dirty {
 		return nil
 	}
-	for p, e := range l.base.walk(".") {
+	for p, e := range l.ground.base.walk(".") {
 		if e.Group != n.Group {
 			continue
 		}
@@ -370,7 +370,7 @@ func (l *shadow) takeable(op, name string, n *lnode) error {
 	if n.Kind == Other {
 		return pathError(op, name, errorf(Refused, "", "a FIFO, socket, device or mount is not changed"))
 	}
-	if n.base != "" && inGit(n.base) && !l.writeGit {
+	if n.base != "" && inGit(n.base) && !l.ground.writeGit {
 		return pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return nil
@@ -626,7 +626,7 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 }
 
 func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
-	if isGit(last) && !l.writeGit || len(last) > 255 || last == "." {
+	if isGit(last) && !l.ground.writeGit || len(last) > 255 || last == "." {
 		return nil, pathError("create", clip(last), errorf(Refused, "", "this name cannot be a file of a workspace"))
 	}
 	if err := l.charge(0, 1); err != nil {
@@ -645,7 +645,7 @@ func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, erro
 // blank gives n an empty file to be written to.
 func (l *shadow) blank(n *lnode) error {
 	l.next++
-	name := filepath.Join(l.scratch, "n"+strconv.Itoa(l.next))
+	name := filepath.Join(l.ground.scratch, "n"+strconv.Itoa(l.next))
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -711,17 +711,17 @@ func (l *shadow) copyBase(n *lnode) error {
 
 // openBase opens what n is in the workspace, if it still is that.
 func (l *shadow) openBase(n *lnode) (*os.File, error) {
-	f, err := l.place.open(n.base)
+	f, err := l.ground.place.open(n.base)
 	if err != nil {
 		return nil, err
 	}
 	e, err := fstat(f)
 	var h Hash
 	from := entry{Entry: n.was, fp: n.seen}
-	if err == nil && !l.still(n.base, &from, &e, h) {
+	if err == nil && !l.ground.still(n.base, &from, &e, h) {
 		h, err = hashFile(f, e.Size)
 	}
-	if err == nil && !l.still(n.base, &from, &e, h) {
+	if err == nil && !l.ground.still(n.base, &from, &e, h) {
 		err = errorf(Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {

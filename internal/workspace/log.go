@@ -39,10 +39,8 @@ const (
 
 // A record is one step of one commit.
 type record struct {
-	Kind   string  `json:"kind"` // head, intent, seal, undone
-	Seq    uint64  `json:"seq"`
-	Commit Hash    `json:"commit,omitzero"`
-	Side   Hash    `json:"side,omitzero"`
+	Kind string `json:"kind"` // head, intent, seal, undone
+	Head
 	Intent *intent `json:"intent,omitempty"`
 }
 
@@ -58,10 +56,8 @@ type intent struct {
 
 // fold is the state that the records add up to.
 type fold struct {
-	seq    uint64
-	commit Hash
-	side   Hash
-	doubt  *record // the intent that is neither sealed nor undone
+	Head
+	doubt *record // the intent that is neither sealed nor undone
 }
 
 // now is the state.
@@ -77,11 +73,11 @@ func (l *log) pending() *record { return l.now().doubt }
 func (s *fold) apply(r record) {
 	switch r.Kind {
 	case "head":
-		s.seq, s.commit, s.side, s.doubt = r.Seq, r.Commit, r.Side, nil
+		s.Head, s.doubt = r.Head, nil
 	case "intent":
 		s.doubt = &r
 	case "seal":
-		s.seq, s.commit, s.side, s.doubt = r.Seq, r.Commit, r.Side, nil
+		s.Head, s.doubt = r.Head, nil
 	case "undone":
 		s.doubt = nil
 	}
@@ -231,7 +227,7 @@ func (l *log) append(r record) error {
 // rewrite puts a new log in place that holds the state and nothing else.
 func (l *log) rewrite() error {
 	b := []byte(logMagic)
-	head, err := frame(record{Kind: "head", Seq: l.seq, Commit: l.commit, Side: l.side})
+	head, err := frame(record{Kind: "head", Head: l.Head})
 	if err != nil {
 		return err
 	}
@@ -289,3 +285,6 @@ func (l *log) follow() (bool, error) {
 }
 
 func (l *log) close() error { return l.f.Close() }
+
+// full tells that the log is long enough to be written anew.
+func (l *log) full() bool { return l.off > logFull }

@@ -30,33 +30,24 @@ func (m *memo) save() error {
 	if !seen {
 		return nil
 	}
-	b := append([]byte(indexMagic), putString(nil, m.place.name+"\x00"+m.rules.text)...)
-	b = putEntry(b, &root)
-	sum := blobHash(b)
-	return replaceFile(m.index, append(b, sum[:]...), 0o600, false)
+	return replaceFile(m.index, encode(&root, m.key()), 0o600, false)
 }
 
 // remember reads the index.
 func (m *memo) remember() {
 	b, err := os.ReadFile(m.index)
-	if err != nil || len(b) < len(indexMagic)+32 {
+	if err != nil {
 		return
 	}
-	sum := Hash(b[len(b)-32:])
-	b = b[:len(b)-32]
-	if blobHash(b) != sum || string(b[:len(indexMagic)]) != indexMagic {
-		return
-	}
-	r := &indexReader{b: b[len(indexMagic):]}
-	if r.text() != m.place.name+"\x00"+m.rules.text {
-		return
-	}
-	if e := r.entry(); !r.bad && len(r.b) == 0 {
+	if e, ok := decode(b, m.key()); ok {
 		m.mu.Lock()
 		m.root = e
 		m.mu.Unlock()
 	}
 }
+
+// key is what an index must have been written for.
+func (m *memo) key() string { return m.place.name + "\x00" + m.rules.text }
 
 // forget drops what another process has made stale.
 func (m *memo) forget() {

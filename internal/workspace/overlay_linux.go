@@ -13,10 +13,10 @@ import (
 // upper directory, which after unmounting is what was staged. With a quota the
 // upper directory is a tmpfs of that size, so the kernel enforces it.
 type overlaid struct {
-	ground
-	dir   string
-	upper string
-	done  bool
+	ground ground
+	dir    string
+	upper  string
+	done   bool
 }
 
 func newOverlay(g ground) (view, error) {
@@ -91,7 +91,7 @@ func (o *overlaid) changes() ([]change, error) {
 			if opaque(name) {
 				out = append(out, o.hidden(at, e)...)
 			}
-			if at == "." && x.Time == o.base.Time && x.Mode == o.base.Mode {
+			if at == "." && x.Time == o.ground.base.Time && x.Mode == o.ground.base.Mode {
 				continue
 			}
 		case Symlink:
@@ -101,7 +101,7 @@ func (o *overlaid) changes() ([]change, error) {
 			x.Size = 0
 		case File:
 			unix.Lremovexattr(name, "trusted.overlay.origin")
-			ch.src, ch.move = name, e.Group == 0 && !bounded(o.quota)
+			ch.src, ch.move = name, e.Group == 0 && !bounded(o.ground.quota)
 			if links[e.Group] != e.fp.nlink {
 				x.Group = 0
 			}
@@ -113,7 +113,7 @@ func (o *overlaid) changes() ([]change, error) {
 
 // hidden lists what an opaque directory hides of the workspace.
 func (o *overlaid) hidden(at string, e *entry) (out []change) {
-	p, err := o.place.sub(at)
+	p, err := o.ground.place.sub(at)
 	if err != nil {
 		return nil // it was no directory, or is none now: the check will tell
 	}
@@ -150,5 +150,5 @@ func (o *overlaid) end() error {
 		return nil
 	}
 	o.done = true
-	return unmount(o.scratch)
+	return unmount(o.ground.scratch)
 }

@@ -453,3 +453,7 @@ func patch(base, d []byte) ([]byte, error) {
 	}
 	return out, nil
 }
+
+func (p *pack) sync() error { return p.f.Sync() }
+
+func (p *pack) close() error { return p.f.Close() }

@@ -3,151 +3,269 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io"
+	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"time"
 )
 
-// commit completes c for the state n, after the one rec names, and adds it with
-// its companion. rec then names c.
-func (r *recorder) commit(c *Commit, n *node, rec *record) {
-	rec.Seq++
-	c.tree, c.meta, c.Parent, c.Seq = n.tree, n.meta, rec.Commit, rec.Seq
-	c.Hash = r.put(typCommit, c.encode())
-	side := Commit{tree: n.meta, Parent: rec.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.meta, Digest: c.Digest,
-		Note: Note{Message: "Modes and times of " + c.Hash.String()}}
-	rec.Commit, rec.Side = c.Hash, r.put(typCommit, side.encode())
+// past is the history, the log that decides it, and what is known of the
+// present.
+type past struct {
+	memo
+	hist *history
+	log  *log
 }
 
-// Restore brings back the state of a commit, as a commit of its own after all
-// the others. It writes what differs, and leaves ignored files alone.
-func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, error) {
-	c, err := w.hist.commit(id)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Snapshot(ctx); err != nil {
-		return nil, err
-	}
-	tx, err := w.Begin(ctx, Options{})
-	if err != nil {
-		return nil, err
-	}
-	done, err := tx.restore(ctx, c, note)
-	if err != nil {
-		return nil, errors.Join(err, tx.Rollback())
-	}
-	return done, nil
-}
-
-func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error) {
-	want, err := tx.w.hist.state(c, tx.base.dir)
-	if err != nil {
-		return nil, err
-	}
-	cs, err := tx.toward(&want)
-	if err != nil {
-		return nil, err
-	}
-	if err := tx.view.end(); err != nil {
-		return nil, err
-	}
-	tx.view = fixed(cs)
-	if note.Message == "" {
-		note.Message = "Restore " + c.Hash.String()[:12] + ": " + strings.SplitN(c.subject(), "\n", 2)[0]
-	}
-	auto := note.ID == ""
-	if auto {
-		note.ID = "restore-" + tx.name
-	}
-	out, err := tx.publish(ctx, note, Restored, true)
-	if err != nil {
-		return nil, err
-	}
-	return out, tx.Seal()
-}
-
-// fixed is a view whose changes are known beforehand.
-type fixed []change
-
-func (f fixed) changes() ([]change, error) { return f, nil }
-func (f fixed) end() error                 { return nil }
-
-// toward stages what makes the base into want.
-func (tx *Tx) toward(want *entry) ([]change, error) {
-	var out []change
-	for p, d := range differ(&tx.base, want, true) {
-		if d[1] == nil {
-			out = append(out, change{path: p})
-			continue
+// addOutside adds a commit for what somebody else did, when they did. The
+// root of r has been recorded.
+func (p *past) addOutside(r *recorder, root entry) (Head, error) {
+	head := p.log.now().Head
+	if !head.Commit.IsZero() {
+		c, err := p.hist.commit(head.Commit)
+		if err != nil || c.holds(root.dir) {
+			return head, err
 		}
-		e := *d[1]
-		e.dir, e.fp = nil, print{}
-		out = append(out, change{path: p, e: &e})
 	}
-	return out, tx.w.fetch(out, tx.scratch)
+	return r.commit(&Commit{Kind: Outside, Time: time.Now(), Digest: root.dir.digest()}, root.dir, head), nil
 }
 
-// Export writes the state of a commit into dir, which must be empty or not
-// exist: the files of that moment, for a workspace of their own.
-func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
-	c, err := w.hist.commit(id)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	if ents, err := os.ReadDir(dir); err != nil || len(ents) > 0 {
-		return errors.Join(err, errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
-	}
-	root, err := w.hist.state(c, nil)
-	if err != nil {
-		return err
-	}
-	p, err := openPlace(dir)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	var dirs []change
-	groups := map[uint64]string{}
-	for at, e := range root.walk(".") {
-		if at == "." {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
+// recordOutside puts what was found in the directory into the history. The
+// lock is held and nothing is in doubt.
+func (p *past) recordOutside(ctx context.Context) error {
+	for try := 0; ; try++ {
+		err := p.tryOutside()
+		if !isCodeOf(err, Busy) || try == 5 {
 			return err
 		}
-		name := filepath.Join(dir, filepath.FromSlash(at))
-		switch {
-		case e.Kind == Dir:
-			dirs = append(dirs, change{path: at, e: e})
-			err = os.Mkdir(name, 0o700)
-		case e.Kind == Symlink:
-			err = os.Symlink(e.Target, name)
-		case e.Group != 0 && groups[e.Group] != "":
-			err = os.Link(groups[e.Group], name)
-		default:
-			err = w.fetchOne(e.Hash, name)
-			groups[e.Group] = name
+		if err := p.scan(ctx, false); err != nil { // it changed between scan and reading
+			return err
 		}
-		if err == nil && e.Kind != Dir {
-			err = p.attr(at, e.Entry)
-		}
+	}
+}
+
+func (p *past) tryOutside() error {
+	root := p.known()
+	r := newRecorder(p.hist, p.content)
+	p.mu.Lock()
+	last := p.last
+	p.mu.Unlock()
+	if err := r.tree(".", root.dir, last); err != nil {
+		return err
+	}
+	head, err := p.addOutside(r, root)
+	if err != nil {
+		return err
+	}
+	if !r.empty() { // times alone make no commit, but the next one builds on them
+		pk, err := r.write()
 		if err != nil {
 			return err
 		}
-	}
-	for _, d := range slices.Backward(dirs) {
-		if err := p.attr(d.path, d.e.Entry); err != nil {
+		if err := errors.Join(pk.sync(), syncPath(p.hist.packDir()), p.hist.adopt(pk)); err != nil {
 			return err
 		}
 	}
-	return p.syncAllOr()
+	if head != p.log.now().Head {
+		if err := errors.Join(p.log.append(record{Kind: "head", Head: head}), p.putRefs()); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = root.dir
+	return nil
 }
 
-// The index remembers what was known of the directory, so that the next Open
-// reads only what has changed since. It is a cache: one that does not read
-// back is as good as none.
+// lastNode is what the last commit recorded.
+func (p *past) lastNode() (*node, error) {
+	p.mu.Lock()
+	last := p.last
+	p.mu.Unlock()
+	if last != nil || p.log.now().Commit.IsZero() {
+		return last, nil
+	}
+	c, err := p.hist.commit(p.log.now().Commit)
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.hist.state(c, p.known().dir)
+	return e.dir, err
+}
+
+// History gives the commits there are, newest first.
+func (p *past) History() iter.Seq2[*Commit, error] {
+	return func(yield func(*Commit, error) bool) {
+		id := p.log.now().Commit
+		cut, err := p.hist.cut()
+		for err == nil && !id.IsZero() {
+			var c *Commit
+			if c, err = p.hist.commit(id); err != nil {
+				break
+			}
+			if cut[id] {
+				c.Parent = Hash{}
+			}
+			if !yield(c, nil) {
+				return
+			}
+			id = c.Parent
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// find looks a commit up by its caller's ID.
+func (p *past) find(id string) (Hash, bool, error) {
+	p.mu.Lock()
+	ids := p.ids
+	p.mu.Unlock()
+	if ids == nil {
+		ids = map[string]Hash{}
+		for c, err := range p.History() {
+			if err != nil {
+				return Hash{}, false, err
+			}
+			if c.ID != "" {
+				ids[c.ID] = c.Hash
+			}
+		}
+		p.mu.Lock()
+		p.ids = ids
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, ok := ids[id]
+	return h, ok, nil
+}
+
+// Commit reads one commit.
+func (p *past) Commit(id Hash) (*Commit, error) { return p.hist.commit(id) }
+
+// At reads the state that a commit recorded.
+func (p *past) At(id Hash) (*Snapshot, error) {
+	c, err := p.hist.commit(id)
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.hist.state(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot(e), nil
+}
+
+// Content opens the content of a file that the history holds, by Entry.Hash.
+func (p *past) Content(id Hash) (io.ReadCloser, error) {
+	typ, _, r, done, err := p.hist.open(id)
+	if err != nil {
+		return nil, err
+	}
+	if typ != typBlob {
+		done()
+		return nil, errorf(Missing, id.String(), "expected the content of a file, found a %s", typNames[typ])
+	}
+	return blob{r, done}, nil
+}
+
+type blob struct {
+	io.Reader
+	done func()
+}
+
+func (b blob) Close() error { b.done(); return nil }
+
+// fetch writes the content of changes that come from the history.
+func (p *past) fetch(cs []change, dir string) error {
+	for i := range cs {
+		c := &cs[i]
+		if c.e == nil || c.e.Kind != File {
+			continue
+		}
+		c.src, c.move = filepath.Join(dir, "h"+itoa(i)), true
+		if err := p.fetchOne(c.e.Hash, c.src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *past) fetchOne(id Hash, name string) error {
+	r, err := p.Content(id)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+// Kept gives the states from outside that are older than the history.
+func (p *past) Kept() ([]*Commit, error) {
+	ents, err := os.ReadDir(filepath.Join(p.hist.dir, "refs", "kern", "kept"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []*Commit
+	for _, e := range ents {
+		id, err := p.hist.ref("refs/kern/kept/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		c, err := p.hist.commit(id)
+		if err != nil {
+			return nil, err
+		}
+		c.Parent = Hash{}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })
+	return out, err
+}
+
+// free tells that nothing stands in the way of a commit called id.
+func (p *past) free(id string) error {
+	if p := p.log.pending(); p != nil {
+		return errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
+	}
+	h, ok, err := p.find(id)
+	if err == nil && ok {
+		err = errorf(Refused, "", "commit %q was published before, as %s", id, h)
+	}
+	return err
+}
+
+// recordable makes sure that what is known of the directory and not in the
+// history yet can still be read there; if not, it looks again.
+// content opens a file of the workspace to be recorded.
+func (p *past) content(name string, _ *entry) (*os.File, error) { return p.place.open(name) }
+
+func (p *past) recordable(ctx context.Context) error {
+	last, err := p.lastNode()
+	for try := 0; err == nil; try++ {
+		r := newRecorder(p.hist, p.content)
+		err = r.tree(".", p.known().dir, last)
+		if err == nil || try == 5 || !isCodeOf(err, Busy) && !skippable(err) {
+			return err
+		}
+		err = p.scan(ctx, false)
+	}
+	return err
+}
+
+func (p *past) putRefs() error {
+	if p.log.now().Commit.IsZero() {
+		return nil
+	}
+	return errors.Join(p.hist.setRef(refMain, p.log.now().Commit), p.hist.setRef(refMeta, p.log.now().Side))
+}

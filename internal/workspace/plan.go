@@ -66,7 +66,7 @@ func (p *planner) change(c *change) error {
 		return nil
 	}
 	deep := c.e == nil || c.e.Kind != Dir
-	cur, err := p.st.scanner().know(p.st.place, &p.root, c.path, deep)
+	cur, err := p.st.scanner().know(p.st.ground.place, &p.root, c.path, deep)
 	if c.e == nil && isCodeOf(err, Conflict) {
 		err = nil // gone already, with a directory above it
 	}
@@ -75,7 +75,7 @@ func (p *planner) change(c *change) error {
 	}
 	was := p.root.lookup(c.path)
 	if c.e != nil && c.e.Kind == Dir && (cur == nil || cur.Kind != Dir) {
-		if b := p.st.base.lookup(c.path); b != nil && b.Kind == Dir && b.Mode == c.e.Mode {
+		if b := p.st.ground.base.lookup(c.path); b != nil && b.Kind == Dir && b.Mode == c.e.Mode {
 			return nil // only what was in it changed, and it is gone: what is to be put there will clash
 		}
 	}
@@ -114,7 +114,7 @@ func (p *planner) keepable(at string, cur *entry) error {
 		if e.Kind == Other {
 			return errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
 		}
-		if inGit(q) && !p.st.writeGit {
+		if inGit(q) && !p.st.ground.writeGit {
 			return errorf(Refused, q, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 		}
 	}
@@ -146,7 +146,7 @@ func (p *planner) put(c *change, cur *entry) error {
 }
 
 func (p *planner) entry(c *change) *entry {
-	c.e.ignored = p.st.rules.below(c.path, c.e.Kind == Dir)
+	c.e.ignored = p.st.ground.rules.below(c.path, c.e.Kind == Dir)
 	if c.e.Kind == Dir && c.e.dir == nil {
 		c.e.dir = &node{}
 	}
@@ -201,7 +201,7 @@ type made struct {
 func (p *planner) attr(c *change, cur *entry) error {
 	to := *cur
 	to.Mode, to.Time = c.e.Mode, c.e.Time
-	if b := p.st.base.lookup(c.path); b != nil && b.Mode == c.e.Mode {
+	if b := p.st.ground.base.lookup(c.path); b != nil && b.Mode == c.e.Mode {
 		to.Mode = cur.Mode // who changed it outside is right
 	}
 	p.attrs = append(p.attrs, op{Do: opAttr, Path: []byte(c.path), Before: attrOf(cur.Entry), After: attrOf(to.Entry)})
@@ -216,7 +216,7 @@ func (p *planner) parent(dir string) error {
 		return nil
 	}
 	p.dirs[dir] = true
-	e, err := p.st.place.lstat(dir)
+	e, err := p.st.ground.place.lstat(dir)
 	if err != nil && skippable(err) || err == nil && e.Kind != Dir {
 		p.clash = append(p.clash, dir)
 		return nil
@@ -249,14 +249,14 @@ func (p *planner) shapes() error {
 // theirs names what somebody else changed at c's path since the transaction
 // began. Content that is the same is no clash, whoever wrote it.
 func (p *planner) theirs(c *change, cur *entry) []string {
-	base := p.st.base.lookup(c.path)
+	base := p.st.ground.base.lookup(c.path)
 	switch {
 	case cur == nil:
 		if c.e == nil || c.seen != nil && *c.seen == (print{}) || c.seen == nil && base == nil {
 			return nil
 		}
 		if c.seen == nil && hasStamps {
-			if dir, err := p.st.place.lstat(path.Dir(c.path)); err == nil && dir.fp.ctime < p.st.began {
+			if dir, err := p.st.ground.place.lstat(path.Dir(c.path)); err == nil && dir.fp.ctime < p.st.began {
 				return nil
 			}
 		}
@@ -270,7 +270,7 @@ func (p *planner) theirs(c *change, cur *entry) []string {
 	}
 	var out []string
 	for q, e := range cur.walk(c.path) {
-		b := p.st.base.lookup(q)
+		b := p.st.ground.base.lookup(q)
 		if b != nil && !b.ignored && b.same(e.Entry) {
 			continue
 		}

@@ -97,7 +97,7 @@ func (w *Workspace) settle(p *record, v Verdict) (rescued []string, err error) {
 	w.step("settled")
 	r := record{Kind: "undone"}
 	if v == Finish {
-		r = record{Kind: "seal", Seq: p.Seq, Commit: p.Commit, Side: p.Side}
+		r = record{Kind: "seal", Head: p.Head}
 	}
 	if err := w.log.append(r); err != nil {
 		return rescued, err

@@ -6,14 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -234,18 +232,6 @@ func (s *scanner) read(p *place, e *entry) error {
 }
 
 var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
-
-func blobHead(h hash.Hash, size int64) {
-	h.Write(append(strconv.AppendInt([]byte("blob "), size, 10), 0))
-}
-
-func blobHash(b []byte) (out Hash) {
-	h := sha256.New()
-	blobHead(h, int64(len(b)))
-	h.Write(b)
-	h.Sum(out[:0])
-	return out
-}
 
 // hashFile names the first size bytes of f as a blob.
 func hashFile(f *os.File, size int64) (out Hash, err error) {

@@ -12,7 +12,7 @@ import (
 
 // A stage is the staged form of a transaction: what its view left, in slots.
 type stage struct {
-	ground
+	ground  ground
 	slots   *place
 	began   int64 // when that was, by the clock of the file system
 	fine    bool  // that clock tells any two writes apart
@@ -20,7 +20,7 @@ type stage struct {
 	made    []made
 }
 
-func (s *stage) scanner() *scanner { return newScanner(context.Background(), s.rules, s.fine) }
+func (s *stage) scanner() *scanner { return newScanner(context.Background(), s.ground.rules, s.fine) }
 
 // fill moves the content of every change into a slot and names it by hash.
 // From here on no view is needed, and nothing but the slots is.
@@ -64,7 +64,7 @@ func (s *stage) fill(changes []change) error {
 
 // allowed refuses what is never published.
 func (s *stage) allowed(c *change) error {
-	if inGit(c.path) && !s.writeGit {
+	if inGit(c.path) && !s.ground.writeGit {
 		return errorf(Refused, c.path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 	}
 	if c.e.Kind == Other {
@@ -72,7 +72,7 @@ func (s *stage) allowed(c *change) error {
 	}
 	const set = fs.ModeSetuid | fs.ModeSetgid
 	if c.e.Kind == File && c.e.Mode&set != 0 {
-		if b := s.base.lookup(c.path); b == nil || b.Mode&set != c.e.Mode&set {
+		if b := s.ground.base.lookup(c.path); b == nil || b.Mode&set != c.e.Mode&set {
 			return errorf(Refused, c.path, "expected a mode without setuid and setgid, found %v", c.e.Mode)
 		}
 	}
@@ -124,7 +124,7 @@ func (s *stage) fillOne(c *change, name string) (err error) {
 
 // fillBase makes the slot a further name of a file of the workspace.
 func (s *stage) fillBase(c *change) error {
-	if err := s.place.keep(s.slots, c.base, c.slot); err != nil {
+	if err := s.ground.place.keep(s.slots, c.base, c.slot); err != nil {
 		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
 	}
 	now, err := s.slots.lstat(c.slot)
@@ -142,7 +142,7 @@ func (s *stage) fillBase(c *change) error {
 	if c.e.Hash, err = hashFile(f, now.Size); err != nil {
 		return err
 	}
-	if !s.still(c.base, c.from, &now, c.e.Hash) {
+	if !s.ground.still(c.base, c.from, &now, c.e.Hash) {
 		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	if now.Mode == c.e.Mode && now.Time == c.e.Time {
@@ -166,10 +166,10 @@ func (s *stage) fillBase(c *change) error {
 // directory it comes to.
 func (s *stage) owner(p string) print {
 	for ; ; p = path.Dir(p) {
-		if e := s.base.lookup(p); e != nil {
+		if e := s.ground.base.lookup(p); e != nil {
 			return e.fp
 		}
-		if e, err := s.place.lstat(p); err == nil {
+		if e, err := s.ground.place.lstat(p); err == nil {
 			return e.fp
 		}
 		if p == "." {
@@ -184,7 +184,7 @@ func (s *stage) within(cs []change) error {
 	var bytes int64
 	files := 0
 	for _, c := range cs {
-		if c.e == nil || c.base != "" || c.e.Kind == Dir && s.base.lookup(c.path) != nil {
+		if c.e == nil || c.base != "" || c.e.Kind == Dir && s.ground.base.lookup(c.path) != nil {
 			continue
 		}
 		files++
@@ -192,11 +192,11 @@ func (s *stage) within(cs []change) error {
 			bytes += c.e.Size
 		}
 	}
-	if s.quota.Bytes > 0 && bytes > s.quota.Bytes {
-		return errorf(Quota, "", "expected at most %d bytes, found %d staged", s.quota.Bytes, bytes)
+	if s.ground.quota.Bytes > 0 && bytes > s.ground.quota.Bytes {
+		return errorf(Quota, "", "expected at most %d bytes, found %d staged", s.ground.quota.Bytes, bytes)
 	}
-	if s.quota.Files > 0 && files > s.quota.Files {
-		return errorf(Quota, "", "expected at most %d files, found %d staged", s.quota.Files, files)
+	if s.ground.quota.Files > 0 && files > s.ground.quota.Files {
+		return errorf(Quota, "", "expected at most %d files, found %d staged", s.ground.quota.Files, files)
 	}
 	return nil
 }
@@ -223,5 +223,5 @@ func (s *stage) sync(pk *pack, packs string) error {
 		}
 		return err
 	})
-	return errors.Join(err, together(append(jobs, func() error { return syncPath(s.scratch) })))
+	return errors.Join(err, together(append(jobs, func() error { return syncPath(s.ground.scratch) })))
 }

@@ -174,7 +174,7 @@ func (tx *Tx) Diff() ([]Change, error) {
 	var out []Change
 	for _, c := range tx.changes {
 		d := Change{Path: c.path}
-		if b := tx.base.lookup(c.path); b != nil {
+		if b := tx.ground.base.lookup(c.path); b != nil {
 			d.Before = &b.Entry
 		}
 		if c.e != nil {

@@ -10,12 +10,6 @@ type ground struct {
 	rules    *rules
 }
 
-// A Bound says how much a view may stage; 0 is any amount.
-type Bound struct {
-	Bytes int64
-	Files int // files, directories and links
-}
-
 // A change is one name of the staged form: what path becomes.
 type change struct {
 	path string
