@@ -1,4 +1,4 @@
-package workspace
+package git
 
 import (
 	"bytes"
@@ -14,6 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // Packs gather as commits are made. Each join takes the smallest ones, as long
@@ -21,15 +25,15 @@ import (
 // about log(n) times in all and a few dozen packs remain.
 const packsMost = 32
 
-// gather joins small packs when there are many.
-func (h *objects) gather() error {
+// Gather joins small packs when there are many.
+func (h *objects) Gather() error {
 	h.mu.Lock()
 	packs := slices.Clone(h.packs)
 	h.mu.Unlock()
 	if len(packs) <= packsMost {
 		return nil
 	}
-	slices.SortFunc(packs, func(a, b *pack) int { return int(min(max(a.size-b.size, -1), 1)) })
+	slices.SortFunc(packs, func(a, b *Pack) int { return int(min(max(a.size-b.size, -1), 1)) })
 	sum, n := packs[0].size, 1
 	for n < len(packs) && (n < packsMost/2 || packs[n].size < 2*sum) {
 		sum += packs[n].size
@@ -40,41 +44,41 @@ func (h *objects) gather() error {
 
 // join writes one pack with the objects of packs (those in want, when it is
 // not nil) and removes packs. The objects are copied as they are.
-func (h *objects) join(packs []*pack, want map[Hash]bool) error {
-	f, err := os.CreateTemp(h.packDir(), "tmp_pack_")
+func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
+	f, err := os.CreateTemp(h.PackDir(), "tmp_pack_")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	all := &pack{f: f}
+	all := &Pack{f: f}
 	if err := h.fillJoined(all, packs, want); err != nil {
 		f.Close()
 		return err
 	}
-	final := filepath.Join(h.packDir(), all.name+".pack")
-	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.packDir(), true)); err != nil {
+	final := filepath.Join(h.PackDir(), all.Name+".pack")
+	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.PackDir(), true)); err != nil {
 		f.Close()
 		return err
 	}
 	h.mu.Lock()
-	h.packs = append([]*pack{all}, h.packs...)
+	h.packs = append([]*Pack{all}, h.packs...)
 	h.mu.Unlock()
 	for _, p := range packs {
-		if p.name != all.name {
-			h.forget(p.name)
+		if p.Name != all.Name {
+			h.Forget(p.Name)
 		}
 	}
 	return nil
 }
 
-func (h *objects) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error {
+func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) error {
 	type piece struct {
-		p *pack
+		p *Pack
 		i int
 	}
 	var pieces []piece
 	var objs []object
-	seen := map[Hash]bool{}
+	seen := map[tree.Hash]bool{}
 	for _, p := range packs {
 		for i := range p.n {
 			if id := p.id(i); !seen[id] && (want == nil || want[id]) {
@@ -92,7 +96,7 @@ func (h *objects) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error
 	}
 	at, crc := make([]int64, len(pieces)), make([]uint32, len(pieces))
 	off := int64(len(head))
-	ends := map[*pack][]int64{}
+	ends := map[*Pack][]int64{}
 	for k, x := range pieces {
 		if ends[x.p] == nil {
 			s := append(slices.Clone(x.p.offs), x.p.size-32)
@@ -111,7 +115,7 @@ func (h *objects) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error
 			return err
 		}
 		if crc[k] = c.Sum32(); crc[k] != x.p.crcs[x.i] {
-			return errorf(Damaged, x.p.f.Name(), "the object at byte %d does not have the sum its index says", from)
+			return fault.Errorf(fault.Damaged, x.p.f.Name(), "the object at byte %d does not have the sum its index says", from)
 		}
 		at[k] = off
 		off += size
@@ -120,33 +124,33 @@ func (h *objects) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error
 	if _, err := all.f.Write(s); err != nil {
 		return err
 	}
-	all.size, all.name = off+int64(len(s)), "pack-"+hex.EncodeToString(s)
+	all.size, all.Name = off+int64(len(s)), "pack-"+hex.EncodeToString(s)
 	all.setIndex(objs, at, crc)
 	return nil
 }
 
 // notDelta refuses to copy what only makes sense beside another object: what
 // Git itself has repacked is Git's to repack.
-func (h *objects) notDelta(p *pack, raw *io.SectionReader) error {
+func (h *objects) notDelta(p *Pack, raw *io.SectionReader) error {
 	var b [1]byte
 	if _, err := raw.ReadAt(b[:], 0); err != nil {
 		return err
 	}
 	if b[0]>>4&7 >= typOfs {
-		return errorf(Unsupported, p.f.Name(), "the history was repacked by Git; repack it with git gc")
+		return fault.Errorf(fault.Unsupported, p.f.Name(), "the history was repacked by Git; repack it with git gc")
 	}
 	return nil
 }
 
 // cut names the commits whose parents were dropped.
-func (h *history) cut() (map[Hash]bool, error) {
-	b, err := os.ReadFile(filepath.Join(h.dir, "shallow"))
+func (h *History) cut() (map[tree.Hash]bool, error) {
+	b, err := os.ReadFile(filepath.Join(h.Dir, "shallow"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	out := map[Hash]bool{}
+	out := map[tree.Hash]bool{}
 	for line := range strings.SplitSeq(strings.TrimSpace(string(b)), "\n") {
-		id, perr := ParseHash(line)
+		id, perr := tree.ParseHash(line)
 		if perr != nil {
 			return nil, perr
 		}
@@ -155,9 +159,9 @@ func (h *history) cut() (map[Hash]bool, error) {
 	return out, err
 }
 
-// room drops old commits until the history is within its limits, or says that
+// Room drops old commits until the history is within its limits, or says that
 // it cannot be.
-func (h *history) room(head Hash) error {
+func (h *History) Room(head tree.Hash) error {
 	if h.limit.MaxBytes <= 0 && h.limit.MaxCommits <= 0 || head.IsZero() {
 		return nil
 	}
@@ -170,7 +174,7 @@ func (h *history) room(head Hash) error {
 	if m := h.limit.MaxCommits; m > 0 && count > m+m/4 {
 		keep = m
 	}
-	over := func() bool { return h.limit.MaxBytes > 0 && h.size() > h.limit.MaxBytes }
+	over := func() bool { return h.limit.MaxBytes > 0 && h.bytes() > h.limit.MaxBytes }
 	if keep == count && over() {
 		keep = max(1, count/2)
 	}
@@ -182,18 +186,18 @@ func (h *history) room(head Hash) error {
 			return nil
 		}
 		if keep == 1 {
-			return errorf(Full, h.dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.size())
+			return fault.Errorf(fault.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
 		}
 		keep = max(1, keep/2)
 	}
 	return nil
 }
 
-func (h *history) count(id Hash) (n int, err error) {
+func (h *History) count(id tree.Hash) (n int, err error) {
 	cut, err := h.cut()
 	for err == nil && !id.IsZero() {
 		var c *Commit
-		if c, err = h.commit(id); err != nil {
+		if c, err = h.Commit(id); err != nil {
 			break
 		}
 		if n++; cut[id] {
@@ -207,7 +211,7 @@ func (h *history) count(id Hash) (n int, err error) {
 // prune keeps the newest commits and, whatever their age, every state that came
 // from outside; those get refs of their own. Order: refs and the list of cut
 // commits first, then a pack with all that is kept, then the old packs go.
-func (h *history) prune(head Hash, keep int) error {
+func (h *History) prune(head tree.Hash, keep int) error {
 	side, err := h.ref(refMeta)
 	if err != nil {
 		return err
@@ -217,22 +221,22 @@ func (h *history) prune(head Hash, keep int) error {
 		return err
 	}
 	if cut == nil {
-		cut = map[Hash]bool{}
+		cut = map[tree.Hash]bool{}
 	}
-	want := map[Hash]bool{}
+	want := map[tree.Hash]bool{}
 	for n, id := 1, head; !id.IsZero(); n++ {
-		c, err := h.commit(id)
+		c, err := h.Commit(id)
 		if err != nil {
 			return err
 		}
-		sc, err := h.commit(side)
+		sc, err := h.Commit(side)
 		if err != nil {
 			return err
 		}
 		end := cut[id]
 		if n <= keep || c.Kind == Outside {
 			want[id], want[side] = true, true
-			for _, t := range []Hash{c.tree, c.meta} {
+			for _, t := range []tree.Hash{c.tree, c.meta} {
 				if err := h.reach(t, want); err != nil {
 					return err
 				}
@@ -261,7 +265,7 @@ func (h *history) prune(head Hash, keep int) error {
 			lines.WriteString(id.String() + "\n")
 		}
 	}
-	if err := replaceFile(filepath.Join(h.dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
+	if err := place.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -271,9 +275,9 @@ func (h *history) prune(head Hash, keep int) error {
 }
 
 // keptBefore adds what earlier prunings kept.
-func (h *history) keptBefore(cut, want map[Hash]bool) error {
+func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
 	for _, dir := range []string{"refs/kern/kept", "refs/kern/kept-meta"} {
-		ents, err := os.ReadDir(filepath.Join(h.dir, filepath.FromSlash(dir)))
+		ents, err := os.ReadDir(filepath.Join(h.Dir, filepath.FromSlash(dir)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -282,7 +286,7 @@ func (h *history) keptBefore(cut, want map[Hash]bool) error {
 			if err != nil {
 				return err
 			}
-			c, err := h.commit(id)
+			c, err := h.Commit(id)
 			if err != nil {
 				return err
 			}
@@ -295,16 +299,16 @@ func (h *history) keptBefore(cut, want map[Hash]bool) error {
 	return nil
 }
 
-func (h *history) ref(name string) (Hash, error) {
-	b, err := os.ReadFile(filepath.Join(h.dir, filepath.FromSlash(name)))
+func (h *History) ref(name string) (tree.Hash, error) {
+	b, err := os.ReadFile(filepath.Join(h.Dir, filepath.FromSlash(name)))
 	if err != nil {
-		return Hash{}, err
+		return tree.Hash{}, err
 	}
-	return ParseHash(strings.TrimSpace(string(b)))
+	return tree.ParseHash(strings.TrimSpace(string(b)))
 }
 
 // reach adds a tree and all below it.
-func (h *history) reach(id Hash, want map[Hash]bool) error {
+func (h *History) reach(id tree.Hash, want map[tree.Hash]bool) error {
 	if want[id] {
 		return nil
 	}
@@ -316,9 +320,9 @@ func (h *history) reach(id Hash, want map[Hash]bool) error {
 	for len(b) > 0 {
 		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
 		if sp < 0 || nul < sp || len(b) < nul+33 {
-			return errorf(Damaged, id.String(), "the tree is cut")
+			return fault.Errorf(fault.Damaged, id.String(), "the tree is cut")
 		}
-		sub := Hash(b[nul+1:])
+		sub := tree.Hash(b[nul+1:])
 		if string(b[:sp]) == "40000" {
 			if err := h.reach(sub, want); err != nil {
 				return err
@@ -329,4 +333,27 @@ func (h *history) reach(id Hash, want map[Hash]bool) error {
 		b = b[nul+33:]
 	}
 	return nil
+}
+
+// Kept gives the states from outside that are older than the history.
+func (h *History) Kept() ([]*Commit, error) {
+	ents, err := os.ReadDir(filepath.Join(h.Dir, "refs", "kern", "kept"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []*Commit
+	for _, e := range ents {
+		id, err := h.ref("refs/kern/kept/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		c, err := h.Commit(id)
+		if err != nil {
+			return nil, err
+		}
+		c.Parent = tree.Hash{}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })
+	return out, err
 }
