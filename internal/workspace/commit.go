@@ -67,6 +67,9 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if err := w.free(note.ID); err != nil {
 		return nil, err
 	}
+	if err := w.tidy(); err != nil {
+		return nil, err
+	}
 	if err := w.recordable(ctx); err != nil {
 		return nil, err
 	}
@@ -107,9 +110,6 @@ func (tx *Tx) record(ctx context.Context, root, next tree.Item, note Note, kind 
 	w := tx.w
 	last, err := w.lastNode()
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := w.hist.Room(w.log.Now().Commit); err != nil {
 		return nil, nil, err
 	}
 	slots := map[string]string{}
@@ -164,7 +164,9 @@ func (tx *Tx) settled(next tree.Item, after []tree.Edit) tree.Item {
 	return next
 }
 
-// Seal makes a published commit stand, durably, and ends the transaction.
+// Seal makes a published commit stand, durably, and ends the transaction. It
+// fails only when the log cannot be written: then the commit is still in doubt,
+// and Seal or Rollback may be called again.
 func (tx *Tx) Seal() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -184,14 +186,25 @@ func (tx *Tx) Seal() error {
 		w.ids[tx.commit.ID] = tx.commit.Hash
 	}
 	w.mu.Unlock()
+	w.stale = false
+	err := w.keepUp()
+	tx.release()
+	err = errors.Join(err, tx.leave())
+	w.mu.Lock()
+	w.upkeep = err
+	w.mu.Unlock()
+	return nil
+}
+
+// keepUp does what a commit leaves to do. It decides nothing: what fails is
+// tried again at the next commit or the next Open.
+func (w *Workspace) keepUp() error {
 	err := w.putRefs()
 	w.step("refs")
 	if w.log.Full() {
 		err = errors.Join(err, w.log.Rewrite())
 	}
-	err = errors.Join(err, w.hist.Gather())
-	tx.release()
-	return errors.Join(err, tx.leave())
+	return errors.Join(err, w.hist.Gather())
 }
 
 // Rollback takes back whatever the transaction did, also after Publish, and

@@ -22,8 +22,9 @@ import (
 // present.
 type past struct {
 	memo
-	hist *git.History
-	log  *wal.Log
+	hist  *git.History
+	stale bool // the history may lack what it held: record everything anew. The lock is held
+	log   *wal.Log
 }
 
 // addOutside adds a commit for what somebody else did, when they did. The
@@ -91,7 +92,10 @@ func (p *past) lastNode() (*tree.Node, error) {
 	p.mu.Lock()
 	last := p.last
 	p.mu.Unlock()
-	if last != nil || p.log.Now().Commit.IsZero() {
+	if p.stale || p.log.Now().Commit.IsZero() {
+		return nil, nil
+	}
+	if last != nil {
 		return last, nil
 	}
 	c, err := p.hist.Commit(p.log.Now().Commit)
@@ -182,6 +186,19 @@ func (p *past) fetchOne(id Hash, name string) error {
 	}
 	_, err = io.Copy(f, r)
 	return errors.Join(err, f.Close())
+}
+
+// tidy makes room in the history, and looks whether somebody else tidied it up.
+// The lock is held.
+func (p *past) tidy() error {
+	gone, err := p.hist.Refresh()
+	p.stale = p.stale || gone
+	if err != nil {
+		return err
+	}
+	dropped, err := p.hist.Room(p.log.Now().Head)
+	p.stale = p.stale || dropped
+	return err
 }
 
 // free tells that nothing stands in the way of a commit called id.

@@ -123,6 +123,7 @@ type Workspace struct {
 	room   room
 	hand   publish.Hand
 	scans  int
+	upkeep error // of the last commit, for Close to tell
 	closed atomic.Bool
 }
 
@@ -237,7 +238,8 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	return w.recordOutside(ctx)
 }
 
-// Close lets go of the workspace. Open transactions must have ended.
+// Close lets go of the workspace. Open transactions must have ended. It tells
+// of upkeep that failed after the last commit: nothing is lost by it.
 func (w *Workspace) Close() error {
 	if w.closed.Swap(true) {
 		return nil
@@ -256,7 +258,7 @@ func (w *Workspace) Close() error {
 			errs = append(errs, p.Close())
 		}
 	}
-	return errors.Join(append(errs, w.gate.close())...)
+	return errors.Join(append(errs, w.gate.close(), w.upkeep)...)
 }
 
 // Dir is the workspace's directory.

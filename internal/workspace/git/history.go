@@ -34,10 +34,13 @@ import (
 //	                  cannot: exact modes, times, and which names share a file
 //
 // The log, not the refs, says which commit is the last; the refs are put right
-// when the workspace is opened.
+// when the workspace is opened. A person may let Git repack it at any time: a
+// pack that no ref reaches yet has a .keep file beside it, and what is known of
+// packs is compared with the disk before each commit.
 type History struct {
 	objects
-	limit Retention
+	limit  Retention
+	oldest uint64 // number of the first commit that is kept; 0 until it is asked for
 }
 
 // objects are what the repository holds, by name.
@@ -232,7 +235,6 @@ func (h *objects) Adopt(p *Pack) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if i := slices.IndexFunc(h.packs, func(q *Pack) bool { return q.Name == p.Name }); i >= 0 {
-		h.packs[i].f.Close()
 		h.packs = slices.Delete(h.packs, i, i+1)
 	}
 	h.packs = append(h.packs, p)
@@ -243,14 +245,36 @@ func (h *objects) Adopt(p *Pack) error {
 func (h *objects) Forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == name })
+	for _, ext := range []string{".idx", ".rev", ".bitmap", ".mtimes", ".pack", ".keep"} {
+		os.Remove(filepath.Join(h.PackDir(), name+ext))
+	}
+}
+
+// Refresh compares the packs that are known with those there are, and tells
+// whether some are gone: then what was in them may be gone too. Their files
+// are closed when nobody reads them any more.
+func (h *objects) Refresh() (gone bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.packs)
 	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool {
-		if p.Name == name {
-			p.f.Close()
-		}
-		return p.Name == name
+		_, err := os.Lstat(filepath.Join(h.PackDir(), p.Name+".pack"))
+		return errors.Is(err, fs.ErrNotExist)
 	})
-	os.Remove(filepath.Join(h.PackDir(), name+".idx"))
-	os.Remove(filepath.Join(h.PackDir(), name+".pack"))
+	return len(h.packs) < before, h.load()
+}
+
+// release lets Git have the packs that were kept from it.
+func (h *objects) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.packs {
+		if p.kept {
+			os.Remove(filepath.Join(h.PackDir(), p.Name+".keep"))
+			p.kept = false
+		}
+	}
 }
 
 func (h *objects) bytes() (n int64) {
@@ -261,24 +285,6 @@ func (h *objects) bytes() (n int64) {
 	}
 	return n
 }
-
-// setRef points a ref at id. It is not synced: the log knows better.
-func (h *History) setRef(ref string, id tree.Hash) error {
-	name := filepath.Join(h.Dir, filepath.FromSlash(ref))
-	want := []byte(id.String() + "\n")
-	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, want) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	return place.Replace(name, want, 0o600, false)
-}
-
-const (
-	refMain = "refs/heads/main"
-	refMeta = "refs/kern/meta"
-)
 
 // A Head names the last commit: how many there are, and its two names.
 type Head struct {
@@ -418,14 +424,6 @@ func (h *History) Log(id tree.Hash) iter.Seq2[*Commit, error] {
 			yield(nil, err)
 		}
 	}
-}
-
-// SetRefs points both refs at head.
-func (h *History) SetRefs(head Head) error {
-	if head.Commit.IsZero() {
-		return nil
-	}
-	return errors.Join(h.setRef(refMain, head.Commit), h.setRef(refMeta, head.Side))
 }
 
 // Blob opens the content of a file.

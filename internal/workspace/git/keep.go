@@ -1,6 +1,7 @@
 package git
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
@@ -8,12 +9,10 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/kern-run/kern/internal/workspace/fault"
 	"github.com/kern-run/kern/internal/workspace/place"
@@ -28,7 +27,7 @@ const packsMost = 32
 // Gather joins small packs when there are many.
 func (h *objects) Gather() error {
 	h.mu.Lock()
-	packs := slices.Clone(h.packs)
+	packs := slices.DeleteFunc(slices.Clone(h.packs), func(p *Pack) bool { return p.kept })
 	h.mu.Unlock()
 	if len(packs) <= packsMost {
 		return nil
@@ -60,6 +59,9 @@ func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
 		f.Close()
 		return err
 	}
+	for _, name := range []string{"multi-pack-index", "../info/commit-graph"} {
+		os.Remove(filepath.Join(h.PackDir(), name)) // Git's own, and made again when it wants to
+	}
 	h.mu.Lock()
 	h.packs = append([]*Pack{all}, h.packs...)
 	h.mu.Unlock()
@@ -88,14 +90,11 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) 
 			}
 		}
 	}
-	sum := sha256.New()
-	out := io.MultiWriter(all.f, sum)
-	head := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(pieces)))
-	if _, err := out.Write(head); err != nil {
+	c := &counter{w: bufio.NewWriterSize(all.f, 64<<10), sum: sha256.New(), crc: crc32.NewIEEE()}
+	if _, err := c.Write(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(pieces)))); err != nil {
 		return err
 	}
 	at, crc := make([]int64, len(pieces)), make([]uint32, len(pieces))
-	off := int64(len(head))
 	ends := map[*Pack][]int64{}
 	for k, x := range pieces {
 		if ends[x.p] == nil {
@@ -106,69 +105,59 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) 
 		from := x.p.offs[x.i]
 		j, _ := slices.BinarySearch(ends[x.p], from)
 		size := ends[x.p][j+1] - from
-		raw := io.NewSectionReader(x.p.f, from, size)
-		if err := h.notDelta(x.p, raw); err != nil {
+		at[k] = c.n
+		c.crc.Reset()
+		if err := h.copyObject(c, x.p, x.i, from, size); err != nil {
 			return err
 		}
-		c := crc32.NewIEEE()
-		if _, err := io.Copy(io.MultiWriter(out, c), raw); err != nil {
-			return err
-		}
-		if crc[k] = c.Sum32(); crc[k] != x.p.crcs[x.i] {
-			return fault.Errorf(fault.Damaged, x.p.f.Name(), "the object at byte %d does not have the sum its index says", from)
-		}
-		at[k] = off
-		off += size
+		crc[k] = c.crc.Sum32()
 	}
-	s := sum.Sum(nil)
-	if _, err := all.f.Write(s); err != nil {
+	sum := c.sum.Sum(nil)
+	if _, err := c.w.Write(sum); err != nil {
 		return err
 	}
-	all.size, all.Name = off+int64(len(s)), "pack-"+hex.EncodeToString(s)
+	all.size, all.Name = c.n+int64(len(sum)), "pack-"+hex.EncodeToString(sum)
 	all.setIndex(objs, at, crc)
-	return nil
+	return c.w.Flush()
 }
 
-// notDelta refuses to copy what only makes sense beside another object: what
-// Git itself has repacked is Git's to repack.
-func (h *objects) notDelta(p *Pack, raw *io.SectionReader) error {
+// copyObject copies object i of p, size bytes at from, as it is. A delta, which
+// only makes sense beside another object, is written out whole.
+func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64) error {
 	var b [1]byte
-	if _, err := raw.ReadAt(b[:], 0); err != nil {
+	if _, err := p.f.ReadAt(b[:], from); err != nil {
 		return err
 	}
 	if b[0]>>4&7 >= typOfs {
-		return fault.Errorf(fault.Unsupported, p.f.Name(), "the history was repacked by Git; repack it with git gc")
+		typ, data, err := h.read(p.id(i))
+		if err != nil {
+			return err
+		}
+		return writeObject(c, &object{id: p.id(i), typ: typ, data: data})
+	}
+	if _, err := io.Copy(c, io.NewSectionReader(p.f, from, size)); err != nil {
+		return err
+	}
+	if c.crc.Sum32() != p.crcs[i] {
+		return fault.Errorf(fault.Damaged, p.f.Name(), "the object at byte %d does not have the sum its index says", from)
 	}
 	return nil
-}
-
-// cut names the commits whose parents were dropped.
-func (h *History) cut() (map[tree.Hash]bool, error) {
-	b, err := os.ReadFile(filepath.Join(h.Dir, "shallow"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	out := map[tree.Hash]bool{}
-	for line := range strings.SplitSeq(strings.TrimSpace(string(b)), "\n") {
-		id, perr := tree.ParseHash(line)
-		if perr != nil {
-			return nil, perr
-		}
-		out[id] = true
-	}
-	return out, err
 }
 
 // Room drops old commits until the history is within its limits, or says that
 // it cannot be.
-func (h *History) Room(head tree.Hash) error {
-	if h.limit.MaxBytes <= 0 && h.limit.MaxCommits <= 0 || head.IsZero() {
-		return nil
+//
+// It tells whether it dropped any: then objects that no commit names are gone.
+func (h *History) Room(head Head) (dropped bool, err error) {
+	if h.limit.MaxBytes <= 0 && h.limit.MaxCommits <= 0 || head.Commit.IsZero() {
+		return false, nil
 	}
-	count, err := h.count(head)
-	if err != nil {
-		return err
+	if h.oldest == 0 {
+		if h.oldest, err = h.first(head.Commit); err != nil {
+			return false, err
+		}
 	}
+	count := int(head.Seq - h.oldest + 1)
 	keep := count
 	// Dropping costs by what is kept, so it waits until a quarter is over.
 	if m := h.limit.MaxCommits; m > 0 && count > m+m/4 {
@@ -180,42 +169,34 @@ func (h *History) Room(head tree.Hash) error {
 	}
 	for keep < count || over() {
 		if err := h.prune(head, keep); err != nil {
-			return err
+			return true, err
 		}
-		if !over() {
-			return nil
+		if h.oldest = head.Seq - uint64(keep) + 1; !over() {
+			return true, nil
 		}
 		if keep == 1 {
-			return fault.Errorf(fault.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
+			return true, fault.Errorf(fault.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
 		}
 		keep = max(1, keep/2)
 	}
-	return nil
+	return false, nil
 }
 
-func (h *History) count(id tree.Hash) (n int, err error) {
-	cut, err := h.cut()
-	for err == nil && !id.IsZero() {
-		var c *Commit
-		if c, err = h.Commit(id); err != nil {
-			break
+// first is the number of the oldest commit that can be reached from id.
+func (h *History) first(id tree.Hash) (seq uint64, err error) {
+	for c, err := range h.Log(id) {
+		if err != nil {
+			return 0, err
 		}
-		if n++; cut[id] {
-			break
-		}
-		id = c.Parent
+		seq = c.Seq
 	}
-	return n, err
+	return seq, nil
 }
 
 // prune keeps the newest commits and, whatever their age, every state that came
 // from outside; those get refs of their own. Order: refs and the list of cut
 // commits first, then a pack with all that is kept, then the old packs go.
-func (h *History) prune(head tree.Hash, keep int) error {
-	side, err := h.ref(refMeta)
-	if err != nil {
-		return err
-	}
+func (h *History) prune(head Head, keep int) error {
 	cut, err := h.cut()
 	if err != nil {
 		return err
@@ -224,7 +205,7 @@ func (h *History) prune(head tree.Hash, keep int) error {
 		cut = map[tree.Hash]bool{}
 	}
 	want := map[tree.Hash]bool{}
-	for n, id := 1, head; !id.IsZero(); n++ {
+	for n, id, side := 1, head.Commit, head.Side; !id.IsZero(); n++ {
 		c, err := h.Commit(id)
 		if err != nil {
 			return err
@@ -247,7 +228,7 @@ func (h *History) prune(head tree.Hash, keep int) error {
 		}
 		if n > keep && c.Kind == Outside {
 			kept := strconv.FormatUint(c.Seq, 10)
-			if err := errors.Join(h.setRef("refs/kern/kept/"+kept, id), h.setRef("refs/kern/kept-meta/"+kept, side)); err != nil {
+			if err := errors.Join(h.setRef(refKept+kept, id), h.setRef(refKeptMeta+kept, side)); err != nil {
 				return err
 			}
 		}
@@ -276,16 +257,12 @@ func (h *History) prune(head tree.Hash, keep int) error {
 
 // keptBefore adds what earlier prunings kept.
 func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
-	for _, dir := range []string{"refs/kern/kept", "refs/kern/kept-meta"} {
-		ents, err := os.ReadDir(filepath.Join(h.Dir, filepath.FromSlash(dir)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, prefix := range []string{refKept, refKeptMeta} {
+		ids, err := h.refs(prefix)
+		if err != nil {
 			return err
 		}
-		for _, e := range ents {
-			id, err := h.ref(dir + "/" + e.Name())
-			if err != nil {
-				return err
-			}
+		for _, id := range ids {
 			c, err := h.Commit(id)
 			if err != nil {
 				return err
@@ -297,14 +274,6 @@ func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
 		}
 	}
 	return nil
-}
-
-func (h *History) ref(name string) (tree.Hash, error) {
-	b, err := os.ReadFile(filepath.Join(h.Dir, filepath.FromSlash(name)))
-	if err != nil {
-		return tree.Hash{}, err
-	}
-	return tree.ParseHash(strings.TrimSpace(string(b)))
 }
 
 // reach adds a tree and all below it.
@@ -337,16 +306,12 @@ func (h *History) reach(id tree.Hash, want map[tree.Hash]bool) error {
 
 // Kept gives the states from outside that are older than the history.
 func (h *History) Kept() ([]*Commit, error) {
-	ents, err := os.ReadDir(filepath.Join(h.Dir, "refs", "kern", "kept"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	ids, err := h.refs(refKept)
+	if err != nil {
+		return nil, err
 	}
 	var out []*Commit
-	for _, e := range ents {
-		id, err := h.ref("refs/kern/kept/" + e.Name())
-		if err != nil {
-			return nil, err
-		}
+	for _, id := range ids {
 		c, err := h.Commit(id)
 		if err != nil {
 			return nil, err
@@ -355,5 +320,5 @@ func (h *History) Kept() ([]*Commit, error) {
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })
-	return out, err
+	return out, nil
 }

@@ -61,7 +61,11 @@ type Pack struct {
 	offs []int64
 	crcs []uint32
 	size int64
+	kept bool // from Git's own repacking, by a .keep file of ours
 }
+
+// keepText is in the .keep files that are ours to remove.
+const keepText = "kern\n"
 
 const (
 	idxHead = 8
@@ -74,7 +78,7 @@ var deflaters = sync.Pool{New: func() any {
 }}
 
 // writePack writes objs as a new pack in dir and its index beside it. Neither
-// is synced: who writes it says when it must last. The index is written by
+// is synced: who writes it says when it must last. Git is kept from it. The index is written by
 // index, after the pack has been synced, so that a whole index vouches for its
 // pack.
 func writePack(dir string, objs []object) (*Pack, error) {
@@ -82,15 +86,17 @@ func writePack(dir string, objs []object) (*Pack, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pack{f: f}
+	p := &Pack{f: f, kept: true}
 	if err := p.fill(objs); err != nil {
 		f.Close()
 		os.Remove(f.Name())
 		return nil, err
 	}
 	final := filepath.Join(dir, p.Name+".pack")
-	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.Rename(f.Name(), final)); err != nil {
+	keep := filepath.Join(dir, p.Name+".keep")
+	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.WriteFile(keep, []byte(keepText), 0o600), os.Rename(f.Name(), final)); err != nil {
 		f.Close()
+		os.Remove(keep)
 		return nil, err
 	}
 	return p, nil
@@ -254,7 +260,8 @@ func openPack(dir, name string) (*Pack, error) {
 		f.Close()
 		return nil, err
 	}
-	p := &Pack{f: f, Name: name, size: fi.Size()}
+	keep, _ := os.ReadFile(filepath.Join(dir, name+".keep"))
+	p := &Pack{f: f, Name: name, size: fi.Size(), kept: string(keep) == keepText}
 	b, err := os.ReadFile(filepath.Join(dir, name+".idx"))
 	if err == nil && p.readIndex(b) {
 		return p, nil
