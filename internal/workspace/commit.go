@@ -231,6 +231,9 @@ func (tx *Tx) Seal() error {
 	}
 	w.mu.Unlock()
 	w.stale = false
+	w.mu.Lock()
+	w.upkeep = nil // it is tried again now
+	w.mu.Unlock()
 	err := w.keepUp()
 	tx.release()
 	if tx.torn != nil { // recovery may need the slots
@@ -238,9 +241,7 @@ func (tx *Tx) Seal() error {
 	} else {
 		err = errors.Join(err, tx.leave())
 	}
-	w.mu.Lock()
-	w.upkeep = err
-	w.mu.Unlock()
+	w.complain(err)
 	return nil
 }
 
@@ -252,7 +253,15 @@ func (w *Workspace) keepUp() error {
 	if w.log.Full() {
 		err = errors.Join(err, w.log.Rewrite())
 	}
-	return errors.Join(err, w.hist.Gather())
+	w.room.trash.Go(func() { w.complain(w.hist.Gather()) })
+	return err
+}
+
+// complain keeps what upkeep failed, for Close to tell.
+func (w *Workspace) complain(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.upkeep = errors.Join(w.upkeep, err)
 }
 
 // Rollback takes back whatever the transaction did, also after Publish, and
