@@ -174,6 +174,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 		}
 	}
 	w = &Workspace{conf: conf}
+	w.room.busy = make(chan struct{}, 4)
 	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
 	w.hand.Step = func(string) {}
 	if err = w.enter(dir); err != nil {
