@@ -52,6 +52,12 @@ const (
 	CodeFiles     Code = "CODE_FILES"
 	CodeRefused   Code = "CODE_REFUSED"
 
+	FileMissing   Code = "FILE_MISSING"
+	FileKind      Code = "FILE_KIND"
+	FileTooLarge  Code = "FILE_TOO_LARGE"
+	EditNoMatch   Code = "EDIT_NO_MATCH"
+	EditAmbiguous Code = "EDIT_AMBIGUOUS"
+
 	ModelRateLimit  Code = "MODEL_RATE_LIMIT"
 	ModelOverloaded Code = "MODEL_OVERLOADED"
 	ModelAuth       Code = "MODEL_AUTH"
@@ -113,6 +119,11 @@ var Codes = []struct {
 	{CodeProcesses, "the code started more processes than allowed"},
 	{CodeFiles, "the code made more files, or larger ones, than allowed"},
 	{CodeRefused, "the sandbox cannot run this, or not as safely as asked"},
+	{FileMissing, "no such file or directory in the workspace"},
+	{FileKind, "the path is a directory, a binary file or something else that the tool does not work on"},
+	{FileTooLarge, "the file is larger than the file tools take"},
+	{EditNoMatch, "the text to be replaced is not in the file; the error shows what is nearest"},
+	{EditAmbiguous, "the text to be replaced occurs several times; the error says where"},
 	{ModelRateLimit, "the provider asks to slow down"},
 	{ModelOverloaded, "the provider is overloaded"},
 	{ModelAuth, "the provider does not accept the key"},
