@@ -66,6 +66,20 @@ const (
 	ModelNetwork    Code = "MODEL_NETWORK"
 	ModelMalformed  Code = "MODEL_MALFORMED"
 
+	WorkspaceConflict    Code = "WORKSPACE_CONFLICT"
+	WorkspaceLocked      Code = "WORKSPACE_LOCKED"
+	WorkspaceRefused     Code = "WORKSPACE_REFUSED"
+	WorkspaceQuota       Code = "WORKSPACE_QUOTA"
+	WorkspaceBusy        Code = "WORKSPACE_BUSY"
+	WorkspaceInDoubt     Code = "WORKSPACE_IN_DOUBT"
+	WorkspaceUnsupported Code = "WORKSPACE_UNSUPPORTED"
+	WorkspaceMissing     Code = "WORKSPACE_MISSING"
+	WorkspaceDamaged     Code = "WORKSPACE_DAMAGED"
+	WorkspaceFull        Code = "WORKSPACE_FULL"
+	WorkspaceEnded       Code = "WORKSPACE_ENDED"
+	InvariantFailed      Code = "INVARIANT_FAILED"
+	Undone               Code = "UNDONE"
+
 	EmptyAnswer    Code = "EMPTY_ANSWER"
 	OutcomeUnknown Code = "OUTCOME_UNKNOWN"
 	ProcessKilled  Code = "PROCESS_KILLED"
@@ -131,6 +145,19 @@ var Codes = []struct {
 	{ModelContext, "the provider says that the request is too long"},
 	{ModelNetwork, "the provider could not be reached, or the answer broke off"},
 	{ModelMalformed, "the provider's answer could not be read"},
+	{WorkspaceConflict, "a file was changed by somebody else meanwhile; nothing of the call was published"},
+	{WorkspaceLocked, "another commit held the workspace until the deadline"},
+	{WorkspaceRefused, "asks for what a workspace never does"},
+	{WorkspaceQuota, "more bytes or files than one call may stage"},
+	{WorkspaceBusy, "a program still uses the staged files, or a file will not hold still"},
+	{WorkspaceInDoubt, "an earlier commit of the workspace is not decided"},
+	{WorkspaceUnsupported, "this host cannot give the view of the workspace that was asked for"},
+	{WorkspaceMissing, "the workspace holds no such file, commit or transaction"},
+	{WorkspaceDamaged, "the store of the workspace does not read back as it was written"},
+	{WorkspaceFull, "the history of the workspace may not grow any more"},
+	{WorkspaceEnded, "the workspace is closed"},
+	{InvariantFailed, "a file would break what is declared to hold; nothing of the call was published"},
+	{Undone, "the calls that had to be taken back, and whether they were"},
 	{EmptyAnswer, "the model gave neither text nor a tool call, twice"},
 	{OutcomeUnknown, "the effect began and nobody saw its end; it was not tried again"},
 	{ProcessKilled, "the process was killed"},
