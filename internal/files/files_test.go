@@ -5,7 +5,6 @@ package files
 //   - edit: the first of several occurrences replaced                TestEdit, FuzzEdit
 //   - edit: overlapping occurrences counted as one                   TestEdit, FuzzEdit
 //   - edit: LF written into a file of CR LF                          TestEdit, FuzzEdit
-//   - edit, write: permissions of a new file for an old one          TestPublished
 //   - read: numbers from the start of the range                      TestRead, TestReadInParts
 //   - sheet.line: bound on the text, not on the JSON                 TestAnswerFits
 //   - remove: a directory removed unasked                            TestRemove

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/sandbox"
@@ -95,6 +96,7 @@ type Loaded struct {
 	Model model.Model // nil when the program asks none
 	Facts model.Facts
 	tools map[string]*tool.Tool
+	files map[string]*files.Tool // those of tools that work on a view
 	specs []model.ToolSpec
 	sum   abi.Hash // of what goes with every request: the system's text and the tools
 }
@@ -150,6 +152,9 @@ func (w *World) prepare(l *Loaded) (err error) {
 		if l.tools[s.Name], err = w.Command(s); err != nil {
 			return err
 		}
+	}
+	if err = l.addFiles(); err != nil {
+		return err
 	}
 	rows := Table(w)
 	for _, name := range l.Rows {
