@@ -119,6 +119,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 		Sandbox: k.boxes.get,
 
 		Workspace: k.spaces.get,
+		Settle:    k.spaces.settle,
 
 		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record: k.Record,

@@ -78,6 +78,8 @@ type World struct {
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
 	// Workspace is the workspace of a directory. Nil: there are none.
 	Workspace func(dir string) (*workspace.Workspace, error)
+	// Settle decides a commit that is in doubt, as the journal has it.
+	Settle func(*workspace.Workspace) error
 	// Narrow reads a model reference that a model asked for in spawn.
 	Child func(parent *Program, ref string) (Program, error)
 	// Yield decides on a request for higher limits: nil asks a person.
@@ -88,6 +90,7 @@ type World struct {
 	mu     sync.Mutex
 	loaded map[abi.Hash]*Loaded
 	texts  texts
+	states states
 }
 
 // Loaded is a program ready to run.
