@@ -44,6 +44,7 @@ type Kernel struct {
 	turns  traffic.Turns
 	pool   tool.Pool
 	boxes  boxes
+	spaces workspaces
 	models model.Config
 
 	ctx    context.Context // of the loops
@@ -79,6 +80,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
 		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), stood: k.stood}
 	k.turns.Caps = cfg.Settings.Concurrency
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
@@ -97,6 +99,7 @@ func Open(cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
+	k.spaces.recover()
 	k.Resume()
 	return k, nil
 }
@@ -114,16 +117,20 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 		},
 		Hosted:  k.hostedTool,
 		Sandbox: k.boxes.get,
-		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record:  k.Record,
-		Child:   k.childModel,
-		Yield:   cfg.Settings.yield(),
+
+		Workspace: k.spaces.get,
+		Settle:    k.spaces.settle,
+
+		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record: k.Record,
+		Child:  k.childModel,
+		Yield:  cfg.Settings.yield(),
 	}
 }
 
 func (k *Kernel) shut() error {
 	k.cancel()
-	return errors.Join(k.boxes.close(), k.pool.Close(), k.log.Close(), k.store.Close())
+	return errors.Join(k.boxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
 // Close stops what runs, leaves every process as the journal has it, and gives

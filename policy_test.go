@@ -47,6 +47,7 @@ var ranks = map[string]int{
 	"internal/tool":                1,
 	"internal/guest":               1,
 	"internal/watch":               1, // pure; the kernel decides with it
+	"internal/files":               1, // knows the workspace by two small interfaces
 
 	"internal/kernel": 2,
 	"internal/sys":    3,

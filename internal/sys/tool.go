@@ -12,6 +12,7 @@ import (
 	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/workspace"
 )
 
 // ToolArgs are the arguments of a tool call that a program makes. A call that
@@ -25,9 +26,9 @@ type ToolArgs struct {
 const toolOutput = 1 << 20
 
 type toolWork struct {
-	tool *tool.Tool
-	args json.RawMessage
-	dir  string
+	tool   *tool.Tool
+	args   json.RawMessage
+	loaded *Loaded
 }
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
@@ -56,7 +57,7 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if t.Approval {
 		pl.Ask = fmt.Sprintf("may %s run with %s?", name, clip(args))
 	}
-	pl.Work = &toolWork{t, json.RawMessage(args), l.Dir}
+	pl.Work = &toolWork{t, json.RawMessage(args), l}
 	return pl, nil
 }
 
@@ -118,13 +119,24 @@ func subject(name, args string) []byte {
 	return append(append([]byte(name), 0), b...)
 }
 
+// runTool runs a tool. One that is a program sees the workspace as its working
+// directory; one that is a function of this program finds it with [Files].
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	t := j.Plan.Work.(*toolWork)
-	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.dir, MaxOutput: j.Granted})
-	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
+	kind := workspace.Layered
+	if len(t.tool.Command) > 0 {
+		kind = t.loaded.view()
+	}
+	s, e := w.stage(ctx, t.loaded, kind)
+	if e != nil {
+		return failed(e)
+	}
+	out := t.tool.Run(s.context(ctx), tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args,
+		Dir: s.dir(t.loaded.Dir), MaxOutput: j.Granted})
+	return s.finish(ctx, j, kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
 		abi.ToolCalls:   1,
 		abi.Money:       t.tool.Cost,
 		abi.OutputBytes: out.Bytes,
 		abi.CPU:         int64(out.CPU),
-	}}
+	}})
 }

@@ -82,7 +82,7 @@ func (s *Spec) compile() (args, result *schema.Schema, err error) {
 	case s.Attempts < 1:
 		return bad("attempts", "%d; expected 1 or more", s.Attempts)
 	case s.Attempts > 1 && !s.Effect.Repeatable():
-		return bad("attempts", "%d; expected 1, because a tool with the effect %s may not be run twice (effects that may: pure, idempotent, polling)", s.Attempts, s.Effect)
+		return bad("attempts", "%d; expected 1, because a tool with the effect %s may not be run twice (effects that may: pure, idempotent, polling, transactional)", s.Attempts, s.Effect)
 	case s.Cost < 0:
 		return bad("cost", "%s; expected dollars, 0 or more", abi.FormatMoney(s.Cost))
 	}
