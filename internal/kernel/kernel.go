@@ -124,6 +124,7 @@ type View struct {
 	Index   int
 	Term    bool // it was asked to finish
 	Limited bool // a money limit is on the path
+	Counted bool // a limit on tokens is
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
