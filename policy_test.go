@@ -50,6 +50,7 @@ var ranks = map[string]int{
 	"internal/sys":    3,
 	"internal/agent":  4,
 	"internal/server": 4,
+	"internal/mock":   4, // a provider for tests and demos
 	"":                5,
 	"cmd/kern":        6,
 }
