@@ -83,7 +83,7 @@ func Open(cfg Config) (*Kernel, error) {
 		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), stood: k.stood}
-	k.turns.Caps = cfg.Settings.Concurrency
+	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
 			return nil, errors.Join(err, k.shut())
@@ -92,9 +92,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k.world = k.joinWorld(cfg)
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: sys.Table(k.world),
-		Turn: func(ctx context.Context, t kernel.Turn) (func(), error) {
-			return k.turns.Acquire(ctx, t.Resource, t.Priority)
-		},
+		Turn:  k.turn,
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
 	})
