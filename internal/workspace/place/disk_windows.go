@@ -1,4 +1,4 @@
-package workspace
+package place
 
 import (
 	"errors"
@@ -7,14 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kern-run/kern/internal/workspace/tree"
 	"golang.org/x/sys/windows"
 )
 
-// hasStamps: a file's metadata does not tell who changed what when, so a
+// HasStamps: a file's metadata does not tell who changed what when, so a
 // transaction looks at the whole workspace when it begins.
-const hasStamps = false
+const HasStamps = false
 
-func printOf(fs.FileInfo) print { return print{nlink: 1} }
+func printOf(fs.FileInfo) tree.Print { return tree.Print{Nlink: 1} }
 
 // syncName has nothing to do: names are journalled by NTFS itself.
 func syncName(string) error { return nil }
@@ -23,7 +24,7 @@ func sameVolume(a, b string) bool {
 	return strings.EqualFold(filepath.VolumeName(a), filepath.VolumeName(b))
 }
 
-func flock(f *os.File) (bool, error) {
+func TryLock(f *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 	switch err {
 	case nil:
@@ -34,7 +35,7 @@ func flock(f *os.File) (bool, error) {
 	return false, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
 }
 
-func unflock(f *os.File) {
+func Unlock(f *os.File) {
 	windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
 }
 

@@ -1,4 +1,4 @@
-package workspace
+package git
 
 import (
 	"bytes"
@@ -10,30 +10,33 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
-// A recorder turns directories into Git objects: those that the history does
+// A Recorder turns directories into Git objects: those that the history does
 // not have yet.
-type recorder struct {
+type Recorder struct {
 	h     *objects
 	objs  []object
-	seen  map[Hash]bool
+	seen  map[tree.Hash]bool
 	bytes int
 	file  Opener
 }
 
 // An Opener opens the content of the file e at p.
-type Opener func(p string, e *entry) (*os.File, error)
+type Opener func(p string, e *tree.Item) (*os.File, error)
 
-func newRecorder(h *history, file Opener) *recorder {
-	return &recorder{h: &h.objects, seen: map[Hash]bool{}, file: file}
+func NewRecorder(h *History, file Opener) *Recorder {
+	return &Recorder{h: &h.objects, seen: map[tree.Hash]bool{}, file: file}
 }
 
-// from says where contents are found from now on.
-func (r *recorder) from(file Opener) { r.file = file }
+// From says where contents are found from now on.
+func (r *Recorder) From(file Opener) { r.file = file }
 
 // put adds an object once.
-func (r *recorder) put(typ byte, data []byte) Hash {
+func (r *Recorder) put(typ byte, data []byte) tree.Hash {
 	id := objectID(typ, data)
 	if !r.seen[id] && !r.h.has(id) {
 		r.seen[id] = true
@@ -42,33 +45,33 @@ func (r *recorder) put(typ byte, data []byte) Hash {
 	return id
 }
 
-// tree records n and what lies below; old is what was recorded at its place
+// Tree records n and what lies below; old is what was recorded at its place
 // before.
-func (r *recorder) tree(at string, n, old *node) error {
-	if n == old && !n.tree.IsZero() {
+func (r *Recorder) Tree(at string, n, old *tree.Node) error {
+	if n == old && !n.Tree.IsZero() {
 		return nil
 	}
-	for i := range n.ents {
-		e := &n.ents[i]
-		if e.ignored {
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		if e.Ignored {
 			continue
 		}
-		var was *entry
-		if j, ok := old.find(e.name); ok {
-			was = &old.ents[j]
+		var was *tree.Item
+		if j, ok := old.Find(e.Name); ok {
+			was = &old.Ents[j]
 		}
-		p := path.Join(at, e.name)
+		p := path.Join(at, e.Name)
 		switch {
-		case e.Kind == Dir:
-			var wasDir *node
+		case e.Kind == tree.Dir:
+			var wasDir *tree.Node
 			if was != nil {
-				wasDir = was.dir
+				wasDir = was.Dir
 			}
-			if err := r.tree(p, e.dir, wasDir); err != nil {
+			if err := r.Tree(p, e.Dir, wasDir); err != nil {
 				return err
 			}
-		case was != nil && was.Hash == e.Hash && !was.ignored:
-		case e.Kind == Symlink:
+		case was != nil && was.Hash == e.Hash && !was.Ignored:
+		case e.Kind == tree.Symlink:
 			r.put(typBlob, []byte(e.Target))
 		default:
 			if err := r.blob(p, e); err != nil {
@@ -76,15 +79,15 @@ func (r *recorder) tree(at string, n, old *node) error {
 			}
 		}
 	}
-	n.tree = r.put(typTree, n.gitTree())
-	n.meta = r.put(typTree, r.metaTree(n))
+	n.Tree = r.put(typTree, encodeTree(n))
+	n.Meta = r.put(typTree, r.metaTree(n))
 	return nil
 }
 
 // small files are read at once, others when the pack is written.
 const small = 64 << 10
 
-func (r *recorder) blob(p string, e *entry) error {
+func (r *Recorder) blob(p string, e *tree.Item) error {
 	if r.seen[e.Hash] || r.h.has(e.Hash) {
 		return nil
 	}
@@ -106,36 +109,36 @@ func (r *recorder) blob(p string, e *entry) error {
 	defer f.Close()
 	o.data = make([]byte, e.Size)
 	if n, err := f.ReadAt(o.data, 0); n < len(o.data) {
-		return errorf(Busy, p, "another program writes to it while it is recorded: %v", err)
+		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded: %v", err)
 	}
-	if blobHash(o.data) != e.Hash {
-		return errorf(Busy, p, "another program writes to it while it is recorded")
+	if tree.Blob(o.data) != e.Hash {
+		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded")
 	}
 	r.bytes += len(o.data)
 	r.objs = append(r.objs, o)
 	return nil
 }
 
-// gitTree encodes n for Git, whose order puts a directory where its name with
+// encodeTree encodes n for Git, whose order puts a directory where its name with
 // a slash would stand.
-func (n *node) gitTree() []byte {
+func encodeTree(n *tree.Node) []byte {
 	type line struct {
 		key  string
 		mode string
 		name string
-		id   Hash
+		id   tree.Hash
 	}
-	lines := make([]line, 0, len(n.ents))
+	lines := make([]line, 0, len(n.Ents))
 	size := 0
-	for i := range n.ents {
-		e := &n.ents[i]
-		l := line{e.name, "100644", e.name, e.Hash}
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		l := line{e.Name, "100644", e.Name, e.Hash}
 		switch {
-		case e.ignored || e.Kind == Other:
+		case e.Ignored || e.Kind == tree.Other:
 			continue
-		case e.Kind == Dir:
-			l.key, l.mode, l.id = e.name+"/", "40000", e.dir.tree
-		case e.Kind == Symlink:
+		case e.Kind == tree.Dir:
+			l.key, l.mode, l.id = e.Name+"/", "40000", e.Dir.Tree
+		case e.Kind == tree.Symlink:
 			l.mode = "120000"
 		case e.Mode&0o100 != 0:
 			l.mode = "100755"
@@ -155,25 +158,25 @@ func (n *node) gitTree() []byte {
 	return b
 }
 
-// metaTree encodes what gitTree leaves out, as a tree of its own: the blob "="
+// metaTree encodes what encodeTree leaves out, as a tree of its own: the blob "="
 // with one record per name, and one tree per directory, its name after a "d".
-func (r *recorder) metaTree(n *node) []byte {
+func (r *Recorder) metaTree(n *tree.Node) []byte {
 	var meta, dirs []byte
-	for i := range n.ents {
-		e := &n.ents[i]
-		if e.ignored || e.Kind == Other {
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		if e.Ignored || e.Kind == tree.Other {
 			continue
 		}
-		meta = binary.AppendUvarint(meta, uint64(len(e.name)))
-		meta = append(meta, e.name...)
+		meta = binary.AppendUvarint(meta, uint64(len(e.Name)))
+		meta = append(meta, e.Name...)
 		meta = append(meta, byte(e.Kind))
 		meta = binary.AppendUvarint(meta, uint64(e.Mode))
 		meta = binary.AppendVarint(meta, e.Time)
 		meta = binary.AppendUvarint(meta, e.Group)
 		meta = binary.AppendUvarint(meta, uint64(e.Size))
-		if e.Kind == Dir {
-			dirs = append(dirs, "40000 d"+e.name+"\x00"...)
-			dirs = append(dirs, e.dir.meta[:]...)
+		if e.Kind == tree.Dir {
+			dirs = append(dirs, "40000 d"+e.Name+"\x00"...)
+			dirs = append(dirs, e.Dir.Meta[:]...)
 		}
 	}
 	id := r.put(typBlob, meta)
@@ -194,21 +197,21 @@ func sortTree(b []byte) []byte {
 	return bytes.Join(items, nil)
 }
 
-// state reads the state of c. Directories that have hold (same objects of Git)
+// State reads the state of c. Directories that have hold (same objects of Git)
 // are shared with it, so that reading costs what differs.
-func (h *history) state(c *Commit, have *node) (entry, error) {
+func (h *History) State(c *Commit, have *tree.Node) (tree.Item, error) {
 	n, err := h.loadNode(".", c.tree, c.meta, have)
-	return rootOf(n, Entry{}), err
+	return tree.Root(n, tree.Entry{}), err
 }
 
-func (h *history) loadNode(at string, tree, meta Hash, have *node) (*node, error) {
-	if have != nil && have.tree == tree && have.meta == meta {
+func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) (*tree.Node, error) {
+	if have != nil && have.Tree == content && have.Meta == meta {
 		return have, nil
 	}
 	bad := func(why error) error {
-		return errorf(Damaged, at, "the history does not read back: %v", why)
+		return fault.Errorf(fault.Damaged, at, "the history does not read back: %v", why)
 	}
-	ids, err := h.treeOf(tree)
+	ids, err := h.treeOf(content)
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -220,25 +223,25 @@ func (h *history) loadNode(at string, tree, meta Hash, have *node) (*node, error
 	if err != nil {
 		return nil, bad(err)
 	}
-	n := &node{tree: tree, meta: meta}
+	n := &tree.Node{Tree: content, Meta: meta}
 	for r := bytes.NewReader(b); r.Len() > 0; {
 		e, err := readMeta(r)
 		if err != nil {
 			return nil, bad(err)
 		}
-		id, ok := ids[e.name]
+		id, ok := ids[e.Name]
 		if !ok {
-			return nil, bad(fmt.Errorf("%q has modes but no content", e.name))
+			return nil, bad(fmt.Errorf("%q has modes but no content", e.Name))
 		}
-		p := path.Join(at, e.name)
+		p := path.Join(at, e.Name)
 		switch e.Kind {
-		case Dir:
-			var sib *node
-			if i, ok := have.find(e.name); ok {
-				sib = have.ents[i].dir
+		case tree.Dir:
+			var sib *tree.Node
+			if i, ok := have.Find(e.Name); ok {
+				sib = have.Ents[i].Dir
 			}
-			e.dir, err = h.loadNode(p, id, sub["d"+e.name], sib)
-		case Symlink:
+			e.Dir, err = h.loadNode(p, id, sub["d"+e.Name], sib)
+		case tree.Symlink:
 			var t []byte
 			_, t, err = h.read(id)
 			e.Hash, e.Target = id, string(t)
@@ -248,12 +251,12 @@ func (h *history) loadNode(at string, tree, meta Hash, have *node) (*node, error
 		if err != nil {
 			return nil, err
 		}
-		n.ents = append(n.ents, e)
+		n.Ents = append(n.Ents, e)
 	}
-	return n.done(), nil
+	return n.Done(), nil
 }
 
-func readMeta(r *bytes.Reader) (e entry, err error) {
+func readMeta(r *bytes.Reader) (e tree.Item, err error) {
 	k, err := binary.ReadUvarint(r)
 	if err != nil || k > uint64(r.Len()) {
 		return e, fmt.Errorf("a record of modes is cut: %v", err)
@@ -265,12 +268,12 @@ func readMeta(r *bytes.Reader) (e entry, err error) {
 	e.Time, _ = binary.ReadVarint(r)
 	e.Group, _ = binary.ReadUvarint(r)
 	size, err := binary.ReadUvarint(r)
-	e.name, e.Kind, e.Mode, e.Size = string(name), Kind(kind), fs.FileMode(mode), int64(size)
+	e.Name, e.Kind, e.Mode, e.Size = string(name), tree.Kind(kind), fs.FileMode(mode), int64(size)
 	return e, err
 }
 
 // treeOf reads one of Git's trees.
-func (h *history) treeOf(id Hash) (map[string]Hash, error) {
+func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
 	typ, b, err := h.read(id)
 	if err != nil {
 		return nil, err
@@ -278,7 +281,7 @@ func (h *history) treeOf(id Hash) (map[string]Hash, error) {
 	if typ != typTree {
 		return nil, fmt.Errorf("expected a tree, found a %s", typNames[typ])
 	}
-	out := map[string]Hash{}
+	out := map[string]tree.Hash{}
 	for len(b) > 0 {
 		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
 		if sp < 0 || nul < sp || len(b) < nul+33 {
@@ -287,29 +290,29 @@ func (h *history) treeOf(id Hash) (map[string]Hash, error) {
 		if _, err := strconv.ParseUint(string(b[:sp]), 8, 32); err != nil {
 			return nil, err
 		}
-		out[string(b[sp+1:nul])] = Hash(b[nul+1:])
+		out[string(b[sp+1:nul])] = tree.Hash(b[nul+1:])
 		b = b[nul+33:]
 	}
 	return out, nil
 }
 
-// commit completes c for the state n, after head, and adds it with its
+// Commit completes c for the state n, after head, and adds it with its
 // companion. It gives the new head.
-func (r *recorder) commit(c *Commit, n *node, head Head) Head {
+func (r *Recorder) Commit(c *Commit, n *tree.Node, head Head) Head {
 	head.Seq++
-	c.tree, c.meta, c.Parent, c.Seq = n.tree, n.meta, head.Commit, head.Seq
+	c.tree, c.meta, c.Parent, c.Seq = n.Tree, n.Meta, head.Commit, head.Seq
 	c.Hash = r.put(typCommit, c.encode())
-	side := Commit{tree: n.meta, Parent: head.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.meta, Digest: c.Digest,
+	side := Commit{tree: n.Meta, Parent: head.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.Meta, Digest: c.Digest,
 		Note: Note{Message: "Modes and times of " + c.Hash.String()}}
 	head.Commit, head.Side = c.Hash, r.put(typCommit, side.encode())
 	return head
 }
 
-// write writes what was recorded as one pack, neither synced nor known yet.
-func (r *recorder) write() (*pack, error) { return writePack(r.h.packDir(), r.objs) }
+// Write writes what was recorded as one pack, neither synced nor known yet.
+func (r *Recorder) Write() (*Pack, error) { return writePack(r.h.PackDir(), r.objs) }
 
-// empty tells that there is nothing to write.
-func (r *recorder) empty() bool { return len(r.objs) == 0 }
+// Empty tells that there is nothing to write.
+func (r *Recorder) Empty() bool { return len(r.objs) == 0 }
 
-// holds tells that c recorded n.
-func (c *Commit) holds(n *node) bool { return c.tree == n.tree && c.Digest == n.digest() }
+// Holds tells that c recorded n.
+func (c *Commit) Holds(n *tree.Node) bool { return c.tree == n.Tree && c.Digest == n.Digest() }

@@ -1,4 +1,5 @@
-package workspace
+// Package wal is the log that decides what is committed.
+package wal
 
 import (
 	"encoding/binary"
@@ -8,6 +9,11 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/publish"
 )
 
 // The log decides what is committed. It begins with logMagic, then records:
@@ -21,14 +27,14 @@ import (
 // is written; a record that does not read back is therefore a torn tail,
 // which is cut, unless a whole record follows it: then the log is damaged and
 // refuses to open. Zeros never read as a record.
-type log struct {
+type Log struct {
 	name string
 	f    *os.File
 	off  int64 // end of the last record
 	room int64 // zeros are written up to here
 
-	mu sync.Mutex // guards fold, which is also read by who does not hold the lock
-	fold
+	mu    sync.Mutex // guards state, which is also read by who does not hold the lock
+	state State
 }
 
 const (
@@ -37,55 +43,55 @@ const (
 	logFull  = 1 << 20 // a longer log is written anew
 )
 
-// A record is one step of one commit.
-type record struct {
+// A Record is one step of one commit.
+type Record struct {
 	Kind string `json:"kind"` // head, intent, seal, undone
-	Head
-	Intent *intent `json:"intent,omitempty"`
+	git.Head
+	Intent *Intent `json:"intent,omitempty"`
 }
 
-// An intent says everything that recovery needs to finish a commit or to take
+// An Intent says everything that recovery needs to finish a commit or to take
 // it back.
-type intent struct {
-	Note  Note   `json:"note"`
-	Auto  bool   `json:"auto,omitempty"` // nobody decides but the log: not sealed means undone
-	Slots string `json:"slots"`          // the transaction's directory below scratch
-	Pack  string `json:"pack,omitempty"`
-	Ops   []op   `json:"ops"`
+type Intent struct {
+	Note  git.Note     `json:"note"`
+	Auto  bool         `json:"auto,omitempty"` // nobody decides but the log: not sealed means undone
+	Slots string       `json:"slots"`          // the transaction's directory below scratch
+	Pack  string       `json:"pack,omitempty"`
+	Ops   []publish.Op `json:"ops"`
 }
 
-// fold is the state that the records add up to.
-type fold struct {
-	Head
-	doubt *record // the intent that is neither sealed nor undone
+// State is the state that the records add up to.
+type State struct {
+	git.Head
+	Doubt *Record // the intent that is neither sealed nor undone
 }
 
-// now is the state.
-func (l *log) now() fold {
+// Now is the state.
+func (l *Log) Now() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fold
+	return l.state
 }
 
-// pending is the intent in doubt, or nil.
-func (l *log) pending() *record { return l.now().doubt }
+// Pending is the intent in doubt, or nil.
+func (l *Log) Pending() *Record { return l.Now().Doubt }
 
-func (s *fold) apply(r record) {
+func (s *State) apply(r Record) {
 	switch r.Kind {
 	case "head":
-		s.Head, s.doubt = r.Head, nil
+		s.Head, s.Doubt = r.Head, nil
 	case "intent":
-		s.doubt = &r
+		s.Doubt = &r
 	case "seal":
-		s.Head, s.doubt = r.Head, nil
+		s.Head, s.Doubt = r.Head, nil
 	case "undone":
-		s.doubt = nil
+		s.Doubt = nil
 	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func frame(r record) ([]byte, error) {
+func frame(r Record) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -99,7 +105,7 @@ func frame(r record) ([]byte, error) {
 
 // readFrame reads the record at off; n is 0 at the end of the log, negative
 // for one that does not read back.
-func readFrame(b []byte) (r record, n int) {
+func readFrame(b []byte) (r Record, n int) {
 	if len(b) < 8 {
 		for _, c := range b {
 			if c != 0 {
@@ -128,13 +134,13 @@ func readFrame(b []byte) (r record, n int) {
 	return r, 8 + int(size)
 }
 
-// openLog reads the log. The workspace lock is held when repair is set: a torn
+// Open reads the log. The workspace lock is held when repair is set: a torn
 // tail is then cut.
-func openLog(name string, repair bool) (*log, error) {
-	l := &log{name: name}
+func Open(name string, repair bool) (*Log, error) {
+	l := &Log{name: name}
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return l, l.rewrite()
+		return l, l.Rewrite()
 	}
 	if err != nil {
 		return nil, err
@@ -146,13 +152,13 @@ func openLog(name string, repair bool) (*log, error) {
 		return nil, err
 	}
 	if torn && repair {
-		return l, l.rewrite()
+		return l, l.Rewrite()
 	}
 	return l, nil
 }
 
 // read folds the records after off and tells whether a torn one follows.
-func (l *log) read() (torn bool, err error) {
+func (l *Log) read() (torn bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fi, err := l.f.Stat()
@@ -166,7 +172,7 @@ func (l *log) read() (torn bool, err error) {
 	l.room = fi.Size()
 	if l.off == 0 {
 		if len(b) < len(logMagic) || string(b[:len(logMagic)]) != logMagic {
-			return false, errorf(Damaged, l.name, "expected a log of commits; it begins otherwise")
+			return false, fault.Errorf(fault.Damaged, l.name, "expected a log of commits; it begins otherwise")
 		}
 		l.off, b = int64(len(logMagic)), b[len(logMagic):]
 	}
@@ -178,25 +184,25 @@ func (l *log) read() (torn bool, err error) {
 		if n < 0 {
 			return true, l.tail(b)
 		}
-		l.fold.apply(r)
+		l.state.apply(r)
 		l.off, b = l.off+int64(n), b[n:]
 	}
 }
 
 // tail tells a torn tail from damage: after damage, more records follow.
-func (l *log) tail(b []byte) error {
+func (l *Log) tail(b []byte) error {
 	for i := 1; i+8 < len(b); i++ {
 		if b[i+8] == '{' {
 			if _, n := readFrame(b[i:]); n > 0 {
-				return errorf(Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
+				return fault.Errorf(fault.Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
 			}
 		}
 	}
 	return nil
 }
 
-// append makes r last, then part of the state.
-func (l *log) append(r record) error {
+// Append makes r last, then part of the state.
+func (l *Log) Append(r Record) error {
 	b, err := frame(r)
 	if err != nil {
 		return err
@@ -214,26 +220,26 @@ func (l *log) append(r record) error {
 	if _, err := l.f.WriteAt(b, l.off); err != nil {
 		return err
 	}
-	if err := fdatasync(l.f); err != nil {
+	if err := place.Datasync(l.f); err != nil {
 		return err
 	}
 	l.off += int64(len(b))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fold.apply(r)
+	l.state.apply(r)
 	return nil
 }
 
-// rewrite puts a new log in place that holds the state and nothing else.
-func (l *log) rewrite() error {
+// Rewrite puts a new log in place that holds the state and nothing else.
+func (l *Log) Rewrite() error {
 	b := []byte(logMagic)
-	head, err := frame(record{Kind: "head", Head: l.Head})
+	head, err := frame(Record{Kind: "head", Head: l.state.Head})
 	if err != nil {
 		return err
 	}
 	b = append(b, head...)
-	if l.doubt != nil {
-		p, err := frame(*l.doubt)
+	if l.state.Doubt != nil {
+		p, err := frame(*l.state.Doubt)
 		if err != nil {
 			return err
 		}
@@ -241,7 +247,7 @@ func (l *log) rewrite() error {
 	}
 	end := int64(len(b))
 	b = append(b, make([]byte, logRoom)...)
-	if err := replaceFile(l.name, b, 0o600, true); err != nil {
+	if err := place.Replace(l.name, b, 0o600, true); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(l.name, os.O_RDWR, 0)
@@ -255,8 +261,8 @@ func (l *log) rewrite() error {
 	return nil
 }
 
-// follow reads what another process wrote since, and tells whether it did.
-func (l *log) follow() (bool, error) {
+// Follow reads what another process wrote since, and tells whether it did.
+func (l *Log) Follow() (bool, error) {
 	here, err := l.f.Stat()
 	if err != nil {
 		return false, err
@@ -266,25 +272,25 @@ func (l *log) follow() (bool, error) {
 		return false, err
 	}
 	if !os.SameFile(here, there) {
-		n, err := openLog(l.name, true)
+		n, err := Open(l.name, true)
 		if err != nil {
 			return false, err
 		}
 		l.f.Close()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.f, l.off, l.room, l.fold = n.f, n.off, n.room, n.fold
+		l.f, l.off, l.room, l.state = n.f, n.off, n.room, n.state
 		return true, nil
 	}
 	was := l.off
 	torn, err := l.read()
 	if err == nil && torn {
-		err = l.rewrite()
+		err = l.Rewrite()
 	}
 	return l.off != was || torn, err
 }
 
-func (l *log) close() error { return l.f.Close() }
+func (l *Log) Close() error { return l.f.Close() }
 
-// full tells that the log is long enough to be written anew.
-func (l *log) full() bool { return l.off > logFull }
+// Full tells that the log is long enough to be written anew.
+func (l *Log) Full() bool { return l.off > logFull }

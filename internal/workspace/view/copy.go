@@ -1,4 +1,4 @@
-package workspace
+package view
 
 import (
 	"context"
@@ -7,30 +7,33 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A copied view is a plain directory with everything in it. What was staged is
 // found by comparing it with how it was copied.
 type copied struct {
-	ground ground
+	ground Ground
 	dir    string
 	was    map[string]*copiedFile
 	done   bool
 }
 
 type copiedFile struct {
-	seen print // of the original
-	fp   print // of the copy
-	e    Entry
+	seen tree.Print // of the original
+	fp   tree.Print // of the copy
+	e    tree.Entry
 }
 
-func newCopy(ctx context.Context, g ground) (view, error) {
-	c := &copied{ground: g, dir: filepath.Join(g.scratch, "view"), was: map[string]*copiedFile{}}
+func NewCopy(ctx context.Context, g Ground) (View, error) {
+	c := &copied{ground: g, dir: filepath.Join(g.Scratch, "view"), was: map[string]*copiedFile{}}
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return nil, err
 	}
-	top, err := bareAll(ctx, g.place)
+	top, err := bareAll(ctx, g.Place)
 	if err != nil {
 		return nil, err
 	}
@@ -38,50 +41,50 @@ func newCopy(ctx context.Context, g ground) (view, error) {
 		return nil, err
 	}
 	if err := c.fill(ctx, top); err != nil {
-		return nil, errors.Join(err, c.end())
+		return nil, errors.Join(err, c.End())
 	}
 	return c, nil
 }
 
 // bareAll looks at every name of the workspace, also ignored ones.
-func bareAll(ctx context.Context, p *place) (*entry, error) {
-	e, err := bareScanner(ctx).tree(p, entry{})
+func bareAll(ctx context.Context, p *place.Place) (*tree.Item, error) {
+	e, err := scan.Bare(ctx).Tree(p, tree.Item{})
 	return &e, err
 }
 
 // bound puts the copy on a file system of its own that holds the quota.
-func (c *copied) bound(top *entry) error {
-	if !bounded(c.ground.quota) {
+func (c *copied) bound(top *tree.Item) error {
+	if !bounded(c.ground.Quota) {
 		return nil
 	}
 	bytes, files := int64(0), 1
 	groups := map[uint64]bool{}
-	for _, e := range top.walk(".") {
+	for _, e := range top.Walk(".") {
 		if e.Group == 0 || !groups[e.Group] {
 			bytes += e.Size
 			files++
 		}
 		groups[e.Group] = true
 	}
-	return mountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.quota)
+	return place.MountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.Quota)
 }
 
-func (c *copied) fill(ctx context.Context, top *entry) error {
+func (c *copied) fill(ctx context.Context, top *tree.Item) error {
 	type dir struct {
 		at string
-		e  *entry
+		e  *tree.Item
 	}
 	var dirs []dir
 	groups := map[uint64]string{}
-	for at, e := range top.walk(".") {
+	for at, e := range top.Walk(".") {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		name := filepath.Join(c.dir, filepath.FromSlash(at))
 		switch {
-		case e.Kind == Other:
+		case e.Kind == tree.Other:
 			continue
-		case e.Kind == Dir:
+		case e.Kind == tree.Dir:
 			dirs = append(dirs, dir{at, e})
 			if at == "." {
 				continue
@@ -103,35 +106,35 @@ func (c *copied) fill(ctx context.Context, top *entry) error {
 			}
 			groups[e.Group] = name
 		}
-		c.was[at] = &copiedFile{seen: e.fp}
+		c.was[at] = &copiedFile{seen: e.Print}
 	}
-	p, err := openPlace(c.dir)
+	p, err := place.Open(c.dir)
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.Close()
 	for i := len(dirs) - 1; i >= 0; i-- {
 		d := dirs[i]
-		c.was[d.at] = &copiedFile{seen: d.e.fp}
-		if err := errors.Join(own(filepath.Join(c.dir, d.at), d.e.fp), p.attr(d.at, d.e.Entry)); err != nil {
+		c.was[d.at] = &copiedFile{seen: d.e.Print}
+		if err := errors.Join(place.Own(filepath.Join(c.dir, d.at), d.e.Print), p.Attr(d.at, d.e.Entry)); err != nil {
 			return err
 		}
 	}
 	for at, f := range c.was { // when all links are made
-		e, err := p.lstat(at)
+		e, err := p.Lstat(at)
 		if err != nil {
 			return err
 		}
-		f.fp, f.e = e.fp, e.Entry
+		f.fp, f.e = e.Print, e.Entry
 	}
 	return nil
 }
 
 // one copies one file or link.
-func (c *copied) one(at, name string, e *entry) error {
-	p := c.ground.place
-	if e.Kind == Symlink {
-		t, err := p.readlink(at)
+func (c *copied) one(at, name string, e *tree.Item) error {
+	p := c.ground.Place
+	if e.Kind == tree.Symlink {
+		t, err := p.Readlink(at)
 		if err != nil {
 			return err
 		}
@@ -139,12 +142,12 @@ func (c *copied) one(at, name string, e *entry) error {
 			return err
 		}
 	} else {
-		f, err := p.open(at)
+		f, err := p.Open(at)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		now, err := fstat(f)
+		now, err := place.Stat(f)
 		if err != nil {
 			return err
 		}
@@ -152,80 +155,80 @@ func (c *copied) one(at, name string, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(copyContent(g, f, now.Size), g.Close()); err != nil {
+		if err := errors.Join(place.Copy(g, f, now.Size), g.Close()); err != nil {
 			return err
 		}
-		fp := e.fp
+		fp := e.Print
 		*e = now // the moment of the copy
-		e.fp.nlink = fp.nlink
+		e.Print.Nlink = fp.Nlink
 	}
-	if err := own(name, e.fp); err != nil {
+	if err := place.Own(name, e.Print); err != nil {
 		return err
 	}
-	q, err := openPlace(filepath.Dir(name))
+	q, err := place.Open(filepath.Dir(name))
 	if err != nil {
 		return err
 	}
-	defer q.close()
-	return q.attr(filepath.Base(name), e.Entry)
+	defer q.Close()
+	return q.Attr(filepath.Base(name), e.Entry)
 }
 
-func (c *copied) path() string { return c.dir }
+func (c *copied) Path() string { return c.dir }
 
-func (c *copied) changes() ([]change, error) {
-	p, err := openPlace(c.dir)
+func (c *copied) Changes() ([]Staged, error) {
+	p, err := place.Open(c.dir)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
+	defer p.Close()
 	top, err := bareAll(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}
 	links := map[uint64]uint32{}
 	first := map[uint64]string{} // an unchanged name of each group
-	now := map[string]*entry{}
-	for at, e := range top.walk(".") {
+	now := map[string]*tree.Item{}
+	for at, e := range top.Walk(".") {
 		now[at] = e
 		links[e.Group]++
 		if e.Group != 0 && c.same(at, e) {
 			first[e.Group] = at
 		}
 	}
-	var out []change
-	for at, e := range top.walk(".") {
+	var out []Staged
+	for at, e := range top.Walk(".") {
 		was := c.was[at]
-		if c.same(at, e) || e.Kind == Dir && was != nil && was.e.Kind == Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
+		if c.same(at, e) || e.Kind == tree.Dir && was != nil && was.e.Kind == tree.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
 			continue
 		}
 		x := *e
-		x.dir, x.fp, x.ignored = nil, print{}, false
-		ch := change{path: at, e: &x, seen: &print{}}
+		x.Dir, x.Print, x.Ignored = nil, tree.Print{}, false
+		ch := Staged{Path: at, To: &x, Seen: &tree.Print{}}
 		if was != nil {
-			ch.seen = &was.seen
+			ch.Seen = &was.seen
 		}
 		switch e.Kind {
-		case Symlink:
-			if x.Target, err = p.readlink(at); err != nil {
+		case tree.Symlink:
+			if x.Target, err = p.Readlink(at); err != nil {
 				return nil, err
 			}
 			x.Size = 0
-		case File:
-			ch.src = filepath.Join(c.dir, filepath.FromSlash(at))
-			ch.move = e.Group == 0 && !bounded(c.ground.quota)
-			if links[e.Group] != e.fp.nlink { // shared with something outside the view
+		case tree.File:
+			ch.Src = filepath.Join(c.dir, filepath.FromSlash(at))
+			ch.Move = e.Group == 0 && !bounded(c.ground.Quota)
+			if links[e.Group] != e.Print.Nlink { // shared with something outside the view
 				x.Group = 0
 			}
 			if b := first[e.Group]; e.Group != 0 && b != "" {
-				ch.base, ch.src = b, ""
-				ch.from = &entry{Entry: c.was[b].e, fp: c.was[b].seen}
+				ch.Base, ch.Src = b, ""
+				ch.From = &tree.Item{Entry: c.was[b].e, Print: c.was[b].seen}
 			}
 		}
 		out = append(out, ch)
 	}
 	for at, was := range c.was {
 		if now[at] == nil && (at == "." || now[path.Dir(at)] != nil) {
-			out = append(out, change{path: at, seen: &was.seen})
+			out = append(out, Staged{Path: at, Seen: &was.seen})
 		}
 	}
 	return out, nil
@@ -233,16 +236,16 @@ func (c *copied) changes() ([]change, error) {
 
 // same tells that a copy was not touched. Its stamp of last change tells that
 // of its content, but also moves when another name for it comes or goes.
-func (c *copied) same(at string, e *entry) bool {
+func (c *copied) same(at string, e *tree.Item) bool {
 	was := c.was[at]
-	if was == nil || was.e.Kind != e.Kind || was.fp.ino != e.fp.ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
+	if was == nil || was.e.Kind != e.Kind || was.fp.Ino != e.Print.Ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
 		return false
 	}
-	if was.fp.ctime == e.fp.ctime || e.Kind != File {
+	if was.fp.Ctime == e.Print.Ctime || e.Kind != tree.File {
 		return true
 	}
-	base := c.ground.base.lookup(at)
-	if base == nil || base.ignored || base.fp.ino != was.seen.ino || base.fp.ctime != was.seen.ctime {
+	base := c.ground.Base.Lookup(at)
+	if base == nil || base.Ignored || base.Print.Ino != was.seen.Ino || base.Print.Ctime != was.seen.Ctime {
 		return false // what was copied is not known by its hash
 	}
 	f, err := os.Open(filepath.Join(c.dir, filepath.FromSlash(at)))
@@ -250,16 +253,14 @@ func (c *copied) same(at string, e *entry) bool {
 		return false
 	}
 	defer f.Close()
-	h, err := hashFile(f, e.Size)
+	h, err := scan.HashFile(f, e.Size)
 	return err == nil && h == base.Hash
 }
 
-func (c *copied) end() error {
+func (c *copied) End() error {
 	if c.done {
 		return nil
 	}
 	c.done = true
-	return unmount(c.ground.scratch)
+	return place.Unmount(c.ground.Scratch)
 }
-
-func itoa(i int) string { return strconv.Itoa(i) }

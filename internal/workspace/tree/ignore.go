@@ -1,17 +1,19 @@
-package workspace
+package tree
 
 import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
-// rules say what is kept out of digest and history. They are written as in a
+// Rules say what is kept out of digest and history. They are written as in a
 // .gitignore file: the last one that matches wins, "!" takes back, a trailing
 // "/" means directories, a "/" before the end ties the rule to the top.
-type rules struct {
+type Rules struct {
 	list []rule
-	text string
+	Text string
 }
 
 type rule struct {
@@ -20,8 +22,8 @@ type rule struct {
 	dirs bool
 }
 
-func parseRules(lines []string) (*rules, error) {
-	r := &rules{text: strings.Join(lines, "\n")}
+func ParseRules(lines []string) (*Rules, error) {
+	r := &Rules{Text: strings.Join(lines, "\n")}
 	for n, line := range lines {
 		line = strings.TrimRight(line, " \t\r")
 		if line == "" || line[0] == '#' {
@@ -37,7 +39,7 @@ func parseRules(lines []string) (*rules, error) {
 		tied := strings.Contains(line, "/")
 		line = strings.TrimPrefix(line, "/")
 		if line == "" {
-			return nil, errorf(Refused, "", "ignore rule %d: expected a pattern", n+1)
+			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: expected a pattern", n+1)
 		}
 		expr := globExpr(line)
 		if !tied {
@@ -45,7 +47,7 @@ func parseRules(lines []string) (*rules, error) {
 		}
 		re, err := regexp.Compile("(?s)^" + expr + "$")
 		if err != nil {
-			return nil, errorf(Refused, "", "ignore rule %d: %q is not a pattern: %v", n+1, clip(line), err)
+			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: %q is not a pattern: %v", n+1, fault.Clip(line), err)
 		}
 		x.re = re
 		r.list = append(r.list, x)
@@ -86,10 +88,10 @@ func globExpr(s string) string {
 	return b.String()
 }
 
-// match tells that p itself is kept out. What lies below an ignored directory
+// Match tells that p itself is kept out. What lies below an ignored directory
 // is never asked for.
-func (r *rules) match(p string, dir bool) bool {
-	if isGit(path.Base(p)) {
+func (r *Rules) Match(p string, dir bool) bool {
+	if IsGit(path.Base(p)) {
 		return true
 	}
 	out := false
@@ -101,24 +103,24 @@ func (r *rules) match(p string, dir bool) bool {
 	return out
 }
 
-// below tells that p or a directory above it is kept out.
-func (r *rules) below(p string, dir bool) bool {
+// Below tells that p or a directory above it is kept out.
+func (r *Rules) Below(p string, dir bool) bool {
 	for i := 0; i < len(p); i++ {
-		if p[i] == '/' && r.match(p[:i], true) {
+		if p[i] == '/' && r.Match(p[:i], true) {
 			return true
 		}
 	}
-	return p != "." && r.match(p, dir)
+	return p != "." && r.Match(p, dir)
 }
 
-// isGit tells that a name is a repository's own, on any file system: Git
+// IsGit tells that a name is a repository's own, on any file system: Git
 // refuses such a name in a tree, and a person's repository is theirs.
-func isGit(name string) bool { return strings.EqualFold(name, ".git") }
+func IsGit(name string) bool { return strings.EqualFold(name, ".git") }
 
-// inGit tells that p is, or lies in, a person's repository.
-func inGit(p string) bool {
+// InGit tells that p is, or lies in, a person's repository.
+func InGit(p string) bool {
 	for part := range strings.SplitSeq(p, "/") {
-		if isGit(part) {
+		if IsGit(part) {
 			return true
 		}
 	}

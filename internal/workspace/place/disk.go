@@ -1,4 +1,7 @@
-package workspace
+// Package place is what a workspace asks of a file system: to hold a directory
+// open and resolve every path below it, to rename and exchange in one step, to
+// sync, to lock, to mount. What a system cannot do is an error, never less.
+package place
 
 import (
 	"errors"
@@ -6,15 +9,17 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
-// skippable tells that a path is not what it was any more: somebody else's now.
-func skippable(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || foreign(err)
+// Theirs tells that a path is not what it was any more: somebody else's now.
+func Theirs(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || Foreign(err)
 }
 
-// together runs jobs a few at a time.
-func together(jobs []func() error) error {
+// Together runs jobs a few at a time.
+func Together(jobs []func() error) error {
 	errs := make([]error, len(jobs))
 	var wg sync.WaitGroup
 	sem := make(chan struct{}, 8)
@@ -26,7 +31,7 @@ func together(jobs []func() error) error {
 	return errors.Join(errs...)
 }
 
-func syncPath(name string) error {
+func Sync(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -34,8 +39,8 @@ func syncPath(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// replaceFile puts b at name in one step.
-func replaceFile(name string, b []byte, mode fs.FileMode, sync bool) error {
+// Replace puts b at name in one step.
+func Replace(name string, b []byte, mode fs.FileMode, sync bool) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "tmp_")
 	if err != nil {
 		return err
@@ -55,12 +60,12 @@ func replaceFile(name string, b []byte, mode fs.FileMode, sync bool) error {
 		return err
 	}
 	if sync {
-		return syncPath(filepath.Dir(name))
+		return Sync(filepath.Dir(name))
 	}
 	return nil
 }
 
-func copyFile(to, from string) error {
+func CopyFile(to, from string) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err
@@ -74,11 +79,11 @@ func copyFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyContent(g, f, fi.Size()), g.Close())
+	return errors.Join(Copy(g, f, fi.Size()), g.Close())
 }
 
-// removeAll removes a tree of ours, whatever modes it was given.
-func removeAll(dir string) error {
+// RemoveAll removes a tree of ours, whatever modes it was given.
+func RemoveAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {
 		return nil
@@ -92,8 +97,8 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// realDir is dir without links, as the paths of two directories compare.
-func realDir(dir string) (string, error) {
+// RealDir is dir without links, as the paths of two directories compare.
+func RealDir(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -104,13 +109,13 @@ func realDir(dir string) (string, error) {
 	}
 	fi, err := os.Stat(real)
 	if err == nil && !fi.IsDir() {
-		err = errorf(Refused, dir, "expected a directory")
+		err = fault.Errorf(fault.Refused, dir, "expected a directory")
 	}
 	return real, err
 }
 
-// inside tells that p is dir or lies below it.
-func inside(p, dir string) bool {
+// Inside tells that p is dir or lies below it.
+func Inside(p, dir string) bool {
 	r, err := filepath.Rel(dir, p)
 	return err == nil && filepath.IsLocal(r)
 }

@@ -1,4 +1,8 @@
-package workspace
+// Package git is the history of a workspace, in Git's own object format, so
+// that plain Git reads it. It writes packs and commits, reads also what Git
+// itself has repacked, joins packs as they gather, and drops old commits but
+// never what a person had.
+package git
 
 import (
 	"bufio"
@@ -8,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +20,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
-// history is a bare Git repository (object format SHA-256). Each commit is
+// History is a bare Git repository (object format SHA-256). Each commit is
 // one pack; small packs are joined as they gather. Two refs name it:
 //
 //	refs/heads/main   the commits, for people: plain trees and blobs
@@ -25,17 +34,20 @@ import (
 //	                  cannot: exact modes, times, and which names share a file
 //
 // The log, not the refs, says which commit is the last; the refs are put right
-// when the workspace is opened.
-type history struct {
+// when the workspace is opened. A person may let Git repack it at any time: a
+// pack that no ref reaches yet has a .keep file beside it, and what is known of
+// packs is compared with the disk before each commit.
+type History struct {
 	objects
-	limit Retention
+	limit  Retention
+	oldest uint64 // number of the first commit that is kept; 0 until it is asked for
 }
 
 // objects are what the repository holds, by name.
 type objects struct {
-	dir   string
+	Dir   string
 	mu    sync.Mutex
-	packs []*pack // newest last
+	packs []*Pack // newest last
 }
 
 // Retention bounds the history. Zero means no bound. What a person had in the
@@ -65,15 +77,15 @@ type Note struct {
 
 // A Commit is one state of the workspace in its history.
 type Commit struct {
-	Hash   Hash // its name for Git
-	Parent Hash // zero for the first
+	Hash   tree.Hash // its name for Git
+	Parent tree.Hash // zero for the first
 	Seq    uint64
 	Kind   string
 	Time   time.Time
-	Digest Hash // as [Snapshot.Digest] gave it
+	Digest tree.Hash // as [Snapshot.Digest] gave it
 	Note
 
-	tree, meta Hash
+	tree, meta tree.Hash
 }
 
 const gitConfig = `[core]
@@ -86,8 +98,8 @@ const gitConfig = `[core]
 	auto = 0
 `
 
-func openHistory(dir string, limit Retention) (*history, error) {
-	h := &history{objects: objects{dir: dir}, limit: limit}
+func Open(dir string, limit Retention) (*History, error) {
+	h := &History{objects: objects{Dir: dir}, limit: limit}
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/kern"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, err
@@ -97,32 +109,32 @@ func openHistory(dir string, limit Retention) (*history, error) {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil && len(b) > 0 {
 			continue
 		}
-		if err := replaceFile(filepath.Join(dir, name), []byte(text), 0o600, true); err != nil {
+		if err := place.Replace(filepath.Join(dir, name), []byte(text), 0o600, true); err != nil {
 			return nil, err
 		}
 	}
 	return h, h.load()
 }
 
-func (h *objects) packDir() string { return filepath.Join(h.dir, "objects", "pack") }
+func (h *objects) PackDir() string { return filepath.Join(h.Dir, "objects", "pack") }
 
 // load opens the packs there are that are not open yet. h.mu is held or h is new.
 func (h *objects) load() error {
-	ents, err := os.ReadDir(h.packDir())
+	ents, err := os.ReadDir(h.PackDir())
 	if err != nil {
 		return err
 	}
 	have := map[string]bool{}
 	for _, p := range h.packs {
-		have[p.name] = true
+		have[p.Name] = true
 	}
 	for _, e := range ents {
 		name, ok := strings.CutSuffix(e.Name(), ".pack")
 		if !ok || have[name] {
 			continue
 		}
-		p, err := openPack(h.packDir(), name)
-		if isCodeOf(err, Damaged) || errors.Is(err, fs.ErrNotExist) {
+		p, err := openPack(h.PackDir(), name)
+		if fault.Is(err, fault.Damaged) || errors.Is(err, fs.ErrNotExist) {
 			continue // torn by a crash before anything needed it; what is needed and missing is told when it is read
 		}
 		if err != nil {
@@ -133,7 +145,7 @@ func (h *objects) load() error {
 	return nil
 }
 
-func (h *objects) close() {
+func (h *objects) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.packs {
@@ -142,7 +154,7 @@ func (h *objects) close() {
 	h.packs = nil
 }
 
-func (h *objects) has(id Hash) bool {
+func (h *objects) has(id tree.Hash) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range slices.Backward(h.packs) {
@@ -154,13 +166,13 @@ func (h *objects) has(id Hash) bool {
 	return err == nil
 }
 
-func (h *objects) loose(id Hash) string {
+func (h *objects) loose(id tree.Hash) string {
 	s := id.String()
-	return filepath.Join(h.dir, "objects", s[:2], s[2:])
+	return filepath.Join(h.Dir, "objects", s[:2], s[2:])
 }
 
 // open gives an object's type, size and bytes.
-func (h *objects) open(id Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
+func (h *objects) open(id tree.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
 	for again := range 2 {
 		h.mu.Lock()
 		if again == 1 { // packs may have been joined by another process
@@ -183,7 +195,7 @@ func (h *objects) open(id Hash) (typ byte, size int64, r io.Reader, close func()
 	}
 	f, err := os.Open(h.loose(id))
 	if err != nil {
-		return 0, 0, nil, nil, errorf(Missing, id.String(), "the history has no such object")
+		return 0, 0, nil, nil, fault.Errorf(fault.Missing, id.String(), "the history has no such object")
 	}
 	z, err := zlib.NewReader(f)
 	if err != nil {
@@ -198,11 +210,11 @@ func (h *objects) open(id Hash) (typ byte, size int64, r io.Reader, close func()
 		return byte(t), size, br, func() { f.Close() }, nil
 	}
 	f.Close()
-	return 0, 0, nil, nil, errorf(Damaged, id.String(), "the object does not read back")
+	return 0, 0, nil, nil, fault.Errorf(fault.Damaged, id.String(), "the object does not read back")
 }
 
 // read gives all of a small object.
-func (h *objects) read(id Hash) (byte, []byte, error) {
+func (h *objects) read(id tree.Hash) (byte, []byte, error) {
 	typ, size, r, done, err := h.open(id)
 	if err != nil {
 		return 0, nil, err
@@ -210,41 +222,62 @@ func (h *objects) read(id Hash) (byte, []byte, error) {
 	defer done()
 	b, err := io.ReadAll(r)
 	if err == nil && int64(len(b)) != size || err == nil && objectID(typ, b) != id {
-		err = errorf(Damaged, id.String(), "the object is not what its name says")
+		err = fault.Errorf(fault.Damaged, id.String(), "the object is not what its name says")
 	}
 	return typ, b, err
 }
 
-// adopt makes a written and synced pack known.
-func (h *objects) adopt(p *pack) error {
-	if err := p.writeIndex(h.packDir(), false); err != nil {
+// Adopt makes a written and synced pack known.
+func (h *objects) Adopt(p *Pack) error {
+	if err := p.writeIndex(h.PackDir(), false); err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if i := slices.IndexFunc(h.packs, func(q *pack) bool { return q.name == p.name }); i >= 0 {
-		h.packs[i].f.Close()
+	if i := slices.IndexFunc(h.packs, func(q *Pack) bool { return q.Name == p.Name }); i >= 0 {
 		h.packs = slices.Delete(h.packs, i, i+1)
 	}
 	h.packs = append(h.packs, p)
 	return nil
 }
 
-// forget removes a pack of a commit that was not to be.
-func (h *objects) forget(name string) {
+// Forget removes a pack of a commit that was not to be.
+func (h *objects) Forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.packs = slices.DeleteFunc(h.packs, func(p *pack) bool {
-		if p.name == name {
-			p.f.Close()
-		}
-		return p.name == name
-	})
-	os.Remove(filepath.Join(h.packDir(), name+".idx"))
-	os.Remove(filepath.Join(h.packDir(), name+".pack"))
+	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == name })
+	for _, ext := range []string{".idx", ".rev", ".bitmap", ".mtimes", ".pack", ".keep"} {
+		os.Remove(filepath.Join(h.PackDir(), name+ext))
+	}
 }
 
-func (h *objects) size() (n int64) {
+// Refresh compares the packs that are known with those there are, and tells
+// whether some are gone: then what was in them may be gone too. Their files
+// are closed when nobody reads them any more.
+func (h *objects) Refresh() (gone bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.packs)
+	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool {
+		_, err := os.Lstat(filepath.Join(h.PackDir(), p.Name+".pack"))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	return len(h.packs) < before, h.load()
+}
+
+// release lets Git have the packs that were kept from it.
+func (h *objects) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.packs {
+		if p.kept {
+			os.Remove(filepath.Join(h.PackDir(), p.Name+".keep"))
+			p.kept = false
+		}
+	}
+}
+
+func (h *objects) bytes() (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.packs {
@@ -253,29 +286,11 @@ func (h *objects) size() (n int64) {
 	return n
 }
 
-// setRef points a ref at id. It is not synced: the log knows better.
-func (h *history) setRef(ref string, id Hash) error {
-	name := filepath.Join(h.dir, filepath.FromSlash(ref))
-	want := []byte(id.String() + "\n")
-	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, want) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	return replaceFile(name, want, 0o600, false)
-}
-
-const (
-	refMain = "refs/heads/main"
-	refMeta = "refs/kern/meta"
-)
-
 // A Head names the last commit: how many there are, and its two names.
 type Head struct {
-	Seq    uint64 `json:"seq"`
-	Commit Hash   `json:"commit,omitzero"`
-	Side   Hash   `json:"side,omitzero"` // in the second line of history
+	Seq    uint64    `json:"seq"`
+	Commit tree.Hash `json:"commit,omitzero"`
+	Side   tree.Hash `json:"side,omitzero"` // in the second line of history
 }
 
 // encode writes c as a Git commit. A second line of the same history holds
@@ -291,7 +306,7 @@ func (c *Commit) encode() []byte {
 		who = "outside <>"
 	}
 	fmt.Fprintf(&b, "author %s %d +0000\ncommitter kern <> %d +0000\n\n", who, c.Time.Unix(), c.Time.Unix())
-	b.WriteString(c.subject() + "\n\n")
+	b.WriteString(c.Subject() + "\n\n")
 	trailer := func(k string, v any) { fmt.Fprintf(&b, "Kern-%s: %v\n", k, v) }
 	trailer("Kind", c.Kind)
 	trailer("Seq", c.Seq)
@@ -311,7 +326,7 @@ func (c *Commit) encode() []byte {
 	return b.Bytes()
 }
 
-func (c *Commit) subject() string {
+func (c *Commit) Subject() string {
 	if s := strings.TrimSpace(c.Message); s != "" {
 		return strings.ReplaceAll(s, "\x00", " ")
 	}
@@ -331,22 +346,22 @@ func (c *Commit) subject() string {
 	return "Commit " + strconv.QuoteToASCII(c.ID)
 }
 
-func (h *history) commit(id Hash) (*Commit, error) {
+func (h *History) Commit(id tree.Hash) (*Commit, error) {
 	typ, b, err := h.read(id)
 	if err != nil {
 		return nil, err
 	}
 	if typ != typCommit {
-		return nil, errorf(Missing, id.String(), "expected a commit, found a %s", typNames[typ])
+		return nil, fault.Errorf(fault.Missing, id.String(), "expected a commit, found a %s", typNames[typ])
 	}
 	c := &Commit{Hash: id}
 	head, body, _ := strings.Cut(string(b), "\n\n")
 	for line := range strings.SplitSeq(head, "\n") {
 		switch k, v, _ := strings.Cut(line, " "); k {
 		case "tree":
-			c.tree, err = ParseHash(v)
+			c.tree, err = tree.ParseHash(v)
 		case "parent":
-			c.Parent, err = ParseHash(v)
+			c.Parent, err = tree.ParseHash(v)
 		}
 		if err != nil {
 			return nil, err
@@ -377,13 +392,56 @@ func (h *history) commit(id Hash) (*Commit, error) {
 			n, err = strconv.ParseInt(v, 10, 64)
 			c.Time = time.Unix(0, n)
 		case "Kern-Digest":
-			c.Digest, err = ParseHash(v)
+			c.Digest, err = tree.ParseHash(v)
 		case "Kern-Meta":
-			c.meta, err = ParseHash(v)
+			c.meta, err = tree.ParseHash(v)
 		}
 		if err != nil {
-			return nil, errorf(Damaged, id.String(), "the commit does not read back: %v", err)
+			return nil, fault.Errorf(fault.Damaged, id.String(), "the commit does not read back: %v", err)
 		}
 	}
 	return c, nil
 }
+
+// Log gives the commits there are from id on, newest first.
+func (h *History) Log(id tree.Hash) iter.Seq2[*Commit, error] {
+	return func(yield func(*Commit, error) bool) {
+		cut, err := h.cut()
+		for err == nil && !id.IsZero() {
+			var c *Commit
+			if c, err = h.Commit(id); err != nil {
+				break
+			}
+			if cut[id] {
+				c.Parent = tree.Hash{}
+			}
+			if !yield(c, nil) {
+				return
+			}
+			id = c.Parent
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// Blob opens the content of a file.
+func (h *objects) Blob(id tree.Hash) (io.ReadCloser, error) {
+	typ, _, r, done, err := h.open(id)
+	if err != nil {
+		return nil, err
+	}
+	if typ != typBlob {
+		done()
+		return nil, fault.Errorf(fault.Missing, id.String(), "expected the content of a file, found a %s", typNames[typ])
+	}
+	return blob{r, done}, nil
+}
+
+type blob struct {
+	io.Reader
+	done func()
+}
+
+func (b blob) Close() error { b.done(); return nil }

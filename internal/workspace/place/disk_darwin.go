@@ -1,17 +1,19 @@
-package workspace
+package place
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
-const hasStamps = true
+const HasStamps = true
 
-func printOf(fi fs.FileInfo) print {
+func printOf(fi fs.FileInfo) tree.Print {
 	st := fi.Sys().(*syscall.Stat_t)
-	return print{st.Ino, st.Ctimespec.Nano(), uint32(st.Nlink), st.Uid, st.Gid}
+	return tree.Print{Ino: st.Ino, Ctime: st.Ctimespec.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
 }
 
 func syncName(name string) error {
@@ -28,7 +30,7 @@ func sameVolume(a, b string) bool {
 	return syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev
 }
 
-func flock(f *os.File) (bool, error) {
+func TryLock(f *os.File) (bool, error) {
 	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
 	case nil:
 		return true, nil
@@ -39,7 +41,7 @@ func flock(f *os.File) (bool, error) {
 	}
 }
 
-func unflock(f *os.File) { syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+func Unlock(f *os.File) { syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
 func isNotDir(err error) bool {
 	return errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EISDIR)

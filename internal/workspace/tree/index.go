@@ -1,4 +1,4 @@
-package workspace
+package tree
 
 import (
 	"encoding/binary"
@@ -7,21 +7,21 @@ import (
 
 const indexMagic = "kernidx1"
 
-// encode writes a tree down with a key, and a sum over both.
-func encode(root *entry, key string) []byte {
+// Encode writes a tree down with a key, and a sum over both.
+func Encode(root *Item, key string) []byte {
 	b := putEntry(append([]byte(indexMagic), putString(nil, key)...), root)
-	sum := blobHash(b)
+	sum := Blob(b)
 	return append(b, sum[:]...)
 }
 
-// decode reads what encode wrote for the same key.
-func decode(b []byte, key string) (e entry, ok bool) {
+// Decode reads what encode wrote for the same key.
+func Decode(b []byte, key string) (e Item, ok bool) {
 	if len(b) < len(indexMagic)+32 {
 		return e, false
 	}
 	sum := Hash(b[len(b)-32:])
 	b = b[:len(b)-32]
-	if blobHash(b) != sum || string(b[:len(indexMagic)]) != indexMagic {
+	if Blob(b) != sum || string(b[:len(indexMagic)]) != indexMagic {
 		return e, false
 	}
 	r := &indexReader{b: b[len(indexMagic):]}
@@ -36,26 +36,26 @@ func putString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func putEntry(b []byte, e *entry) []byte {
-	b = append(putString(b, e.name), byte(e.Kind))
+func putEntry(b []byte, e *Item) []byte {
+	b = append(putString(b, e.Name), byte(e.Kind))
 	flags := uint64(0)
-	for i, f := range []bool{e.ignored, e.racy} {
+	for i, f := range []bool{e.Ignored, e.Racy} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	for _, v := range []uint64{flags, uint64(e.Mode), uint64(e.Size), e.Group, e.fp.ino, uint64(e.fp.nlink), uint64(e.fp.uid), uint64(e.fp.gid)} {
+	for _, v := range []uint64{flags, uint64(e.Mode), uint64(e.Size), e.Group, e.Print.Ino, uint64(e.Print.Nlink), uint64(e.Print.Uid), uint64(e.Print.Gid)} {
 		b = binary.AppendUvarint(b, v)
 	}
-	b = binary.AppendVarint(binary.AppendVarint(b, e.Time), e.fp.ctime)
+	b = binary.AppendVarint(binary.AppendVarint(b, e.Time), e.Print.Ctime)
 	switch e.Kind {
 	case Dir:
-		if e.dir == nil {
+		if e.Dir == nil {
 			return binary.AppendUvarint(b, 0)
 		}
-		b = binary.AppendUvarint(b, uint64(len(e.dir.ents)))
-		for i := range e.dir.ents {
-			b = putEntry(b, &e.dir.ents[i])
+		b = binary.AppendUvarint(b, uint64(len(e.Dir.Ents)))
+		for i := range e.Dir.Ents {
+			b = putEntry(b, &e.Dir.Ents[i])
 		}
 	case Symlink:
 		b = putString(append(b, e.Hash[:]...), e.Target)
@@ -102,13 +102,13 @@ func (r *indexReader) int() int64 {
 
 func (r *indexReader) text() string { return string(r.take(r.uint())) }
 
-func (r *indexReader) entry() (e entry) {
-	e.name, e.Kind = r.text(), Kind(r.take(1)[0])
+func (r *indexReader) entry() (e Item) {
+	e.Name, e.Kind = r.text(), Kind(r.take(1)[0])
 	flags := r.uint()
-	e.ignored, e.racy = flags&1 != 0, flags&2 != 0
+	e.Ignored, e.Racy = flags&1 != 0, flags&2 != 0
 	e.Mode, e.Size, e.Group = os.FileMode(r.uint()), int64(r.uint()), r.uint()
-	e.fp = print{ino: r.uint(), nlink: uint32(r.uint()), uid: uint32(r.uint()), gid: uint32(r.uint())}
-	e.Time, e.fp.ctime = r.int(), r.int()
+	e.Print = Print{Ino: r.uint(), Nlink: uint32(r.uint()), Uid: uint32(r.uint()), Gid: uint32(r.uint())}
+	e.Time, e.Print.Ctime = r.int(), r.int()
 	switch e.Kind {
 	case Dir:
 		n := r.uint()
@@ -116,11 +116,11 @@ func (r *indexReader) entry() (e entry) {
 			r.bad = true
 			return e
 		}
-		d := &node{ents: make([]entry, 0, n)}
+		d := &Node{Ents: make([]Item, 0, n)}
 		for range n {
-			d.ents = append(d.ents, r.entry())
+			d.Ents = append(d.Ents, r.entry())
 		}
-		e.dir = d.done()
+		e.Dir = d.Done()
 	default:
 		e.Hash = Hash(r.take(32))
 		if e.Kind == Symlink {

@@ -1,4 +1,4 @@
-package workspace
+package git
 
 import (
 	"bufio"
@@ -19,6 +19,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // Git's object types as a pack counts them.
@@ -34,13 +38,13 @@ var typNames = [...]string{typCommit: "commit", typTree: "tree", typBlob: "blob"
 
 // An object waits to be written: its bytes, or the file that holds them.
 type object struct {
-	id   Hash
+	id   tree.Hash
 	typ  byte
 	data []byte
 	file func() (*os.File, int64, error)
 }
 
-func objectID(typ byte, data []byte) (out Hash) {
+func objectID(typ byte, data []byte) (out tree.Hash) {
 	h := sha256.New()
 	h.Write(append(strconv.AppendInt([]byte(typNames[typ]+" "), int64(len(data)), 10), 0))
 	h.Write(data)
@@ -48,16 +52,20 @@ func objectID(typ byte, data []byte) (out Hash) {
 	return out
 }
 
-// A pack is one pack file with its index in memory.
-type pack struct {
+// A Pack is one pack file with its index in memory.
+type Pack struct {
 	f    *os.File
-	name string // without .pack
+	Name string // without .pack
 	idx  []byte // fan-out, then the names
 	n    int
 	offs []int64
 	crcs []uint32
 	size int64
+	kept bool // from Git's own repacking, by a .keep file of ours
 }
+
+// keepText is in the .keep files that are ours to remove.
+const keepText = "kern\n"
 
 const (
 	idxHead = 8
@@ -70,23 +78,25 @@ var deflaters = sync.Pool{New: func() any {
 }}
 
 // writePack writes objs as a new pack in dir and its index beside it. Neither
-// is synced: who writes it says when it must last. The index is written by
+// is synced: who writes it says when it must last. Git is kept from it. The index is written by
 // index, after the pack has been synced, so that a whole index vouches for its
 // pack.
-func writePack(dir string, objs []object) (*pack, error) {
+func writePack(dir string, objs []object) (*Pack, error) {
 	f, err := os.CreateTemp(dir, "tmp_pack_")
 	if err != nil {
 		return nil, err
 	}
-	p := &pack{f: f}
+	p := &Pack{f: f, kept: true}
 	if err := p.fill(objs); err != nil {
 		f.Close()
 		os.Remove(f.Name())
 		return nil, err
 	}
-	final := filepath.Join(dir, p.name+".pack")
-	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.Rename(f.Name(), final)); err != nil {
+	final := filepath.Join(dir, p.Name+".pack")
+	keep := filepath.Join(dir, p.Name+".keep")
+	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.WriteFile(keep, []byte(keepText), 0o600), os.Rename(f.Name(), final)); err != nil {
 		f.Close()
+		os.Remove(keep)
 		return nil, err
 	}
 	return p, nil
@@ -106,7 +116,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return c.w.Write(b)
 }
 
-func (p *pack) fill(objs []object) error {
+func (p *Pack) fill(objs []object) error {
 	c := &counter{w: bufio.NewWriterSize(p.f, 64<<10), sum: sha256.New(), crc: crc32.NewIEEE()}
 	head := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(objs)))
 	if _, err := c.Write(head); err != nil {
@@ -125,7 +135,7 @@ func (p *pack) fill(objs []object) error {
 	sum := c.sum.Sum(nil)
 	c.w.Write(sum)
 	p.size = c.n + int64(len(sum))
-	p.name = "pack-" + hex.EncodeToString(sum)
+	p.Name = "pack-" + hex.EncodeToString(sum)
 	p.setIndex(objs, at, crc)
 	return c.w.Flush()
 }
@@ -158,19 +168,19 @@ func writeObject(c *counter, o *object) error {
 		return z.Close()
 	}
 	h := sha256.New()
-	blobHead(h, size)
+	tree.BlobHead(h, size)
 	n, err := io.Copy(io.MultiWriter(z, h), io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return err
 	}
-	if n != size || Hash(h.Sum(nil)) != o.id {
-		return errorf(Busy, f.Name(), "another program writes to it while it is recorded")
+	if n != size || tree.Hash(h.Sum(nil)) != o.id {
+		return fault.Errorf(fault.Busy, f.Name(), "another program writes to it while it is recorded")
 	}
 	return z.Close()
 }
 
 // setIndex fills the index in memory from what was written.
-func (p *pack) setIndex(objs []object, at []int64, crc []uint32) {
+func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
 	order := make([]int, len(objs))
 	for i := range order {
 		order[i] = i
@@ -192,10 +202,10 @@ func (p *pack) setIndex(objs []object, at []int64, crc []uint32) {
 	}
 }
 
-func (p *pack) id(i int) Hash { return Hash(p.idx[idxFan+32*i:]) }
+func (p *Pack) id(i int) tree.Hash { return tree.Hash(p.idx[idxFan+32*i:]) }
 
 // find gives the position of id in the index.
-func (p *pack) find(id Hash) (int, bool) {
+func (p *Pack) find(id tree.Hash) (int, bool) {
 	lo := 0
 	if id[0] > 0 {
 		lo = int(binary.BigEndian.Uint32(p.idx[4*(int(id[0])-1):]))
@@ -209,7 +219,7 @@ func (p *pack) find(id Hash) (int, bool) {
 }
 
 // writeIndex writes the index file (version 2).
-func (p *pack) writeIndex(dir string, sync bool) error {
+func (p *Pack) writeIndex(dir string, sync bool) error {
 	var b bytes.Buffer
 	b.WriteString("\xfftOc\x00\x00\x00\x02")
 	b.Write(p.idx)
@@ -228,19 +238,19 @@ func (p *pack) writeIndex(dir string, sync bool) error {
 	for _, o := range large {
 		binary.Write(&b, binary.BigEndian, o)
 	}
-	sum, err := hex.DecodeString(strings.TrimPrefix(p.name, "pack-"))
+	sum, err := hex.DecodeString(strings.TrimPrefix(p.Name, "pack-"))
 	if err != nil {
 		return err
 	}
 	b.Write(sum)
 	own := sha256.Sum256(b.Bytes())
 	b.Write(own[:])
-	return replaceFile(filepath.Join(dir, p.name+".idx"), b.Bytes(), 0o444, sync)
+	return place.Replace(filepath.Join(dir, p.Name+".idx"), b.Bytes(), 0o444, sync)
 }
 
 // openPack opens a pack; a missing or torn index is made anew from the pack,
 // whose own sum then must hold.
-func openPack(dir, name string) (*pack, error) {
+func openPack(dir, name string) (*Pack, error) {
 	f, err := os.Open(filepath.Join(dir, name+".pack"))
 	if err != nil {
 		return nil, err
@@ -250,7 +260,8 @@ func openPack(dir, name string) (*pack, error) {
 		f.Close()
 		return nil, err
 	}
-	p := &pack{f: f, name: name, size: fi.Size()}
+	keep, _ := os.ReadFile(filepath.Join(dir, name+".keep"))
+	p := &Pack{f: f, Name: name, size: fi.Size(), kept: string(keep) == keepText}
 	b, err := os.ReadFile(filepath.Join(dir, name+".idx"))
 	if err == nil && p.readIndex(b) {
 		return p, nil
@@ -262,7 +273,7 @@ func openPack(dir, name string) (*pack, error) {
 	return p, p.writeIndex(dir, false)
 }
 
-func (p *pack) readIndex(b []byte) bool {
+func (p *Pack) readIndex(b []byte) bool {
 	if len(b) < idxHead+idxFan+64 || string(b[:8]) != "\xfftOc\x00\x00\x00\x02" {
 		return false
 	}
@@ -316,9 +327,9 @@ func (t *tally) Read(b []byte) (int, error) {
 }
 
 // reindex reads a pack that we wrote (so one without deltas) from end to end.
-func (p *pack) reindex() error {
+func (p *Pack) reindex() error {
 	bad := func(why string) error {
-		return errorf(Damaged, p.f.Name(), "the pack does not read back: %s", why)
+		return fault.Errorf(fault.Damaged, p.f.Name(), "the pack does not read back: %s", why)
 	}
 	if p.size < 12+32 {
 		return bad("too short")
@@ -327,7 +338,7 @@ func (p *pack) reindex() error {
 	if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.size-32)); err != nil {
 		return err
 	}
-	if "pack-"+hex.EncodeToString(h.Sum(nil)) != p.name {
+	if "pack-"+hex.EncodeToString(h.Sum(nil)) != p.Name {
 		return bad("its sum is not its name")
 	}
 	t := &tally{r: bufio.NewReader(io.NewSectionReader(p.f, 0, p.size-32)), crc: crc32.NewIEEE()}
@@ -370,7 +381,7 @@ func objectHead(r io.ByteReader) (typ byte, size int64, err error) {
 
 // object opens the object at off. A delta, which only Git's own repacking
 // makes, is put together in memory.
-func (p *pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader, err error) {
+func (p *Pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader, err error) {
 	br := bufio.NewReader(io.NewSectionReader(p.f, off, p.size-off))
 	if typ, size, err = objectHead(br); err != nil {
 		return 0, 0, nil, err
@@ -392,7 +403,7 @@ func (p *pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader,
 			base, err = io.ReadAll(br2)
 		}
 	} else {
-		var id Hash
+		var id tree.Hash
 		if _, err = io.ReadFull(br, id[:]); err == nil {
 			typ, base, err = h.read(id)
 		}
@@ -454,6 +465,6 @@ func patch(base, d []byte) ([]byte, error) {
 	return out, nil
 }
 
-func (p *pack) sync() error { return p.f.Sync() }
+func (p *Pack) Sync() error { return p.f.Sync() }
 
-func (p *pack) close() error { return p.f.Close() }
+func (p *Pack) Close() error { return p.f.Close() }

@@ -1,4 +1,6 @@
-package workspace
+// Package fault holds the errors of a workspace: a frozen code for programs,
+// the paths, and what was expected for people.
+package fault
 
 import (
 	"errors"
@@ -55,8 +57,8 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code && t.Text == ""
 }
 
-// errorf makes an Error; where is one path or empty.
-func errorf(c Code, where, format string, args ...any) *Error {
+// Errorf makes an Error; where is one path or empty.
+func Errorf(c Code, where, format string, args ...any) *Error {
 	e := &Error{Code: c, Text: fmt.Sprintf(format, args...)}
 	if where != "" {
 		e.Paths = []string{where}
@@ -69,13 +71,13 @@ func errorf(c Code, where, format string, args ...any) *Error {
 	return e
 }
 
-// clip keeps a message short, whatever it quotes.
-func clip(s string) string {
+// Clip keeps a message short, whatever it quotes.
+func Clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."
 	}
 	return s
 }
 
-// isCodeOf tells that err is an Error of this code.
-func isCodeOf(err error, c Code) bool { return errors.Is(err, &Error{Code: c}) }
+// Is tells that err is an Error of this code.
+func Is(err error, c Code) bool { return errors.Is(err, &Error{Code: c}) }

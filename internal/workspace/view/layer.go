@@ -1,4 +1,4 @@
-package workspace
+package view
 
 import (
 	"errors"
@@ -13,6 +13,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A Layer is the view of a transaction as a file system in Go: what a sandbox
@@ -29,7 +34,7 @@ type Layer struct {
 
 // A shadow is what stands where in a Layer, and where its contents lie.
 type shadow struct {
-	ground ground
+	ground Ground
 	purse
 	root  *lnode
 	next  int
@@ -39,7 +44,7 @@ type shadow struct {
 
 // A purse holds the quota.
 type purse struct {
-	most  Bound
+	most  place.Bound
 	bytes int64 // held by staged files
 	files int
 }
@@ -47,12 +52,12 @@ type purse struct {
 // An lnode is a file, directory or link of the view; under several names if it
 // has several.
 type lnode struct {
-	Entry
-	base  string // what it is in the workspace, until written; "" for new
-	seen  print  // of base
-	was   Entry  // of base
-	data  string // staged content, once written
-	dirty bool   // not as base is
+	tree.Entry
+	base  string     // what it is in the workspace, until written; "" for new
+	seen  tree.Print // of base
+	was   tree.Entry // of base
+	data  string     // staged content, once written
+	dirty bool       // not as base is
 	names int
 	group uint64
 
@@ -62,10 +67,18 @@ type lnode struct {
 	orig map[string]*lnode
 }
 
-func newLayer(g ground) view {
-	return &Layer{shadow: shadow{ground: g, purse: purse{most: g.quota}, inode: map[uint64]*lnode{},
-		root: &lnode{Entry: Entry{Kind: Dir, Mode: g.base.Mode, Time: g.base.Time}, base: "."}}}
+// NewLayer makes the view of a Layer.
+func NewLayer(g Ground) View {
+	return layered{&Layer{shadow: shadow{ground: g, purse: purse{most: g.Quota}, inode: map[uint64]*lnode{},
+		root: &lnode{Entry: tree.Entry{Kind: tree.Dir, Mode: g.Base.Mode, Time: g.Base.Time}, base: "."}}}}
 }
+
+// layered is a Layer as its transaction sees it.
+type layered struct{ l *Layer }
+
+func (v layered) Layer() *Layer              { return v.l }
+func (v layered) Changes() ([]Staged, error) { return v.l.changes() }
+func (v layered) End() error                 { return v.l.close() }
 
 func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
@@ -85,25 +98,25 @@ func (l *shadow) load(n *lnode) error {
 	}
 	kids := map[string]*lnode{}
 	if n.base != "" {
-		p, err := l.ground.place.sub(n.base)
+		p, err := l.ground.Place.Sub(n.base)
 		if err != nil {
 			return err
 		}
-		defer p.close()
-		names, err := p.names()
+		defer p.Close()
+		names, err := p.Names()
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			e, err := p.lstat(name)
+			e, err := p.Lstat(name)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			if e.Kind == Symlink {
-				if e.Target, err = p.readlink(name); err != nil {
+			if e.Kind == tree.Symlink {
+				if e.Target, err = p.Readlink(name); err != nil {
 					return err
 				}
 			}
@@ -114,12 +127,12 @@ func (l *shadow) load(n *lnode) error {
 	return nil
 }
 
-func (l *shadow) inherit(base string, e entry) *lnode {
-	if k := l.inode[e.Group]; e.Group != 0 && k != nil && k.seen.ino == e.fp.ino {
+func (l *shadow) inherit(base string, e tree.Item) *lnode {
+	if k := l.inode[e.Group]; e.Group != 0 && k != nil && k.seen.Ino == e.Print.Ino {
 		k.names++
 		return k
 	}
-	n := &lnode{Entry: e.Entry, base: base, seen: e.fp, was: e.Entry, names: 1, group: e.Group}
+	n := &lnode{Entry: e.Entry, base: base, seen: e.Print, was: e.Entry, names: 1, group: e.Group}
 	if e.Group != 0 {
 		l.inode[e.Group] = n
 	}
@@ -133,7 +146,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 		return nil, "", nil, pathError(op, name, fs.ErrClosed)
 	}
 	if strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") {
-		return nil, "", nil, pathError(op, clip(name), errorf(Refused, "", "expected a path relative to the workspace"))
+		return nil, "", nil, pathError(op, fault.Clip(name), fault.Errorf(fault.Refused, "", "expected a path relative to the workspace"))
 	}
 	trail := []*lnode{l.root}
 	parts := strings.Split(name, "/")
@@ -147,7 +160,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			continue
 		case "..":
 			if len(trail) == 1 {
-				return nil, "", nil, pathError(op, name, errorf(Refused, "", "the path leads out of the workspace"))
+				return nil, "", nil, pathError(op, name, fault.Errorf(fault.Refused, "", "the path leads out of the workspace"))
 			}
 			trail = trail[:len(trail)-1]
 			n, last = trail[len(trail)-1], "."
@@ -157,12 +170,12 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			return nil, "", nil, err
 		}
 		n, last = dir.kids[part], part
-		if n != nil && n.Kind == Symlink && (len(parts) > 0 || follow) {
+		if n != nil && n.Kind == tree.Symlink && (len(parts) > 0 || follow) {
 			if links++; links > 40 {
 				return nil, "", nil, pathError(op, name, errLoop)
 			}
 			if strings.HasPrefix(n.Target, "/") {
-				return nil, "", nil, pathError(op, name, errorf(Refused, "", "the link %s leads out of the workspace", part))
+				return nil, "", nil, pathError(op, name, fault.Errorf(fault.Refused, "", "the link %s leads out of the workspace", part))
 			}
 			parts = append(strings.Split(n.Target, "/"), parts...)
 			n, last = dir, "."
@@ -174,7 +187,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			}
 			return dir, last, nil, nil
 		}
-		if n.Kind == Dir {
+		if n.Kind == tree.Dir {
 			trail = append(trail, n)
 		} else if len(parts) > 0 {
 			return nil, "", nil, pathError(op, name, errNotDir)
@@ -199,10 +212,10 @@ func (l *shadow) spot(op, name string) (*lnode, string, error) {
 		err = pathError(op, name, fs.ErrExist)
 	}
 	if err == nil && len(last) > 255 {
-		err = pathError(op, clip(name), errorf(Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
+		err = pathError(op, fault.Clip(name), fault.Errorf(fault.Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
 	}
-	if err == nil && isGit(last) && !l.ground.writeGit {
-		err = pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
+	if err == nil && tree.IsGit(last) && !l.ground.WriteGit {
+		err = pathError(op, name, fault.Errorf(fault.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return dir, last, err
 }
@@ -210,10 +223,10 @@ func (l *shadow) spot(op, name string) (*lnode, string, error) {
 // charge holds the quota. Negative amounts give back.
 func (l *purse) charge(bytes int64, files int) error {
 	if bytes > 0 && l.most.Bytes > 0 && l.bytes+bytes > l.most.Bytes {
-		return errorf(Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
+		return fault.Errorf(fault.Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
 	}
 	if files > 0 && l.most.Files > 0 && l.files+files > l.most.Files {
-		return errorf(Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
+		return fault.Errorf(fault.Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
 	}
 	l.bytes += bytes
 	l.files += files
@@ -241,7 +254,7 @@ func (l *Layer) Mkdir(name string, mode fs.FileMode) error {
 	if err := l.charge(0, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: Entry{Kind: Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
+	n := &lnode{Entry: tree.Entry{Kind: tree.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
 	touch(n)
 	l.add(dir, last, n)
 	return nil
@@ -258,7 +271,7 @@ func (l *Layer) MkdirAll(name string, mode fs.FileMode) error {
 		}
 	}
 	e, err := l.Stat(name)
-	if err == nil && e.Kind != Dir {
+	if err == nil && e.Kind != tree.Dir {
 		err = pathError("mkdir", name, errNotDir)
 	}
 	return err
@@ -273,12 +286,12 @@ func (l *Layer) Symlink(target, name string) error {
 		return err
 	}
 	if target == "" || len(target) > 4095 || strings.ContainsRune(target, 0) {
-		return pathError("symlink", name, errorf(Refused, "", "expected a target of 1 to 4095 bytes"))
+		return pathError("symlink", name, fault.Errorf(fault.Refused, "", "expected a target of 1 to 4095 bytes"))
 	}
 	if err := l.charge(0, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: Entry{Kind: Symlink, Target: target}}
+	n := &lnode{Entry: tree.Entry{Kind: tree.Symlink, Target: target}}
 	touch(n)
 	l.add(dir, last, n)
 	return nil
@@ -292,8 +305,8 @@ func (l *Layer) Link(old, name string) error {
 	if err != nil {
 		return err
 	}
-	if n.Kind != File {
-		return pathError("link", old, errorf(Refused, "", "expected a file"))
+	if n.Kind != tree.File {
+		return pathError("link", old, fault.Errorf(fault.Refused, "", "expected a file"))
 	}
 	if err := l.whole(n); err != nil {
 		return err
@@ -319,7 +332,7 @@ func (l *shadow) whole(n *lnode) error {
 	if n.Group == 0 || n.dirty {
 		return nil
 	}
-	for p, e := range l.ground.base.walk(".") {
+	for p, e := range l.ground.Base.Walk(".") {
 		if e.Group != n.Group {
 			continue
 		}
@@ -329,7 +342,7 @@ func (l *shadow) whole(n *lnode) error {
 				return err
 			}
 			next := at.orig[part]
-			if next == nil || next.Kind != Dir {
+			if next == nil || next.Kind != tree.Dir {
 				break
 			}
 			at = next
@@ -354,7 +367,7 @@ func (l *Layer) Remove(name string) error {
 	if err := l.takeable("remove", name, n); err != nil {
 		return err
 	}
-	if n.Kind == Dir {
+	if n.Kind == tree.Dir {
 		if err := l.load(n); err != nil {
 			return err
 		}
@@ -367,11 +380,11 @@ func (l *Layer) Remove(name string) error {
 }
 
 func (l *shadow) takeable(op, name string, n *lnode) error {
-	if n.Kind == Other {
-		return pathError(op, name, errorf(Refused, "", "a FIFO, socket, device or mount is not changed"))
+	if n.Kind == tree.Other {
+		return pathError(op, name, fault.Errorf(fault.Refused, "", "a FIFO, socket, device or mount is not changed"))
 	}
-	if n.base != "" && inGit(n.base) && !l.ground.writeGit {
-		return pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
+	if n.base != "" && tree.InGit(n.base) && !l.ground.WriteGit {
+		return pathError(op, name, fault.Errorf(fault.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return nil
 }
@@ -395,7 +408,7 @@ func (l *Layer) RemoveAll(name string) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 		return nil
 	}
-	if err == nil && e.Kind == Dir {
+	if err == nil && e.Kind == tree.Dir {
 		var names []string
 		if names, err = l.ReadDir(name); err != nil {
 			return err
@@ -442,9 +455,9 @@ func (l *Layer) Rename(old, name string) error {
 			return err
 		}
 	}
-	if n.Kind == Dir {
+	if n.Kind == tree.Dir {
 		if n.holds(to) {
-			return pathError("rename", name, errorf(Refused, "", "a directory cannot be moved below itself"))
+			return pathError("rename", name, fault.Errorf(fault.Refused, "", "a directory cannot be moved below itself"))
 		}
 		if err := l.loadAll(n); err != nil { // it may never be read under its old name again
 			return err
@@ -464,11 +477,11 @@ func (l *shadow) replaceable(n, was *lnode, name string) error {
 	switch {
 	case last(name) == ".":
 		return pathError("rename", name, fs.ErrInvalid)
-	case n.Kind == Dir && was.Kind != Dir:
+	case n.Kind == tree.Dir && was.Kind != tree.Dir:
 		return pathError("rename", name, errNotDir)
-	case n.Kind != Dir && was.Kind == Dir:
+	case n.Kind != tree.Dir && was.Kind == tree.Dir:
 		return pathError("rename", name, errIsDir)
-	case was.Kind == Dir:
+	case was.Kind == tree.Dir:
 		if err := l.load(was); err != nil {
 			return err
 		}
@@ -486,7 +499,7 @@ func (n *lnode) holds(d *lnode) bool {
 		return true
 	}
 	for _, k := range n.kids {
-		if k.Kind == Dir && k.holds(d) {
+		if k.Kind == tree.Dir && k.holds(d) {
 			return true
 		}
 	}
@@ -498,10 +511,10 @@ func (l *shadow) loadAll(n *lnode) error {
 		return err
 	}
 	for _, k := range n.kids {
-		if k.Kind == Other {
-			return errorf(Refused, k.base, "a FIFO, socket, device or mount is not moved")
+		if k.Kind == tree.Other {
+			return fault.Errorf(fault.Refused, k.base, "a FIFO, socket, device or mount is not moved")
 		}
-		if k.Kind == Dir {
+		if k.Kind == tree.Dir {
 			if err := l.loadAll(k); err != nil {
 				return err
 			}
@@ -511,17 +524,17 @@ func (l *shadow) loadAll(n *lnode) error {
 }
 
 // Lstat says what name is; Stat, what it leads to.
-func (l *Layer) Lstat(name string) (Entry, error) { return l.stat(name, false) }
+func (l *Layer) Lstat(name string) (tree.Entry, error) { return l.stat(name, false) }
 
 // Stat follows links.
-func (l *Layer) Stat(name string) (Entry, error) { return l.stat(name, true) }
+func (l *Layer) Stat(name string) (tree.Entry, error) { return l.stat(name, true) }
 
-func (l *Layer) stat(name string, follow bool) (Entry, error) {
+func (l *Layer) stat(name string, follow bool) (tree.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.find("stat", name, follow)
 	if err != nil {
-		return Entry{}, err
+		return tree.Entry{}, err
 	}
 	e := n.Entry
 	e.Group = n.group
@@ -533,7 +546,7 @@ func (l *Layer) ReadDir(name string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.find("readdir", name, true)
-	if err == nil && n.Kind != Dir {
+	if err == nil && n.Kind != tree.Dir {
 		err = pathError("readdir", name, errNotDir)
 	}
 	if err == nil {
@@ -611,10 +624,10 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 		}
 	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, pathError("open", name, fs.ErrExist)
-	case n.Kind == Dir:
+	case n.Kind == tree.Dir:
 		return nil, pathError("open", name, errIsDir)
-	case n.Kind != File:
-		return nil, pathError("open", name, errorf(Refused, "", "expected a file"))
+	case n.Kind != tree.File:
+		return nil, pathError("open", name, fault.Errorf(fault.Refused, "", "expected a file"))
 	}
 	f := &LayerFile{l: l, n: n, name: name, write: write, read: flag&os.O_WRONLY == 0, end: flag&os.O_APPEND != 0}
 	if write && flag&os.O_TRUNC != 0 && n.Size > 0 {
@@ -626,13 +639,13 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 }
 
 func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
-	if isGit(last) && !l.ground.writeGit || len(last) > 255 || last == "." {
-		return nil, pathError("create", clip(last), errorf(Refused, "", "this name cannot be a file of a workspace"))
+	if tree.IsGit(last) && !l.ground.WriteGit || len(last) > 255 || last == "." {
+		return nil, pathError("create", fault.Clip(last), fault.Errorf(fault.Refused, "", "this name cannot be a file of a workspace"))
 	}
 	if err := l.charge(0, 1); err != nil {
 		return nil, err
 	}
-	n := &lnode{Entry: Entry{Kind: File, Mode: mode & fs.ModePerm}}
+	n := &lnode{Entry: tree.Entry{Kind: tree.File, Mode: mode & fs.ModePerm}}
 	if err := l.blank(n); err != nil {
 		l.charge(0, -1)
 		return nil, err
@@ -645,7 +658,7 @@ func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, erro
 // blank gives n an empty file to be written to.
 func (l *shadow) blank(n *lnode) error {
 	l.next++
-	name := filepath.Join(l.ground.scratch, "n"+strconv.Itoa(l.next))
+	name := filepath.Join(l.ground.Scratch, "n"+strconv.Itoa(l.next))
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -706,23 +719,23 @@ func (l *shadow) copyBase(n *lnode) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyContent(g, f, n.Size), g.Close())
+	return errors.Join(place.Copy(g, f, n.Size), g.Close())
 }
 
 // openBase opens what n is in the workspace, if it still is that.
 func (l *shadow) openBase(n *lnode) (*os.File, error) {
-	f, err := l.ground.place.open(n.base)
+	f, err := l.ground.Place.Open(n.base)
 	if err != nil {
 		return nil, err
 	}
-	e, err := fstat(f)
-	var h Hash
-	from := entry{Entry: n.was, fp: n.seen}
-	if err == nil && !l.ground.still(n.base, &from, &e, h) {
-		h, err = hashFile(f, e.Size)
+	e, err := place.Stat(f)
+	var h tree.Hash
+	from := tree.Item{Entry: n.was, Print: n.seen}
+	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
+		h, err = scan.HashFile(f, e.Size)
 	}
-	if err == nil && !l.ground.still(n.base, &from, &e, h) {
-		err = errorf(Conflict, n.base, "changed by somebody else since the transaction first looked at it")
+	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
+		err = fault.Errorf(fault.Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {
 		f.Close()
@@ -733,19 +746,19 @@ func (l *shadow) openBase(n *lnode) (*os.File, error) {
 
 // changes closes the layer and says what differs from the workspace as it was
 // found.
-func (l *Layer) changes() ([]change, error) {
+func (l *Layer) changes() ([]Staged, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
-	var out []change
+	var out []Staged
 	if l.root.dirty {
-		out = append(out, change{path: ".", e: &entry{Entry: l.root.Entry}})
+		out = append(out, Staged{Path: ".", To: &tree.Item{Entry: l.root.Entry}})
 	}
 	return out, l.differ(".", l.root, l.root, &out)
 }
 
 // differ compares what n holds with what was at its path at first: under.
-func (l *shadow) differ(at string, n, under *lnode, out *[]change) error {
+func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
 	if n.kids == nil && n == under {
 		return nil
 	}
@@ -761,18 +774,18 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]change) error {
 	}
 	for name, o := range orig {
 		if n.kids[name] == nil {
-			*out = append(*out, change{path: path.Join(at, name), seen: &o.seen})
+			*out = append(*out, Staged{Path: path.Join(at, name), Seen: &o.seen})
 		}
 	}
 	for name, k := range n.kids {
 		p, o := path.Join(at, name), orig[name]
-		if k != o || k.dirty && (k.Kind == Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
+		if k != o || k.dirty && (k.Kind == tree.Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
 			*out = append(*out, l.change(p, k, o))
 		}
-		if k.Kind != Dir {
+		if k.Kind != tree.Dir {
 			continue
 		}
-		if o != nil && o.Kind != Dir {
+		if o != nil && o.Kind != tree.Dir {
 			o = nil
 		}
 		if err := l.differ(p, k, o, out); err != nil {
@@ -782,26 +795,26 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]change) error {
 	return nil
 }
 
-func (l *shadow) change(p string, k, o *lnode) change {
-	c := change{path: p, e: &entry{Entry: k.Entry}, seen: &print{}}
-	c.e.Group = 0
+func (l *shadow) change(p string, k, o *lnode) Staged {
+	c := Staged{Path: p, To: &tree.Item{Entry: k.Entry}, Seen: &tree.Print{}}
+	c.To.Group = 0
 	if o != nil {
-		c.seen = &o.seen
+		c.Seen = &o.seen
 	}
-	if k.Kind == File {
+	if k.Kind == tree.File {
 		if k.names > 1 {
-			c.e.Group = k.group
+			c.To.Group = k.group
 		}
 		if k.data != "" {
-			c.src, c.move = k.data, true
+			c.Src, c.Move = k.data, true
 		} else {
-			c.base, c.from = k.base, &entry{Entry: k.was, fp: k.seen}
+			c.Base, c.From = k.base, &tree.Item{Entry: k.was, Print: k.seen}
 		}
 	}
 	return c
 }
 
-func (l *Layer) end() error {
+func (l *Layer) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
@@ -975,7 +988,7 @@ func (f *LayerFile) Truncate(size int64) error {
 }
 
 // Stat says what the file is now.
-func (f *LayerFile) Stat() (Entry, error) {
+func (f *LayerFile) Stat() (tree.Entry, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
 	return f.n.Entry, nil

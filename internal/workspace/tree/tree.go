@@ -1,4 +1,7 @@
-package workspace
+// Package tree knows directory trees in memory: what a name is, trees that
+// share what did not change between them, their digest, what differs between
+// two, and which names are kept out. It touches no file.
+package tree
 
 import (
 	"cmp"
@@ -13,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
 // A Hash is a SHA-256 sum: of content (as a Git blob), of a Git object, or of
@@ -28,7 +33,7 @@ func (h Hash) IsZero() bool { return h == Hash{} }
 func ParseHash(s string) (h Hash, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(h) {
-		return h, errorf(Refused, "", "expected a commit as 64 hexadecimal digits, found %q", clip(s))
+		return h, fault.Errorf(fault.Refused, "", "expected a commit as 64 hexadecimal digits, found %q", fault.Clip(s))
 	}
 	return Hash(b), nil
 }
@@ -59,151 +64,151 @@ type Entry struct {
 // ModTime is Time as the standard library has it.
 func (e Entry) ModTime() time.Time { return time.Unix(0, e.Time) }
 
-// same tells that a and b hold the same: everything but time and sharing.
-func (e Entry) same(o Entry) bool {
+// Same tells that a and b hold the same: everything but time and sharing.
+func (e Entry) Same(o Entry) bool {
 	return e.Kind == o.Kind && e.Mode == o.Mode && e.Size == o.Size && e.Hash == o.Hash && e.Target == o.Target
 }
 
-// print is what the file system says of a file without reading it. While it
+// Print is what the file system says of a file without reading it. While it
 // stays the same the content is believed to stay the same.
-type print struct {
-	ino   uint64
-	ctime int64
-	nlink uint32
-	uid   uint32
-	gid   uint32
+type Print struct {
+	Ino   uint64
+	Ctime int64
+	Nlink uint32
+	Uid   uint32
+	Gid   uint32
 }
 
-// An entry is one name in a node.
-type entry struct {
-	name string
+// An Item is one name in a node.
+type Item struct {
+	Name string
 	Entry
-	fp      print
-	dir     *node // of a Dir
-	ignored bool  // kept out of digest and history
-	racy    bool  // may have changed after it was read without its print telling: read it again
+	Print   Print
+	Dir     *Node // of a Dir
+	Ignored bool  // kept out of digest and history
+	Racy    bool  // may have changed after it was read without its print telling: read it again
 }
 
-// A node is one directory. It is never changed once it can be seen by two, so
+// A Node is one directory. It is never changed once it can be seen by two, so
 // that two snapshots share what did not change and comparing them costs what
 // differs.
-type node struct {
-	ents   []entry // sorted by name
-	sum    Hash    // digest, computed when first asked for
-	tree   Hash    // its Git tree, computed when first recorded
-	meta   Hash    // the Git tree that holds its modes and times
-	group  bool    // some entry below has a Group
+type Node struct {
+	Ents   []Item // sorted by name
+	sum    Hash   // digest, computed when first asked for
+	Tree   Hash   // its Git tree, computed when first recorded
+	Meta   Hash   // the Git tree that holds its modes and times
+	group  bool   // some entry below has a Group
 	hasSum bool
 }
 
-func (n *node) find(name string) (int, bool) {
+func (n *Node) Find(name string) (int, bool) {
 	if n == nil {
 		return 0, false
 	}
-	return slices.BinarySearchFunc(n.ents, name, func(e entry, s string) int { return cmp.Compare(e.name, s) })
+	return slices.BinarySearchFunc(n.Ents, name, func(e Item, s string) int { return cmp.Compare(e.Name, s) })
 }
 
-// root is the entry of a whole tree; its name is empty.
-func rootOf(n *node, e Entry) entry { e.Kind = Dir; return entry{Entry: e, dir: n} }
+// Root is the entry of a whole tree; its name is empty.
+func Root(n *Node, e Entry) Item { e.Kind = Dir; return Item{Entry: e, Dir: n} }
 
-// lookup finds p below e. "." is e itself.
-func (e *entry) lookup(p string) *entry {
+// Lookup finds p below e. "." is e itself.
+func (e *Item) Lookup(p string) *Item {
 	for p != "." && p != "" {
 		name, rest, _ := strings.Cut(p, "/")
-		i, ok := e.dir.find(name)
+		i, ok := e.Dir.Find(name)
 		if !ok {
 			return nil
 		}
-		e, p = &e.dir.ents[i], rest
+		e, p = &e.Dir.Ents[i], rest
 	}
 	return e
 }
 
-// An edit says what p becomes: nil, gone with all below it. An entry of a
+// An Edit says what p becomes: nil, gone with all below it. An entry of a
 // directory whose dir is nil keeps the children there are.
-type edit struct {
-	path string
-	e    *entry
+type Edit struct {
+	Path string
+	Item *Item
 }
 
-// merge gives the tree e with edits, which are sorted by path, applied; a
+// Merge gives the tree e with edits, which are sorted by path, applied; a
 // later edit wins. What lies beside them is shared with e.
-func (e entry) merge(edits []edit) entry {
-	for len(edits) > 0 && (edits[0].path == "." || edits[0].path == "") {
-		kids := e.dir
-		e = *edits[0].e
-		e.name = ""
-		if e.dir == nil {
-			e.dir = kids
+func (e Item) Merge(edits []Edit) Item {
+	for len(edits) > 0 && (edits[0].Path == "." || edits[0].Path == "") {
+		kids := e.Dir
+		e = *edits[0].Item
+		e.Name = ""
+		if e.Dir == nil {
+			e.Dir = kids
 		}
 		edits = edits[1:]
 	}
-	e.dir = e.dir.merge(edits, 0)
+	e.Dir = e.Dir.merge(edits, 0)
 	return e
 }
 
 // merge is entry.merge for the names of one directory; skip is how much of
 // every path leads to it.
-func (n *node) merge(edits []edit, skip int) *node {
+func (n *Node) merge(edits []Edit, skip int) *Node {
 	if len(edits) == 0 {
 		if n == nil {
-			return &node{}
+			return &Node{}
 		}
 		return n
 	}
-	out := &node{}
-	var old []entry
+	out := &Node{}
+	var old []Item
 	if n != nil {
-		old = n.ents
+		old = n.Ents
 	}
 	for len(edits) > 0 {
-		name, _, _ := strings.Cut(edits[0].path[skip:], "/")
+		name, _, _ := strings.Cut(edits[0].Path[skip:], "/")
 		k := 1
-		for k < len(edits) && under(edits[k].path[skip:], name) {
+		for k < len(edits) && Under(edits[k].Path[skip:], name) {
 			k++
 		}
 		group := edits[:k]
 		edits = edits[k:]
-		for len(old) > 0 && old[0].name < name {
-			out.ents = append(out.ents, old[0])
+		for len(old) > 0 && old[0].Name < name {
+			out.Ents = append(out.Ents, old[0])
 			old = old[1:]
 		}
-		cur := &entry{}
-		if len(old) > 0 && old[0].name == name {
+		cur := &Item{}
+		if len(old) > 0 && old[0].Name == name {
 			c := old[0]
 			cur, old = &c, old[1:]
 		}
-		for len(group) > 0 && len(group[0].path) == skip+len(name) {
-			if group[0].e == nil {
-				cur = &entry{}
+		for len(group) > 0 && len(group[0].Path) == skip+len(name) {
+			if group[0].Item == nil {
+				cur = &Item{}
 			} else {
-				c := *group[0].e
-				if c.Kind == Dir && c.dir == nil {
-					c.dir = cur.dir
+				c := *group[0].Item
+				if c.Kind == Dir && c.Dir == nil {
+					c.Dir = cur.Dir
 				}
 				cur = &c
 			}
 			group = group[1:]
 		}
-		cur.name = name
+		cur.Name = name
 		if cur.Kind == Dir {
-			cur.dir = cur.dir.merge(group, skip+len(name)+1)
+			cur.Dir = cur.Dir.merge(group, skip+len(name)+1)
 		}
 		if cur.Kind != 0 {
-			out.ents = append(out.ents, *cur)
+			out.Ents = append(out.Ents, *cur)
 		}
 	}
-	out.ents = append(out.ents, old...)
-	return out.done()
+	out.Ents = append(out.Ents, old...)
+	return out.Done()
 }
 
-// under tells that p is name or lies below it.
-func under(p, name string) bool {
+// Under tells that p is name or lies below it.
+func Under(p, name string) bool {
 	return strings.HasPrefix(p, name) && (len(p) == len(name) || p[len(name)] == '/')
 }
 
-// byPath orders paths so that everything below a directory follows it at once.
-func byPath(a, b string) int {
+// Compare orders paths so that everything below a directory follows it at once.
+func Compare(a, b string) int {
 	switch {
 	case a == b:
 		return 0
@@ -226,10 +231,10 @@ func byPath(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// done closes a node that was just filled.
-func (n *node) done() *node {
-	for i := range n.ents {
-		if e := &n.ents[i]; e.Group != 0 || e.dir != nil && e.dir.group {
+// Done closes a node that was just filled.
+func (n *Node) Done() *Node {
+	for i := range n.Ents {
+		if e := &n.Ents[i]; e.Group != 0 || e.Dir != nil && e.Dir.group {
 			n.group = true
 			return n
 		}
@@ -237,49 +242,49 @@ func (n *node) done() *node {
 	return n
 }
 
-// digestSum is the hash of the digest. A test weakens it to prove that nothing
+// DigestSum is the hash of the digest. A test weakens it to prove that nothing
 // is decided by a digest alone.
-var digestSum = sha256.Sum256
+var DigestSum = sha256.Sum256
 
-// digest is the Merkle digest of everything below n that is not ignored:
+// Digest is the Merkle digest of everything below n that is not ignored:
 // names, kinds, modes, contents and targets; neither times nor owners. Nodes
 // that did not change keep theirs.
-func (n *node) digest() Hash {
+func (n *Node) Digest() Hash {
 	if n == nil {
-		n = &node{}
+		n = &Node{}
 	}
 	if n.hasSum {
 		return n.sum
 	}
-	b := make([]byte, 0, 64*len(n.ents))
-	for i := range n.ents {
-		e := &n.ents[i]
-		if e.ignored || e.Kind == Other {
+	b := make([]byte, 0, 64*len(n.Ents))
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		if e.Ignored || e.Kind == Other {
 			continue
 		}
 		b = append(b, byte(e.Kind))
 		b = binary.BigEndian.AppendUint32(b, uint32(e.Mode))
-		b = binary.BigEndian.AppendUint32(b, uint32(len(e.name)))
-		b = append(b, e.name...)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(e.Name)))
+		b = append(b, e.Name...)
 		h := e.Hash
 		if e.Kind == Dir {
-			h = e.dir.digest()
+			h = e.Dir.Digest()
 		}
 		b = append(b, h[:]...)
 	}
-	n.sum, n.hasSum = digestSum(b), true
+	n.sum, n.hasSum = DigestSum(b), true
 	return n.sum
 }
 
 // A Snapshot is what a workspace held at one moment. It never changes, and it
 // shares with other snapshots of its workspace what did not change between them.
 type Snapshot struct {
-	root entry
+	root Item
 	sum  Hash
 }
 
-func snapshot(root entry) *Snapshot {
-	return &Snapshot{root: root, sum: root.dir.digest()}
+func Of(root Item) *Snapshot {
+	return &Snapshot{root: root, sum: root.Dir.Digest()}
 }
 
 // Digest sums up the content: names, kinds, permissions, bytes and targets; not
@@ -290,7 +295,7 @@ func (s *Snapshot) Digest() Hash { return s.sum }
 // Same tells that s and o hold the same content, name for name, whatever their
 // digests say.
 func (s *Snapshot) Same(o *Snapshot) bool {
-	for range differ(&s.root, &o.root, false) {
+	for range Differ(&s.root, &o.root, false) {
 		return false
 	}
 	return true
@@ -301,10 +306,10 @@ func (s *Snapshot) Identical(o *Snapshot) bool {
 	if s.root.Mode != o.root.Mode || s.root.Time != o.root.Time {
 		return false
 	}
-	for range differ(&s.root, &o.root, true) {
+	for range Differ(&s.root, &o.root, true) {
 		return false
 	}
-	return s.root.dir == o.root.dir || slices.EqualFunc(s.groups(), o.groups(), slices.Equal)
+	return s.root.Dir == o.root.Dir || slices.EqualFunc(s.groups(), o.groups(), slices.Equal)
 }
 
 // groups lists the names that share a file, in an order that does not depend
@@ -312,7 +317,7 @@ func (s *Snapshot) Identical(o *Snapshot) bool {
 func (s *Snapshot) groups() [][]string {
 	by := map[uint64][]string{}
 	var order []uint64
-	for p, e := range s.root.walk(".") {
+	for p, e := range s.root.Walk(".") {
 		if e.Group != 0 {
 			if by[e.Group] == nil {
 				order = append(order, e.Group)
@@ -331,7 +336,7 @@ func (s *Snapshot) groups() [][]string {
 
 // Lookup finds a name, given with slashes and relative to the workspace.
 func (s *Snapshot) Lookup(p string) (Entry, bool) {
-	if e := s.root.lookup(path.Clean(p)); e != nil {
+	if e := s.root.Lookup(path.Clean(p)); e != nil {
 		return e.Entry, true
 	}
 	return Entry{}, false
@@ -341,8 +346,8 @@ func (s *Snapshot) Lookup(p string) (Entry, bool) {
 // Ignored names are left out.
 func (s *Snapshot) All() iter.Seq2[string, Entry] {
 	return func(yield func(string, Entry) bool) {
-		for p, e := range s.root.walk(".") {
-			if p != "." && !e.ignored && !yield(p, e.Entry) {
+		for p, e := range s.root.Walk(".") {
+			if p != "." && !e.Ignored && !yield(p, e.Entry) {
 				return
 			}
 		}
@@ -353,7 +358,7 @@ func (s *Snapshot) All() iter.Seq2[string, Entry] {
 // left out: they follow from the rest.
 func (s *Snapshot) Diff(o *Snapshot) []Change {
 	var out []Change
-	for p, d := range differ(&s.root, &o.root, true) {
+	for p, d := range Differ(&s.root, &o.root, true) {
 		c := Change{Path: p}
 		if d[0] != nil {
 			c.Before = &d[0].Entry
@@ -361,7 +366,7 @@ func (s *Snapshot) Diff(o *Snapshot) []Change {
 		if d[1] != nil {
 			c.After = &d[1].Entry
 		}
-		if c.Before == nil || c.After == nil || c.After.Kind != Dir || !c.Before.same(*c.After) {
+		if c.Before == nil || c.After == nil || c.After.Kind != Dir || !c.Before.Same(*c.After) {
 			out = append(out, c)
 		}
 	}
@@ -375,52 +380,52 @@ type Change struct {
 	After  *Entry
 }
 
-// walk gives e and everything below it, parents first.
-func (e *entry) walk(p string) iter.Seq2[string, *entry] {
-	return func(yield func(string, *entry) bool) { e.each(p, yield) }
+// Walk gives e and everything below it, parents first.
+func (e *Item) Walk(p string) iter.Seq2[string, *Item] {
+	return func(yield func(string, *Item) bool) { e.each(p, yield) }
 }
 
-func (e *entry) each(p string, yield func(string, *entry) bool) bool {
+func (e *Item) each(p string, yield func(string, *Item) bool) bool {
 	if !yield(p, e) {
 		return false
 	}
-	if e.dir == nil {
+	if e.Dir == nil {
 		return true
 	}
-	for i := range e.dir.ents {
-		c := &e.dir.ents[i]
-		if !c.each(path.Join(p, c.name), yield) {
+	for i := range e.Dir.Ents {
+		c := &e.Dir.Ents[i]
+		if !c.each(path.Join(p, c.Name), yield) {
 			return false
 		}
 	}
 	return true
 }
 
-// differ gives every name below a and b that is not the same in both, sorted
+// Differ gives every name below a and b that is not the same in both, sorted
 // by path; times of files and directories count when times is set. It
 // compares entries, never digests; it passes over a directory only when both
 // sides hold the very same node.
-func differ(a, b *entry, times bool) iter.Seq2[string, [2]*entry] {
-	return func(yield func(string, [2]*entry) bool) { differNode(".", a.dir, b.dir, times, yield) }
+func Differ(a, b *Item, times bool) iter.Seq2[string, [2]*Item] {
+	return func(yield func(string, [2]*Item) bool) { differNode(".", a.Dir, b.Dir, times, yield) }
 }
 
-func differNode(p string, a, b *node, times bool, yield func(string, [2]*entry) bool) bool {
+func differNode(p string, a, b *Node, times bool, yield func(string, [2]*Item) bool) bool {
 	if a == b {
 		return true
 	}
-	var x, y []entry
+	var x, y []Item
 	if a != nil {
-		x = a.ents
+		x = a.Ents
 	}
 	if b != nil {
-		y = b.ents
+		y = b.Ents
 	}
 	for len(x) > 0 || len(y) > 0 {
-		var ex, ey *entry
+		var ex, ey *Item
 		switch {
-		case len(y) == 0 || len(x) > 0 && x[0].name < y[0].name:
+		case len(y) == 0 || len(x) > 0 && x[0].Name < y[0].Name:
 			ex, x = &x[0], x[1:]
-		case len(x) == 0 || y[0].name < x[0].name:
+		case len(x) == 0 || y[0].Name < x[0].Name:
 			ey, y = &y[0], y[1:]
 		default:
 			ex, ey, x, y = &x[0], &y[0], x[1:], y[1:]
@@ -432,39 +437,46 @@ func differNode(p string, a, b *node, times bool, yield func(string, [2]*entry) 
 	return true
 }
 
-func differEntry(p string, x, y *entry, times bool, yield func(string, [2]*entry) bool) bool {
-	var nx, ny *node
+func differEntry(p string, x, y *Item, times bool, yield func(string, [2]*Item) bool) bool {
+	var nx, ny *Node
 	any := x
-	if x != nil && !x.ignored {
-		nx = x.dir
+	if x != nil && !x.Ignored {
+		nx = x.Dir
 	} else {
 		x = nil
 	}
-	if y != nil && !y.ignored {
-		ny, any = y.dir, y
+	if y != nil && !y.Ignored {
+		ny, any = y.Dir, y
 	} else {
 		y = nil
 	}
 	if x == nil && y == nil {
 		return true
 	}
-	p = path.Join(p, any.name)
-	if x == nil || y == nil || !x.same(y.Entry) || times && x.Time != y.Time {
-		if !yield(p, [2]*entry{x, y}) {
+	p = path.Join(p, any.Name)
+	if x == nil || y == nil || !x.Same(y.Entry) || times && x.Time != y.Time {
+		if !yield(p, [2]*Item{x, y}) {
 			return false
 		}
 	}
 	return differNode(p, nx, ny, times, yield)
 }
 
-func blobHead(h hash.Hash, size int64) {
+func BlobHead(h hash.Hash, size int64) {
 	h.Write(append(strconv.AppendInt([]byte("blob "), size, 10), 0))
 }
 
-func blobHash(b []byte) (out Hash) {
+func Blob(b []byte) (out Hash) {
 	h := sha256.New()
-	blobHead(h, int64(len(b)))
+	BlobHead(h, int64(len(b)))
 	h.Write(b)
 	h.Sum(out[:0])
 	return out
+}
+
+// Believable tells that e, which was just looked at, is what is known of it,
+// without a closer look: nearly every name of nearly every scan.
+func (e *Item) Believable(old *Item) bool {
+	return e.Kind == old.Kind && e.Kind != Dir && !old.Racy && e.Print == old.Print && e.Mode == old.Mode && e.Time == old.Time &&
+		(e.Kind != File || e.Size == old.Size)
 }
