@@ -62,6 +62,27 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	return p.w, p.err
 }
 
+// check makes the workspace of a program ready, and refuses what it asks for
+// and this host cannot give.
+func (s *workspaces) check(p *sys.Program) error {
+	if err := p.CheckSpace(); err != nil || p.Workspace == "" {
+		return err
+	}
+	w, err := s.get(p.Workspace)
+	if err != nil {
+		return err
+	}
+	p.Workspace = w.Dir()
+	if p.View != "overlay" {
+		return nil
+	}
+	tx, err := w.Begin(context.Background(), workspace.Options{View: workspace.Overlay})
+	if err != nil {
+		return sys.WorkspaceError(err)
+	}
+	return tx.Rollback()
+}
+
 // canonical is the one name of a directory.
 func canonical(dir string) (string, error) {
 	if !filepath.IsAbs(dir) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -54,6 +55,37 @@ func (w *World) stage(ctx context.Context, l *Loaded, kind workspace.View) (*sta
 // Views are the ways in which an agent file may ask for a program to see the
 // workspace.
 var Views = []string{"auto", "overlay", "copy"}
+
+// CheckSpace says what a program declares of workspaces and undoing that makes
+// no sense.
+func (p *Program) CheckSpace() error {
+	bad := func(format string, a ...any) error {
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf(format, a...)}
+	}
+	if p.View != "" && !slices.Contains(Views, p.View) {
+		return bad("view is %q, expected one of %v", p.View, Views)
+	}
+	if p.Quota.Bytes < 0 || p.Quota.Files < 0 {
+		return bad("the quota of a workspace is %d bytes and %d files, expected 0 or more", p.Quota.Bytes, p.Quota.Files)
+	}
+	for i := range p.Invariants {
+		if err := p.Invariants[i].Validate(); err != nil {
+			return bad("invariant %d: %v", i+1, err)
+		}
+	}
+	if p.Workspace == "" && len(p.Invariants) > 0 {
+		return bad("there are invariants and no workspace for them, expected workspace: DIR")
+	}
+	for _, t := range p.Tools {
+		if t.Effect == abi.Transactional && p.Workspace == "" {
+			return bad("tool %q: effect: transactional cannot be enforced without a workspace, expected workspace: DIR", t.Name)
+		}
+		if t.Undo != nil && !slices.ContainsFunc(p.Tools, func(u tool.Spec) bool { return u.Name == t.Undo.Tool }) {
+			return bad("tool %q: undo: there is no tool %q, expected one of the same agent", t.Name, t.Undo.Tool)
+		}
+	}
+	return nil
+}
 
 // view is how a program of this process sees the workspace.
 func (p *Program) view() workspace.View {
