@@ -208,3 +208,12 @@ func (k *Kernel) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 	}
 	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
 }
+
+// A Layer is the workspace of a process as one call sees it: a file system that
+// nobody else sees until the call has gone well.
+type Layer = workspace.Layer
+
+// Files is the workspace as a Go tool sees it, by the context that its function
+// was given; nil when its process has none. What the function changes there is
+// published when it returns without an error, and is taken back otherwise.
+func Files(ctx context.Context) *Layer { return sys.Files(ctx) }

@@ -93,7 +93,7 @@ func TestFileRefuses(t *testing.T) {
 		"model: script:x\ninvariants: [{paths: a.json}]":                                            "expected either check or command",
 		"model: script:x\ninvariants: [{paths: a.json, check: xml}]":                                `check is "xml", expected one of json, csv, utf8, yaml`,
 		"model: script:x\ninvariants: [{paths: ../a.json, check: json}]":                            "expected a pattern relative to the workspace",
-		"model: script:x\nbuiltin: fs.read":                                                         "builtin is a string, expected a list",
+		"model: script:x\nbuiltin: fs.read":                                                         `agent.yaml:2:10: builtin is "fs.read", expected a list`,
 		"model: script:x\ntools: [{name: a, command: [cat], schema: {type: objekt}}]":               "agent.yaml:2:9: tool \"a\": schema",
 		"model: script:x\ntools: [{name: a, command: [cat], cost: free}]":                           "cost: money",
 		"model: script:x\ntools: [{name: a, command: [cat], timeout: soon}]":                        "expected a duration",
