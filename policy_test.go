@@ -25,6 +25,7 @@ var ranks = map[string]int{
 	"model/cassette":                0,
 	"internal/schema":               0,
 	"internal/strict":               0, // reads YAML for whoever has a file to read
+	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
 	"internal/sandbox/wasm":         0,
