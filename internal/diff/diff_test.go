@@ -84,8 +84,9 @@ func TestLines(t *testing.T) {
 	if n := len(runsOf(a, b)); n != 300+1 {
 		t.Errorf("%d runs, want 301", n)
 	}
-	i := slices.Index(b, "same 2990\n") // one that moved to the front
-	b = append([]string{b[i]}, slices.Delete(b, i, i+1)...)
+	const moved = "same 2990\n"
+	i := slices.Index(b, moved)
+	b = slices.Insert(slices.Delete(b, i, i+1), 0, moved)
 	at := run{}
 	for _, run := range runsOf(a, b) {
 		if run.a0 < at.a1 || run.b0 < at.b1 || run.a1 < run.a0 || run.b1 < run.b0 {
