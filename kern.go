@@ -204,6 +204,9 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if err := k.spaces.check(p); err != nil {
+		return nil, err
+	}
 	if p.Model != "" {
 		m, err := k.openModel(p)
 		if err != nil {

@@ -26,6 +26,7 @@ var ranks = map[string]int{
 	"internal/schema":               0,
 	"internal/strict":               0, // reads YAML for whoever has a file to read
 	"internal/diff":                 0, // pure: two versions in, a patch out
+	"internal/reap":                 0, // descendants of a process, for tool and guest
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
 	"internal/sandbox/wasm":         0,
@@ -45,6 +46,7 @@ var ranks = map[string]int{
 	"internal/traffic":             1,
 	"internal/memory":              1,
 	"internal/tool":                1,
+	"internal/guest":               1,
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 
@@ -52,6 +54,7 @@ var ranks = map[string]int{
 	"internal/sys":    3,
 	"internal/agent":  4,
 	"internal/server": 4,
+	"internal/mock":   4, // a provider for tests and demos
 	"":                5,
 	"cmd/kern":        6,
 }

@@ -205,6 +205,25 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
 	}
 }
 
+// Ending says why a process takes no calls any more; nil while it does.
+func (w window) Ending(pid abi.Pid) *abi.Error {
+	k := w.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.procs[pid]
+	switch {
+	case p == nil:
+		return unknown(pid)
+	case p.Ending != nil && p.Exit == nil:
+		return ended(&p.fold)
+	case p.Ending != nil: // its exit says less than its end
+		q := p.fold
+		q.Exit = nil
+		return ended(&q)
+	}
+	return nil
+}
+
 // Registers are R0..R7 of a process: a view of its state.
 func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 	k := w.k

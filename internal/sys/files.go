@@ -60,25 +60,22 @@ func (l *Loaded) addFiles() error {
 	return nil
 }
 
-// fileTool is a file tool as any other is called. It works on the view of its
-// call.
+// fileTool is a file tool as any other is called. Its Run is given a view in
+// place of a directory; see runFile.
 func fileTool(f *files.Tool) (*tool.Tool, error) {
 	t := &tool.Tool{Spec: tool.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
 	t.Defaults()
-	t.Run = func(ctx context.Context, in tool.Input) (out tool.Output) {
-		view := Files(ctx)
-		if view == nil {
-			out.Err = &abi.Error{Code: abi.WorkspaceUnsupported, Message: f.Name + ": there is no workspace here"}
-			return out
-		}
-		timed, cancel := context.WithTimeoutCause(ctx, t.Timeout, &abi.Error{Code: abi.ToolTimeout,
-			Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, t.Timeout), Hint: "ask for less at once"})
-		defer cancel()
-		out.Value, out.Err = f.Run(timed, view, in.Args, in.MaxOutput)
-		out.Bytes = int64(len(out.Value))
-		return out
-	}
 	var err error
 	t.Args, err = schema.Compile(f.Schema)
 	return t, err
+}
+
+// runFile uses a file tool on the view that fs shows.
+func runFile(ctx context.Context, f *files.Tool, fs files.FS, in tool.Input) (out tool.Output) {
+	timed, cancel := context.WithTimeoutCause(ctx, tool.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
+		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tool.DefaultTimeout), Hint: "ask for less at once"})
+	defer cancel()
+	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
+	out.Bytes = int64(len(out.Value))
+	return out
 }

@@ -13,10 +13,10 @@ import (
 // A copied view is a plain directory with everything in it. What was staged is
 // found by comparing it with how it was copied.
 type copied struct {
-	tx   *Tx
-	dir  string
-	was  map[string]*copiedFile
-	done bool
+	ground ground
+	dir    string
+	was    map[string]*copiedFile
+	done   bool
 }
 
 type copiedFile struct {
@@ -25,12 +25,12 @@ type copiedFile struct {
 	e    Entry
 }
 
-func newCopy(ctx context.Context, tx *Tx) (view, error) {
-	c := &copied{tx: tx, dir: filepath.Join(tx.dir.name, "view"), was: map[string]*copiedFile{}}
+func newCopy(ctx context.Context, g ground) (view, error) {
+	c := &copied{ground: g, dir: filepath.Join(g.scratch, "view"), was: map[string]*copiedFile{}}
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return nil, err
 	}
-	top, err := tx.w.bareAll(ctx)
+	top, err := bareAll(ctx, g.place)
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +44,14 @@ func newCopy(ctx context.Context, tx *Tx) (view, error) {
 }
 
 // bareAll looks at every name of the workspace, also ignored ones.
-func (w *Workspace) bareAll(ctx context.Context) (*entry, error) {
-	s := w.scanner(ctx)
-	s.bare = true
-	e, err := s.tree(w.place, entry{})
+func bareAll(ctx context.Context, p *place) (*entry, error) {
+	e, err := bareScanner(ctx).tree(p, entry{})
 	return &e, err
 }
 
 // bound puts the copy on a file system of its own that holds the quota.
 func (c *copied) bound(top *entry) error {
-	opt := c.tx.opt
-	if opt.Bytes == 0 && opt.Files == 0 {
+	if !bounded(c.ground.quota) {
 		return nil
 	}
 	bytes, files := int64(0), 1
@@ -66,7 +63,7 @@ func (c *copied) bound(top *entry) error {
 		}
 		groups[e.Group] = true
 	}
-	return mountBounded(c.dir, bytes+int64(files)*4096, files, opt)
+	return mountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.quota)
 }
 
 func (c *copied) fill(ctx context.Context, top *entry) error {
@@ -132,7 +129,7 @@ func (c *copied) fill(ctx context.Context, top *entry) error {
 
 // one copies one file or link.
 func (c *copied) one(at, name string, e *entry) error {
-	p := c.tx.w.place
+	p := c.ground.place
 	if e.Kind == Symlink {
 		t, err := p.readlink(at)
 		if err != nil {
@@ -181,9 +178,7 @@ func (c *copied) changes() ([]change, error) {
 		return nil, err
 	}
 	defer p.close()
-	s := c.tx.w.scanner(context.Background())
-	s.bare = true
-	top, err := s.tree(p, entry{})
+	top, err := bareAll(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +212,7 @@ func (c *copied) changes() ([]change, error) {
 			x.Size = 0
 		case File:
 			ch.src = filepath.Join(c.dir, filepath.FromSlash(at))
-			ch.move = e.Group == 0 && !bounded(c.tx.opt)
+			ch.move = e.Group == 0 && !bounded(c.ground.quota)
 			if links[e.Group] != e.fp.nlink { // shared with something outside the view
 				x.Group = 0
 			}
@@ -246,7 +241,7 @@ func (c *copied) same(at string, e *entry) bool {
 	if was.fp.ctime == e.fp.ctime || e.Kind != File {
 		return true
 	}
-	base := c.tx.base.lookup(at)
+	base := c.ground.base.lookup(at)
 	if base == nil || base.ignored || base.fp.ino != was.seen.ino || base.fp.ctime != was.seen.ctime {
 		return false // what was copied is not known by its hash
 	}
@@ -264,9 +259,7 @@ func (c *copied) end() error {
 		return nil
 	}
 	c.done = true
-	return unmount(c.tx.dir.name)
+	return unmount(c.ground.scratch)
 }
-
-func bounded(opt Options) bool { return opt.Bytes > 0 || opt.Files > 0 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

@@ -76,7 +76,7 @@ func (j *job) run(step func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.step, w.link = step, j.Link
+	w.hand.step, w.hand.link = step, j.Link
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -364,7 +364,7 @@ func checkStore(t *testing.T, j job, where string) {
 	} else if out, err := exec.Command("git", "--git-dir", w.GitDir(), "fsck", "--strict").CombinedOutput(); err != nil {
 		t.Fatalf("%s: git fsck: %s", where, out)
 	}
-	w.trash.Wait()
+	w.room.trash.Wait()
 	ents, err := os.ReadDir(filepath.Join(j.Store, "scratch"))
 	if err != nil || len(ents) > 0 {
 		t.Fatalf("%s: left in scratch: %v %v", where, ents, err)

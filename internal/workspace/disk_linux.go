@@ -2,10 +2,12 @@ package workspace
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -407,4 +409,51 @@ func (p *place) syncAllOr() error {
 		return err
 	}
 	return nil
+}
+
+// escape keeps a path whole in mount options.
+func escape(p string) string {
+	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(p)
+}
+
+// mountBounded puts a tmpfs at dir that holds what is there and the quota.
+func mountBounded(dir string, bytes int64, files int, opt Bound) error {
+	size, inodes := int64(0), 0 // 0: no bound
+	if opt.Bytes > 0 {
+		size = (bytes+4095)&^4095 + opt.Bytes&^4095
+	}
+	if opt.Files > 0 {
+		inodes = files + opt.Files
+	}
+	data := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", size, inodes)
+	if err := unix.Mount("kern", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
+		return errorf(Unsupported, dir, "a quota on this kind of view needs a file system of its own, which this host does not let us mount: %v; use a layer, or no quota", err)
+	}
+	return nil
+}
+
+// unmount takes down every mount below dir.
+func unmount(dir string) error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var at []string
+	for line := range strings.SplitSeq(string(b), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 4 {
+			if p := unescapeMount(f[4]); inside(p, dir) {
+				at = append(at, p)
+			}
+		}
+	}
+	var errs []error
+	for _, p := range slices.Backward(at) {
+		errs = append(errs, unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+	}
+	return errors.Join(errs...)
+}
+
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -201,3 +202,9 @@ func (p *place) syncAllOr() error {
 	}
 	return nil
 }
+
+func mountBounded(dir string, _ int64, _ int, _ Bound) error {
+	return errorf(Unsupported, dir, "a quota on this kind of view needs Linux; this is %s; use a layer, or no quota", runtime.GOOS)
+}
+
+func unmount(string) error { return nil }

@@ -27,10 +27,15 @@ import (
 // The log, not the refs, says which commit is the last; the refs are put right
 // when the workspace is opened.
 type history struct {
+	objects
+	limit Retention
+}
+
+// objects are what the repository holds, by name.
+type objects struct {
 	dir   string
 	mu    sync.Mutex
 	packs []*pack // newest last
-	limit Retention
 }
 
 // Retention bounds the history. Zero means no bound. What a person had in the
@@ -82,7 +87,7 @@ const gitConfig = `[core]
 `
 
 func openHistory(dir string, limit Retention) (*history, error) {
-	h := &history{dir: dir, limit: limit}
+	h := &history{objects: objects{dir: dir}, limit: limit}
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/kern"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, err
@@ -99,10 +104,10 @@ func openHistory(dir string, limit Retention) (*history, error) {
 	return h, h.load()
 }
 
-func (h *history) packDir() string { return filepath.Join(h.dir, "objects", "pack") }
+func (h *objects) packDir() string { return filepath.Join(h.dir, "objects", "pack") }
 
 // load opens the packs there are that are not open yet. h.mu is held or h is new.
-func (h *history) load() error {
+func (h *objects) load() error {
 	ents, err := os.ReadDir(h.packDir())
 	if err != nil {
 		return err
@@ -128,7 +133,7 @@ func (h *history) load() error {
 	return nil
 }
 
-func (h *history) close() {
+func (h *objects) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.packs {
@@ -137,7 +142,7 @@ func (h *history) close() {
 	h.packs = nil
 }
 
-func (h *history) has(id Hash) bool {
+func (h *objects) has(id Hash) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range slices.Backward(h.packs) {
@@ -149,13 +154,13 @@ func (h *history) has(id Hash) bool {
 	return err == nil
 }
 
-func (h *history) loose(id Hash) string {
+func (h *objects) loose(id Hash) string {
 	s := id.String()
 	return filepath.Join(h.dir, "objects", s[:2], s[2:])
 }
 
 // open gives an object's type, size and bytes.
-func (h *history) open(id Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
+func (h *objects) open(id Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
 	for again := range 2 {
 		h.mu.Lock()
 		if again == 1 { // packs may have been joined by another process
@@ -197,7 +202,7 @@ func (h *history) open(id Hash) (typ byte, size int64, r io.Reader, close func()
 }
 
 // read gives all of a small object.
-func (h *history) read(id Hash) (byte, []byte, error) {
+func (h *objects) read(id Hash) (byte, []byte, error) {
 	typ, size, r, done, err := h.open(id)
 	if err != nil {
 		return 0, nil, err
@@ -210,13 +215,8 @@ func (h *history) read(id Hash) (byte, []byte, error) {
 	return typ, b, err
 }
 
-// add writes objs as one pack, not synced yet.
-func (h *history) add(objs []object) (*pack, error) {
-	return writePack(h.packDir(), objs)
-}
-
 // adopt makes a written and synced pack known.
-func (h *history) adopt(p *pack) error {
+func (h *objects) adopt(p *pack) error {
 	if err := p.writeIndex(h.packDir(), false); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (h *history) adopt(p *pack) error {
 }
 
 // forget removes a pack of a commit that was not to be.
-func (h *history) forget(name string) {
+func (h *objects) forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.packs = slices.DeleteFunc(h.packs, func(p *pack) bool {
@@ -244,7 +244,7 @@ func (h *history) forget(name string) {
 	os.Remove(filepath.Join(h.packDir(), name+".pack"))
 }
 
-func (h *history) size() (n int64) {
+func (h *objects) size() (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.packs {
@@ -270,6 +270,13 @@ const (
 	refMain = "refs/heads/main"
 	refMeta = "refs/kern/meta"
 )
+
+// A Head names the last commit: how many there are, and its two names.
+type Head struct {
+	Seq    uint64 `json:"seq"`
+	Commit Hash   `json:"commit,omitzero"`
+	Side   Hash   `json:"side,omitzero"` // in the second line of history
+}
 
 // encode writes c as a Git commit. A second line of the same history holds
 // the metadata: side is the commit before it there.
@@ -379,30 +386,4 @@ func (h *history) commit(id Hash) (*Commit, error) {
 		}
 	}
 	return c, nil
-}
-
-// replaceFile puts b at name in one step.
-func replaceFile(name string, b []byte, mode fs.FileMode, sync bool) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "tmp_")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	if sync {
-		return syncPath(filepath.Dir(name))
-	}
-	return nil
 }

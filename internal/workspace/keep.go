@@ -22,7 +22,7 @@ import (
 const packsMost = 32
 
 // gather joins small packs when there are many.
-func (h *history) gather() error {
+func (h *objects) gather() error {
 	h.mu.Lock()
 	packs := slices.Clone(h.packs)
 	h.mu.Unlock()
@@ -40,7 +40,7 @@ func (h *history) gather() error {
 
 // join writes one pack with the objects of packs (those in want, when it is
 // not nil) and removes packs. The objects are copied as they are.
-func (h *history) join(packs []*pack, want map[Hash]bool) error {
+func (h *objects) join(packs []*pack, want map[Hash]bool) error {
 	f, err := os.CreateTemp(h.packDir(), "tmp_pack_")
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (h *history) join(packs []*pack, want map[Hash]bool) error {
 	return nil
 }
 
-func (h *history) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error {
+func (h *objects) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error {
 	type piece struct {
 		p *pack
 		i int
@@ -127,7 +127,7 @@ func (h *history) fillJoined(all *pack, packs []*pack, want map[Hash]bool) error
 
 // notDelta refuses to copy what only makes sense beside another object: what
 // Git itself has repacked is Git's to repack.
-func (h *history) notDelta(p *pack, raw *io.SectionReader) error {
+func (h *objects) notDelta(p *pack, raw *io.SectionReader) error {
 	var b [1]byte
 	if _, err := raw.ReadAt(b[:], 0); err != nil {
 		return err
@@ -293,29 +293,6 @@ func (h *history) keptBefore(cut, want map[Hash]bool) error {
 		}
 	}
 	return nil
-}
-
-// Kept gives the states from outside that are older than the history.
-func (w *Workspace) Kept() ([]*Commit, error) {
-	ents, err := os.ReadDir(filepath.Join(w.hist.dir, "refs", "kern", "kept"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var out []*Commit
-	for _, e := range ents {
-		id, err := w.hist.ref("refs/kern/kept/" + e.Name())
-		if err != nil {
-			return nil, err
-		}
-		c, err := w.hist.commit(id)
-		if err != nil {
-			return nil, err
-		}
-		c.Parent = Hash{}
-		out = append(out, c)
-	}
-	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })
-	return out, err
 }
 
 func (h *history) ref(name string) (Hash, error) {

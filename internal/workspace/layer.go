@@ -23,15 +23,25 @@ import (
 // anywhere inside it, and one that leads out is an error. Quotas hold at the
 // write that would pass them. It is safe for concurrent use.
 type Layer struct {
-	tx *Tx
+	mu sync.Mutex
+	shadow
+}
 
-	mu    sync.Mutex
+// A shadow is what stands where in a Layer, and where its contents lie.
+type shadow struct {
+	ground ground
+	purse
 	root  *lnode
-	bytes int64 // held by staged files
-	files int
 	next  int
 	inode map[uint64]*lnode // files with several names
 	over  bool
+}
+
+// A purse holds the quota.
+type purse struct {
+	most  Bound
+	bytes int64 // held by staged files
+	files int
 }
 
 // An lnode is a file, directory or link of the view; under several names if it
@@ -52,9 +62,9 @@ type lnode struct {
 	orig map[string]*lnode
 }
 
-func newLayer(tx *Tx) view {
-	return &Layer{tx: tx, inode: map[uint64]*lnode{},
-		root: &lnode{Entry: Entry{Kind: Dir, Mode: tx.base.Mode, Time: tx.base.Time}, base: "."}}
+func newLayer(g ground) view {
+	return &Layer{shadow: shadow{ground: g, purse: purse{most: g.quota}, inode: map[uint64]*lnode{},
+		root: &lnode{Entry: Entry{Kind: Dir, Mode: g.base.Mode, Time: g.base.Time}, base: "."}}}
 }
 
 func pathError(op, name string, err error) error {
@@ -69,13 +79,13 @@ var (
 )
 
 // load reads a directory of the workspace at its first use.
-func (l *Layer) load(n *lnode) error {
+func (l *shadow) load(n *lnode) error {
 	if n.kids != nil {
 		return nil
 	}
 	kids := map[string]*lnode{}
 	if n.base != "" {
-		p, err := l.tx.w.place.sub(n.base)
+		p, err := l.ground.place.sub(n.base)
 		if err != nil {
 			return err
 		}
@@ -104,7 +114,7 @@ func (l *Layer) load(n *lnode) error {
 	return nil
 }
 
-func (l *Layer) inherit(base string, e entry) *lnode {
+func (l *shadow) inherit(base string, e entry) *lnode {
 	if k := l.inode[e.Group]; e.Group != 0 && k != nil && k.seen.ino == e.fp.ino {
 		k.names++
 		return k
@@ -118,7 +128,7 @@ func (l *Layer) inherit(base string, e entry) *lnode {
 
 // walk finds name: the directory it stands in, its last part, and what is
 // there, or nil. With follow a link at the end is followed too.
-func (l *Layer) walk(op, name string, follow bool) (dir *lnode, last string, n *lnode, err error) {
+func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n *lnode, err error) {
 	if l.over {
 		return nil, "", nil, pathError(op, name, fs.ErrClosed)
 	}
@@ -174,7 +184,7 @@ func (l *Layer) walk(op, name string, follow bool) (dir *lnode, last string, n *
 }
 
 // find is walk for what must be there.
-func (l *Layer) find(op, name string, follow bool) (*lnode, error) {
+func (l *shadow) find(op, name string, follow bool) (*lnode, error) {
 	_, _, n, err := l.walk(op, name, follow)
 	if err == nil && n == nil {
 		err = pathError(op, name, fs.ErrNotExist)
@@ -183,7 +193,7 @@ func (l *Layer) find(op, name string, follow bool) (*lnode, error) {
 }
 
 // spot is walk for what must not be there, and can be put there.
-func (l *Layer) spot(op, name string) (*lnode, string, error) {
+func (l *shadow) spot(op, name string) (*lnode, string, error) {
 	dir, last, n, err := l.walk(op, name, false)
 	if err == nil && n != nil {
 		err = pathError(op, name, fs.ErrExist)
@@ -191,20 +201,19 @@ func (l *Layer) spot(op, name string) (*lnode, string, error) {
 	if err == nil && len(last) > 255 {
 		err = pathError(op, clip(name), errorf(Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
 	}
-	if err == nil && isGit(last) && !l.tx.w.conf.WriteGit {
+	if err == nil && isGit(last) && !l.ground.writeGit {
 		err = pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return dir, last, err
 }
 
 // charge holds the quota. Negative amounts give back.
-func (l *Layer) charge(bytes int64, files int) error {
-	opt := l.tx.opt
-	if bytes > 0 && opt.Bytes > 0 && l.bytes+bytes > opt.Bytes {
-		return errorf(Quota, "", "expected at most %d bytes staged, this would make %d", opt.Bytes, l.bytes+bytes)
+func (l *purse) charge(bytes int64, files int) error {
+	if bytes > 0 && l.most.Bytes > 0 && l.bytes+bytes > l.most.Bytes {
+		return errorf(Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
 	}
-	if files > 0 && opt.Files > 0 && l.files+files > opt.Files {
-		return errorf(Quota, "", "expected at most %d files staged, this would make %d", opt.Files, l.files+files)
+	if files > 0 && l.most.Files > 0 && l.files+files > l.most.Files {
+		return errorf(Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
 	}
 	l.bytes += bytes
 	l.files += files
@@ -215,7 +224,7 @@ func touch(n *lnode) {
 	n.Time, n.dirty = time.Now().UnixNano(), true
 }
 
-func (l *Layer) add(dir *lnode, name string, n *lnode) {
+func (l *shadow) add(dir *lnode, name string, n *lnode) {
 	dir.kids[name] = n
 	n.names++
 	touch(dir)
@@ -306,11 +315,11 @@ func (l *Layer) Link(old, name string) error {
 
 // whole looks at every name in the workspace of a file that has several, so
 // that all of them follow when it is written through one.
-func (l *Layer) whole(n *lnode) error {
+func (l *shadow) whole(n *lnode) error {
 	if n.Group == 0 || n.dirty {
 		return nil
 	}
-	for p, e := range l.tx.base.walk(".") {
+	for p, e := range l.ground.base.walk(".") {
 		if e.Group != n.Group {
 			continue
 		}
@@ -357,17 +366,17 @@ func (l *Layer) Remove(name string) error {
 	return nil
 }
 
-func (l *Layer) takeable(op, name string, n *lnode) error {
+func (l *shadow) takeable(op, name string, n *lnode) error {
 	if n.Kind == Other {
 		return pathError(op, name, errorf(Refused, "", "a FIFO, socket, device or mount is not changed"))
 	}
-	if n.base != "" && inGit(n.base) && !l.tx.w.conf.WriteGit {
+	if n.base != "" && inGit(n.base) && !l.ground.writeGit {
 		return pathError(op, name, errorf(Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return nil
 }
 
-func (l *Layer) drop(dir *lnode, last string, n *lnode) {
+func (l *shadow) drop(dir *lnode, last string, n *lnode) {
 	delete(dir.kids, last)
 	touch(dir)
 	n.names--
@@ -451,7 +460,7 @@ func (l *Layer) Rename(old, name string) error {
 	return nil
 }
 
-func (l *Layer) replaceable(n, was *lnode, name string) error {
+func (l *shadow) replaceable(n, was *lnode, name string) error {
 	switch {
 	case last(name) == ".":
 		return pathError("rename", name, fs.ErrInvalid)
@@ -484,7 +493,7 @@ func (n *lnode) holds(d *lnode) bool {
 	return false
 }
 
-func (l *Layer) loadAll(n *lnode) error {
+func (l *shadow) loadAll(n *lnode) error {
 	if err := l.load(n); err != nil {
 		return err
 	}
@@ -616,8 +625,8 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 	return f, f.content()
 }
 
-func (l *Layer) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
-	if isGit(last) && !l.tx.w.conf.WriteGit || len(last) > 255 || last == "." {
+func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
+	if isGit(last) && !l.ground.writeGit || len(last) > 255 || last == "." {
 		return nil, pathError("create", clip(last), errorf(Refused, "", "this name cannot be a file of a workspace"))
 	}
 	if err := l.charge(0, 1); err != nil {
@@ -634,9 +643,9 @@ func (l *Layer) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error
 }
 
 // blank gives n an empty file to be written to.
-func (l *Layer) blank(n *lnode) error {
+func (l *shadow) blank(n *lnode) error {
 	l.next++
-	name := filepath.Join(l.tx.dir.name, "n"+strconv.Itoa(l.next))
+	name := filepath.Join(l.ground.scratch, "n"+strconv.Itoa(l.next))
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -647,7 +656,7 @@ func (l *Layer) blank(n *lnode) error {
 
 // own makes n's content the transaction's: a copy of the workspace's, or
 // nothing.
-func (l *Layer) own(n *lnode, keep bool) error {
+func (l *shadow) own(n *lnode, keep bool) error {
 	if err := l.takeable("write", n.base, n); err != nil {
 		return err
 	}
@@ -687,7 +696,7 @@ func (l *Layer) own(n *lnode, keep bool) error {
 	return nil
 }
 
-func (l *Layer) copyBase(n *lnode) error {
+func (l *shadow) copyBase(n *lnode) error {
 	f, err := l.openBase(n)
 	if err != nil {
 		return err
@@ -701,18 +710,18 @@ func (l *Layer) copyBase(n *lnode) error {
 }
 
 // openBase opens what n is in the workspace, if it still is that.
-func (l *Layer) openBase(n *lnode) (*os.File, error) {
-	f, err := l.tx.w.place.open(n.base)
+func (l *shadow) openBase(n *lnode) (*os.File, error) {
+	f, err := l.ground.place.open(n.base)
 	if err != nil {
 		return nil, err
 	}
 	e, err := fstat(f)
 	var h Hash
 	from := entry{Entry: n.was, fp: n.seen}
-	if err == nil && !l.tx.still(n.base, &from, &e, h) {
+	if err == nil && !l.ground.still(n.base, &from, &e, h) {
 		h, err = hashFile(f, e.Size)
 	}
-	if err == nil && !l.tx.still(n.base, &from, &e, h) {
+	if err == nil && !l.ground.still(n.base, &from, &e, h) {
 		err = errorf(Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {
@@ -736,7 +745,7 @@ func (l *Layer) changes() ([]change, error) {
 }
 
 // differ compares what n holds with what was at its path at first: under.
-func (l *Layer) differ(at string, n, under *lnode, out *[]change) error {
+func (l *shadow) differ(at string, n, under *lnode, out *[]change) error {
 	if n.kids == nil && n == under {
 		return nil
 	}
@@ -773,7 +782,7 @@ func (l *Layer) differ(at string, n, under *lnode, out *[]change) error {
 	return nil
 }
 
-func (l *Layer) change(p string, k, o *lnode) change {
+func (l *shadow) change(p string, k, o *lnode) change {
 	c := change{path: p, e: &entry{Entry: k.Entry}, seen: &print{}}
 	c.e.Group = 0
 	if o != nil {

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"sync"
 )
 
 // The log decides what is committed. It begins with logMagic, then records:
@@ -25,6 +26,8 @@ type log struct {
 	f    *os.File
 	off  int64 // end of the last record
 	room int64 // zeros are written up to here
+
+	mu sync.Mutex // guards fold, which is also read by who does not hold the lock
 	fold
 }
 
@@ -36,10 +39,8 @@ const (
 
 // A record is one step of one commit.
 type record struct {
-	Kind   string  `json:"kind"` // head, intent, seal, undone
-	Seq    uint64  `json:"seq"`
-	Commit Hash    `json:"commit,omitzero"`
-	Side   Hash    `json:"side,omitzero"`
+	Kind string `json:"kind"` // head, intent, seal, undone
+	Head
 	Intent *intent `json:"intent,omitempty"`
 }
 
@@ -55,22 +56,30 @@ type intent struct {
 
 // fold is the state that the records add up to.
 type fold struct {
-	seq     uint64
-	commit  Hash
-	side    Hash
-	pending *record // the intent that is neither sealed nor undone
+	Head
+	doubt *record // the intent that is neither sealed nor undone
 }
+
+// now is the state.
+func (l *log) now() fold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fold
+}
+
+// pending is the intent in doubt, or nil.
+func (l *log) pending() *record { return l.now().doubt }
 
 func (s *fold) apply(r record) {
 	switch r.Kind {
 	case "head":
-		s.seq, s.commit, s.side, s.pending = r.Seq, r.Commit, r.Side, nil
+		s.Head, s.doubt = r.Head, nil
 	case "intent":
-		s.pending = &r
+		s.doubt = &r
 	case "seal":
-		s.seq, s.commit, s.side, s.pending = r.Seq, r.Commit, r.Side, nil
+		s.Head, s.doubt = r.Head, nil
 	case "undone":
-		s.pending = nil
+		s.doubt = nil
 	}
 }
 
@@ -144,6 +153,8 @@ func openLog(name string, repair bool) (*log, error) {
 
 // read folds the records after off and tells whether a torn one follows.
 func (l *log) read() (torn bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	fi, err := l.f.Stat()
 	if err != nil {
 		return false, err
@@ -167,7 +178,7 @@ func (l *log) read() (torn bool, err error) {
 		if n < 0 {
 			return true, l.tail(b)
 		}
-		l.apply(r)
+		l.fold.apply(r)
 		l.off, b = l.off+int64(n), b[n:]
 	}
 }
@@ -207,20 +218,22 @@ func (l *log) append(r record) error {
 		return err
 	}
 	l.off += int64(len(b))
-	l.apply(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fold.apply(r)
 	return nil
 }
 
 // rewrite puts a new log in place that holds the state and nothing else.
 func (l *log) rewrite() error {
 	b := []byte(logMagic)
-	head, err := frame(record{Kind: "head", Seq: l.seq, Commit: l.commit, Side: l.side})
+	head, err := frame(record{Kind: "head", Head: l.Head})
 	if err != nil {
 		return err
 	}
 	b = append(b, head...)
-	if l.pending != nil {
-		p, err := frame(*l.pending)
+	if l.doubt != nil {
+		p, err := frame(*l.doubt)
 		if err != nil {
 			return err
 		}
@@ -258,7 +271,9 @@ func (l *log) follow() (bool, error) {
 			return false, err
 		}
 		l.f.Close()
-		*l = *n
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.f, l.off, l.room, l.fold = n.f, n.off, n.room, n.fold
 		return true, nil
 	}
 	was := l.off
@@ -270,3 +285,6 @@ func (l *log) follow() (bool, error) {
 }
 
 func (l *log) close() error { return l.f.Close() }
+
+// full tells that the log is long enough to be written anew.
+func (l *log) full() bool { return l.off > logFull }

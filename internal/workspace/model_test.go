@@ -278,7 +278,7 @@ func (g *game) fail(format string, args ...any) {
 func (g *game) start() {
 	w, err := open(g.dir, Config{Store: g.store, Verify: 50})
 	must(g.t, err)
-	w.link = g.rnd.IntN(2) == 0
+	w.hand.link = g.rnd.IntN(2) == 0
 	must(g.t, w.start(context.Background()))
 	g.w = w
 }
@@ -487,14 +487,14 @@ var errDied = errors.New("died")
 // try publishes and seals, or panics out of a step, as a crash would.
 func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err error) {
 	n := 0
-	g.w.step = func(string) {
+	g.w.hand.step = func(string) {
 		if n == die {
 			panic(errDied)
 		}
 		n++
 	}
 	defer func() {
-		g.w.step = func(string) {}
+		g.w.hand.step = func(string) {}
 		if r := recover(); r == errDied {
 			died = true
 		} else if r != nil {
@@ -513,16 +513,16 @@ func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err
 // tells whether the commit that died stands.
 func (g *game) recover(journal bool) bool {
 	w := g.w
-	w.trash.Wait()
+	w.room.trash.Wait()
 	for _, p := range g.open {
 		abandon(p.tx)
 	}
 	g.open = nil
-	w.lock.Close()
+	w.gate.close()
 	w.log.close()
 	w.hist.close()
 	w.place.close()
-	w.scratch.close()
+	w.room.place.close()
 	ents, err := os.ReadDir(filepath.Join(g.store, "scratch"))
 	must(g.t, err)
 	for _, e := range ents { // the dying transaction's lock goes with its process
@@ -545,7 +545,6 @@ func (g *game) recover(journal bool) bool {
 
 func abandon(tx *Tx) {
 	tx.lock.Close()
-	tx.dir.close()
 	tx.slots.close()
 }
 

@@ -3,11 +3,8 @@ package workspace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,22 +13,22 @@ import (
 // upper directory, which after unmounting is what was staged. With a quota the
 // upper directory is a tmpfs of that size, so the kernel enforces it.
 type overlaid struct {
-	tx    *Tx
-	dir   string
-	upper string
-	done  bool
+	ground ground
+	dir    string
+	upper  string
+	done   bool
 }
 
-func newOverlay(tx *Tx) (view, error) {
-	top := tx.dir.name
-	o := &overlaid{tx: tx, dir: filepath.Join(top, "view"), upper: filepath.Join(top, "upper", "u")}
+func newOverlay(g ground) (view, error) {
+	top := g.scratch
+	o := &overlaid{ground: g, dir: filepath.Join(top, "view"), upper: filepath.Join(top, "upper", "u")}
 	for _, d := range []string{o.dir, filepath.Dir(o.upper)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	if bounded(tx.opt) {
-		if err := mountBounded(filepath.Dir(o.upper), 16<<10, 5, tx.opt); err != nil {
+	if bounded(g.quota) {
+		if err := mountBounded(filepath.Dir(o.upper), 16<<10, 5, g.quota); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +38,7 @@ func newOverlay(tx *Tx) (view, error) {
 			return nil, errors.Join(err, o.end())
 		}
 	}
-	root, err := tx.w.place.lstat(".")
+	root, err := g.place.lstat(".")
 	if err != nil {
 		return nil, errors.Join(err, o.end())
 	}
@@ -52,59 +49,12 @@ func newOverlay(tx *Tx) (view, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.end())
 	}
-	opts := "lowerdir=" + escape(tx.w.dir) + ",upperdir=" + escape(o.upper) + ",workdir=" + escape(work) +
+	opts := "lowerdir=" + escape(g.place.name) + ",upperdir=" + escape(o.upper) + ",workdir=" + escape(work) +
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
 	if err := unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts); err != nil {
 		return nil, errors.Join(errorf(Unsupported, o.dir, "this host cannot mount an overlay here: %v", err), o.end())
 	}
 	return o, nil
-}
-
-// escape keeps a path whole in mount options.
-func escape(p string) string {
-	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(p)
-}
-
-// mountBounded puts a tmpfs at dir that holds what is there and the quota.
-func mountBounded(dir string, bytes int64, files int, opt Options) error {
-	size, inodes := int64(0), 0 // 0: no bound
-	if opt.Bytes > 0 {
-		size = (bytes+4095)&^4095 + opt.Bytes&^4095
-	}
-	if opt.Files > 0 {
-		inodes = files + opt.Files
-	}
-	data := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", size, inodes)
-	if err := unix.Mount("kern", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
-		return errorf(Unsupported, dir, "a quota on this kind of view needs a file system of its own, which this host does not let us mount: %v; use a layer, or no quota", err)
-	}
-	return nil
-}
-
-// unmount takes down every mount below dir.
-func unmount(dir string) error {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var at []string
-	for line := range strings.SplitSeq(string(b), "\n") {
-		f := strings.Fields(line)
-		if len(f) > 4 {
-			if p := unescapeMount(f[4]); inside(p, dir) {
-				at = append(at, p)
-			}
-		}
-	}
-	var errs []error
-	for _, p := range slices.Backward(at) {
-		errs = append(errs, unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
-	}
-	return errors.Join(errs...)
-}
-
-func unescapeMount(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 func (o *overlaid) path() string { return o.dir }
@@ -118,9 +68,7 @@ func (o *overlaid) changes() ([]change, error) {
 		return nil, err
 	}
 	defer p.close()
-	s := o.tx.w.scanner(context.Background())
-	s.bare = true
-	top, err := s.tree(p, entry{})
+	top, err := bareAll(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +91,7 @@ func (o *overlaid) changes() ([]change, error) {
 			if opaque(name) {
 				out = append(out, o.hidden(at, e)...)
 			}
-			if at == "." && x.Time == o.tx.base.Time && x.Mode == o.tx.base.Mode {
+			if at == "." && x.Time == o.ground.base.Time && x.Mode == o.ground.base.Mode {
 				continue
 			}
 		case Symlink:
@@ -153,7 +101,7 @@ func (o *overlaid) changes() ([]change, error) {
 			x.Size = 0
 		case File:
 			unix.Lremovexattr(name, "trusted.overlay.origin")
-			ch.src, ch.move = name, e.Group == 0 && !bounded(o.tx.opt)
+			ch.src, ch.move = name, e.Group == 0 && !bounded(o.ground.quota)
 			if links[e.Group] != e.fp.nlink {
 				x.Group = 0
 			}
@@ -165,7 +113,7 @@ func (o *overlaid) changes() ([]change, error) {
 
 // hidden lists what an opaque directory hides of the workspace.
 func (o *overlaid) hidden(at string, e *entry) (out []change) {
-	p, err := o.tx.w.place.sub(at)
+	p, err := o.ground.place.sub(at)
 	if err != nil {
 		return nil // it was no directory, or is none now: the check will tell
 	}
@@ -202,5 +150,5 @@ func (o *overlaid) end() error {
 		return nil
 	}
 	o.done = true
-	return unmount(o.tx.dir.name)
+	return unmount(o.ground.scratch)
 }

@@ -370,7 +370,7 @@ func objectHead(r io.ByteReader) (typ byte, size int64, err error) {
 
 // object opens the object at off. A delta, which only Git's own repacking
 // makes, is put together in memory.
-func (p *pack) object(h *history, off int64) (typ byte, size int64, r io.Reader, err error) {
+func (p *pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader, err error) {
 	br := bufio.NewReader(io.NewSectionReader(p.f, off, p.size-off))
 	if typ, size, err = objectHead(br); err != nil {
 		return 0, 0, nil, err
@@ -453,3 +453,7 @@ func patch(base, d []byte) ([]byte, error) {
 	}
 	return out, nil
 }
+
+func (p *pack) sync() error { return p.f.Sync() }
+
+func (p *pack) close() error { return p.f.Close() }

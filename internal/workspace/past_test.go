@@ -389,13 +389,13 @@ func TestDamage(t *testing.T) {
 		must(t, os.WriteFile(name, torn, 0o600))
 		l, err := openLog(name, true)
 		must(t, err)
-		if l.pending == nil || l.pending.Intent.Note.ID != "4" || l.seq != 5 {
+		if l.doubt == nil || l.doubt.Intent.Note.ID != "4" || l.Seq != 5 {
 			t.Fatalf("cut at %d: %+v", cut, l.fold)
 		}
 		must(t, l.close())
 		again, err := openLog(name, false)
 		must(t, err)
-		if again.pending == nil || again.seq != 5 {
+		if again.doubt == nil || again.Seq != 5 {
 			t.Fatalf("cut at %d, then rewritten: %+v", cut, again.fold)
 		}
 		must(t, again.close())

@@ -15,16 +15,22 @@ import (
 // A recorder turns directories into Git objects: those that the history does
 // not have yet.
 type recorder struct {
-	h     *history
+	h     *objects
 	objs  []object
 	seen  map[Hash]bool
 	bytes int
-	file  func(p string, e *entry) (*os.File, error) // opens the content of e
+	file  Opener
 }
 
-func newRecorder(h *history, file func(string, *entry) (*os.File, error)) *recorder {
-	return &recorder{h: h, seen: map[Hash]bool{}, file: file}
+// An Opener opens the content of the file e at p.
+type Opener func(p string, e *entry) (*os.File, error)
+
+func newRecorder(h *history, file Opener) *recorder {
+	return &recorder{h: &h.objects, seen: map[Hash]bool{}, file: file}
 }
+
+// from says where contents are found from now on.
+func (r *recorder) from(file Opener) { r.file = file }
 
 // put adds an object once.
 func (r *recorder) put(typ byte, data []byte) Hash {
@@ -85,9 +91,9 @@ func (r *recorder) blob(p string, e *entry) error {
 	r.seen[e.Hash] = true
 	o := object{id: e.Hash, typ: typBlob}
 	if e.Size > small || r.bytes > 64<<20 {
-		size := e.Size
+		size, open := e.Size, r.file
 		o.file = func() (*os.File, int64, error) {
-			f, err := r.file(p, e)
+			f, err := open(p, e)
 			return f, size, err
 		}
 		r.objs = append(r.objs, o)
@@ -286,3 +292,24 @@ func (h *history) treeOf(id Hash) (map[string]Hash, error) {
 	}
 	return out, nil
 }
+
+// commit completes c for the state n, after head, and adds it with its
+// companion. It gives the new head.
+func (r *recorder) commit(c *Commit, n *node, head Head) Head {
+	head.Seq++
+	c.tree, c.meta, c.Parent, c.Seq = n.tree, n.meta, head.Commit, head.Seq
+	c.Hash = r.put(typCommit, c.encode())
+	side := Commit{tree: n.meta, Parent: head.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.meta, Digest: c.Digest,
+		Note: Note{Message: "Modes and times of " + c.Hash.String()}}
+	head.Commit, head.Side = c.Hash, r.put(typCommit, side.encode())
+	return head
+}
+
+// write writes what was recorded as one pack, neither synced nor known yet.
+func (r *recorder) write() (*pack, error) { return writePack(r.h.packDir(), r.objs) }
+
+// empty tells that there is nothing to write.
+func (r *recorder) empty() bool { return len(r.objs) == 0 }
+
+// holds tells that c recorded n.
+func (c *Commit) holds(n *node) bool { return c.tree == n.tree && c.Digest == n.digest() }

@@ -3,16 +3,17 @@ package workspace
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
-	"hash"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -30,9 +31,16 @@ type scanner struct {
 	sem   chan struct{} // one token for each directory looked at beside another
 }
 
-func (w *Workspace) scanner(ctx context.Context) *scanner {
-	return &scanner{ctx: ctx, rules: w.rules, fine: w.fine, start: time.Now().UnixNano(),
+func newScanner(ctx context.Context, r *rules, fine bool) *scanner {
+	return &scanner{ctx: ctx, rules: r, fine: fine, start: time.Now().UnixNano(),
 		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+// bareScanner looks at metadata only.
+func bareScanner(ctx context.Context) *scanner {
+	s := newScanner(ctx, nil, true)
+	s.bare = true
+	return s
 }
 
 // tree scans p. Directories that hold what prev held are prev's own nodes.
@@ -225,18 +233,6 @@ func (s *scanner) read(p *place, e *entry) error {
 
 var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 
-func blobHead(h hash.Hash, size int64) {
-	h.Write(append(strconv.AppendInt([]byte("blob "), size, 10), 0))
-}
-
-func blobHash(b []byte) (out Hash) {
-	h := sha256.New()
-	blobHead(h, int64(len(b)))
-	h.Write(b)
-	h.Sum(out[:0])
-	return out
-}
-
 // hashFile names the first size bytes of f as a blob.
 func hashFile(f *os.File, size int64) (out Hash, err error) {
 	h := sha256.New()
@@ -256,4 +252,63 @@ func hashFile(f *os.File, size int64) (out Hash, err error) {
 	}
 	h.Sum(out[:0])
 	return out, nil
+}
+
+// bare looks at name in p without reading any file.
+func bare(p *place, name string) (*entry, error) {
+	e, err := p.lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind == Dir {
+		e, err = bareScanner(context.Background()).below(p, name, entry{})
+	}
+	return &e, err
+}
+
+// shapeOf sums up which files stand where below e: enough to tell whether a
+// slot or a path still holds what the plan saw, without reading it.
+func shapeOf(e *entry) Hash {
+	h := sha256.New()
+	for p, x := range e.walk(".") {
+		t := x.Time
+		size := x.Size
+		if x.Kind == Dir || x.Kind == Other {
+			t, size = 0, 0
+		}
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+		binary.Write(h, binary.BigEndian, []int64{int64(x.Kind), int64(x.fp.ino), size, t})
+	}
+	return Hash(h.Sum(nil))
+}
+
+// know says what is at path now, as believed from root where its metadata has
+// not changed; nil for nothing. With deep a directory is looked through.
+func (s *scanner) know(p *place, root *entry, at string, deep bool) (*entry, error) {
+	cur, err := p.lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		return nil, errorf(Conflict, at, "a directory on the way to it was replaced: %v", err)
+	}
+	if err != nil && foreign(err) {
+		return nil, errorf(Refused, at, "it lies in another mount: %v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	was := root.lookup(at)
+	parent, err := p.sub(path.Dir(at))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.close()
+	s.deep = deep
+	if cur.Kind == Dir && !deep {
+		s.flat = true
+	}
+	cur.name = path.Base(at)
+	_, err = s.entry(parent, at, &cur, was)
+	return &cur, err
 }

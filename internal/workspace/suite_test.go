@@ -246,11 +246,11 @@ func TestConflictWhilePublishing(t *testing.T) {
 				dir, store := pair(t)
 				furnish(t, dir)
 				w := opened(t, dir, store)
-				w.link = link
+				w.hand.link = link
 				tx := begin(t, w, Options{})
 				must(t, rework(tx.Layer()))
 				var theirs string
-				w.step = func(p string) {
+				w.hand.step = func(p string) {
 					if p == "intent" {
 						must(t, native(dir).WriteFile(name, []byte("theirs"), 0o600))
 						theirs = dump(t, dir)
@@ -263,7 +263,7 @@ func TestConflictWhilePublishing(t *testing.T) {
 				if got := dump(t, dir); got != theirs {
 					t.Fatalf("something was published:\n%s", unlike(theirs, got))
 				}
-				w.step = func(string) {}
+				w.hand.step = func(string) {}
 				if _, ok := w.Pending(); ok {
 					t.Fatal("in doubt")
 				}

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"io/fs"
 	"iter"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -453,4 +455,16 @@ func differEntry(p string, x, y *entry, times bool, yield func(string, [2]*entry
 		}
 	}
 	return differNode(p, nx, ny, times, yield)
+}
+
+func blobHead(h hash.Hash, size int64) {
+	h.Write(append(strconv.AppendInt([]byte("blob "), size, 10), 0))
+}
+
+func blobHash(b []byte) (out Hash) {
+	h := sha256.New()
+	blobHead(h, int64(len(b)))
+	h.Write(b)
+	h.Sum(out[:0])
+	return out
 }

@@ -85,7 +85,7 @@ func TestSwapBeforeOperation(t *testing.T) {
 		tx := begin(t, w, Options{})
 		must(t, rework(tx.Layer()))
 		k := 0
-		w.step = func(p string) {
+		w.hand.step = func(p string) {
 			if k++; p == "op" && k == n+7 {
 				d := native(dir)
 				must(t, d.Rename("dir", "dir.real"))
@@ -93,7 +93,7 @@ func TestSwapBeforeOperation(t *testing.T) {
 			}
 		}
 		_, err := tx.Commit(context.Background(), Note{})
-		w.step = func(string) {}
+		w.hand.step = func(string) {}
 		if err != nil && !isCode(err, Conflict) && !errors.Is(err, unix.ELOOP) {
 			t.Errorf("operation %d: %v", n, err)
 		}

@@ -35,17 +35,12 @@ type Options struct {
 // once or never. It must end with Seal (or Commit) or Rollback. Its methods may
 // be called from several goroutines; its view must be left alone from Publish on.
 type Tx struct {
-	w       *Workspace
-	opt     Options
-	name    string // of its directory in scratch
-	dir     *place
-	slots   *place
-	lock    *os.File // tells others that its holder lives
-	base    entry    // what was known when it began
-	began   int64    // when that was, by the clock of the file system
-	view    view
-	changes []change // when frozen
-	made    []made
+	stage
+	w    *Workspace
+	opt  Options
+	name string   // of its directory in scratch
+	lock *os.File // tells others that its holder lives
+	view view
 
 	mu      sync.Mutex
 	state   state
@@ -66,13 +61,6 @@ const (
 	ended
 )
 
-// A view is one way to stage changes. changes closes it to its user and says
-// what was staged, sorted by path; end takes it down and may come at any time.
-type view interface {
-	changes() ([]change, error)
-	end() error
-}
-
 // Begin opens a transaction.
 func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	if w.closed.Load() {
@@ -82,9 +70,10 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 		return nil, errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
 	}
 	w.mu.Lock()
-	seen, p := w.seen, w.log.pending
+	seen := w.seen
 	w.mu.Unlock()
-	if p != nil && !p.Intent.Auto && len(w.gate) == 0 {
+	p := w.log.pending()
+	if p != nil && !p.Intent.Auto && !w.gate.taken() {
 		return nil, errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
 	if !seen || !hasStamps {
@@ -122,9 +111,6 @@ func (tx *Tx) room() (err error) {
 	if ok, err := flock(tx.lock); err != nil || !ok {
 		return errors.Join(err, fs.ErrNotExist)
 	}
-	if tx.dir, err = openPlace(dir); err != nil {
-		return err
-	}
 	tx.slots, err = openPlace(filepath.Join(dir, "slots"))
 	return err
 }
@@ -142,28 +128,25 @@ func (tx *Tx) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tx.base, tx.began = tx.w.known(), e.fp.ctime
+	w := tx.w
+	tx.began, tx.fine = e.fp.ctime, w.fine
+	tx.ground = ground{place: w.place, base: w.known(), scratch: filepath.Dir(tx.slots.name), quota: Bound{tx.opt.Bytes, tx.opt.Files},
+		writeGit: w.conf.WriteGit, rules: w.rules}
 	switch tx.opt.View {
 	case Layered, "":
-		tx.view = newLayer(tx)
+		tx.view = newLayer(tx.ground)
 	case Overlay:
-		tx.view, err = newOverlay(tx)
+		tx.view, err = newOverlay(tx.ground)
 	case Copied:
-		tx.view, err = newCopy(ctx, tx)
+		tx.view, err = newCopy(ctx, tx.ground)
 	case Native:
-		if tx.view, err = newOverlay(tx); err != nil {
-			tx.view, err = newCopy(ctx, tx)
+		if tx.view, err = newOverlay(tx.ground); err != nil {
+			tx.view, err = newCopy(ctx, tx.ground)
 		}
 	default:
 		err = errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", clip(string(tx.opt.View)))
 	}
 	return err
-}
-
-func (w *Workspace) known() entry {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.root
 }
 
 // Dir is the directory in which a program sees the transaction; empty for a Layer.
@@ -191,7 +174,7 @@ func (tx *Tx) Diff() ([]Change, error) {
 	var out []Change
 	for _, c := range tx.changes {
 		d := Change{Path: c.path}
-		if b := tx.base.lookup(c.path); b != nil {
+		if b := tx.ground.base.lookup(c.path); b != nil {
 			d.Before = &b.Entry
 		}
 		if c.e != nil {
@@ -238,8 +221,10 @@ func (tx *Tx) freeze() error {
 		return err
 	}
 	slices.SortFunc(cs, func(a, b change) int { return byPath(a.path, b.path) })
-	if err := tx.within(cs); err != nil {
-		return err
+	if tx.Layer() == nil { // which counts exactly, write by write
+		if err := tx.within(cs); err != nil {
+			return err
+		}
 	}
 	if err := tx.fill(cs); err != nil {
 		return err
@@ -248,38 +233,10 @@ func (tx *Tx) freeze() error {
 	return tx.view.end()
 }
 
-// within holds the staged form to the quota: the view enforced it while it
-// was staged, in its own units.
-func (tx *Tx) within(cs []change) error {
-	if tx.Layer() != nil {
-		return nil // counted exactly, write by write
-	}
-	var bytes int64
-	files := 0
-	for _, c := range cs {
-		if c.e == nil || c.base != "" || c.e.Kind == Dir && tx.base.lookup(c.path) != nil {
-			continue
-		}
-		files++
-		if c.src != "" {
-			bytes += c.e.Size
-		}
-	}
-	if tx.opt.Bytes > 0 && bytes > tx.opt.Bytes {
-		return errorf(Quota, "", "expected at most %d bytes, found %d staged", tx.opt.Bytes, bytes)
-	}
-	if tx.opt.Files > 0 && files > tx.opt.Files {
-		return errorf(Quota, "", "expected at most %d files, found %d staged", tx.opt.Files, files)
-	}
-	return nil
-}
-
 // close lets go of the transaction's directory and leaves it there.
 func (tx *Tx) close() error {
 	err := tx.view.end()
-	for _, p := range []*place{tx.dir, tx.slots} {
-		p.close()
-	}
+	tx.slots.close()
 	return errors.Join(err, tx.lock.Close())
 }
 
@@ -289,12 +246,10 @@ func (tx *Tx) leave() error {
 	if tx.view != nil {
 		err = tx.view.end()
 	}
-	for _, p := range []*place{tx.dir, tx.slots} {
-		if p != nil {
-			p.close()
-		}
+	if tx.slots != nil {
+		tx.slots.close()
 	}
-	if rerr := tx.w.remove(tx.name); err == nil {
+	if rerr := tx.w.room.remove(tx.name); err == nil {
 		err = rerr
 	}
 	if tx.lock != nil {

@@ -85,12 +85,8 @@ package workspace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -114,29 +110,13 @@ const (
 
 // A Workspace is a directory and its history. It is safe for concurrent use.
 type Workspace struct {
-	dir     string
-	conf    Config
-	rules   *rules
-	place   *place // the directory itself
-	scratch *place
-	fine    bool
-	hist    *history
-	lock    *os.File
-
-	gate chan struct{} // held while publishing and scanning
-	mu   sync.Mutex    // guards what follows
-	log  *log
-	root entry           // what is known of the directory; its nodes are shared and never change
-	seen bool            // root has been scanned since Open
-	last *node           // what the last commit recorded
-	ids  map[string]Hash // commits by their caller's ID; nil until first asked
-
+	past
+	conf   Config
+	gate   gate
+	room   room
+	hand   hand
 	scans  int
-	trash  sync.WaitGroup
 	closed atomic.Bool
-
-	step func(point string) // a test's fail-point: called before each step
-	link bool               // a test's wish: act as a file system that cannot exchange
 }
 
 // Open opens the workspace in dir, which must exist. What an earlier holder
@@ -167,42 +147,51 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Verify == 0 {
 		conf.Verify = DefaultVerify
 	}
-	w = &Workspace{conf: conf, gate: make(chan struct{}, 1), step: func(string) {}}
-	if w.rules, err = parseRules(conf.Ignore); err != nil {
+	rules, err := parseRules(conf.Ignore)
+	if err != nil {
 		return nil, err
 	}
-	if w.dir, err = realDir(dir); err != nil {
+	if dir, err = realDir(dir); err != nil {
 		return nil, err
 	}
-	for _, d := range []*string{&w.conf.Store, &w.conf.Scratch} {
+	for _, d := range []*string{&conf.Store, &conf.Scratch} {
 		if err := os.MkdirAll(*d, 0o700); err != nil {
 			return nil, err
 		}
 		if *d, err = realDir(*d); err != nil {
 			return nil, err
 		}
-		if inside(*d, w.dir) || inside(w.dir, *d) {
-			return nil, errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", w.dir)
+		if inside(*d, dir) || inside(dir, *d) {
+			return nil, errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
 		}
 	}
-	if w.place, err = openPlace(w.dir); err != nil {
-		return nil, err
-	}
-	if w.scratch, err = openPlace(w.conf.Scratch); err != nil {
-		w.place.close()
-		return nil, err
-	}
-	if w.lock, err = os.OpenFile(filepath.Join(w.conf.Store, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		w.place.close()
-		w.scratch.close()
-		return nil, err
-	}
-	if !sameFS(w.place, w.scratch) {
+	w = &Workspace{conf: conf}
+	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
+	w.hand.step = func(string) {}
+	if err = w.enter(dir); err != nil {
 		w.Close()
-		return nil, errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", w.dir)
+		return nil, err
+	}
+	return w, nil
+}
+
+// enter opens the directories that a workspace holds on to.
+func (w *Workspace) enter(dir string) (err error) {
+	if w.place, err = openPlace(dir); err != nil {
+		return err
+	}
+	w.hand.place = w.place
+	if w.room.place, err = openPlace(w.conf.Scratch); err != nil {
+		return err
+	}
+	if err := w.gate.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
+		return err
+	}
+	if !sameFS(w.place, w.room.place) {
+		return errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
 	}
 	w.fine = fineStamps(w.conf.Scratch)
-	return w, nil
+	return nil
 }
 
 // start recovers, then learns what is there.
@@ -220,7 +209,11 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	w.sweep()
+	pending := ""
+	if p := w.log.pending(); p != nil {
+		pending = p.Intent.Slots
+	}
+	w.room.sweep(pending)
 	if err := w.recover(); err != nil {
 		return err
 	}
@@ -228,7 +221,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 		return err
 	}
 	w.remember()
-	if w.log.pending != nil {
+	if w.log.pending() != nil {
 		return nil
 	}
 	if err := w.scan(ctx, false); err != nil {
@@ -242,7 +235,7 @@ func (w *Workspace) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.trash.Wait()
+	w.room.trash.Wait()
 	var errs []error
 	if w.log != nil {
 		w.save()
@@ -251,90 +244,37 @@ func (w *Workspace) Close() error {
 	if w.hist != nil {
 		w.hist.close()
 	}
-	return errors.Join(append(errs, w.lock.Close(), w.place.close(), w.scratch.close())...)
+	for _, p := range []*place{w.place, w.room.place} {
+		if p != nil {
+			errs = append(errs, p.close())
+		}
+	}
+	return errors.Join(append(errs, w.gate.close())...)
 }
 
 // Dir is the workspace's directory.
-func (w *Workspace) Dir() string { return w.dir }
+func (w *Workspace) Dir() string { return w.place.name }
 
 // GitDir is the history's repository, for git --git-dir.
 func (w *Workspace) GitDir() string { return w.hist.dir }
 
-// hold takes the gate and the file lock, and reads what other processes did.
+// hold takes the lock and reads what other processes did.
 func (w *Workspace) hold(ctx context.Context) (release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, w.conf.LockWait)
-	defer cancel()
-	select {
-	case w.gate <- struct{}{}:
-	case <-ctx.Done():
-		return nil, w.locked(ctx)
+	if release, err = w.gate.lock(ctx); err != nil || w.log == nil {
+		return release, err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		ok, err := flock(w.lock)
-		if ok {
-			break
-		}
-		if err == nil {
-			select {
-			case <-time.After(wait):
-				continue
-			case <-ctx.Done():
-				err = w.locked(ctx)
-			}
-		}
-		<-w.gate
+	moved, err := w.log.follow()
+	if err != nil {
+		release()
 		return nil, err
 	}
-	w.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0)
-	release = func() {
-		unflock(w.lock)
-		<-w.gate
-	}
-	if w.log != nil {
-		moved, err := w.log.follow()
-		if err != nil {
-			release()
-			return nil, err
-		}
-		if moved {
-			w.forget()
-		}
+	if moved {
+		w.forget()
 	}
 	return release, nil
 }
 
-func (w *Workspace) locked(ctx context.Context) error {
-	b := make([]byte, 10)
-	n, _ := w.lock.ReadAt(b, 0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	e := errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
-	e.Err = ctx.Err()
-	return e
-}
-
-// forget drops what another process has made stale.
-func (w *Workspace) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen, w.last, w.ids = false, nil, nil
-}
-
-// scan looks at the whole directory. The gate is held.
-func (w *Workspace) scan(ctx context.Context, full bool) error {
-	s := w.scanner(ctx)
-	s.full = full
-	w.mu.Lock()
-	prev := w.root
-	w.mu.Unlock()
-	e, err := s.tree(w.place, prev)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	w.root, w.seen = e, true
-	w.mu.Unlock()
-	return nil
-}
+func (w *Workspace) step(point string) { w.hand.step(point) }
 
 // Snapshot looks at the directory and says what it holds now. Files whose
 // metadata has not changed are not read; every Config.Verify-th time all are.
@@ -356,14 +296,11 @@ func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	if w.closed.Load() {
 		return nil, errorf(Ended, "", "the workspace is closed")
 	}
-	wait, cancel := context.WithTimeout(ctx, w.conf.LockWait)
-	defer cancel()
-	select {
-	case w.gate <- struct{}{}:
-	case <-wait.Done():
-		return nil, w.locked(wait)
+	leave, err := w.gate.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer func() { <-w.gate }()
+	defer leave()
 	w.scans++
 	if err := w.scan(ctx, full || w.conf.Verify > 0 && w.scans%w.conf.Verify == 0); err != nil {
 		return nil, err
@@ -371,27 +308,4 @@ func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return snapshot(w.root), nil
-}
-
-// realDir is dir without links, as the paths of two directories compare.
-func realDir(dir string) (string, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(abs)
-	if err != nil {
-		return "", err
-	}
-	fi, err := os.Stat(real)
-	if err == nil && !fi.IsDir() {
-		err = errorf(Refused, dir, "expected a directory")
-	}
-	return real, err
-}
-
-// inside tells that p is dir or lies below it.
-func inside(p, dir string) bool {
-	r, err := filepath.Rel(dir, p)
-	return err == nil && filepath.IsLocal(r)
 }
