@@ -56,11 +56,13 @@ var ranks = map[string]int{
 	"internal/server": 4,
 	"internal/mock":   4, // a provider for tests and demos
 	"":                5,
+	"internal/demo":   6, // a caller of the command line
 	"cmd/kern":        6,
 }
 
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
+	"cmd/kern":                     {"internal/demo"},
 	"model":                        {"internal/strict"},
 	"model/cassette":               {"model"}, // its test only
 	"internal/journal":             {"internal/journal/format"},
