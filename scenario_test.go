@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" { // command tools of the tests
 		kern.Supervise()
 	}
+	if job := os.Getenv(crashEnv); job != "" {
+		crashChild(job)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -397,3 +397,55 @@ replies:
 		t.Errorf("%+v %v", r, err)
 	}
 }
+
+// TestCodeInWorkspace: code works on the workspace, with the file tools on the
+// same view, and is taken back whole when it ends with an exception.
+func TestCodeInWorkspace(t *testing.T) {
+	for _, box := range []string{"wasm", "jail"} {
+		for _, view := range views(t) {
+			t.Run(box+" "+view, func(t *testing.T) {
+				s := newSpace(t, `
+replies:
+  - calls:
+      - tool: code
+        args:
+          source: |
+            from tools.fs import read, write, edit
+            with open("made.txt", "w") as f:
+                f.write("by code\n")
+            print(read(path="made.txt", from_=1))
+            write(path="d/tool.txt", content="by a tool")
+            print(open("d/tool.txt").read())
+            edit(path="kept.txt", old="as it was", new="as it is")
+  - calls:
+      - tool: code
+        args:
+          source: |
+            from tools.fs import write
+            write(path="d/tool.txt", content="never")
+            open("kept.txt", "w").write("half")
+            raise ValueError("no")
+  - text: done
+`)
+				a := s.agent("")
+				a.Calls, a.Sandbox, a.Space.View = []string{"code"}, box, view
+				k := s.open()
+				_, got := s.do(k, a)
+				if c := codes(got); !slices.Equal(c, []string{"ok", "CODE_FAILED"}) {
+					if c[0] == "CODE_REFUSED" && box == "jail" {
+						t.Skip("no jail on this host:", got[0].Answer.Err)
+					}
+					t.Fatalf("%v %+v", c, *got[0].Answer.Err)
+				}
+				for name, want := range map[string]string{"made.txt": "by code\n", "d/tool.txt": "by a tool", "kept.txt": "as it is\n"} {
+					if b, err := os.ReadFile(filepath.Join(s.files, name)); err != nil || string(b) != want {
+						t.Errorf("%s: %q %v, want %q", name, b, err, want)
+					}
+				}
+				if got[0].Answer.Commit.IsZero() || !got[1].Answer.Commit.IsZero() || got[0].Answer.Digest != got[1].Answer.Digest {
+					t.Errorf("commits %s and %s", got[0].Answer.Commit, got[1].Answer.Commit)
+				}
+			})
+		}
+	}
+}

@@ -123,11 +123,15 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 	if err != nil {
 		return nil, sys.WorkspaceError(err)
 	}
+	opened(w)
 	if err := s.settle(w); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
+
+// opened is told of every workspace: a test's fail-points are set here.
+var opened = func(*workspace.Workspace) {}
 
 // nameOf names the place of a directory: readable, and different for each.
 func nameOf(dir string) string {
