@@ -27,6 +27,7 @@ var ranks = map[string]int{
 	"internal/wire":                 0,
 	"internal/wire/lex":             0,
 	"internal/strict":               0, // reads YAML for whoever has a file to read
+	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/reap":                 0, // descendants of a process, for tool and guest
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
@@ -66,11 +67,13 @@ var ranks = map[string]int{
 	"internal/server":  4,
 	"internal/mock":    4, // a provider for tests and demos
 	"":                 5,
+	"internal/demo":    6, // a caller of the command line
 	"cmd/kern":         6,
 }
 
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
+	"cmd/kern":                     {"internal/demo"},
 	"model":                        {"internal/strict"},
 	"model/cassette":               {"model"}, // its test only
 	"internal/wire":                {"abi", "model"},

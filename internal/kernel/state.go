@@ -269,7 +269,7 @@ const (
 func (p *fold) tire(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Unknown || a.Err != nil && a.Err.Code == abi.Interrupted: // that says nothing of the tool
+	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // that says nothing of the tool
 	case a.Outcome == abi.Failed:
 		if p.Rests == nil {
 			p.Rests = make(map[string]rest)
