@@ -62,6 +62,27 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	return p.w, p.err
 }
 
+// check makes the workspace of a program ready, and refuses what it asks for
+// and this host cannot give.
+func (s *workspaces) check(p *sys.Program) error {
+	if err := p.CheckSpace(); err != nil || p.Workspace == "" {
+		return err
+	}
+	w, err := s.get(p.Workspace)
+	if err != nil {
+		return err
+	}
+	p.Workspace = w.Dir()
+	if p.View != "overlay" {
+		return nil
+	}
+	tx, err := w.Begin(context.Background(), workspace.Options{View: workspace.Overlay})
+	if err != nil {
+		return sys.WorkspaceError(err)
+	}
+	return tx.Rollback()
+}
+
 // canonical is the one name of a directory.
 func canonical(dir string) (string, error) {
 	if !filepath.IsAbs(dir) {
@@ -102,11 +123,15 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 	if err != nil {
 		return nil, sys.WorkspaceError(err)
 	}
+	opened(w)
 	if err := s.settle(w); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
+
+// opened is told of every workspace: a test's fail-points are set here.
+var opened = func(*workspace.Workspace) {}
 
 // nameOf names the place of a directory: readable, and different for each.
 func nameOf(dir string) string {
@@ -187,3 +212,12 @@ func (k *Kernel) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 	}
 	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
 }
+
+// A Layer is the workspace of a process as one call sees it: a file system that
+// nobody else sees until the call has gone well.
+type Layer = workspace.Layer
+
+// Files is the workspace as a Go tool sees it, by the context that its function
+// was given; nil when its process has none. What the function changes there is
+// published when it returns without an error, and is taken back otherwise.
+func Files(ctx context.Context) *Layer { return sys.Files(ctx) }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -55,6 +59,37 @@ func (w *World) stage(ctx context.Context, l *Loaded, kind workspace.View) (*sta
 // workspace.
 var Views = []string{"auto", "overlay", "copy"}
 
+// CheckSpace says what a program declares of workspaces and undoing that makes
+// no sense.
+func (p *Program) CheckSpace() error {
+	bad := func(format string, a ...any) error {
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf(format, a...)}
+	}
+	if p.View != "" && !slices.Contains(Views, p.View) {
+		return bad("view is %q, expected one of %v", p.View, Views)
+	}
+	if p.Quota.Bytes < 0 || p.Quota.Files < 0 {
+		return bad("the quota of a workspace is %d bytes and %d files, expected 0 or more", p.Quota.Bytes, p.Quota.Files)
+	}
+	for i := range p.Invariants {
+		if err := p.Invariants[i].Validate(); err != nil {
+			return bad("invariant %d: %v", i+1, err)
+		}
+	}
+	if p.Workspace == "" && len(p.Invariants) > 0 {
+		return bad("there are invariants and no workspace for them, expected workspace: DIR")
+	}
+	for _, t := range p.Tools {
+		if t.Effect == abi.Transactional && p.Workspace == "" {
+			return bad("tool %q: effect: transactional cannot be enforced without a workspace, expected workspace: DIR", t.Name)
+		}
+		if t.Undo != nil && !slices.ContainsFunc(p.Tools, func(u tool.Spec) bool { return u.Name == t.Undo.Tool }) {
+			return bad("tool %q: undo: there is no tool %q, expected one of the same agent", t.Name, t.Undo.Tool)
+		}
+	}
+	return nil
+}
+
 // view is how a program of this process sees the workspace.
 func (p *Program) view() workspace.View {
 	switch p.View {
@@ -66,29 +101,76 @@ func (p *Program) view() workspace.View {
 	return workspace.Native
 }
 
-// dir is where a program runs: in the view, or where it ran without one.
-func (s *staged) dir(otherwise string) string {
-	if s == nil {
-		return otherwise
-	}
-	return s.tx.Dir()
-}
-
 // filesKey is where the files of a call stand in its context.
 type filesKey struct{}
 
-// context lends the view to a function of this program.
+// context lends the view to what runs in this program.
 func (s *staged) context(ctx context.Context) context.Context {
-	if s == nil || s.tx.Layer() == nil {
+	if s == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, filesKey{}, s.tx.Layer())
+	return context.WithValue(ctx, filesKey{}, s)
 }
 
-// Files is the workspace as the call of ctx sees it; nil when it has none.
+// around is the view that the call of ctx is made within; nil when there is none.
+func around(ctx context.Context) *staged {
+	s, _ := ctx.Value(filesKey{}).(*staged)
+	return s
+}
+
+// Files is the workspace as a Go tool sees it in its call; nil when its process
+// has none.
 func Files(ctx context.Context) *workspace.Layer {
-	l, _ := ctx.Value(filesKey{}).(*workspace.Layer)
-	return l
+	if s := around(ctx); s != nil {
+		return s.tx.Layer()
+	}
+	return nil
+}
+
+// files is the view as a file tool works on it.
+func (s *staged) files() (fs files.FS, done func() error, err error) {
+	if l := s.tx.Layer(); l != nil {
+		return l, func() error { return nil }, nil
+	}
+	root, err := os.OpenRoot(s.tx.Dir())
+	if err != nil {
+		return nil, nil, err
+	}
+	return folder{root}, root.Close, nil
+}
+
+// A folder is a view that is a directory, as a file tool works on it.
+type folder struct{ *os.Root }
+
+func (f folder) Stat(name string) (workspace.Entry, error)  { return f.entry(name, f.Root.Stat) }
+func (f folder) Lstat(name string) (workspace.Entry, error) { return f.entry(name, f.Root.Lstat) }
+
+func (f folder) entry(name string, look func(string) (fs.FileInfo, error)) (e workspace.Entry, err error) {
+	fi, err := look(name)
+	if err != nil {
+		return e, err
+	}
+	e = workspace.Entry{Kind: workspace.File, Mode: fi.Mode().Perm(), Size: fi.Size(), Time: fi.ModTime().UnixNano()}
+	switch {
+	case fi.IsDir():
+		e.Kind, e.Size = workspace.Dir, 0
+	case fi.Mode()&fs.ModeSymlink != 0:
+		e.Kind, e.Size = workspace.Symlink, 0
+		e.Target, err = f.Readlink(name)
+	case !fi.Mode().IsRegular():
+		e.Kind, e.Size = workspace.Other, 0
+	}
+	return e, err
+}
+
+func (f folder) ReadDir(name string) (names []string, err error) {
+	d, err := f.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	names, err = d.Readdirnames(-1)
+	slices.Sort(names)
+	return names, errors.Join(err, d.Close())
 }
 
 // lookAfter is how long it may take to see what the workspace holds after a call.
@@ -130,7 +212,9 @@ func (s *staged) finish(ctx context.Context, j *kernel.Job, d kernel.Done) kerne
 // rolls reports whether a failure of a transactional tool counts as a rollback:
 // one that was stopped, or that found its arguments wrong, says nothing of what
 // it would have changed.
-func rolls(c abi.Code) bool { return c != abi.Interrupted && c != abi.InvalidArguments }
+func rolls(c abi.Code) bool {
+	return c != abi.Interrupted && c != abi.InvalidArguments && !c.Mistake()
+}
 
 // publish makes what was staged visible; nil when there is nothing.
 func (s *staged) publish(ctx context.Context, j *kernel.Job) (*workspace.Commit, *abi.Error) {
