@@ -70,7 +70,10 @@ func startKern(provider string, limit int64) (*kern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kern key new: %w: %s", err, out)
 	}
-	var made struct{ Key, OpenAI string }
+	var made struct {
+		Key    string `json:"key"`
+		OpenAI string `json:"openai_base_url"`
+	}
 	if err := json.Unmarshal(out, &made); err != nil || made.Key == "" {
 		return nil, fmt.Errorf("kern key new: %s", out)
 	}
