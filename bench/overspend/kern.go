@@ -48,8 +48,9 @@ func program() (string, error) {
 	return built.bin, built.err
 }
 
-// startKern starts a daemon before a provider, and makes a key with a cap.
-func startKern(provider string, limit int64) (*kern, error) {
+// startKern starts a daemon before a provider, with so many calls there at
+// once, and makes a key with a cap.
+func startKern(provider string, limit int64, atOnce int) (*kern, error) {
 	bin, err := program()
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func startKern(provider string, limit int64) (*kern, error) {
 		return nil, err
 	}
 	k := &kern{dir: dir, bin: bin}
-	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: 1000\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider)
+	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: %d\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider, atOnce)
 	if err := os.WriteFile(filepath.Join(dir, "kern.yaml"), []byte(conf), 0o600); err != nil {
 		return nil, err
 	}
@@ -122,13 +123,17 @@ func (k *kern) kill() error {
 	return err
 }
 
-// killOnAndOff kills the daemon so many times while the load runs.
-func (k *kern) killOnAndOff(ctx context.Context, times int) error {
+// killOnAndOff kills the daemon so many times, each when the provider has got
+// another part of the requests that the key can pay and is at work on some.
+func (k *kern) killOnAndOff(ctx context.Context, p *provider, paid, times int) error {
+	before := p.mock.Stats().Requests
 	for i := range times {
-		select {
-		case <-time.After(time.Duration(150+400*i) * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		for s := p.mock.Stats(); s.InFlight == 0 || s.Requests-before < int64(paid*(i+1)/(times+1)); s = p.mock.Stats() {
+			select {
+			case <-time.After(2 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("the provider got %d requests, too few to kill the daemon %d times", s.Requests-before, times)
+			}
 		}
 		if err := k.kill(); err != nil {
 			return err

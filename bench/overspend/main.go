@@ -163,7 +163,7 @@ func (o *options) once(p *provider, r run) (line string, over int64, err error) 
 	before := p.mock.Stats().Nano
 	killed := make(chan struct{})
 	if o.url == "" {
-		k, err := startKern(p.url, limit)
+		k, err := startKern(p.url, limit, r.atOnce())
 		if err != nil {
 			return "", 0, err
 		}
@@ -172,7 +172,7 @@ func (o *options) once(p *provider, r run) (line string, over int64, err error) 
 		go func() {
 			defer close(killed)
 			if r.form == "kill" {
-				err = k.killOnAndOff(ctx, 3)
+				err = k.killOnAndOff(ctx, p, r.requests/share/2, 3)
 			}
 		}()
 	} else {
@@ -202,6 +202,15 @@ func (o *options) once(p *provider, r run) (line string, over int64, err error) 
 		line += fmt.Sprintf("\n    %d x %s", n, what)
 	}
 	return line, over, nil
+}
+
+// atOnce is how many calls may be at the provider. What a kill cuts off keeps
+// its reservation, so where there are kills they must not take all of the cap.
+func (r run) atOnce() int {
+	if r.form == "kill" {
+		return max(1, r.requests/100)
+	}
+	return r.requests
 }
 
 // provider is the one who bills.
