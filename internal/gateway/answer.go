@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -161,7 +160,7 @@ func (x *exchange) finish(res abi.Result) {
 	switch end := x.g.cfg.Kernel.Ending(x.call.Pid); {
 	case e == nil:
 		x.whereof()
-	case end != nil && (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown):
+	case end != nil && slices.Contains([]abi.Code{abi.Interrupted, abi.OutcomeUnknown, abi.ProcessExited}, e.Code):
 		x.cut(end)
 	case x.failure != nil && res.Outcome != abi.Refused && !x.begun && e.Code != abi.Interrupted && e.Code != abi.OutcomeUnknown:
 		x.echo()
@@ -399,5 +398,3 @@ func clip(s string) string {
 	}
 	return strings.ToValidUTF8(s, "?")
 }
-
-func bytesReader(b []byte) io.Reader { return bytes.NewReader(b) }
