@@ -278,13 +278,13 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 
 var errOver = errors.New("the model gave more than it was granted")
 
-// admit makes system calls of the tool calls that are whole, and lets them be
-// seen.
+// admit makes system calls of the tool calls of an answer that is whole, and
+// lets them be seen: all, or none.
 func (x *exchange) admit(ctx context.Context, stopped bool) error {
-	calls := x.meter.Ready()
-	if len(calls) == 0 || stopped {
+	if stopped || x.meter.Held() == 0 || !x.meter.Done() {
 		return nil
 	}
+	calls := x.meter.Ready()
 	if e := x.g.wishes(ctx, x.visit.session, calls); e != nil {
 		x.refused = e
 		return e
@@ -299,7 +299,7 @@ func (x *exchange) pass(b []byte) {
 	case len(b) == 0:
 	case !x.stream:
 		x.whole = append(x.whole, b...)
-	case x.meter.Done():
+	case x.meter.Done() && x.meter.Held() == 0:
 		x.tail = append(x.tail, b...)
 	default:
 		x.write(b)
