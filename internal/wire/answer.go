@@ -252,8 +252,8 @@ func (a *answer) response(data []byte) {
 		a.name(&a.model, lex.Get(response, "model"))
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		a.ended(response)
-	case "error":
-		a.failed(data)
+	case "error": // flat, where the body of an error has an object
+		a.failed(append(append([]byte(`{"error":`), data...), '}'))
 	case "":
 		if lex.Kind(lex.Get(data, "object")) == '"' || lex.Get(data, "output") != nil {
 			a.ended(data)
@@ -320,6 +320,7 @@ func (a *answer) ended(r []byte) {
 	switch lex.String(lex.Get(r, "status")) {
 	case "failed":
 		a.failed(r)
+		a.stop = ""
 	case "incomplete":
 		a.stop = model.StopLength
 		if lex.String(lex.Get(lex.Get(r, "incomplete_details"), "reason")) == "content_filter" {

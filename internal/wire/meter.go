@@ -244,6 +244,9 @@ func (m *Meter) End() (forward []byte, err error) {
 			m.fail, a.malformed, rest = nil, "", nil // a half event, and no end
 		}
 	default:
+		if bad := lex.Check(rest, false); bad != nil && bad.Cut {
+			break
+		}
 		if err := m.read(rest); err != nil {
 			return rest, err
 		}
@@ -326,7 +329,7 @@ func (m *Meter) Seen() Seen {
 	for _, c := range a.list {
 		s.Calls, own = append(s.Calls, c.call()), own || !c.Hosted
 	}
-	if s.Stop == "" && a.done {
+	if s.Stop == "" && a.done && a.failure == nil {
 		s.Stop = model.StopEnd
 	}
 	if s.Stop == model.StopEnd && own {

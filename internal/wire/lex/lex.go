@@ -24,6 +24,7 @@ const MaxDepth = 256
 type Fault struct {
 	Where string // JSON pointer
 	Want  string // what was expected there
+	Cut   bool   // the text is a beginning: it ends where more was expected
 }
 
 // Check reports why b is not one JSON value, nil if it is. With strict set, an
@@ -71,7 +72,7 @@ func (c *checker) wrong(want string) bool {
 		name, _ := Text(s.key)
 		p.WriteString(Pointer(name))
 	}
-	c.fail = &Fault{p.String(), fmt.Sprintf("at byte %d, expected %s", c.i, want)}
+	c.fail = &Fault{p.String(), fmt.Sprintf("at byte %d, expected %s", c.i, want), c.i >= len(c.b)}
 	return false
 }
 
@@ -466,7 +467,7 @@ func Text(v []byte) (s string, ok bool) {
 	if bytes.IndexByte(v, '\\') < 0 {
 		s = string(v[1 : len(v)-1])
 		if !utf8.ValidString(s) {
-			s = strings.ToValidUTF8(s, "\ufffd")
+			s = string([]rune(s)) // each wrong byte becomes a mark, as in the standard library
 		}
 		return s, true
 	}
