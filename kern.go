@@ -39,6 +39,8 @@ type Config struct {
 type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
+	Gateway *gateway.Gateway // where programs come in that were written for a provider
+
 	store  journal.Store
 	log    *journal.Log
 	world  *sys.World
@@ -46,7 +48,6 @@ type Kernel struct {
 	pool   tool.Pool
 	boxes  boxes
 	models model.Config
-	gate   *gateway.Gateway
 
 	ctx    context.Context // of the loops
 	cancel context.CancelFunc
@@ -81,7 +82,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
 		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.turns.Caps = cfg.Settings.Concurrency
+	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
 			return nil, errors.Join(err, k.shut())
@@ -90,14 +91,14 @@ func Open(cfg Config) (*Kernel, error) {
 	k.world = k.joinWorld(cfg)
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: sys.Table(k.world),
-		Turn: func(ctx context.Context, t kernel.Turn) (func(), error) {
-			return k.turns.Acquire(ctx, t.Resource, t.Priority)
-		},
+		Turn:  k.turn,
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
 	})
 	if err == nil {
-		k.gate, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: k.spawnKey})
+		k.Gateway, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+		}})
 	}
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
@@ -118,7 +119,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
-		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.gate.Relay(pid, call) },
+		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.Gateway.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record:  k.Record,
@@ -147,7 +148,7 @@ func (k *Kernel) Close() error {
 	err := k.Kernel.Close(ctx)
 	k.cancel()
 	k.loops.Wait()
-	k.gate.Close()
+	k.Gateway.Close()
 	return errors.Join(err, k.shut())
 }
 
@@ -193,14 +194,6 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 
 // SpawnSpec is Spawn for an agent that was made ready elsewhere.
 func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
-
-// Gateway is where programs outside come in.
-func (k *Kernel) Gateway() *gateway.Gateway { return k.gate }
-
-// spawnKey starts the process of a key.
-func (k *Kernel) spawnKey(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
-	return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
-}
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.

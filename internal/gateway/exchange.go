@@ -97,7 +97,7 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	b := q.Bound()
 	x.bound = b
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: f.Provider}
+		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: sys.Resource(f)}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -188,7 +188,9 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	x.meter.Hold = true
 	x.head(resp)
 	fail := x.receive(ctx, j, resp.Body, patience)
-	return x.settled(ctx, j, fail)
+	d := x.settled(ctx, j, fail)
+	sys.Hear(&d, nil, model.ReadQuota(resp.Header, time.Now()))
+	return d
 }
 
 // lull gives a request that was stopped a moment for what is on its way: as
@@ -387,7 +389,7 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
-	d.After = me.RetryAfter
+	sys.Hear(&d, me, model.Quota{})
 	if me.Kind == model.Overloaded {
 		x.next()
 	}

@@ -404,7 +404,7 @@ func TestTerm(t *testing.T) {
 	r.refused(k.Key, "/v1/chat/completions", chat("x", `,"tools":[{"type":"function","function":{"name":"look"}}]`), abi.ProcessEnding, http.StatusForbidden)
 	r.ok(k.Key, "/v1/chat/completions", chat("x"))
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.ProcessEnding, http.StatusForbidden)
-	if err := r.kernel.Gateway().End(t.Context(), k.Pid, sys.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
+	if err := r.kernel.Gateway.End(t.Context(), k.Pid, sys.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
 		t.Fatal(err)
 	}
 	if x := r.info(k.Pid).Exit; x == nil || x.Exit != abi.ExitKilled {
