@@ -467,7 +467,7 @@ func Text(v []byte) (s string, ok bool) {
 	if bytes.IndexByte(v, '\\') < 0 {
 		s = string(v[1 : len(v)-1])
 		if !utf8.ValidString(s) {
-			s = strings.ToValidUTF8(s, "\ufffd")
+			s = string([]rune(s)) // each wrong byte becomes a mark, as in the standard library
 		}
 		return s, true
 	}
