@@ -239,7 +239,7 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		resumeCommand(a), niceCommand(a), limitCommand(a),
 		decideCommand(a, true), decideCommand(a, false),
 		accountCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
-		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
+		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), trafficCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
 	)
 	return root
 }
