@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/internal/server"
 )
 
 func trafficCommand(a *app) *cobra.Command {
@@ -22,7 +24,7 @@ that asks to slow down is paused; the calls to it wait, and none of them fails.`
 				return err
 			}
 			defer c.Close()
-			all, err := c.Traffic(cmd.Context())
+			all, err := server.Traffic(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
