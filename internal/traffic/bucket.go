@@ -25,6 +25,7 @@ type bucket struct {
 // How carefully a bucket is used follows from what came back.
 type care struct {
 	width     int64 // calls at one time, in thousandths
+	ceiling   int64 // as wide as it may get
 	threshold int64 // below it the width doubles with each round trip, above it grows by one
 
 	margin int64 // of the limits, in thousandths: kept free as far as was needed
@@ -65,7 +66,7 @@ const (
 
 func newBucket(name string, up *bucket, l Limits) *bucket {
 	b := &bucket{name: name, up: up, set: l.amount(), most: l.Concurrency}
-	b.care = care{width: firstWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
+	b.care = care{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
 	if up != nil {
 		up.below++
 	}
