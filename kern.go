@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,10 +122,11 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 		Workspace: k.spaces.get,
 		Settle:    k.spaces.settle,
 
-		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record: k.Record,
-		Child:  k.childModel,
-		Yield:  cfg.Settings.yield(),
+		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record:  k.Record,
+		Records: k.flushed,
+		Child:   k.childModel,
+		Yield:   cfg.Settings.yield(),
 	}
 }
 
@@ -324,6 +326,14 @@ func (k *Kernel) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 		}
 	}
 	return nil, fmt.Errorf("process %d has no record %d", pid, n)
+}
+
+// flushed are the records of a process after record n, also those on their way.
+func (k *Kernel) flushed(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+	if err := k.log.Flush(k.ctx); err != nil {
+		return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+	}
+	return k.store.Records(pid, n)
 }
 
 // Records reads the journal of a process after record n. With follow it goes on

@@ -38,6 +38,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Ask a person, and wait for yes or no."},
 		kernel.Row{Name: "yield", Plan: w.planYield, Run: runYield, Schema: yieldArgs,
 			Doc: "Ask for higher limits."},
+		kernel.Row{Name: "undo", Plan: idempotent, Run: w.runUndo, Schema: undoArgs,
+			Doc: "Take back what the compensable calls of a group did."},
 		kernel.Row{Name: "exit", Plan: idempotent, Run: runExit, Schema: exitArgs, Instant: true,
 			Doc: "End this process with an output, or with an error."},
 	)
@@ -54,7 +56,7 @@ func table(rows ...kernel.Row) kernel.Table {
 // The arguments of the rows, as a model or a program writes them.
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"}`)
-	toolArgs  = object(`"name":{"type":"string"},"args":{}`)
+	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1}`)
 	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
 	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
 		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},
@@ -65,6 +67,7 @@ var (
 	sleepArgs = object(`"for":{"type":"string"}`, "for")
 	askArgs   = object(`"question":{"type":"string","minLength":1}`, "question")
 	yieldArgs = object(`"limits":{"type":"object","minProperties":1},"why":{"type":"string"}`, "limits")
+	undoArgs  = object(`"first":{"type":"integer","minimum":1},"last":{"type":"integer","minimum":1}`, "first", "last")
 	exitArgs  = object(`"output":{},"error":{"type":"string"},"code":{"type":"string"}`)
 )
 
