@@ -15,6 +15,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/agent"
+	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
@@ -47,6 +48,7 @@ type Kernel struct {
 	boxes  boxes
 	spaces workspaces
 	models model.Config
+	gate   *gateway.Gateway
 
 	ctx    context.Context // of the loops
 	cancel context.CancelFunc
@@ -81,8 +83,8 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
 		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), stood: k.stood}
-	k.turns.Caps = cfg.Settings.Concurrency
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
+	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
 			return nil, errors.Join(err, k.shut())
@@ -91,12 +93,13 @@ func Open(cfg Config) (*Kernel, error) {
 	k.world = k.joinWorld(cfg)
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: sys.Table(k.world),
-		Turn: func(ctx context.Context, t kernel.Turn) (func(), error) {
-			return k.turns.Acquire(ctx, t.Resource, t.Priority)
-		},
+		Turn:  k.turn,
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
 	})
+	if err == nil {
+		k.gate, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: k.spawnKey})
+	}
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
@@ -117,6 +120,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
+		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.gate.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 
 		Workspace: k.spaces.get,
@@ -124,7 +128,12 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 
 		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record:  k.Record,
-		Records: k.flushed,
+		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+			}
+			return k.store.Records(pid, n)
+		},
 		Child:   k.childModel,
 		Yield:   cfg.Settings.yield(),
 	}
@@ -150,6 +159,7 @@ func (k *Kernel) Close() error {
 	err := k.Kernel.Close(ctx)
 	k.cancel()
 	k.loops.Wait()
+	k.gate.Close()
 	return errors.Join(err, k.shut())
 }
 
@@ -195,6 +205,14 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 
 // SpawnSpec is Spawn for an agent that was made ready elsewhere.
 func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
+
+// Gateway is where programs outside come in.
+func (k *Kernel) Gateway() *gateway.Gateway { return k.gate }
+
+// spawnKey starts the process of a key.
+func (k *Kernel) spawnKey(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+	return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+}
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.
@@ -326,14 +344,6 @@ func (k *Kernel) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 		}
 	}
 	return nil, fmt.Errorf("process %d has no record %d", pid, n)
-}
-
-// flushed are the records of a process after record n, also those on their way.
-func (k *Kernel) flushed(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
-	if err := k.log.Flush(k.ctx); err != nil {
-		return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
-	}
-	return k.store.Records(pid, n)
 }
 
 // Records reads the journal of a process after record n. With follow it goes on

@@ -172,6 +172,16 @@ var Codes = []struct {
 	{Internal, "the kernel could not keep a promise; this is a defect"},
 }
 
+// Mistake reports whether a call that failed so was only aimed wrong: it changed
+// nothing, and its failure says nothing of the tool.
+func (c Code) Mistake() bool {
+	switch c {
+	case FileMissing, FileKind, FileTooLarge, EditNoMatch, EditAmbiguous:
+		return true
+	}
+	return false
+}
+
 // LimitCode returns the code of a refusal by the limit on u.
 func LimitCode(u Unit) Code { return Code("LIMIT_" + strings.ToUpper(u.String())) }
 

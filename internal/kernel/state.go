@@ -63,7 +63,8 @@ type open struct {
 
 type pending struct {
 	Intent  *abi.Intent `json:"intent"`
-	Attempt int         `json:"attempt"` // made so far
+	Attempt int         `json:"attempt"`        // made so far
+	Away    int         `json:"away,omitempty"` // of these, turned away
 	Since   int64       `json:"since"`
 	Ask     *ask        `json:"ask,omitempty"`
 }
@@ -187,7 +188,10 @@ func (p *fold) answer(r *abi.Record) {
 		p.acct.settle(&abi.Usage{}, &a.Usage)
 	}
 	if a.Again {
-		p.pend(r.Call, in, since).Attempt = a.Attempt
+		q := p.pend(r.Call, in, since)
+		if q.Attempt = a.Attempt; a.Outcome == abi.Refused {
+			q.Away++
+		}
 		return
 	}
 	delete(c.Pending, r.Call)
@@ -265,7 +269,7 @@ const (
 func (p *fold) tire(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Unknown || a.Err != nil && a.Err.Code == abi.Interrupted: // that says nothing of the tool
+	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // that says nothing of the tool
 	case a.Outcome == abi.Failed:
 		if p.Rests == nil {
 			p.Rests = make(map[string]rest)

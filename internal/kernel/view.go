@@ -18,6 +18,10 @@ func (p *fold) view() View {
 		if _, set := a.limits.Get(abi.Money); set {
 			v.Limited = true
 		}
+		for _, u := range []abi.Unit{abi.Tokens, abi.InputTokens, abi.OutputTokens} {
+			_, set := a.limits.Get(u)
+			v.Counted = v.Counted || set
+		}
 	}
 	return v
 }
@@ -203,6 +207,18 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
 			return Info{}, ctx.Err()
 		}
 	}
+}
+
+// Stands says what a process and all below it took, and what is left to it of
+// each unit that is limited on its path.
+func (w window) Stands(pid abi.Pid) (used abi.Usage, left abi.Limits) {
+	k := w.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.procs[pid]; p != nil {
+		used, left = p.acct.settled, p.acct.left()
+	}
+	return used, left
 }
 
 // Ending says why a process takes no calls any more; nil while it does.

@@ -32,6 +32,7 @@ type Program struct {
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
 	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 
 	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
 	View       string      `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
@@ -72,6 +73,8 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
+	// Relay finds the outside half of a call, if it is there; nil: none is.
+	Relay func(pid abi.Pid, call uint64) Relay
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
@@ -184,7 +187,10 @@ func (p *Program) Grants() []string {
 	if p.Compensates() {
 		g = append(g, "undo")
 	}
-	if p.Hosted {
+	switch {
+	case p.Key != "":
+		return append(g, "key")
+	case p.Hosted:
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)

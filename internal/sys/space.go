@@ -212,7 +212,9 @@ func (s *staged) finish(ctx context.Context, j *kernel.Job, d kernel.Done) kerne
 // rolls reports whether a failure of a transactional tool counts as a rollback:
 // one that was stopped, or that found its arguments wrong, says nothing of what
 // it would have changed.
-func rolls(c abi.Code) bool { return c != abi.Interrupted && c != abi.InvalidArguments }
+func rolls(c abi.Code) bool {
+	return c != abi.Interrupted && c != abi.InvalidArguments && !c.Mistake()
+}
 
 // publish makes what was staged visible; nil when there is nothing.
 func (s *staged) publish(ctx context.Context, j *kernel.Job) (*workspace.Commit, *abi.Error) {
