@@ -126,16 +126,16 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 		Workspace: k.spaces.get,
 		Settle:    k.spaces.settle,
 
-		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record:  k.Record,
+		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record: k.Record,
 		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
 			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
 				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
 			}
 			return k.store.Records(pid, n)
 		},
-		Child:   k.childModel,
-		Yield:   cfg.Settings.yield(),
+		Child: k.childModel,
+		Yield: cfg.Settings.yield(),
 	}
 }
 
