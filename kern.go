@@ -1,7 +1,6 @@
 package kern
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,17 +39,16 @@ type Config struct {
 type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
-	store  journal.Store
-	log    *journal.Log
+	reader
+	past
+	opener
 	world  *sys.World
 	turns  traffic.Turns
 	pool   tool.Pool
 	boxes  boxes
 	spaces workspaces
-	models model.Config
 	gate   *gateway.Gateway
 
-	ctx    context.Context // of the loops
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
@@ -80,9 +78,10 @@ func Open(cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
-		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.models()}, cancel: cancel,
+		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
+	k.past.k = k
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
@@ -330,61 +329,6 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	return r, nil
 }
 
-// Record reads one record of the journal.
-func (k *Kernel) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
-	for range 2 {
-		for r, err := range k.store.Records(pid, n-1) {
-			if err == nil && r.N != n {
-				err = fmt.Errorf("process %d has no record %d", pid, n)
-			}
-			return r, err
-		}
-		if err := k.log.Flush(k.ctx); err != nil { // it may be on its way
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("process %d has no record %d", pid, n)
-}
-
-// Records reads the journal of a process after record n. With follow it goes on
-// with what comes, until the terminal record. A reader that is slow keeps
-// nobody waiting.
-func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
-	for {
-		changed := k.log.Changed()
-		for r, err := range k.store.Records(pid, n) {
-			if err != nil {
-				return err
-			}
-			if err := f(r); err != nil {
-				return err
-			}
-			if n = r.N; r.Kind == abi.KindExited {
-				return nil
-			}
-		}
-		if !follow {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-k.ctx.Done():
-			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
-		}
-	}
-}
-
-// Verify reads every record of a process and every payload that is named in
-// them, and returns how many records are as they were written.
-func (k *Kernel) Verify(ctx context.Context, pid abi.Pid) (int, error) {
-	if err := k.log.Flush(ctx); err != nil {
-		return 0, err
-	}
-	return journal.Verify(k.store, pid)
-}
-
 // Replayed is what a replay found.
 type Replayed struct {
 	Pid        abi.Pid           `json:"pid"`
@@ -459,41 +403,6 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*sys.World, error) 
 		return k.Record(pid, n)
 	}
 	return w, nil
-}
-
-// openModel opens the model of a program: a script from the text that was
-// recorded, any other from this host's configuration.
-func (k *Kernel) openModel(p *sys.Program) (model.Model, error) {
-	if p.Script != "" {
-		return model.ParseScript(p.Model, []byte(p.Script))
-	}
-	c := k.models
-	c.Dir = p.Dir
-	return model.Open(p.Model, c)
-}
-
-// childModel reads the model that a model chose for a child. A script must
-// stand in the folder of the agent.
-func (k *Kernel) childModel(parent *sys.Program, ref string) (sys.Program, error) {
-	p := sys.Program{Model: ref, Dir: parent.Dir}
-	if len(ref) > 7 && ref[:7] == "script:" {
-		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
-		if err != nil {
-			return p, err
-		}
-		defer root.Close()
-		b, err := root.ReadFile(filepath.Clean(ref[7:]))
-		if err != nil {
-			return p, err
-		}
-		p.Script = string(b)
-	}
-	m, err := k.openModel(&p)
-	if err != nil {
-		return p, err
-	}
-	p.Facts = sys.Recorded(m.Facts())
-	return p, nil
 }
 
 func byName(list []Callable) (map[string]*tool.Tool, error) {
