@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,7 +83,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.models()}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
 	k.past.k = k
-	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), stood: k.stood}
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
@@ -129,8 +130,14 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 
 		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record: k.Record,
-		Child:  k.childModel,
-		Yield:  cfg.Settings.yield(),
+		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+			}
+			return k.store.Records(pid, n)
+		},
+		Child: k.childModel,
+		Yield: cfg.Settings.yield(),
 	}
 }
 
