@@ -176,6 +176,11 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		colour = red
 	}
 	what += attempt(an.Attempt) + took(&an.Usage)
+	if !an.Commit.IsZero() {
+		what += ", commit " + an.Commit.String()[:12]
+	} else if an.Rolled {
+		what += ", rolled back"
+	}
 	if an.Again {
 		what += ", another attempt follows"
 	}
