@@ -31,6 +31,7 @@ type Guest struct {
 	done    chan struct{} // closed when all is gone
 
 	paused bool        // by Pause
+	halted bool        // the program stopped, and was not told to go on
 	broken bool        // it was told to end
 	grace  *time.Timer // until it is killed
 	ended  Ended
@@ -178,8 +179,12 @@ func (g *Guest) all(s syscall.Signal)   { g.send(order{Signal: int(s), All: true
 // signalled passes a signal on.
 func (g *Guest) signalled(s syscall.Signal) {
 	switch {
-	case s == unix.SIGCONT:
+	case s == unix.SIGCONT && g.halted:
 		g.resumed(false)
+	case s == unix.SIGCONT:
+		if g.tty.ours() && g.tty.lent != 0 { // we slept alone, and a shell put us in front
+			g.tty.lend(g.Pid)
+		}
 	case s == unix.SIGTSTP && g.paused:
 		g.suspend(s) // the program cannot say that it stops
 	default:
@@ -191,12 +196,12 @@ func (g *Guest) signalled(s syscall.Signal) {
 // program were its child, in two steps. One that wants the terminal gets it, if
 // we have it; else we stop as well, so that the shell takes over.
 func (g *Guest) stopped(s syscall.Signal) {
+	g.halted = true
 	wants := s == unix.SIGTTIN || s == unix.SIGTTOU
 	switch {
 	case g.paused:
 	case wants && g.tty.ours():
-		g.tty.lend(g.Pid)
-		g.group(unix.SIGCONT)
+		g.resumed(true)
 	default:
 		lent := g.tty.takeBack()
 		g.suspend(s)
@@ -214,9 +219,12 @@ func (g *Guest) suspend(s syscall.Signal) {
 		}
 		return
 	}
-	signal.Reset(unix.SIGTSTP)
-	_ = unix.Kill(0, s)
-	signal.Notify(g.signals, unix.SIGTSTP)
+	if s == unix.SIGTSTP { // the whole pipeline sleeps
+		signal.Ignore(s) // the runtime does not give back what it does by default
+		_ = unix.Kill(0, s)
+		signal.Notify(g.signals, s)
+	}
+	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 }
 
 // resumed lets the program go on, in front if it was there and the shell put us
@@ -228,6 +236,7 @@ func (g *Guest) resumed(front bool) {
 	if front && g.tty.ours() {
 		g.tty.lend(g.Pid)
 	}
+	g.halted = false
 	g.group(unix.SIGCONT)
 }
 
@@ -275,7 +284,7 @@ func (g *Guest) Resume() {
 		if !g.paused {
 			return
 		}
-		g.paused = false
+		g.paused, g.halted = false, false
 		if g.tty.ours() && g.tty.was != 0 {
 			g.tty.lend(g.Pid)
 		}
@@ -290,7 +299,7 @@ func (g *Guest) End(grace time.Duration) {
 		if g.broken {
 			return
 		}
-		g.broken, g.paused = true, false
+		g.broken, g.paused, g.halted = true, false, false
 		g.grace = time.AfterFunc(grace, g.Kill)
 		g.group(unix.SIGTERM)
 		g.all(unix.SIGCONT)
