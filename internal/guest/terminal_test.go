@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,6 +80,11 @@ func newScreen(t *testing.T) *screen {
 		}
 		_ = unix.Kill(s.cmd.Process.Pid, unix.SIGKILL) // if it lives still
 		_ = s.cmd.Wait()
+		for _, left := range marked(s.dir) {
+			if pid, err := strconv.Atoi(left[:strings.IndexByte(left, '/')]); err == nil && t.Failed() {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
 		until(t, "the end of all on the screen", func() bool { return len(marked(s.dir)) == 0 })
 		_ = keys.Close()
 		reading.Wait()
@@ -203,16 +209,13 @@ func TestKeyboard(t *testing.T) {
 	})
 	t.Run("to the background", func(t *testing.T) {
 		s := newScreen(t)
-		if err := unix.Mkfifo(s.dir+"/fifo", 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.line(`$CALL sh -c 'echo $$ >$0/me; echo is""here; read go <$0/fifo; echo 1 >$0/went' $D`)
+		s.line(`$CALL sh -c 'echo $$ >$0/me; echo is""here; while ! [ -e $0/go ]; do :; done; echo 1 >$0/went' $D`)
 		s.see("ishere")
 		s.key(ctrlZ)
 		s.see("Stopped")
 		s.line("bg; echo shell$((1+1))")
 		s.see("shell2")
-		s.line("echo >$D/fifo")
+		s.line("echo >$D/go")
 		until(t, "its end", exists(s.dir, "went"))
 		s.line("wait; echo again$((1+1))")
 		s.see("again2")
