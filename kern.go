@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/agent"
+	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
@@ -45,6 +46,7 @@ type Kernel struct {
 	pool   tool.Pool
 	boxes  boxes
 	models model.Config
+	gate   *gateway.Gateway
 
 	ctx    context.Context // of the loops
 	cancel context.CancelFunc
@@ -94,6 +96,9 @@ func Open(cfg Config) (*Kernel, error) {
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
 	})
+	if err == nil {
+		k.gate, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: k.spawnKey})
+	}
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
@@ -113,6 +118,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
+		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.gate.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record:  k.Record,
@@ -141,6 +147,7 @@ func (k *Kernel) Close() error {
 	err := k.Kernel.Close(ctx)
 	k.cancel()
 	k.loops.Wait()
+	k.gate.Close()
 	return errors.Join(err, k.shut())
 }
 
@@ -186,6 +193,14 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 
 // SpawnSpec is Spawn for an agent that was made ready elsewhere.
 func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
+
+// Gateway is where programs outside come in.
+func (k *Kernel) Gateway() *gateway.Gateway { return k.gate }
+
+// spawnKey starts the process of a key.
+func (k *Kernel) spawnKey(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+	return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+}
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.

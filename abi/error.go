@@ -36,6 +36,7 @@ const (
 	UnknownPrice     Code = "UNKNOWN_PRICE"
 	UnknownProcess   Code = "UNKNOWN_PROCESS"
 	NotGranted       Code = "NOT_GRANTED"
+	BadKey           Code = "BAD_KEY"
 	NotApproved      Code = "NOT_APPROVED"
 	Diverged         Code = "DIVERGED"
 
@@ -100,6 +101,7 @@ var Codes = []struct {
 	{UnknownPrice, "there is a money limit, and the model's price is not known"},
 	{UnknownProcess, "no process with that pid"},
 	{NotGranted, "the process may not use this system call"},
+	{BadKey, "no process has this key, or the request came from where none may come from"},
 	{NotApproved, "a person said no"},
 	{Diverged, "the call was asked before with other content"},
 	{ToolFailed, "the tool ran and failed"},

@@ -96,6 +96,7 @@ type Intent struct {
 	Price     Price  `json:"price,omitzero"`    // model: the price that was used
 	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
 	SayTokens int    `json:"say_tokens,omitempty"`
+	Parts     []Hash `json:"parts,omitempty"` // blobs that Args stand for, those stored with this record among them
 }
 
 // Price is what a model costs, in nano-dollars per million tokens.
@@ -133,7 +134,8 @@ type Answer struct {
 type Page struct {
 	Role   string `json:"role"` // user, assistant, tool
 	Tokens int    `json:"tokens,omitempty"`
-	ID     string `json:"id,omitempty"` // tool: the model's name for its call
+	ID     string `json:"id,omitempty"`   // tool: the model's name for its call
+	Only   bool   `json:"only,omitempty"` // the pages before it are forgotten: the conversation is kept by whoever holds it
 }
 
 // Note is a word from outside: a signal, a message, a question or a decision.

@@ -150,10 +150,12 @@ func describe(s kern.Settings, getenv func(string) string) settingsView {
 	if v.Prices == "" {
 		v.Prices = "built in"
 	}
-	for name, env := range map[string]struct{ base, key, usual string }{
+	envs := map[string]struct{ base, key, usual string }{
 		"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
 		"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
-	} {
+	}
+	for _, name := range append(sortedKeys(s.Providers), sortedKeys(envs)...) {
+		env := envs[name]
 		p := s.Providers[name]
 		q := providerView{BaseURL: p.BaseURL, Concurrency: s.Concurrency[name]}
 		if q.BaseURL == "" {
@@ -176,6 +178,8 @@ func describe(s kern.Settings, getenv func(string) string) settingsView {
 			q.Key = "from the file " + p.KeyFile
 		case getenv(keyEnv) != "":
 			q.Key = "from the variable " + keyEnv
+		case keyEnv == "":
+			q.Key = "none"
 		default:
 			q.Key = "not there: the variable " + keyEnv + " is not set"
 		}

@@ -236,6 +236,7 @@ func (o *op) write(j *Job) {
 	w.intent = abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: keyOfCall(&o.call, &j.Plan, w.scratch[:0]), Effect: j.Plan.effect(), Within: o.call.Within,
 		For: o.call.For, Price: j.Plan.Price}
 	w.intent.Args = w.data(o.call.Args)
+	w.intent.Parts, w.blobs = j.Plan.Parts, append(w.blobs, j.Plan.Blobs...)
 	if len(j.Plan.Say) > 0 {
 		w.intent.Say, w.intent.SayTokens = w.data(j.Plan.Say), o.p.k.cfg.Count(j.Plan.Say)
 	}
@@ -521,6 +522,7 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 		if a.Err != nil {
 			page, _ = json.Marshal(a.Err)
 		}
+		a.Page.Only = j.Plan.Held
 		a.Page.Tokens = k.cfg.Count(page)
 	}
 	k.mu.Lock()

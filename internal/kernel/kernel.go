@@ -61,15 +61,19 @@ type Plan struct {
 	Reserve  abi.Usage
 	Elastic  Elastic
 	Price    abi.Price
-	Context  int64  // tokens of a request to a model
-	Window   int64  // of that model; 0: not known
-	Resource string // whose turn it waits for; empty: nobody's
-	Attempts int    // 0: one
-	Ask      string // the question that a person must answer first
-	Say      []byte // a page that goes before the call
-	Last     bool   // last words
-	Child    bool   // it starts a process a generation deeper
-	Work     any    // for Run
+	Context  int64      // tokens of a request to a model
+	Window   int64      // of that model; 0: not known
+	Resource string     // whose turn it waits for; empty: nobody's
+	Attempts int        // 0: one
+	Ask      string     // the question that a person must answer first
+	Say      []byte     // a page that goes before the call
+	Parts    []abi.Hash // blobs that the arguments stand for,
+	Blobs    []abi.Blob // and those of them that may not be in the journal yet
+	Held     bool       // the conversation is held outside: the answer is the only page
+	Firm     bool       // it is refused in place of waiting for room
+	Last     bool       // last words
+	Child    bool       // it starts a process a generation deeper
+	Work     any        // for Run
 }
 
 // Elastic is the part of a reservation that may shrink to what is left.
@@ -113,6 +117,7 @@ type View struct {
 	Index   int
 	Term    bool // it was asked to finish
 	Limited bool // a money limit is on the path
+	Counted bool // a limit on tokens is
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.

@@ -209,6 +209,9 @@ func (p *fold) answer(r *abi.Record) {
 		}
 	}
 	if a.Page != nil {
+		if a.Page.Only {
+			p.Memory.Clear()
+		}
 		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
 	}
 	switch {

@@ -134,6 +134,7 @@ const (
 	stopPath  = "/v1/daemon/stop"
 	procsPath = "/v1/processes"
 	acctsPath = "/v1/accounts"
+	keysPath  = "/v1/keys"
 )
 
 func procPath(pid abi.Pid, what string) string {

@@ -36,6 +36,7 @@ type API struct {
 	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
 	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
+	Keys    Keys
 	Stop    func() // asks the daemon to end; returns at once
 
 	changing sync.Mutex // a change of some limits reads the others first
@@ -105,6 +106,9 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/processes/{pid}/fork":   a.fork,
 		"POST /v1/processes/{pid}/replay": a.replay,
 		"POST /v1/processes/{pid}/verify": a.verify,
+		"GET /v1/keys":                    a.keys,
+		"POST /v1/keys":                   a.newKey,
+		"POST /v1/keys/{pid}/exit":        a.endKey,
 		"GET /v1/accounts":                a.accounts,
 		"PUT /v1/accounts/{name}":         a.setAccount,
 	} {

@@ -180,6 +180,30 @@ func (d *Document) Mapping(n ast.Node, what string, order []string, fields map[s
 	return nil
 }
 
+// Entries reads a mapping whose keys are names that the file chooses.
+func (d *Document) Entries(n ast.Node, what string, read func(name string, key, value ast.Node) error) error {
+	n, err := d.Value(n)
+	if err != nil {
+		return err
+	}
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		return d.Errorf(n, "%s is %s, expected a mapping of names", what, KindOf(n))
+	}
+	seen := map[string]bool{}
+	for it := m.MapRange(); it.Next(); {
+		name := keyOf(it.Key())
+		if seen[name] {
+			return d.Errorf(it.Key(), "the key %q stands twice in %s", Clip(name), what)
+		}
+		seen[name] = true
+		if err := read(name, it.Key(), it.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func keyOf(k ast.MapKeyNode) string {
 	switch v := k.(type) {
 	case *ast.StringNode:

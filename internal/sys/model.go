@@ -25,6 +25,8 @@ type ModelArgs struct {
 	Say       string `json:"say,omitempty"`        // a message that goes before
 	MaxOutput int    `json:"max_output,omitempty"` // output tokens; 0: the model's own maximum
 	Last      bool   `json:"last,omitempty"`       // last words: no tools are offered
+
+	Relay *Relayed `json:"relay,omitempty"` // a request that a program outside wrote itself
 }
 
 // How many output tokens are reserved for a model whose maximum is not known,
@@ -45,6 +47,9 @@ func (w *World) planModel(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 	a, e := decode[ModelArgs](c)
 	if e != nil {
 		return pl, e
+	}
+	if a.Relay != nil {
+		return planRelay(w, v, c)
 	}
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: w.Attempts, Last: a.Last, Say: []byte(a.Say)}
 	if pl.Attempts == 0 {
@@ -106,6 +111,9 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 // runModel asks the model, and stops listening when ctx ends or when the model
 // gives more than it was granted. What was received is settled either way.
 func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
+	if r, ok := j.Plan.Work.(Relay); ok {
+		return r.Run(ctx, j)
+	}
 	m := j.Plan.Work.(*modelWork)
 	m.req.MaxOutput = int(j.Granted)
 	s := stream{start: time.Now(), granted: int(j.Granted)}
@@ -116,7 +124,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
 	case errors.As(err, &me):
-		d.Err, d.After = modelError(me), me.RetryAfter
+		d.Err, d.After = ModelError(me), me.RetryAfter
 	case err != nil:
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: err.Error()}
 	default:
@@ -197,12 +205,16 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	return s.received(m)
 }
 
-// usage books tokens in the units of accounts. What the provider's cache gave
-// or took is input too, at its own price.
 func (m *modelWork) usage(j *kernel.Job, t model.Usage) abi.Usage {
+	return Booked(j, m.facts.Price, t)
+}
+
+// Booked is what a model call took, in the units of accounts. What the
+// provider's cache gave or took is input too, at its own price.
+func Booked(j *kernel.Job, p model.Price, t model.Usage) abi.Usage {
 	in := t.Input + t.CacheRead + t.CacheWrite
 	return abi.Usage{
-		abi.Money:        m.facts.Price.Cost(t),
+		abi.Money:        p.Cost(t),
 		abi.Tokens:       in + t.Output,
 		abi.InputTokens:  in,
 		abi.OutputTokens: t.Output,
@@ -221,7 +233,8 @@ var modelCodes = map[model.Kind]abi.Code{
 	model.Malformed:  abi.ModelMalformed,
 }
 
-func modelError(e *model.Error) *abi.Error {
+// ModelError is a provider's failure in the words of the kernel.
+func ModelError(e *model.Error) *abi.Error {
 	return &abi.Error{Code: modelCodes[e.Kind], Message: e.Error()}
 }
 

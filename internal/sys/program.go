@@ -29,6 +29,7 @@ type Program struct {
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
 	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 }
 
 // Facts are the price and the size of a model as they were at the spawn.
@@ -49,6 +50,8 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
+	// Relay finds the outside half of a call, if it is there; nil: none is.
+	Relay func(pid abi.Pid, call uint64) Relay
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
@@ -147,7 +150,10 @@ func Recorded(f model.Facts) *Facts {
 // Grants are the rows that a process with this program may call.
 func (p *Program) Grants() []string {
 	g := []string{"model", "tool", "exit"}
-	if p.Hosted {
+	switch {
+	case p.Key != "":
+		return append(g, "key")
+	case p.Hosted:
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)

@@ -26,6 +26,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Run Python source in a sandbox. The tools are functions there: from tools.agent import NAME. What it prints is the result."},
 		kernel.Row{Name: "spawn", Plan: w.planSpawn, Run: w.runSpawn, Schema: spawnArgs, Watch: true,
 			Doc: "Start a child process on a task of its own. It answers with the child's pid at once; use wait for its result."},
+		kernel.Row{Name: "key", Plan: planKey, Run: w.runSpawn, Schema: keyArgs,
+			Doc: "Start a child process that a program outside reaches with a key of its own."},
 		kernel.Row{Name: "wait", Plan: idempotent, Run: w.runWait, Schema: waitArgs,
 			Doc: "Wait for a child process to exit, and get its result."},
 		kernel.Row{Name: "send", Plan: idempotent, Run: runSend, Schema: sendArgs, Watch: true, Instant: true,
@@ -53,8 +55,10 @@ func table(rows ...kernel.Row) kernel.Table {
 
 // The arguments of the rows, as a model or a program writes them.
 var (
-	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"}`)
-	toolArgs  = object(`"name":{"type":"string"},"args":{}`)
+	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
+	toolArgs  = object(`"name":{"type":"string"},"args":{},"relay":{"type":"string"}`)
+	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},
+		"priority":{"type":"integer","minimum":0,"maximum":99}`, "key")
 	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
 	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
 		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},

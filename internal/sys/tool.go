@@ -19,6 +19,8 @@ import (
 type ToolArgs struct {
 	Name string          `json:"name,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
+
+	Relay string `json:"relay,omitempty"` // the model's name for a call that a program outside carries out
 }
 
 // toolOutput is how many bytes one call of a tool may give.
@@ -31,9 +33,12 @@ type toolWork struct {
 }
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
+		return planRelay(w, v, c)
+	}
 	name, args, e := w.wanted(v, c)
 	pl.Tool, pl.Effect = name, abi.Irreversible
-	pl.Subject = subject(name, args)
+	pl.Subject = Subject(name, args)
 	if e != nil {
 		return pl, e
 	}
@@ -109,8 +114,8 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Erro
 	return nil, &abi.Error{Code: abi.ToolGone, Message: fmt.Sprintf("the program that holds the tool %q is not here", name)}
 }
 
-// subject is what a tool is called with, in one spelling.
-func subject(name, args string) []byte {
+// Subject is what a tool is called with, in one spelling.
+func Subject(name, args string) []byte {
 	b, err := schema.Canonical(nil, []byte(args))
 	if err != nil {
 		b = []byte(args)
@@ -119,6 +124,9 @@ func subject(name, args string) []byte {
 }
 
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
+	if r, ok := j.Plan.Work.(Relay); ok {
+		return r.Run(ctx, j)
+	}
 	t := j.Plan.Work.(*toolWork)
 	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.dir, MaxOutput: j.Granted})
 	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{

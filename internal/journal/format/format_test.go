@@ -82,6 +82,11 @@ func fill(t *rapid.T, path string, v reflect.Value) {
 	case *abi.Key:
 		copy(p[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, path))
 		return
+	case *[]abi.Hash: // none and empty are one
+		for i := range rapid.IntRange(0, 3).Draw(t, path) {
+			*p = append(*p, abi.HashOf([]byte{byte(i), rapid.Byte().Draw(t, path)}))
+		}
+		return
 	case *[]abi.Blob: // not part of what is written
 		return
 	case *[]byte:
@@ -217,6 +222,8 @@ func setOne(t *testing.T, path string, v reflect.Value) {
 		*p = json.RawMessage{}
 	case *[]string:
 		*p = []string{"", "x"}
+	case *[]abi.Hash:
+		*p = []abi.Hash{{31: 1}, {2}}
 	default:
 		switch v.Kind() {
 		case reflect.String:

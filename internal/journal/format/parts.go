@@ -61,6 +61,7 @@ func intent(w *wire, i *abi.Intent) {
 	price(w, 9, &i.Price)
 	data(w, 10, &i.Say)
 	num(w, 11, &i.SayTokens)
+	hashes(w, 12, &i.Parts)
 }
 
 func price(w *wire, f uint64, p *abi.Price) {
@@ -91,6 +92,7 @@ func page(w *wire, p *abi.Page) {
 	str(w, 1, &p.Role)
 	num(w, 2, &p.Tokens)
 	str(w, 3, &p.ID)
+	flag(w, 4, &p.Only)
 }
 
 func failure(w *wire, e *abi.Error) {
@@ -175,6 +177,25 @@ func wholeData(w *wire, d *abi.Data) {
 		return
 	}
 	copy(d.Hash[:], h)
+}
+
+// hashes are bytes, 32 for each.
+func hashes(w *wire, f uint64, list *[]abi.Hash) {
+	var all []byte
+	for i := range *list {
+		all = append(all, (*list)[i][:]...)
+	}
+	raw(w, f, &all)
+	if !w.in || all == nil {
+		return
+	}
+	if len(all)%len(abi.Hash{}) != 0 {
+		w.fail(fmt.Errorf("it has %d bytes of hashes", len(all)))
+		return
+	}
+	for ; len(all) > 0; all = all[len(abi.Hash{}):] {
+		*list = append(*list, abi.Hash(all[:len(abi.Hash{})]))
+	}
 }
 
 // limits is a table too. A zero limit allows nothing, so it is written.
