@@ -27,6 +27,7 @@ type Guest struct {
 	tty     *terminal // nil: there is none
 	words   chan word
 	signals chan os.Signal
+	wakes   chan os.Signal // SIGCONT
 	asks    chan func()
 	done    chan struct{} // closed when all is gone
 
@@ -48,11 +49,12 @@ func Start(s Spec) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), asks: make(chan func()), done: make(chan struct{}),
+	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1), asks: make(chan func()), done: make(chan struct{}),
 		ended: Ended{Lost: true}}
 	g.control = os.NewFile(uintptr(fds[0]), "control")
 	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
-	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP, unix.SIGCONT)...) // from now on all are for the program
+	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP)...) // from now on all are for the program
+	signal.Notify(g.wakes, unix.SIGCONT)
 	err = g.launch(s, h)
 	_ = unix.Close(fds[1])
 	if err == nil {
@@ -60,6 +62,7 @@ func Start(s Spec) (*Guest, error) {
 	}
 	if err != nil {
 		signal.Stop(g.signals)
+		signal.Stop(g.wakes)
 		_ = g.control.Close()
 		if g.keeper != nil {
 			_, _ = g.keeper.Wait()
@@ -138,12 +141,15 @@ func (g *Guest) Wait() Ended {
 			g.heard(w)
 		case s := <-g.signals:
 			g.signalled(s.(syscall.Signal))
+		case <-g.wakes:
+			g.woken()
 		case ask := <-g.asks:
 			ask()
 		}
 	}
 	close(g.done)
 	signal.Stop(g.signals)
+	signal.Stop(g.wakes)
 	if g.grace != nil {
 		g.grace.Stop()
 	}
@@ -179,16 +185,20 @@ func (g *Guest) all(s syscall.Signal)   { g.send(order{Signal: int(s), All: true
 // signalled passes a signal on.
 func (g *Guest) signalled(s syscall.Signal) {
 	switch {
-	case s == unix.SIGCONT && g.halted:
-		g.resumed(false)
-	case s == unix.SIGCONT:
-		if g.tty.ours() && g.tty.lent != 0 { // we slept alone, and a shell put us in front
-			g.tty.lend(g.Pid)
-		}
 	case s == unix.SIGTSTP && g.paused:
 		g.suspend(s) // the program cannot say that it stops
 	default:
 		g.group(s)
+	}
+}
+
+// woken is what happens when somebody wakes us, with or without the program.
+func (g *Guest) woken() {
+	switch {
+	case g.halted:
+		g.resumed(false)
+	case g.tty.ours() && g.tty.lent != 0: // we slept alone, and a shell put us in front
+		g.tty.lend(g.Pid)
 	}
 }
 
@@ -224,7 +234,12 @@ func (g *Guest) suspend(s syscall.Signal) {
 		_ = unix.Kill(0, s)
 		signal.Notify(g.signals, s)
 	}
+	select {
+	case <-g.wakes: // of earlier
+	default:
+	}
 	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	<-g.wakes // the call above may return before all threads have stopped
 }
 
 // resumed lets the program go on, in front if it was there and the shell put us
