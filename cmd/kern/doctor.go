@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
-	"github.com/kern-run/kern/internal/traffic"
 )
 
 func doctorCommand(a *app) *cobra.Command {
@@ -137,8 +137,10 @@ type settingsView struct {
 
 type providerView struct {
 	BaseURL     string `json:"base_url"`
-	Key         string `json:"key"` // where it comes from, and whether it is there
-	Concurrency int    `json:"concurrency"`
+	Key         string `json:"key"`         // where it comes from, and whether it is there
+	Concurrency int    `json:"concurrency"` // calls at one time; 0: as many as it bears
+
+	Limits kern.Traffic `json:"limits"`
 }
 
 // describe says what settings come to, together with the environment.
@@ -157,14 +159,11 @@ func describe(s kern.Settings, getenv func(string) string) settingsView {
 	for _, name := range append(sortedKeys(s.Providers), sortedKeys(envs)...) {
 		env := envs[name]
 		p := s.Providers[name]
-		q := providerView{BaseURL: p.BaseURL, Concurrency: s.Concurrency[name]}
+		q := providerView{BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
 		if q.BaseURL == "" {
 			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
 				q.BaseURL = env.usual
 			}
-		}
-		if q.Concurrency == 0 {
-			q.Concurrency = traffic.DefaultCap
 		}
 		keyEnv := p.KeyEnv
 		if keyEnv == "" {
@@ -188,6 +187,26 @@ func describe(s kern.Settings, getenv func(string) string) settingsView {
 	return v
 }
 
+// grants is what a provider is said to grant.
+func grants(l kern.TrafficLimits) string {
+	var all []string
+	for _, u := range []struct {
+		n    int64
+		what string
+	}{{l.Requests, "requests"}, {l.Tokens, "tokens"}, {l.Input, "input tokens"}, {l.Output, "output tokens"}} {
+		if u.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s a minute", u.n, u.what))
+		}
+	}
+	if l.Concurrency > 0 {
+		all = append(all, fmt.Sprintf("at most %d calls at a time", l.Concurrency))
+	}
+	if all == nil {
+		return "limits as it tells them"
+	}
+	return strings.Join(all, ", ")
+}
+
 func printDoctor(a *app, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "none runs; any command that needs one starts it"
@@ -207,7 +226,10 @@ func printDoctor(a *app, x examination) error {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, at most %d calls at a time", clean(p.BaseURL), clean(p.Key), p.Concurrency)})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), grants(p.Limits.Limits))})
+			for _, m := range sortedKeys(p.Limits.Models) {
+				rows = append(rows, []string{"  " + clean(m), grants(p.Limits.Models[m])})
+			}
 		}
 	}
 	return table(a.stdout, rows)

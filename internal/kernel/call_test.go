@@ -186,9 +186,9 @@ func TestInEachOthersWay(t *testing.T) {
 // not begin, and goes on with cont. Meanwhile it holds neither room nor turn.
 func TestStopHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := make(chan func())
+		turns := make(chan func(*Done))
 		released := 0
-		m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(), error) {
+		m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(*Done), error) {
 			select {
 			case f := <-turns:
 				return f, nil
@@ -200,13 +200,13 @@ func TestStopHoldsBack(t *testing.T) {
 		res := m.start(pid, 1, "act", deed{Reserve: money(8), Turn: "model"})
 		m.idle()
 		m.Signal(t.Context(), pid, abi.Stop, "test")
-		turns <- func() { released++ }
+		turns <- func(*Done) { released++ }
 		m.idle()
 		if i, _ := m.Info(pid); m.effects(pid, 1) != 0 || released != 1 || m.waits(pid) != "cont" || i.Reserved != (abi.Usage{}) {
 			t.Errorf("ran %d, released %d, waits %s, reserved %v", m.effects(pid, 1), released, m.waits(pid), i.Reserved)
 		}
 		m.Signal(t.Context(), pid, abi.Cont, "test")
-		turns <- func() { released++ }
+		turns <- func(*Done) { released++ }
 		m.idle()
 		if r, ok := got(res); !ok || r.Err != nil || m.effects(pid, 1) != 1 || released != 2 {
 			t.Errorf("%+v %v", r, ok)
@@ -376,7 +376,7 @@ func TestNoRefund(t *testing.T) {
 func TestAbandonedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := make(chan error)
-		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(), error) { return nil, <-turn }})
+		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(*Done), error) { return nil, <-turn }})
 		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, 10)); err != nil {
 			t.Fatal(err)
 		}

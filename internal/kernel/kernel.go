@@ -96,7 +96,8 @@ type Job struct {
 	Answer  string // what a person said, where one was asked
 	Kernel  *Kernel
 
-	op *op
+	op   *op
+	away int // attempts before this one that were turned away
 }
 
 // Done is what an attempt came to. Usage is what it took, also when it failed.
@@ -105,8 +106,17 @@ type Done struct {
 	Err   *abi.Error
 	Usage abi.Usage
 	After time.Duration // a provider's word on when to try again
+	Away  bool          // it was turned away and took nothing: it waits for another turn, and that was no attempt
+	Heard any           // what was heard of the resource, for whoever gives turns
 	First time.Duration // to the first token
 	Took  uint64        // recv: the record of the message; wait: the child
+
+	Commit abi.Hash // of the workspace, published and in doubt until Kept
+	Digest abi.Key  // of the workspace, after the attempt
+	Rolled bool     // what the attempt changed in the workspace was taken back
+	// Kept is told once whether the journal says that the commit stands. It is
+	// not told when nobody knows: then the next run finds out.
+	Kept func(stands bool)
 }
 
 // View is what a row may see of a process. It does not change.
@@ -127,8 +137,9 @@ type Config struct {
 	Rows  Table
 	Now   func() time.Time // nil: time.Now
 
-	// Turn waits for the turn of a call at a resource. Nil: there is no waiting.
-	Turn func(ctx context.Context, t Turn) (release func(), err error)
+	// Turn waits for the turn of a call at a resource. It is given back with
+	// what came of it; nil: the call did not run. Nil: there is no waiting.
+	Turn func(ctx context.Context, t Turn) (release func(*Done), err error)
 	// Count counts the tokens of a page. Nil: a third of its bytes.
 	Count func([]byte) int
 	// Start is told of every process that has become able to run: spawned by a
@@ -142,8 +153,10 @@ type Config struct {
 // Turn is a request for a turn.
 type Turn struct {
 	Resource string
+	Owner    string // the named account it is booked on, else the process at the top
 	Pid      abi.Pid
 	Priority int
+	In, Out  int64 // tokens it may take, as its account reserves them
 }
 
 // A Kernel runs the calls of many processes over one journal.
@@ -194,6 +207,7 @@ type op struct {
 	job     Job
 	paper   paper // what the journal says of it
 	dropped bool  // the process ended without waiting for it
+	kept    func(stands bool)
 }
 
 // New folds the journal and returns a kernel that goes on with it. Processes

@@ -195,12 +195,10 @@ func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (p Process,
 	return p, c.call(ctx, "PATCH", procPath(pid, ""), ch, &p)
 }
 
-// Fork starts a process that continues from record at of another; 0 is its
-// last.
-func (c *Client) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
-	var s Started
-	err := c.call(ctx, "POST", procPath(pid, "fork"), Fork{at}, &s)
-	return s.Pid, err
+// Fork starts a process that continues from a moment of another, and reads into
+// out which it is.
+func (c *Client) Fork(ctx context.Context, pid abi.Pid, f Fork, out any) error {
+	return c.call(ctx, "POST", procPath(pid, "fork"), f, out)
 }
 
 // Replay folds the journal of a process again, and reads into out what came

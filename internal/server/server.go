@@ -29,8 +29,9 @@ type API struct {
 	About   About
 	Kernel  Kernel
 	Views   Views
+	Files   Files
 	Spawn   func(ctx context.Context, r Run) (abi.Pid, error)
-	Fork    func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error)
+	Fork    func(ctx context.Context, pid abi.Pid, f Fork) (any, error)
 	Wait    func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
 	Result  func(pid abi.Pid) (any, error)
 	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
@@ -105,6 +106,10 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/processes/{pid}/decide": a.decide,
 		"POST /v1/processes/{pid}/fork":   a.fork,
 		"POST /v1/processes/{pid}/replay": a.replay,
+		"GET /v1/processes/{pid}/commits": a.commits,
+		"GET /v1/processes/{pid}/diff":    a.diff,
+		"POST /v1/processes/{pid}/undo":   a.undo,
+		"POST /v1/workspaces/verify":      a.verifyWorkspace,
 		"POST /v1/processes/{pid}/verify": a.verify,
 		"GET /v1/keys":                    a.keys,
 		"POST /v1/keys":                   a.newKey,
@@ -301,9 +306,11 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, a.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
 }
 
-// A Fork continues from a record of a process; 0 is its last.
+// A Fork continues from a record of a process; 0 is its last. Workspace is where
+// it has its copy of the files of that moment; empty: beside the workspace.
 type Fork struct {
-	At uint64 `json:"at,omitempty"`
+	At        uint64 `json:"at,omitempty"`
+	Workspace string `json:"workspace,omitempty"`
 }
 
 func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -315,8 +322,7 @@ func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &f); err != nil {
 		return nil, err
 	}
-	pid, err = a.Fork(r.Context(), pid, f.At)
-	return Started{pid}, err
+	return a.Fork(r.Context(), pid, f)
 }
 
 // A Change sets limits, removes limits by their units' names, or sets the
@@ -466,6 +472,11 @@ var statuses = map[abi.Code]int{
 	abi.StorageFull:    http.StatusInsufficientStorage,
 	abi.StorageBroken:  http.StatusInternalServerError,
 	abi.Internal:       http.StatusInternalServerError,
+
+	abi.WorkspaceConflict: http.StatusConflict,
+	abi.WorkspaceLocked:   http.StatusConflict,
+	abi.WorkspaceMissing:  http.StatusNotFound,
+	abi.WorkspaceDamaged:  http.StatusInternalServerError,
 }
 
 func statusOf(c abi.Code) int {

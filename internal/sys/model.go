@@ -97,7 +97,7 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 	case a.Last:
 		hi = max(lo, min(hi, lastWordsOutput))
 	}
-	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), f.Provider, m
+	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), Resource(f), m
 	pl.Reserve = abi.Usage{
 		abi.Money:       f.Price.Cost(model.Usage{Input: m.input}),
 		abi.Tokens:      m.input,
@@ -124,13 +124,15 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
 	case errors.As(err, &me):
-		d.Err, d.After = ModelError(me), me.RetryAfter
+		d.Err = ModelError(me)
+		Hear(&d, me, model.Quota{})
 	case err != nil:
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: err.Error()}
 	default:
 		r := Reply{Text: s.text.String(), Calls: s.calls}
 		if s.done != nil {
 			r.Stop = s.done.Stop
+			Hear(&d, nil, s.done.Quota)
 		}
 		d.Value, err = json.Marshal(r)
 		if err != nil {
