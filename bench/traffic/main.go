@@ -27,6 +27,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mock/crowd"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
 )
@@ -162,9 +163,9 @@ func fifty() error {
 	if err != nil {
 		return err
 	}
-	c := mock.Config{Script: mock.ResearchScript(5), Limits: mock.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
+	c := mock.Config{Script: crowd.Script(5), Limits: mock.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
 	m, s := provider(c)
-	raw := mock.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
+	raw := crowd.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
 	s.Close()
 	say("fifty agents, each for itself:    %2d finished, %2d died, in %s; the provider refused %d requests; the first died of: %s",
 		raw.Finished, raw.Died, raw.Took.Round(10*time.Millisecond), m.Stats().Refused, raw.Why)

@@ -1,4 +1,6 @@
-package mock
+// Package crowd is the other side of a provider's limits: programs that ask it
+// each for itself, as most do. It is what Kern is compared with.
+package crowd
 
 import (
 	"bytes"
@@ -13,9 +15,9 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// ResearchScript is what a provider says to agents that research and report:
+// Script is what a provider says to agents that research and report:
 // so many looks with a tool, and then a report.
-func ResearchScript(looks int) *model.Script {
+func Script(looks int) *model.Script {
 	s := &model.Script{Name: "research", Price: model.Price{Input: 3e9, Output: 15e9}}
 	size := func(n int) *int { return &n }
 	for i := range looks {
