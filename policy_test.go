@@ -60,15 +60,16 @@ var ranks = map[string]int{
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 
-	"internal/kernel":  2,
-	"internal/sys":     3,
-	"internal/agent":   4,
-	"internal/gateway": 4,
-	"internal/server":  4,
-	"internal/mock":    4, // a provider for tests and demos
-	"":                 5,
-	"internal/demo":    6, // a caller of the command line
-	"cmd/kern":         6,
+	"internal/kernel":     2,
+	"internal/sys":        3,
+	"internal/agent":      4,
+	"internal/gateway":    4,
+	"internal/server":     4,
+	"internal/mock":       4, // a provider for tests and demos
+	"internal/mock/crowd": 4,
+	"":                    5,
+	"internal/demo":       6, // a caller of the command line
+	"cmd/kern":            6,
 }
 
 // among lists imports within one rank that are meant.
