@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,17 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	kern.EnterSandbox()
+	if len(os.Args) > 1 && os.Args[1] == "supervise" { // command tools of the tests
+		kern.Supervise()
+	}
+	if job := os.Getenv(crashEnv); job != "" {
+		crashChild(job)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // The scenarios that every kernel of this kind must stand, through the Go API:
 // a script in place of a model, Go functions for tools, everything else real.

@@ -125,8 +125,10 @@ type Answer struct {
 	Digest  Key     `json:"digest,omitzero"` // of the workspace
 	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
 	Warning *Error  `json:"warning,omitempty"`
-	First   int64   `json:"first,omitempty"` // model: nanoseconds to the first token
-	Took    uint64  `json:"took,omitempty"`  // recv: the record of the message that was taken; wait: the child that had exited
+	First   int64   `json:"first,omitempty"`  // model: nanoseconds to the first token
+	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; it stands because this says so
+	Rolled  bool    `json:"rolled,omitempty"` // what it changed in the workspace was taken back
+	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message that was taken; wait: the child that had exited
 }
 
 // Page is one message in the memory of a process. Its text is the Value of the

@@ -50,7 +50,7 @@ type remote struct {
 }
 
 func (m *remote) Facts() Facts        { return m.facts }
-func (m *remote) Count(r Request) int { return m.count(r) }
+func (m *remote) Count(r Request) int { return m.count(namesOf(r.Tools).outward(r)) }
 
 // String keeps a model that is printed to its name.
 func (m *remote) String() string { return m.facts.Name }
@@ -60,7 +60,8 @@ var errIdle = errors.New("the provider fell silent")
 // Stream sends r. It goes straight down: send, read events, finish.
 func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		a := &answer{index: r.Index}
+		a := &answer{index: r.Index, names: namesOf(r.Tools)}
+		r := a.names.outward(r)
 		outer := ctx
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -194,7 +195,7 @@ func (m *remote) finish(a *answer, r Request, yield func(Event, error) bool) {
 func (m *remote) usage(a *answer, r Request) Usage {
 	u := a.usage
 	if !a.hasInput {
-		u.Input = int64(m.Count(r))
+		u.Input = int64(m.count(r))
 	}
 	if !a.reported {
 		u.Output = max(u.Output, int64(CountText(a.said.String())))
@@ -287,6 +288,7 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 // An answer is put together from a stream's events.
 type answer struct {
 	index   int
+	names   *wireNames
 	pending []string        // text not yet yielded
 	said    strings.Builder // text and thoughts, for counting
 	calls   []*partialCall
@@ -348,7 +350,7 @@ func (a *answer) whole() []ToolCall {
 	var calls []ToolCall
 	seen := map[string]bool{}
 	for i, c := range a.calls {
-		t := ToolCall{ID: c.ID, Name: c.Name, Args: c.args.String()}
+		t := ToolCall{ID: c.ID, Name: a.names.inward(c.Name), Args: c.args.String()}
 		if t.Args == "" {
 			t.Args = "{}" // how both providers write a call without arguments
 		}

@@ -180,6 +180,11 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	if an.First > 0 {
 		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
 	}
+	if !an.Commit.IsZero() {
+		what += ", commit " + an.Commit.String()[:12]
+	} else if an.Rolled {
+		what += ", rolled back"
+	}
 	if an.Again {
 		what += ", another attempt follows"
 	}

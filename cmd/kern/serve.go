@@ -209,7 +209,7 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 	api.Keys = d.gate
 	api.Stop = d.end
 	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
-		Started: time.Now().UTC(), Settings: describe(settings, a.getenv)}
+		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}
 	d.http = server.NewServer(ctx, api.Handler())
 	d.http.ConnState = d.seen
 	return nil
@@ -218,20 +218,17 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 // served is a kernel as the control API serves it.
 func served(k *kern.Kernel) *server.API {
 	return &server.API{
-		Kernel: k, Views: k,
+		Kernel: k, Views: k, Files: spaces{k},
 		Spawn: func(ctx context.Context, r server.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
-		Fork: func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
-			n, err := k.Fork(ctx, pid, at)
-			if err == nil {
-				k.Launch(n)
-			}
-			return n, err
+		Fork: func(ctx context.Context, pid abi.Pid, f server.Fork) (any, error) {
+			return k.Fork(ctx, pid, kern.Fork(f))
 		},
 		Wait:    func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
 		Result:  func(pid abi.Pid) (any, error) { return k.Result(pid) },
 		Replay:  replay(k),
 		Verify:  k.Verify,
 		Records: k.Records,
+		Traffic: k.Traffic,
 	}
 }
 

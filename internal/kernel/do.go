@@ -472,6 +472,7 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	a := o.paper.room()
 	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
+	a.Commit, a.Digest, a.Rolled, o.kept = d.Commit, d.Digest, d.Rolled, d.Kept
 	if d.Err != nil {
 		a.Outcome = abi.Failed
 		if d.Err.Code == abi.OutcomeUnknown && o.begun {
@@ -546,6 +547,7 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 	k.mu.Lock()
 	if o.dropped { // the process ended without waiting for this call
 		k.mu.Unlock()
+		o.keep(false)
 		return abi.Result{Outcome: abi.Unknown, Err: unseen(o.p)}
 	}
 	t := o.book(j, &r)
@@ -553,11 +555,20 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 	if t.Wait(context.Background()) != nil {
 		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
 	}
+	o.keep(true)
 	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
 	if a.Err == nil {
 		res.Value = value
 	}
 	return res
+}
+
+// keep tells the row what the journal says of what it published.
+func (o *op) keep(stands bool) {
+	if o.kept != nil {
+		o.kept(stands)
+		o.kept = nil
+	}
 }
 
 // book applies the end of an attempt, and what the watchdog says of it. k.mu is
@@ -575,9 +586,12 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 	}
 	var verdict *abi.Error
 	if !a.Result.IsZero() {
-		s := sighting(o.call.N, &o.paper.intent, a)
+		s := p.sighting(o.call.N, &o.paper.intent, a)
 		if verdict = p.Watch.Judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
 			a.Warning, verdict = verdict, nil
+		}
+		if e := p.Watch.Rollbacks(p.Spawn.Watchdog, &s); e != nil {
+			verdict = e
 		}
 	}
 	t := p.record(r)

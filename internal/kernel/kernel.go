@@ -110,6 +110,13 @@ type Done struct {
 	Heard any           // what was heard of the resource, for whoever gives turns
 	First time.Duration // to the first token
 	Took  uint64        // recv: the record of the message; wait: the child
+
+	Commit abi.Hash // of the workspace, published and in doubt until Kept
+	Digest abi.Key  // of the workspace, after the attempt
+	Rolled bool     // what the attempt changed in the workspace was taken back
+	// Kept is told once whether the journal says that the commit stands. It is
+	// not told when nobody knows: then the next run finds out.
+	Kept func(stands bool)
 }
 
 // View is what a row may see of a process. It does not change.
@@ -200,6 +207,7 @@ type op struct {
 	job     Job
 	paper   paper // what the journal says of it
 	dropped bool  // the process ended without waiting for it
+	kept    func(stands bool)
 }
 
 // New folds the journal and returns a kernel that goes on with it. Processes

@@ -286,7 +286,7 @@ func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 		"R3": fmt.Sprintf("%x", r.Digest[:]),
 		"R4": r.Err,
 		"R5": map[string]any{"tool": r.Tool, "args": r.Args},
-		"R6": map[string]any{"open": len(p.Calls.Open), "record": p.N},
+		"R6": map[string]any{"open": len(p.Calls.Open), "record": p.N, "commit": r.Commit},
 		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.settled},
 	}, nil
 }

@@ -2,40 +2,6 @@ package traffic
 
 import "strings"
 
-// Config is what a host says of one provider: limits for each key there, and
-// for each model and key. A limit on concurrency is one for the provider,
-// whatever the key.
-type Config struct {
-	Limits
-	Models map[string]Limits
-}
-
-// A Resource is what has limits of its own: a model, for a key of a provider.
-type Resource struct {
-	Provider string // with "@host" when the address is not the usual one
-	Key      string // empty: the daemon's own; else a short name of the caller's
-	Model    string
-}
-
-// String is PROVIDER[#KEY][/MODEL].
-func (r Resource) String() string {
-	s := r.Provider
-	if r.Key != "" {
-		s += "#" + r.Key
-	}
-	if r.Model != "" {
-		s += "/" + r.Model
-	}
-	return s
-}
-
-// ParseResource reads what String wrote.
-func ParseResource(s string) (r Resource) {
-	s, r.Model, _ = strings.Cut(s, "/")
-	r.Provider, r.Key, _ = strings.Cut(s, "#")
-	return r
-}
-
 // sched decides who goes when. It is a function of what it is told and of the
 // times it is given, which never go back.
 type sched struct {

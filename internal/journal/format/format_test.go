@@ -313,6 +313,7 @@ func samples() []abi.Record {
 		{Pid: 7, N: 6, Kind: abi.KindExited, Exit: &abi.ExitInfo{Exit: abi.ExitLimit, Reason: "money", Code: abi.LimitMoney, Output: small, Err: failure}},
 		{Pid: 7, N: 7, Kind: abi.KindSignaled},
 		{Pid: 7, N: 8, Kind: abi.KindEnded, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte("a"), Size: 5, Hash: abi.Hash{1}}}},
+		{Pid: 7, N: 9, Kind: abi.KindEnded, Answer: &abi.Answer{Outcome: abi.OK, Digest: abi.Key{6}, Commit: abi.Hash{7, 31: 8}, Rolled: true}},
 	}
 }
 

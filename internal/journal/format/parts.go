@@ -86,6 +86,22 @@ func answer(w *wire, a *abi.Answer) {
 	part(w, 10, &a.Warning, failure)
 	num(w, 11, &a.First)
 	num(w, 12, &a.Took)
+	hash(w, 13, &a.Commit)
+	flag(w, 14, &a.Rolled)
+}
+
+// hash is a field of its 32 bytes.
+func hash(w *wire, f uint64, h *abi.Hash) {
+	if !w.in && h.IsZero() || w.in && !w.have(f) {
+		return
+	}
+	b := h[:]
+	raw(w, f, &b)
+	if w.in && len(b) != len(h) {
+		w.fail(fmt.Errorf("it has a hash of %d bytes", len(b)))
+		return
+	}
+	copy(h[:], b)
 }
 
 func page(w *wire, p *abi.Page) {
