@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,17 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	kern.EnterSandbox()
+	if len(os.Args) > 1 && os.Args[1] == "supervise" { // command tools of the tests
+		kern.Supervise()
+	}
+	if job := os.Getenv(crashEnv); job != "" {
+		crashChild(job)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // The scenarios that every kernel of this kind must stand, through the Go API:
 // a script in place of a model, Go functions for tools, everything else real.
@@ -240,7 +251,7 @@ func TestScenario12Kill(t *testing.T) {
 				"back-off": `{repeat: true, replies: [{error: rate_limit}]}`,
 				"turn":     `{latency: 1h, replies: [{text: never}]}`,
 			}[during])
-			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Concurrency: map[string]int{"script": 1}}})
+			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Traffic: map[string]kern.Traffic{"script": {Limits: kern.TrafficLimits{Concurrency: 1}}}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,15 +16,21 @@ import (
 // Settings are what a host says of its providers, in a file kern.yaml:
 //
 //	providers:
-//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, concurrency: 8}
+//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, limits: {rpm: 500, tpm: 200000, concurrency: 8}, fallback: [local/llama3]}
+//	  local:
+//	    format: openai       # or anthropic: which of the two it speaks like
+//	    base_url: "http://127.0.0.1:11434/v1"
+//	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
+//	gateway: {listen: "127.0.0.1:8100"}
 //	prices: prices.yaml     # looked at before the built-in table
 //	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
 type Settings struct {
-	File        string // where it was read; empty: nowhere
-	Providers   map[string]model.Provider
-	Concurrency map[string]int // calls at a provider at one time
-	PriceFile   string
-	Yield       string
+	File      string // where it was read; empty: nowhere
+	Providers map[string]model.Provider
+	Traffic   map[string]Traffic // what they grant, by their names
+	PriceFile string
+	Yield     string
+	Gateway   Gateway
 
 	prices *model.Prices
 }
@@ -41,26 +47,10 @@ func ReadSettings(file string) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Settings{File: file, Providers: make(map[string]model.Provider), Concurrency: make(map[string]int)}
-	names := []string{"openai", "anthropic"}
-	providers := make(map[string]strict.Field)
-	for _, name := range names {
-		providers[name] = func(n ast.Node, what string) error {
-			var p model.Provider
-			conc := 0
-			err := d.Mapping(n, what, []string{"base_url", "key_env", "key_file", "concurrency"}, map[string]strict.Field{
-				"base_url": strict.Into(&p.BaseURL, d.Text), "key_env": strict.Into(&p.KeyEnv, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
-				"concurrency": strict.Into(&conc, d.Count),
-			})
-			if conc > 0 {
-				s.Concurrency[name] = conc
-			}
-			s.Providers[name] = p
-			return err
-		}
-	}
-	err = d.Mapping(root, "the settings", []string{"providers", "prices", "yield"}, map[string]strict.Field{
-		"providers": func(n ast.Node, what string) error { return d.Mapping(n, what, names, providers) },
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic)}
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "prices", "yield"}, map[string]strict.Field{
+		"providers": func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
+		"gateway":   func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
 		"prices":    func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
 		"yield": func(n ast.Node, what string) (err error) {
 			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {

@@ -8,7 +8,7 @@
 // # One staged form
 //
 // There are three views (a [Layer] in Go, an overlay, a copy) and one staged
-// form behind them: a list of [change], each a path and what it becomes, with
+// form behind them: a list of [view.Staged], each a path and what it becomes, with
 // the file that holds its content. Everything after freezing is the same for
 // all views.
 //
@@ -85,14 +85,17 @@ package workspace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/publish"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Config says where a workspace keeps its own things and what it holds on to.
@@ -114,29 +117,14 @@ const (
 
 // A Workspace is a directory and its history. It is safe for concurrent use.
 type Workspace struct {
-	dir     string
-	conf    Config
-	rules   *rules
-	place   *place // the directory itself
-	scratch *place
-	fine    bool
-	hist    *history
-	lock    *os.File
-
-	gate chan struct{} // held while publishing and scanning
-	mu   sync.Mutex    // guards what follows
-	log  *log
-	root entry           // what is known of the directory; its nodes are shared and never change
-	seen bool            // root has been scanned since Open
-	last *node           // what the last commit recorded
-	ids  map[string]Hash // commits by their caller's ID; nil until first asked
-
+	past
+	conf   Config
+	gate   gate
+	room   room
+	hand   publish.Hand
 	scans  int
-	trash  sync.WaitGroup
+	upkeep error // of the last commit, for Close to tell
 	closed atomic.Bool
-
-	step func(point string) // a test's fail-point: called before each step
-	link bool               // a test's wish: act as a file system that cannot exchange
 }
 
 // Open opens the workspace in dir, which must exist. What an earlier holder
@@ -156,7 +144,7 @@ func Open(ctx context.Context, dir string, conf Config) (*Workspace, error) {
 
 func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Store == "" {
-		return nil, errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
+		return nil, fault.Errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
 	}
 	if conf.Scratch == "" {
 		conf.Scratch = filepath.Join(conf.Store, "scratch")
@@ -167,47 +155,56 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Verify == 0 {
 		conf.Verify = DefaultVerify
 	}
-	w = &Workspace{conf: conf, gate: make(chan struct{}, 1), step: func(string) {}}
-	if w.rules, err = parseRules(conf.Ignore); err != nil {
+	rules, err := tree.ParseRules(conf.Ignore)
+	if err != nil {
 		return nil, err
 	}
-	if w.dir, err = realDir(dir); err != nil {
+	if dir, err = place.RealDir(dir); err != nil {
 		return nil, err
 	}
-	for _, d := range []*string{&w.conf.Store, &w.conf.Scratch} {
+	for _, d := range []*string{&conf.Store, &conf.Scratch} {
 		if err := os.MkdirAll(*d, 0o700); err != nil {
 			return nil, err
 		}
-		if *d, err = realDir(*d); err != nil {
+		if *d, err = place.RealDir(*d); err != nil {
 			return nil, err
 		}
-		if inside(*d, w.dir) || inside(w.dir, *d) {
-			return nil, errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", w.dir)
+		if place.Inside(*d, dir) || place.Inside(dir, *d) {
+			return nil, fault.Errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
 		}
 	}
-	if w.place, err = openPlace(w.dir); err != nil {
-		return nil, err
-	}
-	if w.scratch, err = openPlace(w.conf.Scratch); err != nil {
-		w.place.close()
-		return nil, err
-	}
-	if w.lock, err = os.OpenFile(filepath.Join(w.conf.Store, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		w.place.close()
-		w.scratch.close()
-		return nil, err
-	}
-	if !sameFS(w.place, w.scratch) {
+	w = &Workspace{conf: conf}
+	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
+	w.hand.Step = func(string) {}
+	if err = w.enter(dir); err != nil {
 		w.Close()
-		return nil, errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", w.dir)
+		return nil, err
 	}
-	w.fine = fineStamps(w.conf.Scratch)
 	return w, nil
+}
+
+// enter opens the directories that a workspace holds on to.
+func (w *Workspace) enter(dir string) (err error) {
+	if w.place, err = place.Open(dir); err != nil {
+		return err
+	}
+	w.hand.Place = w.place
+	if w.room.place, err = place.Open(w.conf.Scratch); err != nil {
+		return err
+	}
+	if err := w.gate.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
+		return err
+	}
+	if !place.SameFS(w.place, w.room.place) {
+		return fault.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
+	}
+	w.fine = place.FineStamps(w.conf.Scratch)
+	return nil
 }
 
 // start recovers, then learns what is there.
 func (w *Workspace) start(ctx context.Context) (err error) {
-	if w.hist, err = openHistory(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
+	if w.hist, err = git.Open(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
 		return err
 	}
 	release, err := w.hold(ctx)
@@ -216,11 +213,15 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	}
 	defer release()
 	if w.log == nil {
-		if w.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
+		if w.log, err = wal.Open(filepath.Join(w.conf.Store, "log"), true); err != nil {
 			return err
 		}
 	}
-	w.sweep()
+	pending := ""
+	if p := w.log.Pending(); p != nil {
+		pending = p.Intent.Slots
+	}
+	w.room.sweep(pending)
 	if err := w.recover(); err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 		return err
 	}
 	w.remember()
-	if w.log.pending != nil {
+	if w.log.Pending() != nil {
 		return nil
 	}
 	if err := w.scan(ctx, false); err != nil {
@@ -237,104 +238,52 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	return w.recordOutside(ctx)
 }
 
-// Close lets go of the workspace. Open transactions must have ended.
+// Close lets go of the workspace. Open transactions must have ended. It tells
+// of upkeep that failed after the last commit: nothing is lost by it.
 func (w *Workspace) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.trash.Wait()
+	w.room.trash.Wait()
 	var errs []error
 	if w.log != nil {
 		w.save()
-		errs = append(errs, w.log.close())
+		errs = append(errs, w.log.Close())
 	}
 	if w.hist != nil {
-		w.hist.close()
+		w.hist.Close()
 	}
-	return errors.Join(append(errs, w.lock.Close(), w.place.close(), w.scratch.close())...)
+	for _, p := range []*place.Place{w.place, w.room.place} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	return errors.Join(append(errs, w.gate.close(), w.upkeep)...)
 }
 
 // Dir is the workspace's directory.
-func (w *Workspace) Dir() string { return w.dir }
+func (w *Workspace) Dir() string { return w.place.Name }
 
 // GitDir is the history's repository, for git --git-dir.
-func (w *Workspace) GitDir() string { return w.hist.dir }
+func (w *Workspace) GitDir() string { return w.hist.Dir }
 
-// hold takes the gate and the file lock, and reads what other processes did.
+// hold takes the lock and reads what other processes did.
 func (w *Workspace) hold(ctx context.Context) (release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, w.conf.LockWait)
-	defer cancel()
-	select {
-	case w.gate <- struct{}{}:
-	case <-ctx.Done():
-		return nil, w.locked(ctx)
+	if release, err = w.gate.lock(ctx); err != nil || w.log == nil {
+		return release, err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		ok, err := flock(w.lock)
-		if ok {
-			break
-		}
-		if err == nil {
-			select {
-			case <-time.After(wait):
-				continue
-			case <-ctx.Done():
-				err = w.locked(ctx)
-			}
-		}
-		<-w.gate
+	moved, err := w.log.Follow()
+	if err != nil {
+		release()
 		return nil, err
 	}
-	w.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0)
-	release = func() {
-		unflock(w.lock)
-		<-w.gate
-	}
-	if w.log != nil {
-		moved, err := w.log.follow()
-		if err != nil {
-			release()
-			return nil, err
-		}
-		if moved {
-			w.forget()
-		}
+	if moved {
+		w.forget()
 	}
 	return release, nil
 }
 
-func (w *Workspace) locked(ctx context.Context) error {
-	b := make([]byte, 10)
-	n, _ := w.lock.ReadAt(b, 0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	e := errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
-	e.Err = ctx.Err()
-	return e
-}
-
-// forget drops what another process has made stale.
-func (w *Workspace) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen, w.last, w.ids = false, nil, nil
-}
-
-// scan looks at the whole directory. The gate is held.
-func (w *Workspace) scan(ctx context.Context, full bool) error {
-	s := w.scanner(ctx)
-	s.full = full
-	w.mu.Lock()
-	prev := w.root
-	w.mu.Unlock()
-	e, err := s.tree(w.place, prev)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	w.root, w.seen = e, true
-	w.mu.Unlock()
-	return nil
-}
+func (w *Workspace) step(point string) { w.hand.Step(point) }
 
 // Snapshot looks at the directory and says what it holds now. Files whose
 // metadata has not changed are not read; every Config.Verify-th time all are.
@@ -354,44 +303,18 @@ func (w *Workspace) Digest(ctx context.Context) (Hash, error) {
 
 func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	if w.closed.Load() {
-		return nil, errorf(Ended, "", "the workspace is closed")
+		return nil, fault.Errorf(Ended, "", "the workspace is closed")
 	}
-	wait, cancel := context.WithTimeout(ctx, w.conf.LockWait)
-	defer cancel()
-	select {
-	case w.gate <- struct{}{}:
-	case <-wait.Done():
-		return nil, w.locked(wait)
+	leave, err := w.gate.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer func() { <-w.gate }()
+	defer leave()
 	w.scans++
 	if err := w.scan(ctx, full || w.conf.Verify > 0 && w.scans%w.conf.Verify == 0); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return snapshot(w.root), nil
-}
-
-// realDir is dir without links, as the paths of two directories compare.
-func realDir(dir string) (string, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(abs)
-	if err != nil {
-		return "", err
-	}
-	fi, err := os.Stat(real)
-	if err == nil && !fi.IsDir() {
-		err = errorf(Refused, dir, "expected a directory")
-	}
-	return real, err
-}
-
-// inside tells that p is dir or lies below it.
-func inside(p, dir string) bool {
-	r, err := filepath.Rel(dir, p)
-	return err == nil && filepath.IsLocal(r)
+	return tree.Of(w.root), nil
 }

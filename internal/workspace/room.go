@@ -1,0 +1,78 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+)
+
+// A room is where transactions are staged: a directory for each, locked while
+// its holder lives.
+type room struct {
+	place *place.Place
+	trash sync.WaitGroup // what is being removed
+}
+
+// sweep removes the transactions of holders that died, but not the one in doubt. The lock is held.
+func (r *room) sweep(pending string) {
+	ents, _ := os.ReadDir(r.place.Name)
+	for _, e := range ents {
+		if e.Name() == "rescued" || e.Name() == pending {
+			continue
+		}
+		if strings.HasPrefix(e.Name(), "trash-") {
+			place.RemoveAll(filepath.Join(r.place.Name, e.Name()))
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(r.place.Name, e.Name(), "lock"), os.O_RDWR, 0)
+		if err != nil {
+			if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) > time.Minute {
+				place.RemoveAll(filepath.Join(r.place.Name, e.Name())) // else it may just be being made
+			}
+			continue
+		}
+		if ok, err := place.TryLock(f); ok && err == nil {
+			r.remove(e.Name())
+		}
+		f.Close()
+	}
+}
+
+// remove puts a transaction's directory out of sight, then away.
+func (r *room) remove(name string) error {
+	dir := filepath.Join(r.place.Name, name)
+	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
+		place.Unmount(dir)
+	}
+	unshare(filepath.Join(dir, "slots"))
+	gone := filepath.Join(r.place.Name, "trash-"+name)
+	if err := os.Rename(dir, gone); err != nil {
+		return err
+	}
+	r.trash.Go(func() { place.RemoveAll(gone) })
+	return nil
+}
+
+// unshare removes the slots that are further names of files in the workspace.
+// Removing such a name changes the other's metadata, so it is done now and not
+// at some time when somebody looks at it.
+func unshare(slots string) {
+	p, err := place.Open(slots)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	names, _ := p.Names()
+	if len(names) > 1000 {
+		return // a scan will read those files once more; nothing else comes of it
+	}
+	for _, n := range names {
+		if e, err := p.Lstat(n); err == nil && e.Group != 0 {
+			os.Remove(filepath.Join(slots, n))
+		}
+	}
+}
