@@ -348,5 +348,7 @@ func TestRawRetries(t *testing.T) {
 	})
 }
 
-// cleanUp is what was made for all tests.
-func cleanUp() {}
+// hashOfKey is how the provider's books call its key.
+var hashOfKey = mock.HashKey(key)
+
+func mockConfig(t testing.TB) mock.Config { return mock.Config{Scripts: scripts(t)} }
