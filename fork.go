@@ -69,12 +69,12 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f Fork) (Forked, error) 
 
 // export writes the files of a moment of pid into a directory that is not
 // there yet, and returns its name.
-func (k *Kernel) export(ctx context.Context, pid abi.Pid, f Fork, from string) (dir string, err error) {
-	w, err := k.spaces.get(from)
+func (p past) export(ctx context.Context, pid abi.Pid, f Fork, from string) (dir string, err error) {
+	w, err := p.k.spaces.get(from)
 	if err != nil {
 		return "", err
 	}
-	id, err := k.moment(ctx, w, pid, f.At)
+	id, err := p.k.moment(ctx, w, pid, f.At)
 	if err != nil {
 		return "", err
 	}
@@ -107,19 +107,19 @@ func exists(name string) bool {
 
 // moment is the state of a workspace at a record: as the last commit of the
 // process left it, or before it made any, as the last commit of anybody did.
-func (k *Kernel) moment(ctx context.Context, w *workspace.Workspace, pid abi.Pid, at uint64) (workspace.Hash, error) {
-	h, err := k.CommitAt(ctx, pid, at)
+func (p past) moment(ctx context.Context, w *workspace.Workspace, pid abi.Pid, at uint64) (workspace.Hash, error) {
+	h, err := p.k.CommitAt(ctx, pid, at)
 	if err != nil || !h.IsZero() {
 		return workspace.Hash(h), err
 	}
-	i, err := k.Info(pid)
+	i, err := p.k.Info(pid)
 	if err != nil {
 		return workspace.Hash{}, err
 	}
 	if at == 0 {
 		at = i.Records
 	}
-	r, err := k.Record(pid, at)
+	r, err := p.k.Record(pid, at)
 	if err != nil {
 		return workspace.Hash{}, err
 	}
@@ -152,11 +152,11 @@ type Sound struct {
 
 // VerifyWorkspace reads everything that is kept of a workspace: every file of
 // the directory, every commit and every content in its history.
-func (k *Kernel) VerifyWorkspace(ctx context.Context, dir string) (Sound, error) {
-	if !k.spaces.known(dir) {
+func (p past) VerifyWorkspace(ctx context.Context, dir string) (Sound, error) {
+	if !p.k.spaces.known(dir) {
 		return Sound{}, &abi.Error{Code: abi.WorkspaceMissing, Message: dir + ": no process of this data directory has worked in it", Hint: "expected the workspace of a process; kern show PID names it"}
 	}
-	w, err := k.spaces.get(dir)
+	w, err := p.k.spaces.get(dir)
 	if err != nil {
 		return Sound{}, err
 	}

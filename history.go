@@ -62,9 +62,12 @@ type trailStep struct {
 	n uint64 // of its record; 0: a person's
 }
 
+// past is what processes did to their workspaces.
+type past struct{ k *Kernel }
+
 // Trail reads what a process did to its workspace.
-func (k *Kernel) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
-	dir, err := k.workspaceOf(pid)
+func (p past) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
+	dir, err := p.k.workspaceOf(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -72,18 +75,18 @@ func (k *Kernel) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no workspace, so there is no history of its files", pid),
 			Hint: "an agent file has workspace: DIR, and kern run has --workspace DIR"}
 	}
-	t := &Trail{pid: pid, k: k, at: make(map[workspace.Hash]*workspace.Snapshot)}
-	if t.space, err = k.spaces.get(dir); err != nil {
+	t := &Trail{pid: pid, k: p.k, at: make(map[workspace.Hash]*workspace.Snapshot)}
+	if t.space, err = p.k.spaces.get(dir); err != nil {
 		return nil, err
 	}
-	if err := k.log.Flush(ctx); err != nil {
+	if err := p.k.log.Flush(ctx); err != nil {
 		return nil, err
 	}
 	records, family, err := t.records()
 	if err != nil {
 		return nil, err
 	}
-	born, err := k.Info(pid)
+	born, err := p.k.Info(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +107,12 @@ func (k *Kernel) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 }
 
 // workspaceOf is the directory that a process works in.
-func (k *Kernel) workspaceOf(pid abi.Pid) (string, error) {
-	v, err := k.View(pid)
+func (p past) workspaceOf(pid abi.Pid) (string, error) {
+	v, err := p.k.View(pid)
 	if err != nil {
 		return "", err
 	}
-	l, err := k.world.Load(v.Spawn.Program)
+	l, err := p.k.world.Load(v.Spawn.Program)
 	if err != nil {
 		return "", err
 	}

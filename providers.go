@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"net/netip"
@@ -59,13 +60,18 @@ func (s *Settings) speaks(name string) string {
 
 func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) error {
 	var p model.Provider
+	t := Traffic{Models: make(map[string]TrafficLimits)}
 	conc := 0
-	err := d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key_env", "key_file", "concurrency", "models", "fallback"}, map[string]strict.Field{
+	err := d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key_env", "key_file", "concurrency", "limits", "models", "fallback"}, map[string]strict.Field{
 		"format":   strict.Into(&p.Format, d.Text),
 		"base_url": strict.Into(&p.BaseURL, d.Text), "key_env": strict.Into(&p.KeyEnv, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
-		"concurrency": strict.Into(&conc, d.Count),
+		"concurrency": strict.Into(&conc, d.Count), // how limits: {concurrency: } is written shortly
+		"limits": func(n ast.Node, what string) (err error) {
+			t.Limits, err = readLimits(d, n, what)
+			return err
+		},
 		"models": func(n ast.Node, what string) (err error) {
-			p.Models, err = readModels(d, n, what)
+			p.Models, err = readModels(d, n, what, t.Models)
 			return err
 		},
 		"fallback": func(n ast.Node, what string) error {
@@ -84,16 +90,15 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) err
 	case !usual && p.BaseURL == "":
 		return d.Errorf(n, "the provider %s has no base_url, expected its address", name)
 	}
-	if conc > 0 {
-		s.Concurrency[name] = conc
-	}
+	t.Concurrency = cmp.Or(t.Concurrency, conc)
+	s.Traffic[name] = t
 	s.Providers[name] = p
 	return nil
 }
 
 // readModels reads what is said of a provider's models. Prices are dollars per
 // million tokens; a cache price that is absent is the input price.
-func readModels(d *strict.Document, n ast.Node, what string) (map[string]model.Listed, error) {
+func readModels(d *strict.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]model.Listed, error) {
 	all := make(map[string]model.Listed)
 	return all, d.Entries(n, what, func(name string, key, value ast.Node) error {
 		if name == "" || strings.TrimSpace(name) != name {
@@ -102,10 +107,14 @@ func readModels(d *strict.Document, n ast.Node, what string) (map[string]model.L
 		const none = -1
 		l := model.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}
 		p := &l.Price
-		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output"}, map[string]strict.Field{
+		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output", "limits"}, map[string]strict.Field{
 			"alias": strict.Into(&l.Alias, d.Text), "input": strict.Into(&p.Input, d.Dollars), "output": strict.Into(&p.Output, d.Dollars),
 			"cache_read": strict.Into(&p.CacheRead, d.Dollars), "cache_write": strict.Into(&p.CacheWrite, d.Dollars),
 			"window": strict.Into(&l.Window, d.Count), "max_output": strict.Into(&l.MaxOutput, d.Count),
+			"limits": func(n ast.Node, what string) (err error) {
+				limits[name], err = readLimits(d, n, what)
+				return err
+			},
 		})
 		switch {
 		case err != nil:

@@ -251,7 +251,7 @@ func TestScenario12Kill(t *testing.T) {
 				"back-off": `{repeat: true, replies: [{error: rate_limit}]}`,
 				"turn":     `{latency: 1h, replies: [{text: never}]}`,
 			}[during])
-			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Concurrency: map[string]int{"script": 1}}})
+			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Traffic: map[string]kern.Traffic{"script": {Limits: kern.TrafficLimits{Concurrency: 1}}}}})
 			if err != nil {
 				t.Fatal(err)
 			}

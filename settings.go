@@ -16,21 +16,21 @@ import (
 // Settings are what a host says of its providers, in a file kern.yaml:
 //
 //	providers:
-//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, concurrency: 8, fallback: [local/llama3]}
+//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, limits: {rpm: 500, tpm: 200000, concurrency: 8}, fallback: [local/llama3]}
 //	  local:
 //	    format: openai       # or anthropic: which of the two it speaks like
 //	    base_url: "http://127.0.0.1:11434/v1"
-//	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048}}
+//	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
 //	gateway: {listen: "127.0.0.1:8100"}
 //	prices: prices.yaml     # looked at before the built-in table
 //	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
 type Settings struct {
-	File        string // where it was read; empty: nowhere
-	Providers   map[string]model.Provider
-	Concurrency map[string]int // calls at a provider at one time
-	PriceFile   string
-	Yield       string
-	Gateway     Gateway
+	File      string // where it was read; empty: nowhere
+	Providers map[string]model.Provider
+	Traffic   map[string]Traffic // what they grant, by their names
+	PriceFile string
+	Yield     string
+	Gateway   Gateway
 
 	prices *model.Prices
 }
@@ -47,7 +47,7 @@ func ReadSettings(file string) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Settings{File: file, Providers: make(map[string]model.Provider), Concurrency: make(map[string]int)}
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic)}
 	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "prices", "yield"}, map[string]strict.Field{
 		"providers": func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":   func(n ast.Node, what string) error { return s.readGateway(d, n, what) },

@@ -217,7 +217,7 @@ func (e *Endpoint) lost(err error) *Error {
 // Refusal classifies an answer that is an error.
 func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *Error {
 	m := e.remote()
-	x := &Error{Status: status, Usage: &Usage{}}
+	x := &Error{Status: status, Usage: &Usage{}, Quota: ReadQuota(h, e.now())}
 	x.Kind, x.Message = m.classify(status, body)
 	x.Message = cmp.Or(x.Message, string(body), http.StatusText(status))
 	if x.Retryable() {
@@ -232,3 +232,6 @@ func (e *Endpoint) Clean(s string) string { return redact(s, e.key.reveal()) }
 func (e *Endpoint) remote() *remote {
 	return &remote{dialect: vendors[e.Format].dialect, key: e.key}
 }
+
+// CloseIdle closes the connections to providers that nobody uses.
+func CloseIdle() { sharedClient().CloseIdleConnections() }

@@ -72,6 +72,7 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 		silence.Stop()
 		if fail == nil {
 			defer resp.Body.Close()
+			a.quota = ReadQuota(resp.Header, m.now())
 			body := &cappedReader{r: resp.Body, left: maxStream, silence: silence, idle: m.idle}
 			var going bool
 			if going, fail = m.receive(ctx, resp, body, a, yield); !going {
@@ -84,6 +85,9 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 			}
 			if e := stopped(outer, fail.Usage); e != nil {
 				fail = e
+			}
+			if resp != nil {
+				fail.Quota = a.quota
 			}
 			yield(Event{}, fail)
 			return
@@ -184,7 +188,7 @@ func (m *remote) finish(a *answer, r Request, yield func(Event, error) bool) {
 	if stop == "" || stop == StopTools && len(calls) == 0 {
 		stop = StopEnd
 	}
-	yield(Event{Done: &Done{Stop: stop, Usage: m.usage(a, r), Reported: a.reported}}, nil)
+	yield(Event{Done: &Done{Stop: stop, Usage: m.usage(a, r), Reported: a.reported, Quota: a.quota}}, nil)
 }
 
 // usage is what the provider reported, and what we count where it did not.
@@ -220,7 +224,7 @@ func (m *remote) lost(ctx context.Context, err error) *Error {
 // refused is an answer with an error status. Providers do not bill those.
 func (m *remote) refused(resp *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &Error{Status: resp.StatusCode, Usage: &Usage{}}
+	e := &Error{Status: resp.StatusCode, Usage: &Usage{}, Quota: ReadQuota(resp.Header, m.now())}
 	e.Kind, e.Message = m.classify(resp.StatusCode, body)
 	if e.Message == "" {
 		e.Message = string(body)
@@ -290,6 +294,7 @@ type answer struct {
 	calls   []*partialCall
 	argSize int
 
+	quota              Quota
 	usage              Usage
 	hasInput, reported bool // usage has input; usage has the final output
 	stop               Stop

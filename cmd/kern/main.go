@@ -238,9 +238,9 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		signalCommand(a, abi.Term, "Ask a process to finish, with last words"),
 		resumeCommand(a), niceCommand(a), limitCommand(a),
 		decideCommand(a, true), decideCommand(a, false),
-		accountCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
+		accountCommand(a), keyCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
 		historyCommand(a), diffCommand(a), undoCommand(a), workspaceCommand(a),
-		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
+		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), trafficCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
 	)
 	return root
 }

@@ -25,7 +25,8 @@ where a JSON schema is asked for, a value of that schema.
 
 Limits are for each key and model, in any sixty seconds; what goes past one is
 answered with 429, Retry-After and the usual headers. GET /mock/stats tells what
-was asked, sent and billed, for each key (by its hash) and model.
+was asked, sent and billed, for each key (by its hash) and model; with ?idle=1
+it answers when no request is under way.
 
 Faults: cut@N (the connection breaks after N events), malformed@N, hang@N,
 slow@MS (each byte), nousage, wrongusage@N (N output tokens too many in what it

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/server"
 )
@@ -90,6 +91,7 @@ type daemon struct {
 	kernel   *kern.Kernel
 	listener net.Listener
 	http     *http.Server
+	gate     *gate
 	cancel   context.CancelFunc // ends what waits in requests
 	stop     chan struct{}      // closed when somebody asked
 	stopOnce sync.Once
@@ -199,10 +201,15 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
+	if d.gate, err = openGate(d.kernel, d.dir, settings.Gateway, ctx); err != nil {
+		return errors.Join(err, server.Unlisten(d.dir))
+	}
+	d.gate.http.ConnState = d.seen
 	api := served(d.kernel)
+	api.Keys = d.gate
 	api.Stop = d.end
 	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
-		Started: time.Now().UTC(), Settings: describe(settings, a.getenv)}
+		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}
 	d.http = server.NewServer(ctx, api.Handler())
 	d.http.ConnState = d.seen
 	return nil
@@ -221,6 +228,7 @@ func served(k *kern.Kernel) *server.API {
 		Replay:  replay(k),
 		Verify:  k.Verify,
 		Records: k.Records,
+		Traffic: k.Traffic,
 	}
 }
 
@@ -271,6 +279,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 		d.mu.Unlock()
 		defer d.quiet.Stop()
 	}
+	d.gate.serve()
 	failed := make(chan error, 1)
 	go func() { failed <- d.http.Serve(d.listener) }()
 	var err error
@@ -284,10 +293,12 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	d.cancel()
 	short, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
-	if d.http.Shutdown(short) != nil {
-		_ = d.http.Close()
+	for _, s := range []*http.Server{d.http, d.gate.http} {
+		if s.Shutdown(short) != nil {
+			_ = s.Close()
+		}
 	}
-	return errors.Join(err, d.kernel.Close(), os.RemoveAll(d.scratch))
+	return errors.Join(err, server.UnlistenAt(d.dir, gateway.SocketFile), d.kernel.Close(), os.RemoveAll(d.scratch))
 }
 
 func stopDaemonCommand(a *app) *cobra.Command {

@@ -53,8 +53,10 @@ func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.
 		d, ok := o.began(j) // 4 began
 		if ok {
 			d = o.run(j) // 5 run
+			release(&d)
+		} else {
+			release(nil)
 		}
-		release()
 		if d.Err == heldBack {
 			continue
 		}
@@ -177,7 +179,7 @@ func (o *op) plan() (*Job, *abi.Error) {
 	*j = Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
 	j.View = p.view()
 	if q := p.Calls.Pending[o.call.N]; q != nil {
-		j.Attempt, j.Since = q.Attempt+1, q.Since
+		j.Attempt, j.Since, j.away = q.Attempt+1, q.Since, q.Away
 		if q.Ask != nil {
 			j.Answer = string(q.Ask.Reason.Bytes)
 		}
@@ -363,14 +365,14 @@ func (o *op) stopped() *abi.Error {
 }
 
 // turn waits for the resource the call needs.
-func (o *op) turn(j *Job) (release func(), e *abi.Error) {
+func (o *op) turn(j *Job) (release func(*Done), e *abi.Error) {
 	k := o.p.k
 	if j.Plan.Resource == "" || k.cfg.Turn == nil {
-		return func() {}, nil
+		return func(*Done) {}, nil
 	}
 	k.mu.Lock()
 	o.waits = waitTurn + " " + j.Plan.Resource
-	t := Turn{Resource: j.Plan.Resource, Pid: o.p.Pid, Priority: o.p.Priority}
+	t := Turn{Resource: j.Plan.Resource, Owner: o.p.owner(), Pid: o.p.Pid, Priority: o.p.Priority, In: o.held[abi.InputTokens], Out: o.held[abi.OutputTokens]}
 	k.mu.Unlock()
 	release, err := k.cfg.Turn(o.ctx, t)
 	k.mu.Lock()
@@ -380,6 +382,18 @@ func (o *op) turn(j *Job) (release func(), e *abi.Error) {
 		return nil, o.stopped()
 	}
 	return release, nil
+}
+
+// owner is whose share the turns of p are taken from: the named account it is
+// booked on, else the process at the top.
+func (p *proc) owner() string {
+	for parent := p.k.procs[p.Spawn.Parent]; parent != nil; parent = p.k.procs[p.Spawn.Parent] {
+		p = parent
+	}
+	if p.Spawn.Account != "" {
+		return p.Spawn.Account
+	}
+	return fmt.Sprintf("process %d", p.Pid)
 }
 
 // began puts the intent of an effect on disk. When a signal came while the call
@@ -464,7 +478,11 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 		if d.Err.Code == abi.OutcomeUnknown && o.begun {
 			a.Outcome = abi.Unknown
 		}
-		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+		tries := j.Attempt - j.away
+		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+		if d.Away && o.ctx.Err() == nil {
+			a.Outcome, a.Again = abi.Refused, true
+		}
 	}
 	if o.row.Watch && !a.Again {
 		a.Result = KeyOf(string(a.Outcome), resultKey(d))
@@ -512,7 +530,7 @@ func (o *op) giveBack() {
 func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 	k := o.p.k
 	r := abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
-	if a.Outcome == abi.Refused {
+	if a.Outcome == abi.Refused && !a.Again {
 		r.Kind = abi.KindRefused
 	}
 	page := value
@@ -648,12 +666,16 @@ func (pl *Plan) effect() abi.Effect {
 }
 
 // pauseFor is how long to wait before the next attempt: as long as the provider
-// said, else twice as long each time.
+// said, else twice as long each time. Who was turned away waits a little, for
+// the resource itself rests as long as it must.
 func pauseFor(j *Job, d Done) time.Duration {
-	if j.Plan.Resource == "" {
+	switch {
+	case j.Plan.Resource == "":
 		return 0
+	case d.Away:
+		return max(d.After, 250*time.Millisecond<<min(j.away, 4))
 	}
-	return max(d.After, min(250*time.Millisecond<<(j.Attempt-1), 30*time.Second))
+	return max(d.After, min(250*time.Millisecond<<(j.Attempt-j.away-1), 30*time.Second))
 }
 
 // KeyOf is a short hash of a name and what it was called with, or gave.

@@ -96,7 +96,8 @@ type Job struct {
 	Answer  string // what a person said, where one was asked
 	Kernel  *Kernel
 
-	op *op
+	op   *op
+	away int // attempts before this one that were turned away
 }
 
 // Done is what an attempt came to. Usage is what it took, also when it failed.
@@ -105,6 +106,8 @@ type Done struct {
 	Err   *abi.Error
 	Usage abi.Usage
 	After time.Duration // a provider's word on when to try again
+	Away  bool          // it was turned away and took nothing: it waits for another turn, and that was no attempt
+	Heard any           // what was heard of the resource, for whoever gives turns
 	First time.Duration // to the first token
 	Took  uint64        // recv: the record of the message; wait: the child
 
@@ -124,6 +127,7 @@ type View struct {
 	Index   int
 	Term    bool // it was asked to finish
 	Limited bool // a money limit is on the path
+	Counted bool // a limit on tokens is
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
@@ -133,8 +137,9 @@ type Config struct {
 	Rows  Table
 	Now   func() time.Time // nil: time.Now
 
-	// Turn waits for the turn of a call at a resource. Nil: there is no waiting.
-	Turn func(ctx context.Context, t Turn) (release func(), err error)
+	// Turn waits for the turn of a call at a resource. It is given back with
+	// what came of it; nil: the call did not run. Nil: there is no waiting.
+	Turn func(ctx context.Context, t Turn) (release func(*Done), err error)
 	// Count counts the tokens of a page. Nil: a third of its bytes.
 	Count func([]byte) int
 	// Start is told of every process that has become able to run: spawned by a
@@ -148,8 +153,10 @@ type Config struct {
 // Turn is a request for a turn.
 type Turn struct {
 	Resource string
+	Owner    string // the named account it is booked on, else the process at the top
 	Pid      abi.Pid
 	Priority int
+	In, Out  int64 // tokens it may take, as its account reserves them
 }
 
 // A Kernel runs the calls of many processes over one journal.

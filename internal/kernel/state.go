@@ -63,7 +63,8 @@ type open struct {
 
 type pending struct {
 	Intent  *abi.Intent `json:"intent"`
-	Attempt int         `json:"attempt"` // made so far
+	Attempt int         `json:"attempt"`        // made so far
+	Away    int         `json:"away,omitempty"` // of these, turned away
 	Since   int64       `json:"since"`
 	Ask     *ask        `json:"ask,omitempty"`
 }
@@ -187,7 +188,10 @@ func (p *fold) answer(r *abi.Record) {
 		p.acct.settle(&abi.Usage{}, &a.Usage)
 	}
 	if a.Again {
-		p.pend(r.Call, in, since).Attempt = a.Attempt
+		q := p.pend(r.Call, in, since)
+		if q.Attempt = a.Attempt; a.Outcome == abi.Refused {
+			q.Away++
+		}
 		return
 	}
 	delete(c.Pending, r.Call)

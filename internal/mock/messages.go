@@ -222,7 +222,7 @@ func (m messages) whole(a *answer) any {
 		content = append(content, object{"type": "thinking", "thinking": a.thoughts, "signature": signature})
 	}
 	if a.text != "" {
-		content = append(content, object{"type": "text", "text": a.text, "citations": nil})
+		content = append(content, object{"type": "text", "text": a.text})
 	}
 	for _, c := range a.calls {
 		content = append(content, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": arguments(c.Args)})

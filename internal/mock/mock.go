@@ -21,6 +21,7 @@
 package mock
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -100,6 +101,13 @@ func (m *Mock) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHT
 
 // Stats are the books as they stand.
 func (m *Mock) Stats() Stats { return m.books.read() }
+
+// Idle are the books when no request is under way. A client has read the end of
+// its answer a moment before that is booked.
+func (m *Mock) Idle(ctx context.Context) Stats {
+	m.books.idle(ctx)
+	return m.books.read()
+}
 
 // A face is one way to ask and to be answered.
 type face interface {

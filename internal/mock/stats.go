@@ -3,6 +3,7 @@ package mock
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -63,6 +64,7 @@ type books struct {
 	status map[string]int64
 	keys   map[string]*Tally
 	models map[string]*Tally
+	left   chan struct{} // closed when a request leaves; nil: nobody waits for one
 }
 
 // enter books that a request came; what it returns books how it went.
@@ -83,6 +85,10 @@ func (b *books) enter(key string) func(Entry) {
 		k.went(e)
 		b.all.InFlight--
 		k.InFlight--
+		if b.left != nil {
+			close(b.left)
+			b.left = nil
+		}
 		if e.Model != "" {
 			m := one(b.models, e.Model)
 			m.Requests++
@@ -128,6 +134,26 @@ func (t *Tally) went(e Entry) {
 	t.LastSeen = time.Now().UnixMilli()
 }
 
+// idle waits until no request is under way, or ctx ends.
+func (b *books) idle(ctx context.Context) {
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		if b.all.InFlight == 0 {
+			b.mu.Unlock()
+			return
+		}
+		if b.left == nil {
+			b.left = make(chan struct{})
+		}
+		left := b.left
+		b.mu.Unlock()
+		select {
+		case <-left:
+		case <-ctx.Done():
+		}
+	}
+}
+
 func (b *books) read() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +172,11 @@ func (t Tally) shown() Tally {
 	return t
 }
 
-func (m *Mock) stats(w http.ResponseWriter, _ *http.Request) {
+// stats is GET /mock/stats; with ?idle=1, when no request is under way.
+func (m *Mock) stats(w http.ResponseWriter, r *http.Request) {
+	if r.FormValue("idle") != "" {
+		m.books.idle(r.Context())
+	}
 	b, err := encode(m.Stats())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

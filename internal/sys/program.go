@@ -3,6 +3,7 @@ package sys
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 
@@ -31,6 +32,7 @@ type Program struct {
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
 	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 
 	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
 	View       string      `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
@@ -71,11 +73,15 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
+	// Relay finds the outside half of a call, if it is there; nil: none is.
+	Relay func(pid abi.Pid, call uint64) Relay
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
 	Bytes  func(abi.Data) ([]byte, error)
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
+	// Records reads the journal of a process after record n.
+	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
 	// Workspace is the workspace of a directory. Nil: there are none.
 	Workspace func(dir string) (*workspace.Workspace, error)
 	// Settle decides a commit that is in doubt, as the journal has it.
@@ -178,7 +184,13 @@ func Recorded(f model.Facts) *Facts {
 // Grants are the rows that a process with this program may call.
 func (p *Program) Grants() []string {
 	g := []string{"model", "tool", "exit"}
-	if p.Hosted {
+	if p.Compensates() {
+		g = append(g, "undo")
+	}
+	switch {
+	case p.Key != "":
+		return append(g, "key")
+	case p.Hosted:
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)

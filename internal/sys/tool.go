@@ -21,6 +21,9 @@ import (
 type ToolArgs struct {
 	Name string          `json:"name,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
+
+	Relay  string `json:"relay,omitempty"`  // the model's name for a call that a program outside carries out
+	Undoes uint64 `json:"undoes,omitempty"` // the call that this one takes back
 }
 
 // toolOutput is how many bytes one call of a tool may give.
@@ -33,9 +36,12 @@ type toolWork struct {
 }
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
+		return planRelay(w, v, c)
+	}
 	name, args, e := w.wanted(v, c)
 	pl.Tool, pl.Effect = name, abi.Irreversible
-	pl.Subject = subject(name, args)
+	pl.Subject = Subject(name, args)
 	if e != nil {
 		return pl, e
 	}
@@ -111,8 +117,8 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Erro
 	return nil, &abi.Error{Code: abi.ToolGone, Message: fmt.Sprintf("the program that holds the tool %q is not here", name)}
 }
 
-// subject is what a tool is called with, in one spelling.
-func subject(name, args string) []byte {
+// Subject is what a tool is called with, in one spelling.
+func Subject(name, args string) []byte {
 	b, err := schema.Canonical(nil, []byte(args))
 	if err != nil {
 		b = []byte(args)
@@ -124,6 +130,9 @@ func subject(name, args string) []byte {
 // directory; one that is a function of this program finds it with [Files]. A
 // file tool that code uses works on the view of the code.
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
+	if r, ok := j.Plan.Work.(Relay); ok {
+		return r.Run(ctx, j)
+	}
 	t := j.Plan.Work.(*toolWork)
 	in := tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
 	f := t.loaded.files[t.tool.Name]
@@ -134,7 +143,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	if len(t.tool.Command) > 0 {
 		kind = t.loaded.view()
 	}
-	s, e := w.stage(ctx, t.loaded, kind)
+	s, e := t.loaded.stage(ctx, w, kind)
 	if e != nil {
 		return failed(e)
 	}

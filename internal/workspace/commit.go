@@ -6,6 +6,11 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Publish makes everything the transaction staged visible, durably, or nothing
@@ -16,7 +21,7 @@ import (
 // When Publish fails nothing was published and the transaction can only be
 // rolled back; a Conflict names the paths.
 func (tx *Tx) Publish(ctx context.Context, note Note) (*Commit, error) {
-	return tx.publish(ctx, note, Transaction, false)
+	return tx.publish(ctx, note, git.Transaction, false)
 }
 
 // Commit is Publish and Seal for a caller without a journal of its own: after
@@ -25,7 +30,7 @@ func (tx *Tx) Commit(ctx context.Context, note Note) (*Commit, error) {
 	if note.ID == "" {
 		note.ID = rand.Text()
 	}
-	c, err := tx.publish(ctx, note, Transaction, true)
+	c, err := tx.publish(ctx, note, git.Transaction, true)
 	if err == nil {
 		err = tx.Seal()
 	}
@@ -39,7 +44,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if note.ID == "" {
-		return nil, errorf(Refused, "", "expected Note.ID, by which to ask for this commit after a crash")
+		return nil, fault.Errorf(Refused, "", "expected Note.ID, by which to ask for this commit after a crash")
 	}
 	if err := tx.freeze(); err != nil {
 		return nil, err
@@ -62,6 +67,9 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if err := w.free(note.ID); err != nil {
 		return nil, err
 	}
+	if err := w.tidy(); err != nil {
+		return nil, err
+	}
 	if err := w.recordable(ctx); err != nil {
 		return nil, err
 	}
@@ -71,22 +79,22 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 		return nil, err
 	}
 	w.step("checked")
-	root = root.merge(p.before)
-	next := root.merge(p.after)
+	root = root.Merge(p.before)
+	next := root.Merge(p.after)
 	rec, c, err := tx.record(ctx, root, next, note, kind)
 	if err != nil {
 		return nil, err
 	}
-	rec.Intent = &intent{Note: note, Auto: auto, Slots: tx.name, Pack: rec.Intent.Pack, Ops: p.ops}
+	rec.Intent = &wal.Intent{Note: note, Auto: auto, Slots: tx.name, Pack: rec.Intent.Pack, Ops: p.ops}
 	w.step("synced")
-	if err := w.log.append(*rec); err != nil {
-		w.hist.forget(rec.Intent.Pack)
+	if err := w.log.Append(*rec); err != nil {
+		w.hist.Forget(rec.Intent.Pack)
 		return nil, err
 	}
 	w.step("intent")
-	if err := w.hand.perform(rec.Intent.Ops, tx.slots); err != nil {
+	if err := w.hand.Perform(rec.Intent.Ops, tx.slots); err != nil {
 		bad := w.takeBack(rec, tx.slots)
-		if w.log.pending() != nil {
+		if w.log.Pending() != nil {
 			tx.state = doubtful
 		}
 		return nil, errors.Join(err, bad)
@@ -98,95 +106,105 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 
 // record writes the new state into the history and makes all of it last: what
 // somebody else did to the directory as a commit of its own, then ours.
-func (tx *Tx) record(ctx context.Context, root, next entry, note Note, kind string) (*record, *Commit, error) {
+func (tx *Tx) record(ctx context.Context, root, next tree.Item, note Note, kind string) (*wal.Record, *Commit, error) {
 	w := tx.w
 	last, err := w.lastNode()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := w.hist.room(w.log.now().Commit); err != nil {
-		return nil, nil, err
-	}
 	slots := map[string]string{}
 	for _, c := range tx.changes {
-		if c.e != nil && c.e.Kind == File {
-			slots[c.path] = c.slot
+		if c.To != nil && c.To.Kind == File {
+			slots[c.Path] = c.Slot
 		}
 	}
-	r := newRecorder(w.hist, w.content)
-	if err := r.tree(".", root.dir, last); err != nil {
+	r := git.NewRecorder(w.hist, w.content)
+	if err := r.Tree(".", root.Dir, last); err != nil {
 		return nil, nil, err
 	}
 	head, err := w.addOutside(r, root)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.from(func(p string, e *entry) (*os.File, error) { return tx.slots.open(slots[p]) })
-	if err := r.tree(".", next.dir, root.dir); err != nil {
+	r.From(func(p string, e *tree.Item) (*os.File, error) { return tx.slots.Open(slots[p]) })
+	if err := r.Tree(".", next.Dir, root.Dir); err != nil {
 		return nil, nil, err
 	}
-	c := &Commit{Kind: kind, Note: note, Time: time.Now(), Digest: next.dir.digest()}
-	head = r.commit(c, next.dir, head)
-	pk, err := r.write()
+	c := &Commit{Kind: kind, Note: note, Time: time.Now(), Digest: next.Dir.Digest()}
+	head = r.Commit(c, next.Dir, head)
+	pk, err := r.Write()
 	if err != nil {
 		return nil, nil, err
 	}
 	w.step("packed")
-	if err := tx.stage.sync(pk, w.hist.packDir()); err != nil {
-		return nil, nil, errors.Join(err, pk.close())
+	if err := tx.stage.sync(pk, w.hist.PackDir()); err != nil {
+		return nil, nil, errors.Join(err, pk.Close())
 	}
-	return &record{Kind: "intent", Head: head, Intent: &intent{Pack: pk.name}}, c, w.hist.adopt(pk)
+	return &wal.Record{Kind: "intent", Head: head, Intent: &wal.Intent{Pack: pk.Name}}, c, w.hist.Adopt(pk)
 }
 
 // settled gives next the metadata that publishing left: entries of next that
 // were published are its own, so they may still be written to.
-func (tx *Tx) settled(next entry, after []edit) entry {
+func (tx *Tx) settled(next tree.Item, after []tree.Edit) tree.Item {
 	for _, e := range after {
-		if e.e == nil {
+		if e.Item == nil {
 			continue
 		}
-		x := next.lookup(e.path)
+		x := next.Lookup(e.Path)
 		if x == nil {
 			continue
 		}
-		now, err := tx.w.place.lstat(e.path)
-		if err != nil || now.Kind != x.Kind || x.Kind == File && now.fp.ino != x.fp.ino {
-			x.racy = true
+		now, err := tx.w.place.Lstat(e.Path)
+		if err != nil || now.Kind != x.Kind || x.Kind == File && now.Print.Ino != x.Print.Ino {
+			x.Racy = true
 			continue
 		}
-		x.fp, x.Time, x.Mode = now.fp, now.Time, now.Mode
+		x.Print, x.Time, x.Mode = now.Print, now.Time, now.Mode
 	}
 	return next
 }
 
-// Seal makes a published commit stand, durably, and ends the transaction.
+// Seal makes a published commit stand, durably, and ends the transaction. It
+// fails only when the log cannot be written: then the commit is still in doubt,
+// and Seal or Rollback may be called again.
 func (tx *Tx) Seal() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state != published {
-		return errorf(Ended, "", "expected a transaction that Publish has published")
+		return fault.Errorf(Ended, "", "expected a transaction that Publish has published")
 	}
 	w := tx.w
 	w.step("sealing")
-	if err := w.log.append(record{Kind: "seal", Head: tx.rec.Head}); err != nil {
+	if err := w.log.Append(wal.Record{Kind: "seal", Head: tx.rec.Head}); err != nil {
 		return err
 	}
 	w.step("sealed")
 	tx.state = ended
 	w.mu.Lock()
-	w.root, w.last = tx.next, tx.next.dir
+	w.root, w.last = tx.next, tx.next.Dir
 	if w.ids != nil {
 		w.ids[tx.commit.ID] = tx.commit.Hash
 	}
 	w.mu.Unlock()
+	w.stale = false
+	err := w.keepUp()
+	tx.release()
+	err = errors.Join(err, tx.leave())
+	w.mu.Lock()
+	w.upkeep = err
+	w.mu.Unlock()
+	return nil
+}
+
+// keepUp does what a commit leaves to do. It decides nothing: what fails is
+// tried again at the next commit or the next Open.
+func (w *Workspace) keepUp() error {
 	err := w.putRefs()
 	w.step("refs")
-	if w.log.full() {
-		err = errors.Join(err, w.log.rewrite())
+	if w.log.Full() {
+		err = errors.Join(err, w.log.Rewrite())
 	}
-	err = errors.Join(err, w.hist.gather())
-	tx.release()
-	return errors.Join(err, tx.leave())
+	return errors.Join(err, w.hist.Gather())
 }
 
 // Rollback takes back whatever the transaction did, also after Publish, and
@@ -202,7 +220,7 @@ func (tx *Tx) Rollback() error {
 		return tx.close()
 	case published:
 		err := tx.w.takeBack(tx.rec, tx.slots)
-		doubt := tx.w.log.pending() != nil
+		doubt := tx.w.log.Pending() != nil
 		tx.release()
 		if doubt { // the intent stands, and its slots with it; recovery repeats this
 			tx.state = ended

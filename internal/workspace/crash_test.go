@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/place"
 )
 
 // The promise under test: whatever dies when, the tree is as before or as
@@ -76,7 +78,7 @@ func (j *job) run(step func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.hand.step, w.hand.link = step, j.Link
+	w.hand.Step, w.hand.Link = step, j.Link
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (j *job) run(step func(string)) error {
 	case "publish":
 		if _, err = tx.Publish(ctx, Note{ID: "1.1", PID: 1, Call: 1, Tool: "t"}); err == nil {
 			step("journal")
-			err = replaceFile(j.Journal, []byte("committed"), 0o600, true)
+			err = place.Replace(j.Journal, []byte("committed"), 0o600, true)
 			step("journalled")
 			err = errors.Join(err, tx.Seal())
 		}
@@ -294,7 +296,7 @@ func memory(t testing.TB) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() { // also when the test failed half way
-		unmount(dir)
+		place.Unmount(dir)
 		os.RemoveAll(dir)
 	})
 	return dir

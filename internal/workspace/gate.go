@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
 )
 
 // A gate lets one at a time publish: of this process by a channel, of all by
@@ -58,12 +61,12 @@ func (g *gate) lock(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	g.file.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0)
-	return func() { unflock(g.file); leave() }, nil
+	return func() { place.Unlock(g.file); leave() }, nil
 }
 
 func (g *gate) flock(ctx context.Context) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		if ok, err := flock(g.file); ok || err != nil {
+		if ok, err := place.TryLock(g.file); ok || err != nil {
 			return err
 		}
 		select {
@@ -78,7 +81,7 @@ func (g *gate) locked(ctx context.Context) error {
 	b := make([]byte, 10)
 	n, _ := g.file.ReadAt(b, 0)
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	e := errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
+	e := fault.Errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
 	e.Err = ctx.Err()
 	return e
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
 	"go.uber.org/goleak"
 )
 
@@ -52,7 +54,7 @@ func noMounts(t testing.TB, top string) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err == nil && strings.Contains(string(b), top) {
 		t.Errorf("mounts are left below %s", top)
-		unmount(top)
+		place.Unmount(top)
 	}
 }
 
@@ -246,7 +248,7 @@ func unlike(a, b string) string {
 	return strings.Join(out, "\n")
 }
 
-func git(t testing.TB, w *Workspace, args ...string) string {
+func asGit(t testing.TB, w *Workspace, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("git", append([]string{"--git-dir", w.GitDir()}, args...)...).CombinedOutput()
 	if err != nil {
@@ -255,4 +257,4 @@ func git(t testing.TB, w *Workspace, args ...string) string {
 	return string(out)
 }
 
-var isCode = isCodeOf
+var isCode = fault.Is

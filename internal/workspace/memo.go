@@ -4,23 +4,27 @@ import (
 	"context"
 	"os"
 	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A memo is what is known of the directory.
 type memo struct {
-	place *place // the workspace
-	rules *rules
+	place *place.Place // the workspace
+	rules *tree.Rules
 	fine  bool   // the file system tells any two writes apart
 	index string // where it is kept between two openings
 
 	mu   sync.Mutex      // guards what follows
-	root entry           // as it was last seen; its nodes are shared and never change
+	root tree.Item       // as it was last seen; its nodes are shared and never change
 	seen bool            // root has been looked at since Open
-	last *node           // what the last commit recorded
+	last *tree.Node      // what the last commit recorded
 	ids  map[string]Hash // commits by their caller's ID; nil until first asked
 }
 
-func (m *memo) scanner(ctx context.Context) *scanner { return newScanner(ctx, m.rules, m.fine) }
+func (m *memo) scanner(ctx context.Context) *scan.Scanner { return scan.New(ctx, m.rules, m.fine) }
 
 // save writes the index.
 func (m *memo) save() error {
@@ -30,7 +34,7 @@ func (m *memo) save() error {
 	if !seen {
 		return nil
 	}
-	return replaceFile(m.index, encode(&root, m.key()), 0o600, false)
+	return place.Replace(m.index, tree.Encode(&root, m.key()), 0o600, false)
 }
 
 // remember reads the index.
@@ -39,7 +43,7 @@ func (m *memo) remember() {
 	if err != nil {
 		return
 	}
-	if e, ok := decode(b, m.key()); ok {
+	if e, ok := tree.Decode(b, m.key()); ok {
 		m.mu.Lock()
 		m.root = e
 		m.mu.Unlock()
@@ -47,7 +51,7 @@ func (m *memo) remember() {
 }
 
 // key is what an index must have been written for.
-func (m *memo) key() string { return m.place.name + "\x00" + m.rules.text }
+func (m *memo) key() string { return m.place.Name + "\x00" + m.rules.Text }
 
 // forget drops what another process has made stale.
 func (m *memo) forget() {
@@ -59,11 +63,11 @@ func (m *memo) forget() {
 // scan looks at the whole directory. The gate is held.
 func (m *memo) scan(ctx context.Context, full bool) error {
 	s := m.scanner(ctx)
-	s.full = full
+	s.Full = full
 	m.mu.Lock()
 	prev := m.root
 	m.mu.Unlock()
-	e, err := s.tree(m.place, prev)
+	e, err := s.Tree(m.place, prev)
 	if err != nil {
 		return err
 	}
@@ -73,7 +77,7 @@ func (m *memo) scan(ctx context.Context, full bool) error {
 	return nil
 }
 
-func (m *memo) known() entry {
+func (m *memo) known() tree.Item {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.root

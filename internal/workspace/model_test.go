@@ -16,6 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A model is a file tree in memory. Names that share a file share a node.
@@ -86,15 +89,15 @@ func (m model) String() string {
 // read makes a model of a directory.
 func read(t testing.TB, dir string) model {
 	m, nodes := model{}, map[uint64]*mnode{}
-	p, err := openPlace(dir)
+	p, err := place.Open(dir)
 	must(t, err)
-	defer p.close()
+	defer p.Close()
 	must(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, name)
 		if err != nil || rel == "." {
 			return err
 		}
-		e, err := p.lstat(rel)
+		e, err := p.Lstat(rel)
 		n := &mnode{kind: e.Kind, mode: e.Mode}
 		switch e.Kind {
 		case File:
@@ -105,7 +108,7 @@ func read(t testing.TB, dir string) model {
 			b, rerr := os.ReadFile(name)
 			n.content, err = string(b), errors.Join(err, rerr)
 		case Symlink:
-			n.content, err = p.readlink(rel)
+			n.content, err = p.Readlink(rel)
 		}
 		m[rel] = n
 		return err
@@ -278,7 +281,7 @@ func (g *game) fail(format string, args ...any) {
 func (g *game) start() {
 	w, err := open(g.dir, Config{Store: g.store, Verify: 50})
 	must(g.t, err)
-	w.hand.link = g.rnd.IntN(2) == 0
+	w.hand.Link = g.rnd.IntN(2) == 0
 	must(g.t, w.start(context.Background()))
 	g.w = w
 }
@@ -290,13 +293,20 @@ func (g *game) begin() {
 	must(g.t, err)
 	p := &player{tx: tx, view: v, base: g.now.clone(true), mine: g.now.clone(true)}
 	if l := tx.Layer(); l != nil { // what it is compared with is what it first saw
-		l.mu.Lock()
-		must(g.t, l.loadAll(l.root))
-		l.mu.Unlock()
+		lookAll(g.t, l, ".")
 	}
 	p.mine.mark()
 	g.open = append(g.open, p)
 	g.say("begin %s %s", tx.name[len(tx.name)-4:], v)
+}
+
+// lookAll makes a Layer read every directory.
+func lookAll(t testing.TB, l *Layer, dir string) {
+	for _, name := range get(l.ReadDir(dir))(t) {
+		if at := path.Join(dir, name); get(l.Lstat(at))(t).Kind == Dir {
+			lookAll(t, l, at)
+		}
+	}
 }
 
 // step makes one random move and checks that directory and model agree.
@@ -371,7 +381,7 @@ func (g *game) outcome(p *player) (model, bool) {
 			changed = append(changed, q)
 		}
 	}
-	slices.SortFunc(changed, byPath)
+	slices.SortFunc(changed, tree.Compare)
 	for _, q := range changed {
 		was, mine, now := p.base[q], p.mine[q], g.now[q]
 		if mine != nil && mine.origin != "" && mine.origin != q {
@@ -487,14 +497,14 @@ var errDied = errors.New("died")
 // try publishes and seals, or panics out of a step, as a crash would.
 func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err error) {
 	n := 0
-	g.w.hand.step = func(string) {
+	g.w.hand.Step = func(string) {
 		if n == die {
 			panic(errDied)
 		}
 		n++
 	}
 	defer func() {
-		g.w.hand.step = func(string) {}
+		g.w.hand.Step = func(string) {}
 		if r := recover(); r == errDied {
 			died = true
 		} else if r != nil {
@@ -519,10 +529,10 @@ func (g *game) recover(journal bool) bool {
 	}
 	g.open = nil
 	w.gate.close()
-	w.log.close()
-	w.hist.close()
-	w.place.close()
-	w.room.place.close()
+	w.log.Close()
+	w.hist.Close()
+	w.place.Close()
+	w.room.place.Close()
 	ents, err := os.ReadDir(filepath.Join(g.store, "scratch"))
 	must(g.t, err)
 	for _, e := range ents { // the dying transaction's lock goes with its process
@@ -545,7 +555,7 @@ func (g *game) recover(journal bool) bool {
 
 func abandon(tx *Tx) {
 	tx.lock.Close()
-	tx.slots.close()
+	tx.slots.Close()
 }
 
 // overlay runs a whole transaction on an overlay, under which nothing may
@@ -619,7 +629,7 @@ func TestModel(t *testing.T) {
 				g.step()
 			}
 			g.reopen()
-			git(t, g.w, "fsck", "--strict")
+			asGit(t, g.w, "fsck", "--strict")
 			s := get(g.w.Verify(context.Background()))(t)
 			n := 0
 			for p := range s.All() {

@@ -7,13 +7,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/publish"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/view"
 )
 
 // A plan is a commit worked out under the lock.
 type plan struct {
-	ops    []op
-	before []edit // brings what is known of the touched paths up to date
-	after  []edit // what publishing changes
+	ops    []publish.Op
+	before []tree.Edit // brings what is known of the touched paths up to date
+	after  []tree.Edit // what publishing changes
 	clash  []string
 }
 
@@ -21,16 +28,16 @@ type plan struct {
 type planner struct {
 	*plan
 	st    *stage
-	root  entry
+	root  tree.Item
 	made  string // the new directory that changes are being gathered into
 	slot  string // its slot
 	gone  string // the directory that an operation takes away as a whole
-	attrs []op
-	drops []op
+	attrs []publish.Op
+	drops []publish.Op
 	dirs  map[string]bool // directories that have an attr operation
 }
 
-func (s *stage) plan(root entry, changes []change) (*plan, error) {
+func (s *stage) plan(root tree.Item, changes []view.Staged) (*plan, error) {
 	p := &planner{plan: &plan{}, st: s, root: root, dirs: map[string]bool{}}
 	for i := range changes {
 		if err := p.change(&changes[i]); err != nil {
@@ -38,7 +45,7 @@ func (s *stage) plan(root entry, changes []change) (*plan, error) {
 		}
 	}
 	for _, o := range slices.Concat(p.ops, p.drops) {
-		if err := p.parent(path.Dir(o.path())); err != nil {
+		if err := p.parent(path.Dir(o.At())); err != nil {
 			return nil, err
 		}
 	}
@@ -47,35 +54,35 @@ func (s *stage) plan(root entry, changes []change) (*plan, error) {
 	}
 	slices.Reverse(p.drops)
 	p.ops = slices.Concat(p.ops, p.drops, p.attrs)
-	slices.SortStableFunc(p.before, func(a, b edit) int { return byPath(a.path, b.path) })
-	slices.SortStableFunc(p.after, func(a, b edit) int { return byPath(a.path, b.path) })
+	slices.SortStableFunc(p.before, func(a, b tree.Edit) int { return tree.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(p.after, func(a, b tree.Edit) int { return tree.Compare(a.Path, b.Path) })
 	if len(p.clash) > 0 {
 		slices.Sort(p.clash)
-		e := errorf(Conflict, "", "changed by somebody else since the transaction began; nothing was published")
+		e := fault.Errorf(Conflict, "", "changed by somebody else since the transaction began; nothing was published")
 		e.Paths = slices.Compact(p.clash)
 		return nil, e
 	}
 	return p.plan, nil
 }
 
-func (p *planner) change(c *change) error {
-	if p.made != "" && under(c.path, p.made) && c.path != p.made {
+func (p *planner) change(c *view.Staged) error {
+	if p.made != "" && tree.Under(c.Path, p.made) && c.Path != p.made {
 		return p.gather(c)
 	}
-	if p.gone != "" && under(c.path, p.gone) {
+	if p.gone != "" && tree.Under(c.Path, p.gone) {
 		return nil
 	}
-	deep := c.e == nil || c.e.Kind != Dir
-	cur, err := p.st.scanner().know(p.st.ground.place, &p.root, c.path, deep)
-	if c.e == nil && isCodeOf(err, Conflict) {
+	deep := c.To == nil || c.To.Kind != Dir
+	cur, err := p.st.scanner().Know(p.st.ground.Place, &p.root, c.Path, deep)
+	if c.To == nil && fault.Is(err, Conflict) {
 		err = nil // gone already, with a directory above it
 	}
 	if err != nil {
 		return err
 	}
-	was := p.root.lookup(c.path)
-	if c.e != nil && c.e.Kind == Dir && (cur == nil || cur.Kind != Dir) {
-		if b := p.st.ground.base.lookup(c.path); b != nil && b.Kind == Dir && b.Mode == c.e.Mode {
+	was := p.root.Lookup(c.Path)
+	if c.To != nil && c.To.Kind == Dir && (cur == nil || cur.Kind != Dir) {
+		if b := p.st.ground.Base.Lookup(c.Path); b != nil && b.Kind == Dir && b.Mode == c.To.Mode {
 			return nil // only what was in it changed, and it is gone: what is to be put there will clash
 		}
 	}
@@ -83,24 +90,24 @@ func (p *planner) change(c *change) error {
 		p.clash = append(p.clash, clash...)
 		return nil
 	}
-	if (was == nil) != (cur == nil) || cur != nil && (cur.fp != was.fp || cur.dir != was.dir || cur.Entry != was.Entry) {
-		p.before = append(p.before, edit{c.path, cur})
+	if (was == nil) != (cur == nil) || cur != nil && (cur.Print != was.Print || cur.Dir != was.Dir || cur.Entry != was.Entry) {
+		p.before = append(p.before, tree.Edit{Path: c.Path, Item: cur})
 	}
 	switch {
-	case c.e == nil && cur == nil:
-	case c.e == nil:
-		if err := p.keepable(c.path, cur); err != nil {
+	case c.To == nil && cur == nil:
+	case c.To == nil:
+		if err := p.keepable(c.Path, cur); err != nil {
 			return err
 		}
-		p.drops = append(p.drops, op{Do: opDrop, Path: []byte(c.path), Slot: "d" + strconv.Itoa(len(p.drops)), Old: shapeOf(cur)})
-		p.after = append(p.after, edit{c.path, nil})
-		p.gone = c.path
-	case c.e.Kind == Dir && cur != nil && cur.Kind == Dir:
+		p.drops = append(p.drops, publish.Op{Do: publish.Drop, Path: []byte(c.Path), Slot: "d" + strconv.Itoa(len(p.drops)), Old: scan.Shape(cur)})
+		p.after = append(p.after, tree.Edit{Path: c.Path, Item: nil})
+		p.gone = c.Path
+	case c.To.Kind == Dir && cur != nil && cur.Kind == Dir:
 		return p.attr(c, cur)
-	case c.seen == nil && cur != nil && c.e.Kind == File && cur.same(c.e.Entry) && cur.Time == c.e.Time && !cur.ignored:
+	case c.Seen == nil && cur != nil && c.To.Kind == File && cur.Same(c.To.Entry) && cur.Time == c.To.Time && !cur.Ignored:
 		// An overlay copies a file that is only touched; nothing changed.
-	case cur != nil && cur.Kind == File && c.e.Kind == File && cur.Hash == c.e.Hash && !cur.ignored &&
-		cur.Group == 0 && c.e.Group == 0:
+	case cur != nil && cur.Kind == File && c.To.Kind == File && cur.Hash == c.To.Hash && !cur.Ignored &&
+		cur.Group == 0 && c.To.Group == 0:
 		return p.attr(c, cur)
 	default:
 		return p.put(c, cur)
@@ -109,84 +116,84 @@ func (p *planner) change(c *change) error {
 }
 
 // keepable refuses to take away what a workspace does not touch.
-func (p *planner) keepable(at string, cur *entry) error {
-	for q, e := range cur.walk(at) {
+func (p *planner) keepable(at string, cur *tree.Item) error {
+	for q, e := range cur.Walk(at) {
 		if e.Kind == Other {
-			return errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
+			return fault.Errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
 		}
-		if inGit(q) && !p.st.ground.writeGit {
-			return errorf(Refused, q, "a transaction may not change a person's repository (Config.WriteGit allows it)")
+		if tree.InGit(q) && !p.st.ground.WriteGit {
+			return fault.Errorf(Refused, q, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 		}
 	}
 	return nil
 }
 
 // put plans a make or a swap.
-func (p *planner) put(c *change, cur *entry) error {
-	o := op{Do: opMake, Path: []byte(c.path), Slot: c.slot}
+func (p *planner) put(c *view.Staged, cur *tree.Item) error {
+	o := publish.Op{Do: publish.Make, Path: []byte(c.Path), Slot: c.Slot}
 	if cur != nil {
-		if err := p.keepable(c.path, cur); err != nil {
+		if err := p.keepable(c.Path, cur); err != nil {
 			return err
 		}
-		o.Do, o.Old = opSwap, shapeOf(cur)
-		p.after = append(p.after, edit{c.path, nil})
+		o.Do, o.Old = publish.Swap, scan.Shape(cur)
+		p.after = append(p.after, tree.Edit{Path: c.Path, Item: nil})
 		if cur.Kind == Dir {
-			p.gone = c.path
+			p.gone = c.Path
 		}
 	}
-	if c.e.Kind == Dir {
-		p.made, p.slot = c.path, c.slot
-		if err := p.mkdir(c, c.slot); err != nil {
+	if c.To.Kind == Dir {
+		p.made, p.slot = c.Path, c.Slot
+		if err := p.mkdir(c, c.Slot); err != nil {
 			return err
 		}
 	}
-	p.after = append(p.after, edit{c.path, p.entry(c)})
+	p.after = append(p.after, tree.Edit{Path: c.Path, Item: p.entry(c)})
 	p.ops = append(p.ops, o)
 	return nil
 }
 
-func (p *planner) entry(c *change) *entry {
-	c.e.ignored = p.st.ground.rules.below(c.path, c.e.Kind == Dir)
-	if c.e.Kind == Dir && c.e.dir == nil {
-		c.e.dir = &node{}
+func (p *planner) entry(c *view.Staged) *tree.Item {
+	c.To.Ignored = p.st.ground.Rules.Below(c.Path, c.To.Kind == Dir)
+	if c.To.Kind == Dir && c.To.Dir == nil {
+		c.To.Dir = &tree.Node{}
 	}
-	return c.e
+	return c.To
 }
 
 // gather puts c into the new directory that is being put together.
-func (p *planner) gather(c *change) error {
-	if c.e == nil {
+func (p *planner) gather(c *view.Staged) error {
+	if c.To == nil {
 		return nil
 	}
-	at := path.Join(p.slot, strings.TrimPrefix(c.path, p.made))
-	if c.e.Kind == Dir {
+	at := path.Join(p.slot, strings.TrimPrefix(c.Path, p.made))
+	if c.To.Kind == Dir {
 		if err := p.mkdir(c, at); err != nil {
 			return err
 		}
-	} else if err := os.Rename(filepath.Join(p.st.slots.name, c.slot), filepath.Join(p.st.slots.name, at)); err != nil {
+	} else if err := os.Rename(filepath.Join(p.st.slots.Name, c.Slot), filepath.Join(p.st.slots.Name, at)); err != nil {
 		return err
 	}
-	c.slot = at
-	p.after = append(p.after, edit{c.path, p.entry(c)})
+	c.Slot = at
+	p.after = append(p.after, tree.Edit{Path: c.Path, Item: p.entry(c)})
 	return nil
 }
 
 // mkdir makes a new directory in the slots. Its time is set when it is full.
-func (p *planner) mkdir(c *change, at string) error {
-	name := filepath.Join(p.st.slots.name, filepath.FromSlash(at))
+func (p *planner) mkdir(c *view.Staged, at string) error {
+	name := filepath.Join(p.st.slots.Name, filepath.FromSlash(at))
 	if err := os.Mkdir(name, 0o700); err != nil {
 		return err
 	}
-	if err := own(name, p.st.owner(c.path)); err != nil {
+	if err := place.Own(name, p.st.owner(c.Path)); err != nil {
 		return err
 	}
-	c.slot = at
-	want := c.e.Entry
+	c.Slot = at
+	want := c.To.Entry
 	want.Mode |= 0o700 // until it is in place: who may not write to it could not move it
 	p.st.made = append(p.st.made, made{at, want})
-	if want.Mode != c.e.Mode {
-		p.attrs = append(p.attrs, op{Do: opAttr, Path: []byte(c.path), Before: attrOf(want), After: attrOf(c.e.Entry)})
-		p.dirs[c.path] = true
+	if want.Mode != c.To.Mode {
+		p.attrs = append(p.attrs, publish.Op{Do: publish.Adjust, Path: []byte(c.Path), Before: publish.AttrOf(want), After: publish.AttrOf(c.To.Entry)})
+		p.dirs[c.Path] = true
 	}
 	return nil
 }
@@ -198,15 +205,15 @@ type made struct {
 }
 
 // attr plans a change of mode and time in place.
-func (p *planner) attr(c *change, cur *entry) error {
+func (p *planner) attr(c *view.Staged, cur *tree.Item) error {
 	to := *cur
-	to.Mode, to.Time = c.e.Mode, c.e.Time
-	if b := p.st.ground.base.lookup(c.path); b != nil && b.Mode == c.e.Mode {
+	to.Mode, to.Time = c.To.Mode, c.To.Time
+	if b := p.st.ground.Base.Lookup(c.Path); b != nil && b.Mode == c.To.Mode {
 		to.Mode = cur.Mode // who changed it outside is right
 	}
-	p.attrs = append(p.attrs, op{Do: opAttr, Path: []byte(c.path), Before: attrOf(cur.Entry), After: attrOf(to.Entry)})
-	p.after = append(p.after, edit{c.path, &to})
-	p.dirs[c.path] = true
+	p.attrs = append(p.attrs, publish.Op{Do: publish.Adjust, Path: []byte(c.Path), Before: publish.AttrOf(cur.Entry), After: publish.AttrOf(to.Entry)})
+	p.after = append(p.after, tree.Edit{Path: c.Path, Item: &to})
+	p.dirs[c.Path] = true
 	return nil
 }
 
@@ -216,65 +223,65 @@ func (p *planner) parent(dir string) error {
 		return nil
 	}
 	p.dirs[dir] = true
-	e, err := p.st.ground.place.lstat(dir)
-	if err != nil && skippable(err) || err == nil && e.Kind != Dir {
+	e, err := p.st.ground.Place.Lstat(dir)
+	if err != nil && place.Theirs(err) || err == nil && e.Kind != Dir {
 		p.clash = append(p.clash, dir)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	p.attrs = append(p.attrs, op{Do: opAttr, Path: []byte(dir), Before: attrOf(e.Entry)})
+	p.attrs = append(p.attrs, publish.Op{Do: publish.Adjust, Path: []byte(dir), Before: publish.AttrOf(e.Entry)})
 	return nil
 }
 
 // shapes completes new directories and says what each slot holds.
 func (p *planner) shapes() error {
 	for _, m := range slices.Backward(p.st.made) {
-		if err := p.st.slots.attr(m.at, m.e); err != nil {
+		if err := p.st.slots.Attr(m.at, m.e); err != nil {
 			return err
 		}
 	}
 	for i := range p.ops {
 		o := &p.ops[i]
-		e, err := bare(p.st.slots, o.Slot)
+		e, err := scan.Look(p.st.slots, o.Slot)
 		if err != nil {
 			return err
 		}
-		o.New = shapeOf(e)
+		o.New = scan.Shape(e)
 	}
 	return nil
 }
 
 // theirs names what somebody else changed at c's path since the transaction
 // began. Content that is the same is no clash, whoever wrote it.
-func (p *planner) theirs(c *change, cur *entry) []string {
-	base := p.st.ground.base.lookup(c.path)
+func (p *planner) theirs(c *view.Staged, cur *tree.Item) []string {
+	base := p.st.ground.Base.Lookup(c.Path)
 	switch {
 	case cur == nil:
-		if c.e == nil || c.seen != nil && *c.seen == (print{}) || c.seen == nil && base == nil {
+		if c.To == nil || c.Seen != nil && *c.Seen == (tree.Print{}) || c.Seen == nil && base == nil {
 			return nil
 		}
-		if c.seen == nil && hasStamps {
-			if dir, err := p.st.ground.place.lstat(path.Dir(c.path)); err == nil && dir.fp.ctime < p.st.began {
+		if c.Seen == nil && place.HasStamps {
+			if dir, err := p.st.ground.Place.Lstat(path.Dir(c.Path)); err == nil && dir.Print.Ctime < p.st.began {
 				return nil
 			}
 		}
-		return []string{c.path}
-	case c.e != nil && c.e.Kind == Dir && cur.Kind == Dir:
+		return []string{c.Path}
+	case c.To != nil && c.To.Kind == Dir && cur.Kind == Dir:
 		return nil
-	case c.seen != nil && *c.seen == print{}:
-		return []string{c.path}
-	case c.seen != nil && c.seen.ino == cur.fp.ino && c.seen.ctime == cur.fp.ctime && cur.Kind != Dir:
+	case c.Seen != nil && *c.Seen == tree.Print{}:
+		return []string{c.Path}
+	case c.Seen != nil && c.Seen.Ino == cur.Print.Ino && c.Seen.Ctime == cur.Print.Ctime && cur.Kind != Dir:
 		return nil
 	}
 	var out []string
-	for q, e := range cur.walk(c.path) {
-		b := p.st.ground.base.lookup(q)
-		if b != nil && !b.ignored && b.same(e.Entry) {
+	for q, e := range cur.Walk(c.Path) {
+		b := p.st.ground.Base.Lookup(q)
+		if b != nil && !b.Ignored && b.Same(e.Entry) {
 			continue
 		}
-		if hasStamps && e.fp.ctime < p.st.began && (c.seen == nil || q != c.path) {
+		if place.HasStamps && e.Print.Ctime < p.st.began && (c.Seen == nil || q != c.Path) {
 			continue
 		}
 		out = append(out, q)

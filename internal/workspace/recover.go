@@ -3,6 +3,10 @@ package workspace
 import (
 	"context"
 	"errors"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // A Verdict decides a commit that is in doubt.
@@ -27,7 +31,7 @@ const (
 // Outcome says what became of the commit whose Note had this ID; hash names it
 // when it is committed.
 func (w *Workspace) Outcome(id string) (state State, hash Hash, err error) {
-	p := w.log.pending()
+	p := w.log.Pending()
 	if p != nil && p.Intent.Note.ID == id {
 		return Doubtful, p.Commit, nil
 	}
@@ -40,7 +44,7 @@ func (w *Workspace) Outcome(id string) (state State, hash Hash, err error) {
 
 // Pending is the commit that is in doubt, if there is one.
 func (w *Workspace) Pending() (Note, bool) {
-	if p := w.log.pending(); p != nil {
+	if p := w.log.Pending(); p != nil {
 		return p.Intent.Note, true
 	}
 	return Note{}, false
@@ -56,9 +60,9 @@ func (w *Workspace) Resolve(ctx context.Context, id string, v Verdict) (rescued 
 		return nil, err
 	}
 	defer release()
-	p := w.log.pending()
+	p := w.log.Pending()
 	if p == nil || p.Intent.Note.ID != id {
-		return nil, errorf(Missing, "", "no commit %q is in doubt", id)
+		return nil, fault.Errorf(Missing, "", "no commit %q is in doubt", id)
 	}
 	if rescued, err = w.settle(p, v); err != nil {
 		return rescued, err
@@ -71,7 +75,7 @@ func (w *Workspace) Resolve(ctx context.Context, id string, v Verdict) (rescued 
 
 // recover decides what nobody else has to decide. The lock is held.
 func (w *Workspace) recover() error {
-	if p := w.log.pending(); p != nil && p.Intent.Auto {
+	if p := w.log.Pending(); p != nil && p.Intent.Auto {
 		_, err := w.settle(p, Undo)
 		return err
 	}
@@ -79,51 +83,51 @@ func (w *Workspace) recover() error {
 }
 
 // settle brings a commit in doubt to its end. Every step of it may be repeated.
-func (w *Workspace) settle(p *record, v Verdict) (rescued []string, err error) {
-	slots, err := w.room.place.sub(p.Intent.Slots + "/slots")
+func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err error) {
+	slots, err := w.room.place.Sub(p.Intent.Slots + "/slots")
 	if err != nil {
-		return nil, errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
+		return nil, fault.Errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
 	}
-	defer slots.close()
+	defer slots.Close()
 	w.step("settling")
 	if v == Finish {
-		rescued, err = w.hand.redo(p.Intent.Ops, slots)
+		rescued, err = w.hand.Redo(p.Intent.Ops, slots)
 	} else {
-		rescued, err = w.hand.undo(p.Intent.Ops, slots)
+		rescued, err = w.hand.Undo(p.Intent.Ops, slots)
 	}
 	if err != nil {
 		return rescued, err
 	}
 	w.step("settled")
-	r := record{Kind: "undone"}
+	r := wal.Record{Kind: "undone"}
 	if v == Finish {
-		r = record{Kind: "seal", Head: p.Head}
+		r = wal.Record{Kind: "seal", Head: p.Head}
 	}
-	if err := w.log.append(r); err != nil {
+	if err := w.log.Append(r); err != nil {
 		return rescued, err
 	}
 	w.forget()
 	w.step("logged")
 	if v == Undo {
-		w.hist.forget(p.Intent.Pack)
+		w.hist.Forget(p.Intent.Pack)
 	}
 	return rescued, w.room.remove(p.Intent.Slots)
 }
 
 // takeBack undoes a commit of this process. An outsider's change stays; then
 // the error names it.
-func (w *Workspace) takeBack(rec *record, slots *place) error {
-	kept, err := w.hand.undo(rec.Intent.Ops, slots)
+func (w *Workspace) takeBack(rec *wal.Record, slots *place.Place) error {
+	kept, err := w.hand.Undo(rec.Intent.Ops, slots)
 	if err != nil {
 		return err
 	}
-	if err := w.log.append(record{Kind: "undone"}); err != nil {
+	if err := w.log.Append(wal.Record{Kind: "undone"}); err != nil {
 		return err
 	}
 	w.step("undone")
-	w.hist.forget(rec.Intent.Pack)
+	w.hist.Forget(rec.Intent.Pack)
 	if len(kept) > 0 {
-		e := errorf(Conflict, "", "rolled back, but somebody else changed what had been published; theirs was left, ours is kept there")
+		e := fault.Errorf(Conflict, "", "rolled back, but somebody else changed what had been published; theirs was left, ours is kept there")
 		e.Paths = kept
 		return e
 	}

@@ -7,12 +7,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/view"
 )
 
 // Restore brings back the state of a commit, as a commit of its own after all
 // the others. It writes what differs, and leaves ignored files alone.
 func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, error) {
-	c, err := w.hist.commit(id)
+	c, err := w.hist.Commit(id)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +37,7 @@ func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, e
 }
 
 func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error) {
-	want, err := tx.w.hist.state(c, tx.ground.base.dir)
+	want, err := tx.w.hist.State(c, tx.ground.Base.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -39,18 +45,18 @@ func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error
 	if err != nil {
 		return nil, err
 	}
-	if err := tx.view.end(); err != nil {
+	if err := tx.view.End(); err != nil {
 		return nil, err
 	}
 	tx.view = fixed(cs)
 	if note.Message == "" {
-		note.Message = "Restore " + c.Hash.String()[:12] + ": " + strings.SplitN(c.subject(), "\n", 2)[0]
+		note.Message = "Restore " + c.Hash.String()[:12] + ": " + strings.SplitN(c.Subject(), "\n", 2)[0]
 	}
 	auto := note.ID == ""
 	if auto {
 		note.ID = "restore-" + tx.name
 	}
-	out, err := tx.publish(ctx, note, Restored, true)
+	out, err := tx.publish(ctx, note, git.Restored, true)
 	if err != nil {
 		return nil, err
 	}
@@ -58,30 +64,30 @@ func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error
 }
 
 // fixed is a view whose changes are known beforehand.
-type fixed []change
+type fixed []view.Staged
 
-func (f fixed) changes() ([]change, error) { return f, nil }
-func (f fixed) end() error                 { return nil }
+func (f fixed) Changes() ([]view.Staged, error) { return f, nil }
+func (f fixed) End() error                      { return nil }
 
 // toward stages what makes the base into want.
-func (tx *Tx) toward(want *entry) ([]change, error) {
-	var out []change
-	for p, d := range differ(&tx.ground.base, want, true) {
+func (tx *Tx) toward(want *tree.Item) ([]view.Staged, error) {
+	var out []view.Staged
+	for p, d := range tree.Differ(&tx.ground.Base, want, true) {
 		if d[1] == nil {
-			out = append(out, change{path: p})
+			out = append(out, view.Staged{Path: p})
 			continue
 		}
 		e := *d[1]
-		e.dir, e.fp = nil, print{}
-		out = append(out, change{path: p, e: &e})
+		e.Dir, e.Print = nil, tree.Print{}
+		out = append(out, view.Staged{Path: p, To: &e})
 	}
-	return out, tx.w.fetch(out, tx.ground.scratch)
+	return out, tx.w.fetch(out, tx.ground.Scratch)
 }
 
 // Export writes the state of a commit into dir, which must be empty or not
 // exist: the files of that moment, for a workspace of their own.
 func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
-	c, err := w.hist.commit(id)
+	c, err := w.hist.Commit(id)
 	if err != nil {
 		return err
 	}
@@ -89,20 +95,20 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 		return err
 	}
 	if ents, err := os.ReadDir(dir); err != nil || len(ents) > 0 {
-		return errors.Join(err, errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
+		return errors.Join(err, fault.Errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
 	}
-	root, err := w.hist.state(c, nil)
+	root, err := w.hist.State(c, nil)
 	if err != nil {
 		return err
 	}
-	p, err := openPlace(dir)
+	p, err := place.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	var dirs []change
+	defer p.Close()
+	var dirs []view.Staged
 	groups := map[uint64]string{}
-	for at, e := range root.walk(".") {
+	for at, e := range root.Walk(".") {
 		if at == "." {
 			continue
 		}
@@ -112,7 +118,7 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 		name := filepath.Join(dir, filepath.FromSlash(at))
 		switch {
 		case e.Kind == Dir:
-			dirs = append(dirs, change{path: at, e: e})
+			dirs = append(dirs, view.Staged{Path: at, To: e})
 			err = os.Mkdir(name, 0o700)
 		case e.Kind == Symlink:
 			err = os.Symlink(e.Target, name)
@@ -123,18 +129,18 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 			groups[e.Group] = name
 		}
 		if err == nil && e.Kind != Dir {
-			err = p.attr(at, e.Entry)
+			err = p.Attr(at, e.Entry)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, d := range slices.Backward(dirs) {
-		if err := p.attr(d.path, d.e.Entry); err != nil {
+		if err := p.Attr(d.Path, d.To.Entry); err != nil {
 			return err
 		}
 	}
-	return p.syncAllOr()
+	return p.SyncAllOr()
 }
 
 // The index remembers what was known of the directory, so that the next Open

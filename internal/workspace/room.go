@@ -6,34 +6,36 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/place"
 )
 
 // A room is where transactions are staged: a directory for each, locked while
 // its holder lives.
 type room struct {
-	place *place
+	place *place.Place
 	trash sync.WaitGroup // what is being removed
 }
 
 // sweep removes the transactions of holders that died, but not the one in doubt. The lock is held.
 func (r *room) sweep(pending string) {
-	ents, _ := os.ReadDir(r.place.name)
+	ents, _ := os.ReadDir(r.place.Name)
 	for _, e := range ents {
 		if e.Name() == "rescued" || e.Name() == pending {
 			continue
 		}
 		if strings.HasPrefix(e.Name(), "trash-") {
-			removeAll(filepath.Join(r.place.name, e.Name()))
+			place.RemoveAll(filepath.Join(r.place.Name, e.Name()))
 			continue
 		}
-		f, err := os.OpenFile(filepath.Join(r.place.name, e.Name(), "lock"), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(r.place.Name, e.Name(), "lock"), os.O_RDWR, 0)
 		if err != nil {
 			if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) > time.Minute {
-				removeAll(filepath.Join(r.place.name, e.Name())) // else it may just be being made
+				place.RemoveAll(filepath.Join(r.place.Name, e.Name())) // else it may just be being made
 			}
 			continue
 		}
-		if ok, err := flock(f); ok && err == nil {
+		if ok, err := place.TryLock(f); ok && err == nil {
 			r.remove(e.Name())
 		}
 		f.Close()
@@ -42,16 +44,16 @@ func (r *room) sweep(pending string) {
 
 // remove puts a transaction's directory out of sight, then away.
 func (r *room) remove(name string) error {
-	dir := filepath.Join(r.place.name, name)
+	dir := filepath.Join(r.place.Name, name)
 	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
-		unmount(dir)
+		place.Unmount(dir)
 	}
 	unshare(filepath.Join(dir, "slots"))
-	gone := filepath.Join(r.place.name, "trash-"+name)
+	gone := filepath.Join(r.place.Name, "trash-"+name)
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
-	r.trash.Go(func() { removeAll(gone) })
+	r.trash.Go(func() { place.RemoveAll(gone) })
 	return nil
 }
 
@@ -59,17 +61,17 @@ func (r *room) remove(name string) error {
 // Removing such a name changes the other's metadata, so it is done now and not
 // at some time when somebody looks at it.
 func unshare(slots string) {
-	p, err := openPlace(slots)
+	p, err := place.Open(slots)
 	if err != nil {
 		return
 	}
-	defer p.close()
-	names, _ := p.names()
+	defer p.Close()
+	names, _ := p.Names()
 	if len(names) > 1000 {
 		return // a scan will read those files once more; nothing else comes of it
 	}
 	for _, n := range names {
-		if e, err := p.lstat(n); err == nil && e.Group != 0 {
+		if e, err := p.Lstat(n); err == nil && e.Group != 0 {
 			os.Remove(filepath.Join(slots, n))
 		}
 	}

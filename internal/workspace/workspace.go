@@ -8,7 +8,7 @@
 // # One staged form
 //
 // There are three views (a [Layer] in Go, an overlay, a copy) and one staged
-// form behind them: a list of [change], each a path and what it becomes, with
+// form behind them: a list of [view.Staged], each a path and what it becomes, with
 // the file that holds its content. Everything after freezing is the same for
 // all views.
 //
@@ -89,6 +89,13 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/publish"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Config says where a workspace keeps its own things and what it holds on to.
@@ -114,8 +121,9 @@ type Workspace struct {
 	conf   Config
 	gate   gate
 	room   room
-	hand   hand
+	hand   publish.Hand
 	scans  int
+	upkeep error // of the last commit, for Close to tell
 	closed atomic.Bool
 }
 
@@ -136,7 +144,7 @@ func Open(ctx context.Context, dir string, conf Config) (*Workspace, error) {
 
 func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Store == "" {
-		return nil, errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
+		return nil, fault.Errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
 	}
 	if conf.Scratch == "" {
 		conf.Scratch = filepath.Join(conf.Store, "scratch")
@@ -147,27 +155,27 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Verify == 0 {
 		conf.Verify = DefaultVerify
 	}
-	rules, err := parseRules(conf.Ignore)
+	rules, err := tree.ParseRules(conf.Ignore)
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = realDir(dir); err != nil {
+	if dir, err = place.RealDir(dir); err != nil {
 		return nil, err
 	}
 	for _, d := range []*string{&conf.Store, &conf.Scratch} {
 		if err := os.MkdirAll(*d, 0o700); err != nil {
 			return nil, err
 		}
-		if *d, err = realDir(*d); err != nil {
+		if *d, err = place.RealDir(*d); err != nil {
 			return nil, err
 		}
-		if inside(*d, dir) || inside(dir, *d) {
-			return nil, errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
+		if place.Inside(*d, dir) || place.Inside(dir, *d) {
+			return nil, fault.Errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
 		}
 	}
 	w = &Workspace{conf: conf}
 	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
-	w.hand.step = func(string) {}
+	w.hand.Step = func(string) {}
 	if err = w.enter(dir); err != nil {
 		w.Close()
 		return nil, err
@@ -177,26 +185,26 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 
 // enter opens the directories that a workspace holds on to.
 func (w *Workspace) enter(dir string) (err error) {
-	if w.place, err = openPlace(dir); err != nil {
+	if w.place, err = place.Open(dir); err != nil {
 		return err
 	}
-	w.hand.place = w.place
-	if w.room.place, err = openPlace(w.conf.Scratch); err != nil {
+	w.hand.Place = w.place
+	if w.room.place, err = place.Open(w.conf.Scratch); err != nil {
 		return err
 	}
 	if err := w.gate.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
 		return err
 	}
-	if !sameFS(w.place, w.room.place) {
-		return errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
+	if !place.SameFS(w.place, w.room.place) {
+		return fault.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
 	}
-	w.fine = fineStamps(w.conf.Scratch)
+	w.fine = place.FineStamps(w.conf.Scratch)
 	return nil
 }
 
 // start recovers, then learns what is there.
 func (w *Workspace) start(ctx context.Context) (err error) {
-	if w.hist, err = openHistory(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
+	if w.hist, err = git.Open(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
 		return err
 	}
 	release, err := w.hold(ctx)
@@ -205,12 +213,12 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	}
 	defer release()
 	if w.log == nil {
-		if w.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
+		if w.log, err = wal.Open(filepath.Join(w.conf.Store, "log"), true); err != nil {
 			return err
 		}
 	}
 	pending := ""
-	if p := w.log.pending(); p != nil {
+	if p := w.log.Pending(); p != nil {
 		pending = p.Intent.Slots
 	}
 	w.room.sweep(pending)
@@ -221,7 +229,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 		return err
 	}
 	w.remember()
-	if w.log.pending() != nil {
+	if w.log.Pending() != nil {
 		return nil
 	}
 	if err := w.scan(ctx, false); err != nil {
@@ -230,7 +238,8 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	return w.recordOutside(ctx)
 }
 
-// Close lets go of the workspace. Open transactions must have ended.
+// Close lets go of the workspace. Open transactions must have ended. It tells
+// of upkeep that failed after the last commit: nothing is lost by it.
 func (w *Workspace) Close() error {
 	if w.closed.Swap(true) {
 		return nil
@@ -239,31 +248,31 @@ func (w *Workspace) Close() error {
 	var errs []error
 	if w.log != nil {
 		w.save()
-		errs = append(errs, w.log.close())
+		errs = append(errs, w.log.Close())
 	}
 	if w.hist != nil {
-		w.hist.close()
+		w.hist.Close()
 	}
-	for _, p := range []*place{w.place, w.room.place} {
+	for _, p := range []*place.Place{w.place, w.room.place} {
 		if p != nil {
-			errs = append(errs, p.close())
+			errs = append(errs, p.Close())
 		}
 	}
-	return errors.Join(append(errs, w.gate.close())...)
+	return errors.Join(append(errs, w.gate.close(), w.upkeep)...)
 }
 
 // Dir is the workspace's directory.
-func (w *Workspace) Dir() string { return w.place.name }
+func (w *Workspace) Dir() string { return w.place.Name }
 
 // GitDir is the history's repository, for git --git-dir.
-func (w *Workspace) GitDir() string { return w.hist.dir }
+func (w *Workspace) GitDir() string { return w.hist.Dir }
 
 // hold takes the lock and reads what other processes did.
 func (w *Workspace) hold(ctx context.Context) (release func(), err error) {
 	if release, err = w.gate.lock(ctx); err != nil || w.log == nil {
 		return release, err
 	}
-	moved, err := w.log.follow()
+	moved, err := w.log.Follow()
 	if err != nil {
 		release()
 		return nil, err
@@ -274,7 +283,7 @@ func (w *Workspace) hold(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-func (w *Workspace) step(point string) { w.hand.step(point) }
+func (w *Workspace) step(point string) { w.hand.Step(point) }
 
 // Snapshot looks at the directory and says what it holds now. Files whose
 // metadata has not changed are not read; every Config.Verify-th time all are.
@@ -294,7 +303,7 @@ func (w *Workspace) Digest(ctx context.Context) (Hash, error) {
 
 func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	if w.closed.Load() {
-		return nil, errorf(Ended, "", "the workspace is closed")
+		return nil, fault.Errorf(Ended, "", "the workspace is closed")
 	}
 	leave, err := w.gate.enter(ctx)
 	if err != nil {
@@ -307,5 +316,5 @@ func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return snapshot(w.root), nil
+	return tree.Of(w.root), nil
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// A gate is the daemon's gateway: on a port of this machine, and on a socket of
+// the data directory for programs that have no network.
+type gate struct {
+	*gateway.Gateway
+	http   *http.Server
+	socket string
+	open   []net.Listener
+}
+
+func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (*gate, error) {
+	g := &gate{Gateway: k.Gateway}
+	g.http = g.Server(ctx)
+	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
+	if err != nil {
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "name another address in kern.yaml, under gateway: listen"}
+	}
+	g.Found(tcp, s.TLSCert != "")
+	g.open = append(g.open, tcp)
+	l, err := server.ListenAt(dir, gateway.SocketFile)
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	g.open, g.socket = append(g.open, l), server.SocketAt(dir, gateway.SocketFile)
+	return g, nil
+}
+
+func (g *gate) serve() {
+	for _, l := range g.open {
+		go func() { _ = g.http.Serve(l) }() // it ends with close
+	}
+}
+
+func (g *gate) close() (err error) {
+	for _, l := range g.open {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// New, End, Has and Where are [server.Keys].
+
+func (g *gate) New(ctx context.Context, k server.Key) (server.KeyInfo, error) {
+	i, err := g.Issue(ctx, gateway.Key(k))
+	return server.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Own: i.Own}, err
+}
+
+func (g *gate) End(ctx context.Context, pid abi.Pid, e server.KeyEnd) error {
+	return g.Gateway.End(ctx, pid, sys.ExitArgs(e))
+}
+
+func (g *gate) Has(i *kernel.Info) bool { return g.Keyed(i) }
+
+func (g *gate) Where() server.Gateway {
+	return server.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
+}

@@ -1,0 +1,324 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// Packs gather as commits are made. Each join takes the smallest ones, as long
+// as the next is not larger than all of them together, so an object is copied
+// about log(n) times in all and a few dozen packs remain.
+const packsMost = 32
+
+// Gather joins small packs when there are many.
+func (h *objects) Gather() error {
+	h.mu.Lock()
+	packs := slices.DeleteFunc(slices.Clone(h.packs), func(p *Pack) bool { return p.kept })
+	h.mu.Unlock()
+	if len(packs) <= packsMost {
+		return nil
+	}
+	slices.SortFunc(packs, func(a, b *Pack) int { return int(min(max(a.size-b.size, -1), 1)) })
+	sum, n := packs[0].size, 1
+	for n < len(packs) && (n < packsMost/2 || packs[n].size < 2*sum) {
+		sum += packs[n].size
+		n++
+	}
+	return h.join(packs[:n], nil)
+}
+
+// join writes one pack with the objects of packs (those in want, when it is
+// not nil) and removes packs. The objects are copied as they are.
+func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
+	f, err := os.CreateTemp(h.PackDir(), "tmp_pack_")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	all := &Pack{f: f}
+	if err := h.fillJoined(all, packs, want); err != nil {
+		f.Close()
+		return err
+	}
+	final := filepath.Join(h.PackDir(), all.Name+".pack")
+	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.PackDir(), true)); err != nil {
+		f.Close()
+		return err
+	}
+	for _, name := range []string{"multi-pack-index", "../info/commit-graph"} {
+		os.Remove(filepath.Join(h.PackDir(), name)) // Git's own, and made again when it wants to
+	}
+	h.mu.Lock()
+	h.packs = append([]*Pack{all}, h.packs...)
+	h.mu.Unlock()
+	for _, p := range packs {
+		if p.Name != all.Name {
+			h.Forget(p.Name)
+		}
+	}
+	return nil
+}
+
+func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) error {
+	type piece struct {
+		p *Pack
+		i int
+	}
+	var pieces []piece
+	var objs []object
+	seen := map[tree.Hash]bool{}
+	for _, p := range packs {
+		for i := range p.n {
+			if id := p.id(i); !seen[id] && (want == nil || want[id]) {
+				seen[id] = true
+				pieces = append(pieces, piece{p, i})
+				objs = append(objs, object{id: id})
+			}
+		}
+	}
+	c := &counter{w: bufio.NewWriterSize(all.f, 64<<10), sum: sha256.New(), crc: crc32.NewIEEE()}
+	if _, err := c.Write(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(pieces)))); err != nil {
+		return err
+	}
+	at, crc := make([]int64, len(pieces)), make([]uint32, len(pieces))
+	ends := map[*Pack][]int64{}
+	for k, x := range pieces {
+		if ends[x.p] == nil {
+			s := append(slices.Clone(x.p.offs), x.p.size-32)
+			slices.Sort(s)
+			ends[x.p] = s
+		}
+		from := x.p.offs[x.i]
+		j, _ := slices.BinarySearch(ends[x.p], from)
+		size := ends[x.p][j+1] - from
+		at[k] = c.n
+		c.crc.Reset()
+		if err := h.copyObject(c, x.p, x.i, from, size); err != nil {
+			return err
+		}
+		crc[k] = c.crc.Sum32()
+	}
+	sum := c.sum.Sum(nil)
+	if _, err := c.w.Write(sum); err != nil {
+		return err
+	}
+	all.size, all.Name = c.n+int64(len(sum)), "pack-"+hex.EncodeToString(sum)
+	all.setIndex(objs, at, crc)
+	return c.w.Flush()
+}
+
+// copyObject copies object i of p, size bytes at from, as it is. A delta, which
+// only makes sense beside another object, is written out whole.
+func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64) error {
+	var b [1]byte
+	if _, err := p.f.ReadAt(b[:], from); err != nil {
+		return err
+	}
+	if b[0]>>4&7 >= typOfs {
+		typ, data, err := h.read(p.id(i))
+		if err != nil {
+			return err
+		}
+		return writeObject(c, &object{id: p.id(i), typ: typ, data: data})
+	}
+	if _, err := io.Copy(c, io.NewSectionReader(p.f, from, size)); err != nil {
+		return err
+	}
+	if c.crc.Sum32() != p.crcs[i] {
+		return fault.Errorf(fault.Damaged, p.f.Name(), "the object at byte %d does not have the sum its index says", from)
+	}
+	return nil
+}
+
+// Room drops old commits until the history is within its limits, or says that
+// it cannot be.
+//
+// It tells whether it dropped any: then objects that no commit names are gone.
+func (h *History) Room(head Head) (dropped bool, err error) {
+	if h.limit.MaxBytes <= 0 && h.limit.MaxCommits <= 0 || head.Commit.IsZero() {
+		return false, nil
+	}
+	if h.oldest == 0 {
+		if h.oldest, err = h.first(head.Commit); err != nil {
+			return false, err
+		}
+	}
+	count := int(head.Seq - h.oldest + 1)
+	keep := count
+	// Dropping costs by what is kept, so it waits until a quarter is over.
+	if m := h.limit.MaxCommits; m > 0 && count > m+m/4 {
+		keep = m
+	}
+	over := func() bool { return h.limit.MaxBytes > 0 && h.bytes() > h.limit.MaxBytes }
+	if keep == count && over() {
+		keep = max(1, count/2)
+	}
+	for keep < count || over() {
+		if err := h.prune(head, keep); err != nil {
+			return true, err
+		}
+		if h.oldest = head.Seq - uint64(keep) + 1; !over() {
+			return true, nil
+		}
+		if keep == 1 {
+			return true, fault.Errorf(fault.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
+		}
+		keep = max(1, keep/2)
+	}
+	return false, nil
+}
+
+// first is the number of the oldest commit that can be reached from id.
+func (h *History) first(id tree.Hash) (seq uint64, err error) {
+	for c, err := range h.Log(id) {
+		if err != nil {
+			return 0, err
+		}
+		seq = c.Seq
+	}
+	return seq, nil
+}
+
+// prune keeps the newest commits and, whatever their age, every state that came
+// from outside; those get refs of their own. Order: refs and the list of cut
+// commits first, then a pack with all that is kept, then the old packs go.
+func (h *History) prune(head Head, keep int) error {
+	cut, err := h.cut()
+	if err != nil {
+		return err
+	}
+	if cut == nil {
+		cut = map[tree.Hash]bool{}
+	}
+	want := map[tree.Hash]bool{}
+	for n, id, side := 1, head.Commit, head.Side; !id.IsZero(); n++ {
+		c, err := h.Commit(id)
+		if err != nil {
+			return err
+		}
+		sc, err := h.Commit(side)
+		if err != nil {
+			return err
+		}
+		end := cut[id]
+		if n <= keep || c.Kind == Outside {
+			want[id], want[side] = true, true
+			for _, t := range []tree.Hash{c.tree, c.meta} {
+				if err := h.reach(t, want); err != nil {
+					return err
+				}
+			}
+		}
+		if n >= keep && want[id] {
+			cut[id], cut[side] = true, true
+		}
+		if n > keep && c.Kind == Outside {
+			kept := strconv.FormatUint(c.Seq, 10)
+			if err := errors.Join(h.setRef(refKept+kept, id), h.setRef(refKeptMeta+kept, side)); err != nil {
+				return err
+			}
+		}
+		if end {
+			break
+		}
+		id, side = c.Parent, sc.Parent
+	}
+	if err := h.keptBefore(cut, want); err != nil {
+		return err
+	}
+	var lines bytes.Buffer
+	for id := range cut {
+		if want[id] {
+			lines.WriteString(id.String() + "\n")
+		}
+	}
+	if err := place.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	packs := slices.Clone(h.packs)
+	h.mu.Unlock()
+	return h.join(packs, want)
+}
+
+// keptBefore adds what earlier prunings kept.
+func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
+	for _, prefix := range []string{refKept, refKeptMeta} {
+		ids, err := h.refs(prefix)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			c, err := h.Commit(id)
+			if err != nil {
+				return err
+			}
+			cut[id], want[id] = true, true
+			if err := errors.Join(h.reach(c.tree, want), h.reach(c.meta, want)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reach adds a tree and all below it.
+func (h *History) reach(id tree.Hash, want map[tree.Hash]bool) error {
+	if want[id] {
+		return nil
+	}
+	want[id] = true
+	typ, b, err := h.read(id)
+	if err != nil || typ != typTree {
+		return err
+	}
+	for len(b) > 0 {
+		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
+		if sp < 0 || nul < sp || len(b) < nul+33 {
+			return fault.Errorf(fault.Damaged, id.String(), "the tree is cut")
+		}
+		sub := tree.Hash(b[nul+1:])
+		if string(b[:sp]) == "40000" {
+			if err := h.reach(sub, want); err != nil {
+				return err
+			}
+		} else {
+			want[sub] = true
+		}
+		b = b[nul+33:]
+	}
+	return nil
+}
+
+// Kept gives the states from outside that are older than the history.
+func (h *History) Kept() ([]*Commit, error) {
+	ids, err := h.refs(refKept)
+	if err != nil {
+		return nil, err
+	}
+	var out []*Commit
+	for _, id := range ids {
+		c, err := h.Commit(id)
+		if err != nil {
+			return nil, err
+		}
+		c.Parent = tree.Hash{}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })
+	return out, nil
+}

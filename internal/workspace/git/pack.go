@@ -1,0 +1,470 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"compress/zlib"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// Git's object types as a pack counts them.
+const (
+	typCommit = 1
+	typTree   = 2
+	typBlob   = 3
+	typOfs    = 6 // a delta on an object of the same pack, by distance
+	typRef    = 7 // a delta on an object, by name
+)
+
+var typNames = [...]string{typCommit: "commit", typTree: "tree", typBlob: "blob"}
+
+// An object waits to be written: its bytes, or the file that holds them.
+type object struct {
+	id   tree.Hash
+	typ  byte
+	data []byte
+	file func() (*os.File, int64, error)
+}
+
+func objectID(typ byte, data []byte) (out tree.Hash) {
+	h := sha256.New()
+	h.Write(append(strconv.AppendInt([]byte(typNames[typ]+" "), int64(len(data)), 10), 0))
+	h.Write(data)
+	h.Sum(out[:0])
+	return out
+}
+
+// A Pack is one pack file with its index in memory.
+type Pack struct {
+	f    *os.File
+	Name string // without .pack
+	idx  []byte // fan-out, then the names
+	n    int
+	offs []int64
+	crcs []uint32
+	size int64
+	kept bool // from Git's own repacking, by a .keep file of ours
+}
+
+// keepText is in the .keep files that are ours to remove.
+const keepText = "kern\n"
+
+const (
+	idxHead = 8
+	idxFan  = 256 * 4
+)
+
+var deflaters = sync.Pool{New: func() any {
+	z, _ := zlib.NewWriterLevel(io.Discard, zlib.BestSpeed)
+	return z
+}}
+
+// writePack writes objs as a new pack in dir and its index beside it. Neither
+// is synced: who writes it says when it must last. Git is kept from it. The index is written by
+// index, after the pack has been synced, so that a whole index vouches for its
+// pack.
+func writePack(dir string, objs []object) (*Pack, error) {
+	f, err := os.CreateTemp(dir, "tmp_pack_")
+	if err != nil {
+		return nil, err
+	}
+	p := &Pack{f: f, kept: true}
+	if err := p.fill(objs); err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, err
+	}
+	final := filepath.Join(dir, p.Name+".pack")
+	keep := filepath.Join(dir, p.Name+".keep")
+	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.WriteFile(keep, []byte(keepText), 0o600), os.Rename(f.Name(), final)); err != nil {
+		f.Close()
+		os.Remove(keep)
+		return nil, err
+	}
+	return p, nil
+}
+
+type counter struct {
+	w   *bufio.Writer
+	sum hash.Hash
+	crc hash.Hash32
+	n   int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.sum.Write(b)
+	c.crc.Write(b)
+	c.n += int64(len(b))
+	return c.w.Write(b)
+}
+
+func (p *Pack) fill(objs []object) error {
+	c := &counter{w: bufio.NewWriterSize(p.f, 64<<10), sum: sha256.New(), crc: crc32.NewIEEE()}
+	head := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(objs)))
+	if _, err := c.Write(head); err != nil {
+		return err
+	}
+	at := make([]int64, len(objs))
+	crc := make([]uint32, len(objs))
+	for i := range objs {
+		at[i] = c.n
+		c.crc.Reset()
+		if err := writeObject(c, &objs[i]); err != nil {
+			return err
+		}
+		crc[i] = c.crc.Sum32()
+	}
+	sum := c.sum.Sum(nil)
+	c.w.Write(sum)
+	p.size = c.n + int64(len(sum))
+	p.Name = "pack-" + hex.EncodeToString(sum)
+	p.setIndex(objs, at, crc)
+	return c.w.Flush()
+}
+
+func writeObject(c *counter, o *object) error {
+	size := int64(len(o.data))
+	var f *os.File
+	if o.file != nil {
+		var err error
+		if f, size, err = o.file(); err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	b := []byte{o.typ<<4 | byte(size&15)}
+	for n := size >> 4; n > 0; n >>= 7 {
+		b[len(b)-1] |= 0x80
+		b = append(b, byte(n&0x7f))
+	}
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	z := deflaters.Get().(*zlib.Writer)
+	defer deflaters.Put(z)
+	z.Reset(c)
+	if f == nil {
+		if _, err := z.Write(o.data); err != nil {
+			return err
+		}
+		return z.Close()
+	}
+	h := sha256.New()
+	tree.BlobHead(h, size)
+	n, err := io.Copy(io.MultiWriter(z, h), io.NewSectionReader(f, 0, size))
+	if err != nil {
+		return err
+	}
+	if n != size || tree.Hash(h.Sum(nil)) != o.id {
+		return fault.Errorf(fault.Busy, f.Name(), "another program writes to it while it is recorded")
+	}
+	return z.Close()
+}
+
+// setIndex fills the index in memory from what was written.
+func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
+	order := make([]int, len(objs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(objs[a].id[:], objs[b].id[:]) })
+	p.n = len(objs)
+	p.idx = make([]byte, idxFan, idxFan+32*len(objs))
+	p.offs, p.crcs = make([]int64, 0, len(objs)), make([]uint32, 0, len(objs))
+	for _, i := range order {
+		p.idx = append(p.idx, objs[i].id[:]...)
+		p.offs = append(p.offs, at[i])
+		p.crcs = append(p.crcs, crc[i])
+	}
+	for b, k := 0, 0; b < 256; b++ {
+		for k < len(order) && int(objs[order[k]].id[0]) <= b {
+			k++
+		}
+		binary.BigEndian.PutUint32(p.idx[4*b:], uint32(k))
+	}
+}
+
+func (p *Pack) id(i int) tree.Hash { return tree.Hash(p.idx[idxFan+32*i:]) }
+
+// find gives the position of id in the index.
+func (p *Pack) find(id tree.Hash) (int, bool) {
+	lo := 0
+	if id[0] > 0 {
+		lo = int(binary.BigEndian.Uint32(p.idx[4*(int(id[0])-1):]))
+	}
+	hi := int(binary.BigEndian.Uint32(p.idx[4*int(id[0]):]))
+	i := lo + sort.Search(hi-lo, func(i int) bool {
+		x := p.id(lo + i)
+		return bytes.Compare(x[:], id[:]) >= 0
+	})
+	return i, i < hi && p.id(i) == id
+}
+
+// writeIndex writes the index file (version 2).
+func (p *Pack) writeIndex(dir string, sync bool) error {
+	var b bytes.Buffer
+	b.WriteString("\xfftOc\x00\x00\x00\x02")
+	b.Write(p.idx)
+	for _, c := range p.crcs {
+		binary.Write(&b, binary.BigEndian, c)
+	}
+	var large []int64
+	for _, o := range p.offs {
+		if o < 1<<31 {
+			binary.Write(&b, binary.BigEndian, uint32(o))
+		} else {
+			binary.Write(&b, binary.BigEndian, uint32(1<<31|len(large)))
+			large = append(large, o)
+		}
+	}
+	for _, o := range large {
+		binary.Write(&b, binary.BigEndian, o)
+	}
+	sum, err := hex.DecodeString(strings.TrimPrefix(p.Name, "pack-"))
+	if err != nil {
+		return err
+	}
+	b.Write(sum)
+	own := sha256.Sum256(b.Bytes())
+	b.Write(own[:])
+	return place.Replace(filepath.Join(dir, p.Name+".idx"), b.Bytes(), 0o444, sync)
+}
+
+// openPack opens a pack; a missing or torn index is made anew from the pack,
+// whose own sum then must hold.
+func openPack(dir, name string) (*Pack, error) {
+	f, err := os.Open(filepath.Join(dir, name+".pack"))
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	keep, _ := os.ReadFile(filepath.Join(dir, name+".keep"))
+	p := &Pack{f: f, Name: name, size: fi.Size(), kept: string(keep) == keepText}
+	b, err := os.ReadFile(filepath.Join(dir, name+".idx"))
+	if err == nil && p.readIndex(b) {
+		return p, nil
+	}
+	if err := p.reindex(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return p, p.writeIndex(dir, false)
+}
+
+func (p *Pack) readIndex(b []byte) bool {
+	if len(b) < idxHead+idxFan+64 || string(b[:8]) != "\xfftOc\x00\x00\x00\x02" {
+		return false
+	}
+	if sum := sha256.Sum256(b[:len(b)-32]); string(sum[:]) != string(b[len(b)-32:]) {
+		return false
+	}
+	b = b[idxHead : len(b)-64]
+	n := int(binary.BigEndian.Uint32(b[idxFan-4:]))
+	if len(b) < idxFan+n*40 {
+		return false
+	}
+	p.n, p.idx = n, b[:idxFan+32*n]
+	crcs, offs := b[idxFan+32*n:], b[idxFan+36*n:]
+	large := b[idxFan+40*n:]
+	for i := range n {
+		p.crcs = append(p.crcs, binary.BigEndian.Uint32(crcs[4*i:]))
+		o := int64(binary.BigEndian.Uint32(offs[4*i:]))
+		if o >= 1<<31 {
+			at := 8 * (o - 1<<31)
+			if at+8 > int64(len(large)) {
+				return false
+			}
+			o = int64(binary.BigEndian.Uint64(large[at:]))
+		}
+		p.offs = append(p.offs, o)
+	}
+	return true
+}
+
+// tally counts what is read through it, byte for byte.
+type tally struct {
+	r   *bufio.Reader
+	n   int64
+	crc hash.Hash32
+}
+
+func (t *tally) ReadByte() (byte, error) {
+	b, err := t.r.ReadByte()
+	if err == nil {
+		t.n++
+		t.crc.Write([]byte{b})
+	}
+	return b, err
+}
+
+func (t *tally) Read(b []byte) (int, error) {
+	n, err := t.r.Read(b)
+	t.n += int64(n)
+	t.crc.Write(b[:n])
+	return n, err
+}
+
+// reindex reads a pack that we wrote (so one without deltas) from end to end.
+func (p *Pack) reindex() error {
+	bad := func(why string) error {
+		return fault.Errorf(fault.Damaged, p.f.Name(), "the pack does not read back: %s", why)
+	}
+	if p.size < 12+32 {
+		return bad("too short")
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.size-32)); err != nil {
+		return err
+	}
+	if "pack-"+hex.EncodeToString(h.Sum(nil)) != p.Name {
+		return bad("its sum is not its name")
+	}
+	t := &tally{r: bufio.NewReader(io.NewSectionReader(p.f, 0, p.size-32)), crc: crc32.NewIEEE()}
+	head := make([]byte, 12)
+	if _, err := io.ReadFull(t, head); err != nil {
+		return bad(err.Error())
+	}
+	n := int(binary.BigEndian.Uint32(head[8:]))
+	objs, at, crc := make([]object, n), make([]int64, n), make([]uint32, n)
+	for i := range n {
+		at[i] = t.n
+		t.crc.Reset()
+		typ, _, err := objectHead(t)
+		if err != nil || typ >= typOfs {
+			return bad("object of an unknown type")
+		}
+		z, err := zlib.NewReader(t)
+		if err != nil {
+			return bad(err.Error())
+		}
+		data, err := io.ReadAll(z)
+		if err != nil {
+			return bad(err.Error())
+		}
+		objs[i].id, crc[i] = objectID(typ, data), t.crc.Sum32()
+	}
+	p.setIndex(objs, at, crc)
+	return nil
+}
+
+func objectHead(r io.ByteReader) (typ byte, size int64, err error) {
+	b, err := r.ReadByte()
+	typ, size = b>>4&7, int64(b&15)
+	for shift := 4; err == nil && b&0x80 != 0; shift += 7 {
+		b, err = r.ReadByte()
+		size |= int64(b&0x7f) << shift
+	}
+	return typ, size, err
+}
+
+// object opens the object at off. A delta, which only Git's own repacking
+// makes, is put together in memory.
+func (p *Pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader, err error) {
+	br := bufio.NewReader(io.NewSectionReader(p.f, off, p.size-off))
+	if typ, size, err = objectHead(br); err != nil {
+		return 0, 0, nil, err
+	}
+	if typ < typOfs {
+		z, err := zlib.NewReader(br)
+		return typ, size, z, err
+	}
+	var base []byte
+	if typ == typOfs {
+		b, _ := br.ReadByte()
+		back := int64(b & 0x7f)
+		for b&0x80 != 0 {
+			b, _ = br.ReadByte()
+			back = (back+1)<<7 | int64(b&0x7f)
+		}
+		var br2 io.Reader
+		if typ, _, br2, err = p.object(h, off-back); err == nil {
+			base, err = io.ReadAll(br2)
+		}
+	} else {
+		var id tree.Hash
+		if _, err = io.ReadFull(br, id[:]); err == nil {
+			typ, base, err = h.read(id)
+		}
+	}
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	z, err := zlib.NewReader(br)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	d, err := io.ReadAll(z)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	out, err := patch(base, d)
+	return typ, int64(len(out)), bytes.NewReader(out), err
+}
+
+// patch applies one of Git's deltas.
+func patch(base, d []byte) ([]byte, error) {
+	bad := fmt.Errorf("a delta in the history does not apply")
+	r := bytes.NewReader(d)
+	from, _ := binary.ReadUvarint(r)
+	to, err := binary.ReadUvarint(r)
+	if err != nil || from != uint64(len(base)) {
+		return nil, bad
+	}
+	out := make([]byte, 0, min(to, 1<<30))
+	for r.Len() > 0 {
+		c, _ := r.ReadByte()
+		if c&0x80 == 0 {
+			b := make([]byte, c)
+			if _, err := io.ReadFull(r, b); err != nil || c == 0 {
+				return nil, bad
+			}
+			out = append(out, b...)
+			continue
+		}
+		var v [7]byte
+		for i := range v {
+			if c&(1<<i) != 0 {
+				v[i], _ = r.ReadByte()
+			}
+		}
+		at := int(binary.LittleEndian.Uint32(v[:4]))
+		n := int(v[4]) | int(v[5])<<8 | int(v[6])<<16
+		if n == 0 {
+			n = 0x10000
+		}
+		if at+n > len(base) {
+			return nil, bad
+		}
+		out = append(out, base[at:at+n]...)
+	}
+	if uint64(len(out)) != to {
+		return nil, bad
+	}
+	return out, nil
+}
+
+func (p *Pack) Sync() error { return p.f.Sync() }
+
+func (p *Pack) Close() error { return p.f.Close() }

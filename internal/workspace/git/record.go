@@ -1,0 +1,318 @@
+package git
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// A Recorder turns directories into Git objects: those that the history does
+// not have yet.
+type Recorder struct {
+	h     *objects
+	objs  []object
+	seen  map[tree.Hash]bool
+	bytes int
+	file  Opener
+}
+
+// An Opener opens the content of the file e at p.
+type Opener func(p string, e *tree.Item) (*os.File, error)
+
+func NewRecorder(h *History, file Opener) *Recorder {
+	return &Recorder{h: &h.objects, seen: map[tree.Hash]bool{}, file: file}
+}
+
+// From says where contents are found from now on.
+func (r *Recorder) From(file Opener) { r.file = file }
+
+// put adds an object once.
+func (r *Recorder) put(typ byte, data []byte) tree.Hash {
+	id := objectID(typ, data)
+	if !r.seen[id] && !r.h.has(id) {
+		r.seen[id] = true
+		r.objs = append(r.objs, object{id: id, typ: typ, data: data})
+	}
+	return id
+}
+
+// Tree records n and what lies below; old is what was recorded at its place
+// before.
+func (r *Recorder) Tree(at string, n, old *tree.Node) error {
+	if n == old && !n.Tree.IsZero() {
+		return nil
+	}
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		if e.Ignored {
+			continue
+		}
+		var was *tree.Item
+		if j, ok := old.Find(e.Name); ok {
+			was = &old.Ents[j]
+		}
+		p := path.Join(at, e.Name)
+		switch {
+		case e.Kind == tree.Dir:
+			var wasDir *tree.Node
+			if was != nil {
+				wasDir = was.Dir
+			}
+			if err := r.Tree(p, e.Dir, wasDir); err != nil {
+				return err
+			}
+		case was != nil && was.Hash == e.Hash && !was.Ignored:
+		case e.Kind == tree.Symlink:
+			r.put(typBlob, []byte(e.Target))
+		default:
+			if err := r.blob(p, e); err != nil {
+				return err
+			}
+		}
+	}
+	n.Tree = r.put(typTree, encodeTree(n))
+	n.Meta = r.put(typTree, r.metaTree(n))
+	return nil
+}
+
+// small files are read at once, others when the pack is written.
+const small = 64 << 10
+
+func (r *Recorder) blob(p string, e *tree.Item) error {
+	if r.seen[e.Hash] || r.h.has(e.Hash) {
+		return nil
+	}
+	r.seen[e.Hash] = true
+	o := object{id: e.Hash, typ: typBlob}
+	if e.Size > small || r.bytes > 64<<20 {
+		size, open := e.Size, r.file
+		o.file = func() (*os.File, int64, error) {
+			f, err := open(p, e)
+			return f, size, err
+		}
+		r.objs = append(r.objs, o)
+		return nil
+	}
+	f, err := r.file(p, e)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	o.data = make([]byte, e.Size)
+	if n, err := f.ReadAt(o.data, 0); n < len(o.data) {
+		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded: %v", err)
+	}
+	if tree.Blob(o.data) != e.Hash {
+		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded")
+	}
+	r.bytes += len(o.data)
+	r.objs = append(r.objs, o)
+	return nil
+}
+
+// encodeTree encodes n for Git, whose order puts a directory where its name with
+// a slash would stand.
+func encodeTree(n *tree.Node) []byte {
+	type line struct {
+		key  string
+		mode string
+		name string
+		id   tree.Hash
+	}
+	lines := make([]line, 0, len(n.Ents))
+	size := 0
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		l := line{e.Name, "100644", e.Name, e.Hash}
+		switch {
+		case e.Ignored || e.Kind == tree.Other:
+			continue
+		case e.Kind == tree.Dir:
+			l.key, l.mode, l.id = e.Name+"/", "40000", e.Dir.Tree
+		case e.Kind == tree.Symlink:
+			l.mode = "120000"
+		case e.Mode&0o100 != 0:
+			l.mode = "100755"
+		}
+		size += len(l.mode) + len(l.name) + 34
+		lines = append(lines, l)
+	}
+	slices.SortFunc(lines, func(a, b line) int { return strings.Compare(a.key, b.key) })
+	b := make([]byte, 0, size)
+	for _, l := range lines {
+		b = append(b, l.mode...)
+		b = append(b, ' ')
+		b = append(b, l.name...)
+		b = append(b, 0)
+		b = append(b, l.id[:]...)
+	}
+	return b
+}
+
+// metaTree encodes what encodeTree leaves out, as a tree of its own: the blob "="
+// with one record per name, and one tree per directory, its name after a "d".
+func (r *Recorder) metaTree(n *tree.Node) []byte {
+	var meta, dirs []byte
+	for i := range n.Ents {
+		e := &n.Ents[i]
+		if e.Ignored || e.Kind == tree.Other {
+			continue
+		}
+		meta = binary.AppendUvarint(meta, uint64(len(e.Name)))
+		meta = append(meta, e.Name...)
+		meta = append(meta, byte(e.Kind))
+		meta = binary.AppendUvarint(meta, uint64(e.Mode))
+		meta = binary.AppendVarint(meta, e.Time)
+		meta = binary.AppendUvarint(meta, e.Group)
+		meta = binary.AppendUvarint(meta, uint64(e.Size))
+		if e.Kind == tree.Dir {
+			dirs = append(dirs, "40000 d"+e.Name+"\x00"...)
+			dirs = append(dirs, e.Dir.Meta[:]...)
+		}
+	}
+	id := r.put(typBlob, meta)
+	head := append([]byte("100644 =\x00"), id[:]...)
+	return append(head, sortTree(dirs)...)
+}
+
+// sortTree puts the directories of a tree into Git's order.
+func sortTree(b []byte) []byte {
+	var items [][]byte
+	for len(b) > 0 {
+		n := bytes.IndexByte(b, 0) + 33
+		items = append(items, b[:n])
+		b = b[n:]
+	}
+	key := func(x []byte) string { return string(x[6:len(x)-33]) + "/" }
+	slices.SortFunc(items, func(x, y []byte) int { return strings.Compare(key(x), key(y)) })
+	return bytes.Join(items, nil)
+}
+
+// State reads the state of c. Directories that have hold (same objects of Git)
+// are shared with it, so that reading costs what differs.
+func (h *History) State(c *Commit, have *tree.Node) (tree.Item, error) {
+	n, err := h.loadNode(".", c.tree, c.meta, have)
+	return tree.Root(n, tree.Entry{}), err
+}
+
+func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) (*tree.Node, error) {
+	if have != nil && have.Tree == content && have.Meta == meta {
+		return have, nil
+	}
+	bad := func(why error) error {
+		return fault.Errorf(fault.Damaged, at, "the history does not read back: %v", why)
+	}
+	ids, err := h.treeOf(content)
+	if err != nil {
+		return nil, bad(err)
+	}
+	sub, err := h.treeOf(meta)
+	if err != nil {
+		return nil, bad(err)
+	}
+	_, b, err := h.read(sub["="])
+	if err != nil {
+		return nil, bad(err)
+	}
+	n := &tree.Node{Tree: content, Meta: meta}
+	for r := bytes.NewReader(b); r.Len() > 0; {
+		e, err := readMeta(r)
+		if err != nil {
+			return nil, bad(err)
+		}
+		id, ok := ids[e.Name]
+		if !ok {
+			return nil, bad(fmt.Errorf("%q has modes but no content", e.Name))
+		}
+		p := path.Join(at, e.Name)
+		switch e.Kind {
+		case tree.Dir:
+			var sib *tree.Node
+			if i, ok := have.Find(e.Name); ok {
+				sib = have.Ents[i].Dir
+			}
+			e.Dir, err = h.loadNode(p, id, sub["d"+e.Name], sib)
+		case tree.Symlink:
+			var t []byte
+			_, t, err = h.read(id)
+			e.Hash, e.Target = id, string(t)
+		default:
+			e.Hash = id
+		}
+		if err != nil {
+			return nil, err
+		}
+		n.Ents = append(n.Ents, e)
+	}
+	return n.Done(), nil
+}
+
+func readMeta(r *bytes.Reader) (e tree.Item, err error) {
+	k, err := binary.ReadUvarint(r)
+	if err != nil || k > uint64(r.Len()) {
+		return e, fmt.Errorf("a record of modes is cut: %v", err)
+	}
+	name := make([]byte, k)
+	r.Read(name)
+	kind, _ := r.ReadByte()
+	mode, _ := binary.ReadUvarint(r)
+	e.Time, _ = binary.ReadVarint(r)
+	e.Group, _ = binary.ReadUvarint(r)
+	size, err := binary.ReadUvarint(r)
+	e.Name, e.Kind, e.Mode, e.Size = string(name), tree.Kind(kind), fs.FileMode(mode), int64(size)
+	return e, err
+}
+
+// treeOf reads one of Git's trees.
+func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
+	typ, b, err := h.read(id)
+	if err != nil {
+		return nil, err
+	}
+	if typ != typTree {
+		return nil, fmt.Errorf("expected a tree, found a %s", typNames[typ])
+	}
+	out := map[string]tree.Hash{}
+	for len(b) > 0 {
+		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
+		if sp < 0 || nul < sp || len(b) < nul+33 {
+			return nil, fmt.Errorf("a tree is cut")
+		}
+		if _, err := strconv.ParseUint(string(b[:sp]), 8, 32); err != nil {
+			return nil, err
+		}
+		out[string(b[sp+1:nul])] = tree.Hash(b[nul+1:])
+		b = b[nul+33:]
+	}
+	return out, nil
+}
+
+// Commit completes c for the state n, after head, and adds it with its
+// companion. It gives the new head.
+func (r *Recorder) Commit(c *Commit, n *tree.Node, head Head) Head {
+	head.Seq++
+	c.tree, c.meta, c.Parent, c.Seq = n.Tree, n.Meta, head.Commit, head.Seq
+	c.Hash = r.put(typCommit, c.encode())
+	side := Commit{tree: n.Meta, Parent: head.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.Meta, Digest: c.Digest,
+		Note: Note{Message: "Modes and times of " + c.Hash.String()}}
+	head.Commit, head.Side = c.Hash, r.put(typCommit, side.encode())
+	return head
+}
+
+// Write writes what was recorded as one pack, neither synced nor known yet.
+func (r *Recorder) Write() (*Pack, error) { return writePack(r.h.PackDir(), r.objs) }
+
+// Empty tells that there is nothing to write.
+func (r *Recorder) Empty() bool { return len(r.objs) == 0 }
+
+// Holds tells that c recorded n.
+func (c *Commit) Holds(n *tree.Node) bool { return c.tree == n.Tree && c.Digest == n.Digest() }

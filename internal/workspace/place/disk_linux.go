@@ -1,0 +1,461 @@
+package place
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"golang.org/x/sys/unix"
+)
+
+// A Place is a directory held open: the workspace, or one of our own. Every
+// path is resolved by the kernel below it, without following a link and
+// without crossing into another mount, so a directory that is replaced by a
+// link between check and use is an error and never a way out.
+type Place struct {
+	Name string
+	fd   int
+}
+
+const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS
+
+func Open(dir string) (*Place, error) {
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	p := &Place{dir, fd}
+	if d, err := p.at("."); err != nil {
+		p.Close()
+		return nil, fault.Errorf(fault.Unsupported, dir, "this kernel cannot resolve paths safely (openat2: %v); Linux 5.6 or newer is needed", err)
+	} else {
+		unix.Close(d)
+	}
+	return p, nil
+}
+
+func (p *Place) Close() error { return unix.Close(p.fd) }
+
+func retry[T any](f func() (T, error)) (T, error) {
+	for {
+		v, err := f()
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return v, err
+		}
+	}
+}
+
+func (p *Place) open2(name string, flags uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
+	fd, err := retry(func() (int, error) { return unix.Openat2(p.fd, name, &how) })
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path.Join(p.Name, name), Err: err}
+	}
+	return fd, nil
+}
+
+// at opens the directory name for use in *at calls.
+func (p *Place) at(name string) (int, error) { return p.open2(name, unix.O_PATH|unix.O_DIRECTORY) }
+
+// in runs f with the parent of name held open.
+func (p *Place) in(name string, f func(fd int, base string) error) error {
+	dir, base := path.Split(name)
+	if base == "" || base == "." || base == ".." {
+		return fault.Errorf(fault.Refused, name, "expected the name of something below the workspace")
+	}
+	if dir == "" {
+		return wrap(p, name, f(p.fd, base))
+	}
+	fd, err := p.at(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return wrap(p, name, f(fd, base))
+}
+
+func wrap(p *Place, name string, err error) error {
+	if _, ok := err.(unix.Errno); ok {
+		return &fs.PathError{Op: "workspace", Path: path.Join(p.Name, name), Err: err}
+	}
+	return err
+}
+
+// Sub opens the directory name as a place.
+func (p *Place) Sub(name string) (*Place, error) {
+	fd, err := p.open2(name, unix.O_DIRECTORY|unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	return &Place{path.Join(p.Name, name), fd}, nil
+}
+
+// Open opens a file for reading; a link is an error.
+func (p *Place) Open(name string) (*os.File, error) {
+	fd, err := p.open2(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path.Join(p.Name, name)), nil
+}
+
+func (p *Place) Lstat(name string) (e tree.Item, err error) {
+	if name == "." {
+		var st unix.Stat_t
+		if err := unix.Fstat(p.fd, &st); err != nil {
+			return e, &fs.PathError{Op: "stat", Path: p.Name, Err: err}
+		}
+		return entryOf(&st), nil
+	}
+	err = p.in(name, func(fd int, base string) error {
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		e = entryOf(&st)
+		e.Name = base
+		return nil
+	})
+	return e, err
+}
+
+func Stat(f *os.File) (tree.Item, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return tree.Item{}, err
+	}
+	return entryOf(&st), nil
+}
+
+func entryOf(st *unix.Stat_t) (e tree.Item) {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		e.Kind, e.Size = tree.File, st.Size
+		if st.Nlink > 1 {
+			e.Group = st.Ino
+		}
+	case unix.S_IFDIR:
+		e.Kind = tree.Dir
+	case unix.S_IFLNK:
+		e.Kind = tree.Symlink
+	default:
+		e.Kind = tree.Other
+	}
+	if e.Kind != tree.Symlink {
+		e.Mode = modeOf(st.Mode)
+	}
+	e.Time = st.Mtim.Nano()
+	e.Print = tree.Print{Ino: st.Ino, Ctime: st.Ctim.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
+	return e
+}
+
+func modeOf(m uint32) fs.FileMode {
+	out := fs.FileMode(m & 0o777)
+	if m&unix.S_ISUID != 0 {
+		out |= fs.ModeSetuid
+	}
+	if m&unix.S_ISGID != 0 {
+		out |= fs.ModeSetgid
+	}
+	if m&unix.S_ISVTX != 0 {
+		out |= fs.ModeSticky
+	}
+	return out
+}
+
+func rawMode(m fs.FileMode) uint32 {
+	out := uint32(m.Perm())
+	if m&fs.ModeSetuid != 0 {
+		out |= unix.S_ISUID
+	}
+	if m&fs.ModeSetgid != 0 {
+		out |= unix.S_ISGID
+	}
+	if m&fs.ModeSticky != 0 {
+		out |= unix.S_ISVTX
+	}
+	return out
+}
+
+func (p *Place) Readlink(name string) (s string, err error) {
+	err = p.in(name, func(fd int, base string) error {
+		for n := 256; ; n *= 4 {
+			b := make([]byte, n)
+			k, err := unix.Readlinkat(fd, base, b)
+			if err != nil {
+				return err
+			}
+			if k < n {
+				s = string(b[:k])
+				return nil
+			}
+		}
+	})
+	return s, err
+}
+
+// Names lists p itself.
+func (p *Place) Names() ([]string, error) {
+	fd, err := unix.Openat(p.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: p.Name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), p.Name)
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// Make renames slot in q to name, where nothing may be.
+func (p *Place) Make(q *Place, slot, name string) error {
+	return p.in(name, func(fd int, base string) error {
+		err := unix.Renameat2(q.fd, slot, fd, base, unix.RENAME_NOREPLACE)
+		if err != unix.EINVAL && err != unix.ENOSYS {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
+			return errors.Join(unix.EEXIST, err)
+		}
+		return unix.Renameat(q.fd, slot, fd, base)
+	})
+}
+
+// Exchange swaps slot in q and name in one step, or fails with
+// errors.ErrUnsupported where the file system cannot.
+func (p *Place) Exchange(q *Place, slot, name string) error {
+	return p.in(name, func(fd int, base string) error {
+		err := unix.Renameat2(q.fd, slot, fd, base, unix.RENAME_EXCHANGE)
+		if err == unix.EINVAL || err == unix.ENOSYS {
+			return errors.ErrUnsupported
+		}
+		return err
+	})
+}
+
+// Keep gives name a second name, slot in q.
+func (p *Place) Keep(q *Place, name, slot string) error {
+	return p.in(name, func(fd int, base string) error { return unix.Linkat(fd, base, q.fd, slot, 0) })
+}
+
+// Over renames slot in q to name and replaces what is there.
+func (p *Place) Over(q *Place, slot, name string) error {
+	return p.in(name, func(fd int, base string) error { return unix.Renameat(q.fd, slot, fd, base) })
+}
+
+// Drop renames name to slot in q.
+func (p *Place) Drop(q *Place, name, slot string) error {
+	return p.in(name, func(fd int, base string) error { return unix.Renameat(fd, base, q.fd, slot) })
+}
+
+// Attr sets mode and time of a file or directory, never of what a link names.
+func (p *Place) Attr(name string, e tree.Entry) error {
+	set := func(fd int, base string) error {
+		if e.Kind != tree.Symlink {
+			if err := unix.Fchmodat(fd, base, rawMode(e.Mode), 0); err != nil {
+				return err
+			}
+		}
+		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.Time)}
+		return unix.UtimesNanoAt(fd, base, ts, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if name == "." {
+		return wrap(p, name, set(p.fd, "."))
+	}
+	return p.in(name, func(fd int, base string) error {
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if entryOf(&st).Kind != e.Kind { // fchmodat follows links
+			return unix.ELOOP
+		}
+		return set(fd, base)
+	})
+}
+
+// Own gives slot in q the owner of e, where this process may.
+func Own(name string, fp tree.Print) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Lchown(name, int(fp.Uid), int(fp.Gid))
+}
+
+// SyncDir makes the names in the directory name last.
+func (p *Place) SyncDir(name string) error {
+	fd, err := p.open2(name, unix.O_DIRECTORY|unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return wrap(p, name, unix.Fsync(fd))
+}
+
+// SyncAll makes everything on the file system of p last.
+func (p *Place) SyncAll() error { return wrap(p, ".", unix.Syncfs(p.fd)) }
+
+func Datasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+
+// SameFS tells that a name can be renamed from p to q.
+func SameFS(p, q *Place) bool {
+	var a, b unix.Stat_t
+	return unix.Fstat(p.fd, &a) == nil && unix.Fstat(q.fd, &b) == nil && a.Dev == b.Dev
+}
+
+// Copy copies f to g: as a reference where the file system has them,
+// else byte by byte with its holes.
+func Copy(g, f *os.File, size int64) error {
+	if err := unix.IoctlFileClone(int(g.Fd()), int(f.Fd())); err == nil {
+		return nil
+	}
+	if err := g.Truncate(size); err != nil {
+		return err
+	}
+	for off := int64(0); off < size; {
+		data, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return nil // a hole up to the end
+		}
+		if err != nil {
+			data = off
+		}
+		end, err := unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
+		if err != nil || end <= data {
+			end = size
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(g, data), io.NewSectionReader(f, data, end-data)); err != nil {
+			return err
+		}
+		off = end
+	}
+	return nil
+}
+
+// Writers refuses a file that some process could still write to.
+func Writers(f *os.File) error {
+	const setLease = 1024
+	_, err := unix.FcntlInt(f.Fd(), setLease, unix.F_RDLCK)
+	if err == unix.EAGAIN {
+		return fault.Errorf(fault.Busy, f.Name(), "a process still has it open for writing")
+	}
+	if err == nil {
+		unix.FcntlInt(f.Fd(), setLease, unix.F_UNLCK)
+	}
+	return nil // no lease on this file system or for this user: nothing is known
+}
+
+// FineStamps tells whether stamps of this directory's file system change with every
+// write, so that a print that stayed the same is proof.
+func FineStamps(dir string) bool {
+	f, err := os.CreateTemp(dir, "stamp")
+	if err != nil {
+		return false
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var last int64
+	for i := range 16 {
+		if _, err := f.WriteAt([]byte{byte(i)}, 0); err != nil {
+			return false
+		}
+		e, err := Stat(f)
+		if err != nil || e.Print.Ctime <= last {
+			return false
+		}
+		last = e.Print.Ctime
+	}
+	return true
+}
+
+// HasStamps: this system tells when a file was last changed by anyone.
+const HasStamps = true
+
+// TryLock takes the lock on f and tells whether it got it. The operating system
+// gives it back when the last descriptor is closed, so at the latest when the
+// holder dies.
+func TryLock(f *os.File) (bool, error) {
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		case nil:
+			return true, nil
+		case unix.EWOULDBLOCK:
+			return false, nil
+		case unix.EINTR:
+		default:
+			return false, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// Foreign tells that err comes from the root of another mount.
+func Foreign(err error) bool { return errors.Is(err, unix.EXDEV) }
+
+// isNotDir tells that a component of a path is not the directory it was.
+func isNotDir(err error) bool {
+	return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR)
+}
+
+func Unlock(f *os.File) { unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
+// SyncAllOr is syncAll where there is one; elsewhere files were synced as they
+// were closed by the system.
+func (p *Place) SyncAllOr() error {
+	if err := p.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// Escape keeps a path whole in mount options.
+func Escape(p string) string {
+	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(p)
+}
+
+// MountBounded puts a tmpfs at dir that holds what is there and the quota.
+func MountBounded(dir string, bytes int64, files int, opt Bound) error {
+	size, inodes := int64(0), 0 // 0: no bound
+	if opt.Bytes > 0 {
+		size = (bytes+4095)&^4095 + opt.Bytes&^4095
+	}
+	if opt.Files > 0 {
+		inodes = files + opt.Files
+	}
+	data := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", size, inodes)
+	if err := unix.Mount("kern", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
+		return fault.Errorf(fault.Unsupported, dir, "a quota on this kind of view needs a file system of its own, which this host does not let us mount: %v; use a layer, or no quota", err)
+	}
+	return nil
+}
+
+// Unmount takes down every mount below dir.
+func Unmount(dir string) error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var at []string
+	for line := range strings.SplitSeq(string(b), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 4 {
+			if p := unescapeMount(f[4]); Inside(p, dir) {
+				at = append(at, p)
+			}
+		}
+	}
+	var errs []error
+	for _, p := range slices.Backward(at) {
+		errs = append(errs, unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+	}
+	return errors.Join(errs...)
+}
+
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

@@ -1,0 +1,213 @@
+//go:build !linux
+
+package place
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// A Place is a directory: the workspace, or one of our own. Here the system
+// has no way to resolve a path below a directory without following links, so
+// every component is looked at first: a link that was there is refused, one
+// that is put there in between is not seen. Linux has no such gap.
+type Place struct {
+	Name string
+	root *os.Root
+}
+
+func Open(dir string) (*Place, error) {
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Place{dir, r}, nil
+}
+
+func (p *Place) Close() error { return p.root.Close() }
+
+func (p *Place) in(name string, f func(full string) error) error {
+	if name != "." && (!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name) {
+		return fault.Errorf(fault.Refused, name, "expected the name of something below the workspace")
+	}
+	full := p.Name
+	if dir := path.Dir(name); dir != "." {
+		for _, part := range strings.Split(dir, "/") {
+			full = filepath.Join(full, part)
+			if fi, err := os.Lstat(full); err != nil {
+				return err
+			} else if !fi.IsDir() {
+				return &fs.PathError{Op: "open", Path: full, Err: errors.New("expected a directory")}
+			}
+		}
+	}
+	return f(filepath.Join(p.Name, filepath.FromSlash(name)))
+}
+
+func (p *Place) Sub(name string) (q *Place, err error) {
+	e, err := p.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind != tree.Dir {
+		return nil, &fs.PathError{Op: "open", Path: path.Join(p.Name, name), Err: errors.New("expected a directory")}
+	}
+	r, err := p.root.OpenRoot(filepath.FromSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	return &Place{filepath.Join(p.Name, filepath.FromSlash(name)), r}, nil
+}
+
+func (p *Place) Open(name string) (f *os.File, err error) {
+	e, err := p.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind != tree.File {
+		return nil, &fs.PathError{Op: "open", Path: path.Join(p.Name, name), Err: errors.New("expected a file")}
+	}
+	return p.root.Open(filepath.FromSlash(name))
+}
+
+func (p *Place) Lstat(name string) (e tree.Item, err error) {
+	err = p.in(name, func(full string) error {
+		fi, err := os.Lstat(full)
+		if err == nil {
+			e = entryOf(fi)
+			e.Name = path.Base(name)
+		}
+		return err
+	})
+	return e, err
+}
+
+func Stat(f *os.File) (tree.Item, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return tree.Item{}, err
+	}
+	return entryOf(fi), nil
+}
+
+func entryOf(fi fs.FileInfo) (e tree.Item) {
+	switch m := fi.Mode(); {
+	case m.IsRegular():
+		e.Kind, e.Size = tree.File, fi.Size()
+	case m.IsDir():
+		e.Kind = tree.Dir
+	case m&fs.ModeSymlink != 0:
+		e.Kind = tree.Symlink
+	default:
+		e.Kind = tree.Other
+	}
+	if e.Kind != tree.Symlink {
+		e.Mode = fi.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+	}
+	e.Time = fi.ModTime().UnixNano()
+	e.Print = printOf(fi)
+	if e.Kind == tree.File && e.Print.Nlink > 1 {
+		e.Group = e.Print.Ino
+	}
+	return e
+}
+
+func (p *Place) Readlink(name string) (s string, err error) {
+	err = p.in(name, func(full string) error {
+		s, err = os.Readlink(full)
+		return err
+	})
+	return s, err
+}
+
+func (p *Place) Names() ([]string, error) {
+	f, err := p.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func (p *Place) Make(q *Place, slot, name string) error {
+	return p.in(name, func(full string) error {
+		if _, err := os.Lstat(full); err == nil {
+			return &fs.PathError{Op: "create", Path: full, Err: fs.ErrExist}
+		}
+		return os.Rename(filepath.Join(q.Name, slot), full)
+	})
+}
+
+func (p *Place) Exchange(q *Place, slot, name string) error { return errors.ErrUnsupported }
+
+func (p *Place) Keep(q *Place, name, slot string) error {
+	return p.in(name, func(full string) error { return os.Link(full, filepath.Join(q.Name, slot)) })
+}
+
+func (p *Place) Over(q *Place, slot, name string) error {
+	return p.in(name, func(full string) error { return os.Rename(filepath.Join(q.Name, slot), full) })
+}
+
+func (p *Place) Drop(q *Place, name, slot string) error {
+	return p.in(name, func(full string) error { return os.Rename(full, filepath.Join(q.Name, slot)) })
+}
+
+func (p *Place) Attr(name string, e tree.Entry) error {
+	if e.Kind == tree.Symlink {
+		return nil
+	}
+	return p.in(name, func(full string) error {
+		if err := os.Chmod(full, e.Mode); err != nil {
+			return err
+		}
+		return os.Chtimes(full, e.ModTime(), e.ModTime())
+	})
+}
+
+func Own(string, tree.Print) error { return nil }
+
+func (p *Place) SyncDir(name string) error {
+	return p.in(name, func(full string) error { return syncName(full) })
+}
+
+func (p *Place) SyncAll() error { return errors.ErrUnsupported }
+
+func Datasync(f *os.File) error { return f.Sync() }
+
+func SameFS(p, q *Place) bool { return sameVolume(p.Name, q.Name) }
+
+func Copy(g, f *os.File, size int64) error {
+	_, err := io.Copy(g, io.NewSectionReader(f, 0, size))
+	return err
+}
+
+func Writers(*os.File) error { return nil }
+
+func FineStamps(string) bool { return false }
+
+// Foreign tells that err comes from the root of another mount.
+func Foreign(error) bool { return false }
+
+// SyncAllOr is syncAll where there is one; elsewhere files were synced as they
+// were closed by the system.
+func (p *Place) SyncAllOr() error {
+	if err := p.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+func MountBounded(dir string, _ int64, _ int, _ Bound) error {
+	return fault.Errorf(fault.Unsupported, dir, "a quota on this kind of view needs Linux; this is %s; use a layer, or no quota", runtime.GOOS)
+}
+
+func Unmount(string) error { return nil }

@@ -1,0 +1,313 @@
+// Package scan looks at directories. It reads only what metadata does not
+// vouch for, and gives the very nodes that were known for what did not change.
+package scan
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// A Scanner compares a directory with what is known of it, and reads only what
+// its metadata does not vouch for.
+type Scanner struct {
+	ctx   context.Context
+	rules *tree.Rules
+	bare  bool // metadata only: nothing is read or ignored
+	Full  bool // read every file, whatever its metadata says
+	deep  bool // look into ignored directories too, without reading their files
+	flat  bool // believe what is known of the directories below
+	fine  bool // the file system's stamps tell any two writes apart
+	start int64
+	sem   chan struct{} // one token for each directory looked at beside another
+}
+
+func New(ctx context.Context, r *tree.Rules, fine bool) *Scanner {
+	return &Scanner{ctx: ctx, rules: r, fine: fine, start: time.Now().UnixNano(),
+		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+// Bare looks at metadata only.
+func Bare(ctx context.Context) *Scanner {
+	s := New(ctx, nil, true)
+	s.bare = true
+	return s
+}
+
+// Tree scans p. Directories that hold what prev held are prev's own nodes.
+func (s *Scanner) Tree(p *place.Place, prev tree.Item) (tree.Item, error) {
+	return s.below(p, ".", prev)
+}
+
+// below scans the directory at of p, of which prev is known.
+func (s *Scanner) below(p *place.Place, at string, prev tree.Item) (tree.Item, error) {
+	q, err := p.Sub(at)
+	if err != nil {
+		return tree.Item{}, err
+	}
+	defer q.Close()
+	e, err := q.Lstat(".")
+	if err != nil {
+		return tree.Item{}, err
+	}
+	e.Name = prev.Name
+	e.Dir, err = s.dir(q, at, prev.Dir)
+	return e, err
+}
+
+func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
+	names, err := p.Names()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	out := make([]tree.Item, 0, len(names))
+	changed := prev == nil || len(names) != len(prev.Ents)
+	for _, name := range names {
+		e, err := p.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		e.Name = name
+		out = append(out, e)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	errs := make([]error, len(out))
+	same := make([]bool, len(out))
+	for i := range out {
+		var old *tree.Item
+		if j, ok := prev.Find(out[i].Name); ok {
+			old = &prev.Ents[j]
+		}
+		if old != nil && !s.Full && !s.bare && !s.deep && out[i].Believable(old) {
+			out[i], same[i] = *old, true
+			continue
+		}
+		one := func() { same[i], errs[i] = s.entry(p, path.Join(at, out[i].Name), &out[i], old) }
+		if out[i].Kind == tree.Dir {
+			select {
+			case s.sem <- struct{}{}:
+				wg.Go(func() { one(); <-s.sem })
+				continue
+			default:
+			}
+		}
+		one()
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if !changed && !slices.Contains(same, false) && len(out) == len(prev.Ents) {
+		return prev, nil
+	}
+	return (&tree.Node{Ents: out}).Done(), nil
+}
+
+// entry completes e, which was just looked at, and tells whether all of it is
+// as it was in old.
+func (s *Scanner) entry(p *place.Place, at string, e, old *tree.Item) (same bool, err error) {
+	if s.bare {
+		e.Ignored = true
+	} else if s.deep {
+		e.Ignored = s.rules.Below(at, e.Kind == tree.Dir)
+	} else if old != nil && old.Kind == e.Kind {
+		e.Ignored = old.Ignored
+	} else {
+		e.Ignored = s.rules.Match(at, e.Kind == tree.Dir)
+	}
+	e.Ignored = e.Ignored || e.Kind == tree.Other
+	known := old != nil && old.Entry.Kind == e.Kind && old.Ignored == e.Ignored
+	same = known && old.Print == e.Print && old.Mode == e.Mode && old.Time == e.Time && old.Size == e.Size && !old.Racy
+	switch {
+	case e.Kind == tree.Dir && !s.flat && (!e.Ignored || s.bare || s.deep):
+		return s.subdir(p, at, e, old, same)
+	case e.Kind == tree.Dir:
+		e.Dir = &tree.Node{}
+		if known {
+			e.Dir = old.Dir
+		}
+		return same, nil
+	case e.Kind == tree.Other || e.Ignored && e.Kind == tree.File:
+		return same, nil
+	case same && !s.Full:
+		e.Hash, e.Target = old.Hash, old.Target
+		return true, nil
+	case e.Kind == tree.Symlink:
+		e.Target, err = p.Readlink(e.Name)
+		e.Size = 0
+		e.Hash = tree.Blob([]byte(e.Target))
+	default:
+		err = s.read(p, e)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fault.Errorf(fault.Busy, at, "it went away while it was read: %v", err)
+	}
+	if !s.fine {
+		e.Racy = max(e.Print.Ctime, e.Time)+slack(e.Print.Ctime) > s.start
+	}
+	return same && old.Hash == e.Hash && !e.Racy, err
+}
+
+func (s *Scanner) subdir(p *place.Place, at string, e, old *tree.Item, same bool) (bool, error) {
+	var prev *tree.Node
+	if old != nil {
+		prev = old.Dir
+	}
+	q, err := p.Sub(e.Name)
+	if err != nil {
+		if place.Foreign(err) {
+			*e = tree.Item{Name: e.Name, Entry: tree.Entry{Kind: tree.Other}, Print: e.Print, Ignored: true}
+			return old != nil && old.Kind == tree.Other, nil
+		}
+		return false, err
+	}
+	defer q.Close()
+	e.Dir, err = s.dir(q, at, prev)
+	return same && e.Dir == prev, err
+}
+
+// slack is how long after a change another one may leave the same stamp.
+func slack(ctime int64) int64 {
+	if ctime%int64(time.Second) == 0 {
+		return 2 * int64(time.Second)
+	}
+	return 50 * int64(time.Millisecond)
+}
+
+// read hashes the file e of p and takes its metadata from the moment at which
+// the content was that.
+func (s *Scanner) read(p *place.Place, e *tree.Item) error {
+	f, err := p.Open(e.Name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for try := 0; ; try++ {
+		before, err := place.Stat(f)
+		if err != nil {
+			return err
+		}
+		h, err := HashFile(f, before.Size)
+		if err != nil {
+			return err
+		}
+		after, err := place.Stat(f)
+		if err != nil {
+			return err
+		}
+		if before.Print.Ctime == after.Print.Ctime && before.Size == after.Size && before.Time == after.Time {
+			name := e.Name
+			*e = after
+			e.Name, e.Hash = name, h
+			return nil
+		}
+		if try == 10 {
+			return fault.Errorf(fault.Busy, f.Name(), "another program keeps writing to it")
+		}
+	}
+}
+
+var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
+// HashFile names the first size bytes of f as a blob.
+func HashFile(f *os.File, size int64) (out tree.Hash, err error) {
+	h := sha256.New()
+	tree.BlobHead(h, size)
+	buf := buffers.Get().(*[128 << 10]byte)
+	defer buffers.Put(buf)
+	for off := int64(0); off < size; {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-off)], off)
+		h.Write(buf[:n])
+		off += int64(n)
+		if err == io.EOF {
+			break // it shrank; its metadata will tell
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	h.Sum(out[:0])
+	return out, nil
+}
+
+// Look looks at name in p without reading any file.
+func Look(p *place.Place, name string) (*tree.Item, error) {
+	e, err := p.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind == tree.Dir {
+		e, err = Bare(context.Background()).below(p, name, tree.Item{})
+	}
+	return &e, err
+}
+
+// Shape sums up which files stand where below e: enough to tell whether a
+// slot or a path still holds what the plan saw, without reading it.
+func Shape(e *tree.Item) tree.Hash {
+	h := sha256.New()
+	for p, x := range e.Walk(".") {
+		t := x.Time
+		size := x.Size
+		if x.Kind == tree.Dir || x.Kind == tree.Other {
+			t, size = 0, 0
+		}
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+		binary.Write(h, binary.BigEndian, []int64{int64(x.Kind), int64(x.Print.Ino), size, t})
+	}
+	return tree.Hash(h.Sum(nil))
+}
+
+// Know says what is at path now, as believed from root where its metadata has
+// not changed; nil for nothing. With deep a directory is looked through.
+func (s *Scanner) Know(p *place.Place, root *tree.Item, at string, deep bool) (*tree.Item, error) {
+	cur, err := p.Lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		return nil, fault.Errorf(fault.Conflict, at, "a directory on the way to it was replaced: %v", err)
+	}
+	if err != nil && place.Foreign(err) {
+		return nil, fault.Errorf(fault.Refused, at, "it lies in another mount: %v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	was := root.Lookup(at)
+	parent, err := p.Sub(path.Dir(at))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	s.deep = deep
+	if cur.Kind == tree.Dir && !deep {
+		s.flat = true
+	}
+	cur.Name = path.Base(at)
+	_, err = s.entry(parent, at, &cur, was)
+	return &cur, err
+}

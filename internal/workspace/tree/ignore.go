@@ -1,0 +1,128 @@
+package tree
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+)
+
+// Rules say what is kept out of digest and history. They are written as in a
+// .gitignore file: the last one that matches wins, "!" takes back, a trailing
+// "/" means directories, a "/" before the end ties the rule to the top.
+type Rules struct {
+	list []rule
+	Text string
+}
+
+type rule struct {
+	re   *regexp.Regexp
+	not  bool
+	dirs bool
+}
+
+func ParseRules(lines []string) (*Rules, error) {
+	r := &Rules{Text: strings.Join(lines, "\n")}
+	for n, line := range lines {
+		line = strings.TrimRight(line, " \t\r")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		var x rule
+		if line[0] == '!' {
+			x.not, line = true, line[1:]
+		}
+		if strings.HasSuffix(line, "/") {
+			x.dirs, line = true, strings.TrimSuffix(line, "/")
+		}
+		tied := strings.Contains(line, "/")
+		line = strings.TrimPrefix(line, "/")
+		if line == "" {
+			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: expected a pattern", n+1)
+		}
+		expr := globExpr(line)
+		if !tied {
+			expr = "(?:.*/)?" + expr
+		}
+		re, err := regexp.Compile("(?s)^" + expr + "$")
+		if err != nil {
+			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: %q is not a pattern: %v", n+1, fault.Clip(line), err)
+		}
+		x.re = re
+		r.list = append(r.list, x)
+	}
+	return r, nil
+}
+
+// globExpr turns a pattern into a regular expression.
+func globExpr(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case strings.HasPrefix(s[i:], "**/"):
+			b.WriteString("(?:.*/)?")
+			i += 2
+		case s[i:] == "**":
+			b.WriteString(".*")
+			i++
+		case c == '*':
+			b.WriteString("[^/]*")
+		case c == '?':
+			b.WriteString("[^/]")
+		case c == '[' && strings.IndexByte(s[i+1:], ']') > 0:
+			end := i + 1 + strings.IndexByte(s[i+1:], ']')
+			class := s[i+1 : end]
+			if class[0] == '!' {
+				class = "^" + class[1:]
+			}
+			b.WriteString("[" + strings.ReplaceAll(class, `\`, `\\`) + "]")
+			i = end
+		case c == '\\' && i+1 < len(s):
+			i++
+			b.WriteString(regexp.QuoteMeta(s[i : i+1]))
+		default:
+			b.WriteString(regexp.QuoteMeta(s[i : i+1]))
+		}
+	}
+	return b.String()
+}
+
+// Match tells that p itself is kept out. What lies below an ignored directory
+// is never asked for.
+func (r *Rules) Match(p string, dir bool) bool {
+	if IsGit(path.Base(p)) {
+		return true
+	}
+	out := false
+	for i := range r.list {
+		if x := &r.list[i]; x.not != !out && (dir || !x.dirs) && x.re.MatchString(p) {
+			out = !x.not
+		}
+	}
+	return out
+}
+
+// Below tells that p or a directory above it is kept out.
+func (r *Rules) Below(p string, dir bool) bool {
+	for i := 0; i < len(p); i++ {
+		if p[i] == '/' && r.Match(p[:i], true) {
+			return true
+		}
+	}
+	return p != "." && r.Match(p, dir)
+}
+
+// IsGit tells that a name is a repository's own, on any file system: Git
+// refuses such a name in a tree, and a person's repository is theirs.
+func IsGit(name string) bool { return strings.EqualFold(name, ".git") }
+
+// InGit tells that p is, or lies in, a person's repository.
+func InGit(p string) bool {
+	for part := range strings.SplitSeq(p, "/") {
+		if IsGit(part) {
+			return true
+		}
+	}
+	return false
+}

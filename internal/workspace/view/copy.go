@@ -1,0 +1,266 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/scan"
+	"github.com/kern-run/kern/internal/workspace/tree"
+)
+
+// A copied view is a plain directory with everything in it. What was staged is
+// found by comparing it with how it was copied.
+type copied struct {
+	ground Ground
+	dir    string
+	was    map[string]*copiedFile
+	done   bool
+}
+
+type copiedFile struct {
+	seen tree.Print // of the original
+	fp   tree.Print // of the copy
+	e    tree.Entry
+}
+
+func NewCopy(ctx context.Context, g Ground) (View, error) {
+	c := &copied{ground: g, dir: filepath.Join(g.Scratch, "view"), was: map[string]*copiedFile{}}
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		return nil, err
+	}
+	top, err := bareAll(ctx, g.Place)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.bound(top); err != nil {
+		return nil, err
+	}
+	if err := c.fill(ctx, top); err != nil {
+		return nil, errors.Join(err, c.End())
+	}
+	return c, nil
+}
+
+// bareAll looks at every name of the workspace, also ignored ones.
+func bareAll(ctx context.Context, p *place.Place) (*tree.Item, error) {
+	e, err := scan.Bare(ctx).Tree(p, tree.Item{})
+	return &e, err
+}
+
+// bound puts the copy on a file system of its own that holds the quota.
+func (c *copied) bound(top *tree.Item) error {
+	if !bounded(c.ground.Quota) {
+		return nil
+	}
+	bytes, files := int64(0), 1
+	groups := map[uint64]bool{}
+	for _, e := range top.Walk(".") {
+		if e.Group == 0 || !groups[e.Group] {
+			bytes += e.Size
+			files++
+		}
+		groups[e.Group] = true
+	}
+	return place.MountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.Quota)
+}
+
+func (c *copied) fill(ctx context.Context, top *tree.Item) error {
+	type dir struct {
+		at string
+		e  *tree.Item
+	}
+	var dirs []dir
+	groups := map[uint64]string{}
+	for at, e := range top.Walk(".") {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := filepath.Join(c.dir, filepath.FromSlash(at))
+		switch {
+		case e.Kind == tree.Other:
+			continue
+		case e.Kind == tree.Dir:
+			dirs = append(dirs, dir{at, e})
+			if at == "." {
+				continue
+			}
+			if err := os.Mkdir(name, 0o700); err != nil {
+				return err
+			}
+		case e.Group != 0 && groups[e.Group] != "":
+			if err := os.Link(groups[e.Group], name); err != nil {
+				return err
+			}
+		default:
+			err := c.one(at, name, e)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // taken away while the copy was made
+			}
+			if err != nil {
+				return err
+			}
+			groups[e.Group] = name
+		}
+		c.was[at] = &copiedFile{seen: e.Print}
+	}
+	p, err := place.Open(c.dir)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	for i := len(dirs) - 1; i >= 0; i-- {
+		d := dirs[i]
+		c.was[d.at] = &copiedFile{seen: d.e.Print}
+		if err := errors.Join(place.Own(filepath.Join(c.dir, d.at), d.e.Print), p.Attr(d.at, d.e.Entry)); err != nil {
+			return err
+		}
+	}
+	for at, f := range c.was { // when all links are made
+		e, err := p.Lstat(at)
+		if err != nil {
+			return err
+		}
+		f.fp, f.e = e.Print, e.Entry
+	}
+	return nil
+}
+
+// one copies one file or link.
+func (c *copied) one(at, name string, e *tree.Item) error {
+	p := c.ground.Place
+	if e.Kind == tree.Symlink {
+		t, err := p.Readlink(at)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(t, name); err != nil {
+			return err
+		}
+	} else {
+		f, err := p.Open(at)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		now, err := place.Stat(f)
+		if err != nil {
+			return err
+		}
+		g, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(place.Copy(g, f, now.Size), g.Close()); err != nil {
+			return err
+		}
+		fp := e.Print
+		*e = now // the moment of the copy
+		e.Print.Nlink = fp.Nlink
+	}
+	if err := place.Own(name, e.Print); err != nil {
+		return err
+	}
+	q, err := place.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	return q.Attr(filepath.Base(name), e.Entry)
+}
+
+func (c *copied) Path() string { return c.dir }
+
+func (c *copied) Changes() ([]Staged, error) {
+	p, err := place.Open(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	top, err := bareAll(context.Background(), p)
+	if err != nil {
+		return nil, err
+	}
+	links := map[uint64]uint32{}
+	first := map[uint64]string{} // an unchanged name of each group
+	now := map[string]*tree.Item{}
+	for at, e := range top.Walk(".") {
+		now[at] = e
+		links[e.Group]++
+		if e.Group != 0 && c.same(at, e) {
+			first[e.Group] = at
+		}
+	}
+	var out []Staged
+	for at, e := range top.Walk(".") {
+		was := c.was[at]
+		if c.same(at, e) || e.Kind == tree.Dir && was != nil && was.e.Kind == tree.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
+			continue
+		}
+		x := *e
+		x.Dir, x.Print, x.Ignored = nil, tree.Print{}, false
+		ch := Staged{Path: at, To: &x, Seen: &tree.Print{}}
+		if was != nil {
+			ch.Seen = &was.seen
+		}
+		switch e.Kind {
+		case tree.Symlink:
+			if x.Target, err = p.Readlink(at); err != nil {
+				return nil, err
+			}
+			x.Size = 0
+		case tree.File:
+			ch.Src = filepath.Join(c.dir, filepath.FromSlash(at))
+			ch.Move = e.Group == 0 && !bounded(c.ground.Quota)
+			if links[e.Group] != e.Print.Nlink { // shared with something outside the view
+				x.Group = 0
+			}
+			if b := first[e.Group]; e.Group != 0 && b != "" {
+				ch.Base, ch.Src = b, ""
+				ch.From = &tree.Item{Entry: c.was[b].e, Print: c.was[b].seen}
+			}
+		}
+		out = append(out, ch)
+	}
+	for at, was := range c.was {
+		if now[at] == nil && (at == "." || now[path.Dir(at)] != nil) {
+			out = append(out, Staged{Path: at, Seen: &was.seen})
+		}
+	}
+	return out, nil
+}
+
+// same tells that a copy was not touched. Its stamp of last change tells that
+// of its content, but also moves when another name for it comes or goes.
+func (c *copied) same(at string, e *tree.Item) bool {
+	was := c.was[at]
+	if was == nil || was.e.Kind != e.Kind || was.fp.Ino != e.Print.Ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
+		return false
+	}
+	if was.fp.Ctime == e.Print.Ctime || e.Kind != tree.File {
+		return true
+	}
+	base := c.ground.Base.Lookup(at)
+	if base == nil || base.Ignored || base.Print.Ino != was.seen.Ino || base.Print.Ctime != was.seen.Ctime {
+		return false // what was copied is not known by its hash
+	}
+	f, err := os.Open(filepath.Join(c.dir, filepath.FromSlash(at)))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h, err := scan.HashFile(f, e.Size)
+	return err == nil && h == base.Hash
+}
+
+func (c *copied) End() error {
+	if c.done {
+		return nil
+	}
+	c.done = true
+	return place.Unmount(c.ground.Scratch)
+}

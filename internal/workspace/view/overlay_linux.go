@@ -1,0 +1,157 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/tree"
+	"golang.org/x/sys/unix"
+)
+
+// An overlaid view is an overlayfs mount with the workspace below and an own
+// upper directory, which after unmounting is what was staged. With a quota the
+// upper directory is a tmpfs of that size, so the kernel enforces it.
+type overlaid struct {
+	ground Ground
+	dir    string
+	upper  string
+	done   bool
+}
+
+func NewOverlay(g Ground) (View, error) {
+	top := g.Scratch
+	o := &overlaid{ground: g, dir: filepath.Join(top, "view"), upper: filepath.Join(top, "upper", "u")}
+	for _, d := range []string{o.dir, filepath.Dir(o.upper)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if bounded(g.Quota) {
+		if err := place.MountBounded(filepath.Dir(o.upper), 16<<10, 5, g.Quota); err != nil {
+			return nil, err
+		}
+	}
+	work := filepath.Join(top, "upper", "w")
+	for _, d := range []string{o.upper, work} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return nil, errors.Join(err, o.End())
+		}
+	}
+	root, err := g.Place.Lstat(".")
+	if err != nil {
+		return nil, errors.Join(err, o.End())
+	}
+	up, err := place.Open(filepath.Dir(o.upper))
+	if err == nil {
+		err = errors.Join(place.Own(o.upper, root.Print), up.Attr("u", root.Entry), up.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.End())
+	}
+	opts := "lowerdir=" + place.Escape(g.Place.Name) + ",upperdir=" + place.Escape(o.upper) + ",workdir=" + place.Escape(work) +
+		",redirect_dir=off,index=off,metacopy=off,xino=off"
+	if err := unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts); err != nil {
+		return nil, errors.Join(fault.Errorf(fault.Unsupported, o.dir, "this host cannot mount an overlay here: %v", err), o.End())
+	}
+	return o, nil
+}
+
+func (o *overlaid) Path() string { return o.dir }
+
+func (o *overlaid) Changes() ([]Staged, error) {
+	if err := unix.Unmount(o.dir, unix.UMOUNT_NOFOLLOW); err != nil {
+		return nil, fault.Errorf(fault.Busy, o.dir, "a process still uses the view: %v", err)
+	}
+	p, err := place.Open(o.upper)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	top, err := bareAll(context.Background(), p)
+	if err != nil {
+		return nil, err
+	}
+	links := map[uint64]uint32{}
+	for _, e := range top.Walk(".") {
+		links[e.Group]++
+	}
+	var out []Staged
+	for at, e := range top.Walk(".") {
+		name := filepath.Join(o.upper, filepath.FromSlash(at))
+		x := *e
+		x.Dir, x.Print, x.Ignored = nil, tree.Print{}, false
+		ch := Staged{Path: at, To: &x}
+		switch e.Kind {
+		case tree.Other:
+			if whiteout(name) {
+				ch.To = nil
+			}
+		case tree.Dir:
+			if opaque(name) {
+				out = append(out, o.hidden(at, e)...)
+			}
+			if at == "." && x.Time == o.ground.Base.Time && x.Mode == o.ground.Base.Mode {
+				continue
+			}
+		case tree.Symlink:
+			if x.Target, err = p.Readlink(at); err != nil {
+				return nil, err
+			}
+			x.Size = 0
+		case tree.File:
+			unix.Lremovexattr(name, "trusted.overlay.origin")
+			ch.Src, ch.Move = name, e.Group == 0 && !bounded(o.ground.Quota)
+			if links[e.Group] != e.Print.Nlink {
+				x.Group = 0
+			}
+		}
+		out = append(out, ch)
+	}
+	return out, nil
+}
+
+// hidden lists what an opaque directory hides of the workspace.
+func (o *overlaid) hidden(at string, e *tree.Item) (out []Staged) {
+	p, err := o.ground.Place.Sub(at)
+	if err != nil {
+		return nil // it was no directory, or is none now: the check will tell
+	}
+	defer p.Close()
+	names, err := p.Names()
+	if err != nil {
+		return nil
+	}
+	for _, n := range names {
+		if _, ok := e.Dir.Find(n); !ok {
+			c := n
+			if at != "." {
+				c = at + "/" + n
+			}
+			out = append(out, Staged{Path: c})
+		}
+	}
+	return out
+}
+
+func whiteout(name string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
+}
+
+func opaque(name string) bool {
+	var b [8]byte
+	n, err := unix.Lgetxattr(name, "trusted.overlay.opaque", b[:])
+	return err == nil && n == 1 && b[0] == 'y'
+}
+
+func (o *overlaid) End() error {
+	if o.done {
+		return nil
+	}
+	o.done = true
+	return place.Unmount(o.ground.Scratch)
+}
