@@ -175,13 +175,20 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	default:
 		colour = red
 	}
+	away := an.Again && an.Outcome == abi.Refused
+	if away {
+		what, colour = t.names[r.Call]+" turned away", yellow
+	}
 	what += attempt(an.Attempt) + took(&an.Usage)
 	if !an.Commit.IsZero() {
 		what += ", commit " + an.Commit.String()[:12]
 	} else if an.Rolled {
 		what += ", rolled back"
 	}
-	if an.Again {
+	switch {
+	case away:
+		what += ", waits for another turn"
+	case an.Again:
 		what += ", another attempt follows"
 	}
 	if an.Err != nil {

@@ -174,6 +174,28 @@ func TestCancelRaces(t *testing.T) {
 	empty(t, &turns)
 }
 
+// TestTurnAndEnd: a wait that ends at the moment when its turn comes, whichever
+// is seen first, loses none.
+func TestTurnAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: one(1)}
+		for range 64 {
+			hold := take(t, &turns, Ask{Resource: "p"})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if turn, err := turns.Acquire(ctx, Ask{Resource: "p"}); err == nil {
+					turn.Release(Feedback{})
+				}
+			}()
+			synctest.Wait()
+			hold.Release(Feedback{})
+			cancel()
+			synctest.Wait()
+		}
+		empty(t, &turns)
+	})
+}
+
 // TestMinute spreads the calls of a busy caller over the minute, and gives back
 // what was not taken.
 func TestMinute(t *testing.T) {
