@@ -379,7 +379,7 @@ func TestAgeing(t *testing.T) {
 func TestManyKeys(t *testing.T) {
 	s := &sched{}
 	now := second
-	for i := range 20 * manyBuckets {
+	for i := range 12 * manyBuckets {
 		now += second / 10
 		c := &call{key: fmt.Sprintf("p#key%d/m", i), owner: "a", weight: weigh(10, 0)}
 		s.ask(now, c)
