@@ -120,10 +120,10 @@ func rel(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// counted says whether a package is part of the house: benchmarks, tools and
-// examples may import what they like.
+// counted says whether a package is part of the house: benchmarks, tools,
+// examples and tests from outside may import what they like.
 func counted(name string) bool {
-	for _, p := range []string{"bench", "tools", "examples"} {
+	for _, p := range []string{"bench", "tools", "examples", "test"} {
 		if name == p || strings.HasPrefix(name, p+"/") {
 			return false
 		}

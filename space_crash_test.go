@@ -35,9 +35,11 @@ const crashEnv = "KERN_TEST_CRASH"
 type crashJob struct {
 	Dir, Files, Script string
 	Effect             abi.Effect
-	KillAt             int // die at this step; -1: live
+	KillAt             int    // die at this step; -1: live
+	KillOn             string // or at the first of this name
 	Ran                string
 	Trace              string // where to say how far it came
+	Dies               string // the ticket whose cancellation dies; empty: the job is on a workspace
 }
 
 // crashChild runs the process of a job until it exits, or dies at a step of its
@@ -50,7 +52,7 @@ func crashChild(text string) {
 	n := 0
 	kern.OnSpace(func(w *workspace.Workspace) {
 		setStep(w, func(point string) {
-			if n == j.KillAt {
+			if n == j.KillAt || point == j.KillOn {
 				os.WriteFile(j.Trace, []byte(point), 0o600)
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
@@ -81,6 +83,9 @@ func setStep(w *workspace.Workspace, step func(string)) {
 }
 
 func (j *crashJob) agent() kern.Agent {
+	if j.Files == "" {
+		return kern.Agent{Name: "worker", Model: "script:" + j.Script, Parallel: 1, Tools: travel(j.Ran, j.Effect, j.Dies)}
+	}
 	rework := kern.Tool("rework", "Change a few files.", func(ctx context.Context, _ struct{}) (string, error) {
 		f, err := os.OpenFile(j.Ran, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -127,7 +132,7 @@ func (j *crashJob) die(t *testing.T, at int) string {
 	c.Env = append(os.Environ(), crashEnv+"="+string(b))
 	out, err := c.CombinedOutput()
 	point, rerr := os.ReadFile(j.Trace)
-	if rerr != nil || err != nil && string(point) == "lived" {
+	if rerr != nil && j.Dies == "" || err != nil && string(point) == "lived" {
 		t.Fatalf("%v, %v: %s", err, rerr, out)
 	}
 	return string(point)
@@ -228,4 +233,26 @@ func crashOnce(t *testing.T, effect abi.Effect, at, again int) (died string) {
 		}
 	}
 	return died
+}
+
+// TestDoubtOfTheDead: what a kernel left in doubt is decided when the next one
+// opens, whether or not anybody needs the workspace again.
+func TestDoubtOfTheDead(t *testing.T) {
+	for point, stands := range map[string]bool{"dirs": false, "sealing": true} {
+		t.Run(point, func(t *testing.T) {
+			s := newSpace(t, "replies:\n  - calls: [{tool: rework, args: {}}]\n  - text: done\n")
+			j := &crashJob{Dir: s.dir, Files: s.files, Script: s.script, Effect: abi.Irreversible, Ran: filepath.Join(t.TempDir(), "ran"), KillOn: point}
+			before := s.tree()
+			if died := j.die(t, -1); died != point {
+				t.Fatal("it died at", died)
+			}
+			if s.tree() == before {
+				t.Fatal("nothing was published when it died")
+			}
+			s.open()
+			if now := s.tree(); (now == before) == stands {
+				t.Errorf("the workspace was\n%sand is\n%s", before, now)
+			}
+		})
+	}
 }

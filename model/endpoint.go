@@ -232,3 +232,6 @@ func (e *Endpoint) Clean(s string) string { return redact(s, e.key.reveal()) }
 func (e *Endpoint) remote() *remote {
 	return &remote{dialect: vendors[e.Format].dialect, key: e.key}
 }
+
+// CloseIdle closes the connections to providers that nobody uses.
+func CloseIdle() { sharedClient().CloseIdleConnections() }

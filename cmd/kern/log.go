@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,6 +181,9 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		what, colour = t.names[r.Call]+" turned away", yellow
 	}
 	what += attempt(an.Attempt) + took(&an.Usage)
+	if an.First > 0 {
+		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
+	}
 	if !an.Commit.IsZero() {
 		what += ", commit " + an.Commit.String()[:12]
 	} else if an.Rolled {
@@ -207,10 +211,21 @@ func asked(in *abi.Intent) []string {
 	if in.Say.Size > 0 {
 		return []string{text(in.Say)}
 	}
-	if s := text(in.Args); s != "{}" {
-		return []string{s}
+	s := text(in.Args)
+	if s == "{}" {
+		return nil
 	}
-	return nil
+	if b := []byte(s); bytes.Contains(b, []byte(`"relay"`)) {
+		var m sys.ModelArgs
+		var t sys.ToolArgs
+		switch {
+		case json.Unmarshal(b, &m) == nil && m.Relay != nil:
+			s = fmt.Sprintf("%s asked for %s, %s", m.Relay.Face, m.Relay.Model, plural(int64(m.Relay.Messages), "message"))
+		case json.Unmarshal(b, &t) == nil && t.Relay != "":
+			s = string(t.Args)
+		}
+	}
+	return []string{s}
 }
 
 // spoken is the value of an answer: what a model said and asked for, or a

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -28,13 +30,14 @@ type chain struct {
 // store makes the chain of a request.
 func (k *known) store(q *wire.Request) (c chain) {
 	rest, msgs := q.Split()
+	rest, groups := lists(rest)
 	c.parts = append(c.parts, k.blob(&c, rest))
-	for _, n := range lists(rest) {
-		group := msgs[:n.len]
-		msgs = msgs[n.len:]
+	for _, g := range groups {
+		group := msgs[:g.len]
+		msgs = msgs[g.len:]
 		switch {
-		case n.len == 0:
-		case n.grows:
+		case g.len == 0:
+		case g.grows:
 			var last abi.Hash
 			for _, m := range group {
 				b := make([]byte, 0, len(last)+len(m))
@@ -61,36 +64,43 @@ func (k *known) blob(c *chain, b []byte) abi.Hash {
 	return h
 }
 
-// A list is what [wire.Request.Split] left a number for.
-type listed struct {
+// A list is one that [wire.Request.Split] took out.
+type list struct {
 	len   int
-	grows bool
+	grows bool // from request to request
 }
 
-// lists reads the numbers in the rest of a request.
-func lists(rest []byte) (all []listed) {
-	d := json.NewDecoder(bytesReader(rest))
+// lists reads the numbers that were left for lists in the rest of a request. A
+// list of any length is a 1 in what it returns, so that the rest is the same
+// while the conversation grows: the links say how many they are.
+func lists(rest []byte) (same []byte, all []list) {
+	d := json.NewDecoder(bytes.NewReader(rest))
 	if _, err := d.Token(); err != nil {
-		return nil
+		return rest, nil
 	}
+	from := int64(0)
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return all
+			break
 		}
 		var v json.RawMessage
 		if d.Decode(&v) != nil {
-			return all
+			break
 		}
 		name, _ := key.(string)
-		switch name {
-		case "messages", "input", "system", "instructions", "tools", "functions":
-			if n, err := strconv.Atoi(string(v)); err == nil {
-				all = append(all, listed{max(n, -n), name == "messages" || name == "input"})
-			}
+		n, err := strconv.Atoi(string(v))
+		if err != nil || !slices.Contains([]string{"messages", "input", "system", "instructions", "tools", "functions"}, name) {
+			continue
+		}
+		all = append(all, list{max(n, -n), name == "messages" || name == "input"})
+		if n > 1 {
+			end := d.InputOffset()
+			same = append(append(same, rest[from:end-int64(len(v))]...), '1')
+			from = end
 		}
 	}
-	return all
+	return append(same, rest[from:]...), all
 }
 
 // known remembers blobs that are in the journal, so that they are not given to

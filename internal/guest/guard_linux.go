@@ -64,6 +64,7 @@ type guard struct {
 	control *os.File
 	pid     int // of the program
 	over    bool
+	woken   bool // the caller told it to go on
 }
 
 // say tells the caller. If it is gone, the end of the socket says so too.
@@ -220,7 +221,10 @@ func (g *guard) child(c reap.Child) bool {
 	switch {
 	case c.Pid != g.pid:
 	case c.Stopped:
+		g.woken = false
 		g.say(word{Stopped: c.Signal})
+	case c.Continued && g.woken:
+		g.woken = false // by the caller, who is awake
 	case c.Continued:
 		_ = unix.Kill(g.Caller, unix.SIGCONT)
 	case !g.over:
@@ -234,6 +238,7 @@ func (g *guard) child(c reap.Child) bool {
 // obey carries out an order, and reports whether it is the end.
 func (g *guard) obey(o order) bool {
 	sig := syscall.Signal(o.Signal)
+	g.woken = g.woken || sig == unix.SIGCONT
 	switch {
 	case o.All && sig == unix.SIGKILL:
 		return true

@@ -27,10 +27,12 @@ type Guest struct {
 	tty     *terminal // nil: there is none
 	words   chan word
 	signals chan os.Signal
+	wakes   chan os.Signal // SIGCONT
 	asks    chan func()
 	done    chan struct{} // closed when all is gone
 
 	paused bool        // by Pause
+	halted bool        // the program stopped, and was not told to go on
 	broken bool        // it was told to end
 	grace  *time.Timer // until it is killed
 	ended  Ended
@@ -47,11 +49,12 @@ func Start(s Spec) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), asks: make(chan func()), done: make(chan struct{}),
+	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1), asks: make(chan func()), done: make(chan struct{}),
 		ended: Ended{Lost: true}}
 	g.control = os.NewFile(uintptr(fds[0]), "control")
 	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
-	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP, unix.SIGCONT)...) // from now on all are for the program
+	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP)...) // from now on all are for the program
+	signal.Notify(g.wakes, unix.SIGCONT)
 	err = g.launch(s, h)
 	_ = unix.Close(fds[1])
 	if err == nil {
@@ -59,6 +62,7 @@ func Start(s Spec) (*Guest, error) {
 	}
 	if err != nil {
 		signal.Stop(g.signals)
+		signal.Stop(g.wakes)
 		_ = g.control.Close()
 		if g.keeper != nil {
 			_, _ = g.keeper.Wait()
@@ -137,12 +141,15 @@ func (g *Guest) Wait() Ended {
 			g.heard(w)
 		case s := <-g.signals:
 			g.signalled(s.(syscall.Signal))
+		case <-g.wakes:
+			g.woken()
 		case ask := <-g.asks:
 			ask()
 		}
 	}
 	close(g.done)
 	signal.Stop(g.signals)
+	signal.Stop(g.wakes)
 	if g.grace != nil {
 		g.grace.Stop()
 	}
@@ -178,8 +185,6 @@ func (g *Guest) all(s syscall.Signal)   { g.send(order{Signal: int(s), All: true
 // signalled passes a signal on.
 func (g *Guest) signalled(s syscall.Signal) {
 	switch {
-	case s == unix.SIGCONT:
-		g.resumed(false)
 	case s == unix.SIGTSTP && g.paused:
 		g.suspend(s) // the program cannot say that it stops
 	default:
@@ -187,16 +192,26 @@ func (g *Guest) signalled(s syscall.Signal) {
 	}
 }
 
+// woken is what happens when somebody wakes us, with or without the program.
+func (g *Guest) woken() {
+	switch {
+	case g.halted:
+		g.resumed(false)
+	case g.tty.ours() && g.tty.lent != 0: // we slept alone, and a shell put us in front
+		g.tty.lend(g.Pid)
+	}
+}
+
 // stopped is what happens when the program stops: what a shell would do if the
 // program were its child, in two steps. One that wants the terminal gets it, if
 // we have it; else we stop as well, so that the shell takes over.
 func (g *Guest) stopped(s syscall.Signal) {
+	g.halted = true
 	wants := s == unix.SIGTTIN || s == unix.SIGTTOU
 	switch {
 	case g.paused:
 	case wants && g.tty.ours():
-		g.tty.lend(g.Pid)
-		g.group(unix.SIGCONT)
+		g.resumed(true)
 	default:
 		lent := g.tty.takeBack()
 		g.suspend(s)
@@ -214,9 +229,17 @@ func (g *Guest) suspend(s syscall.Signal) {
 		}
 		return
 	}
-	signal.Reset(unix.SIGTSTP)
-	_ = unix.Kill(0, s)
-	signal.Notify(g.signals, unix.SIGTSTP)
+	if s == unix.SIGTSTP { // the whole pipeline sleeps
+		signal.Ignore(s) // the runtime does not give back what it does by default
+		_ = unix.Kill(0, s)
+		signal.Notify(g.signals, s)
+	}
+	select {
+	case <-g.wakes: // of earlier
+	default:
+	}
+	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	<-g.wakes // the call above may return before all threads have stopped
 }
 
 // resumed lets the program go on, in front if it was there and the shell put us
@@ -228,6 +251,7 @@ func (g *Guest) resumed(front bool) {
 	if front && g.tty.ours() {
 		g.tty.lend(g.Pid)
 	}
+	g.halted = false
 	g.group(unix.SIGCONT)
 }
 
@@ -275,7 +299,7 @@ func (g *Guest) Resume() {
 		if !g.paused {
 			return
 		}
-		g.paused = false
+		g.paused, g.halted = false, false
 		if g.tty.ours() && g.tty.was != 0 {
 			g.tty.lend(g.Pid)
 		}
@@ -290,7 +314,7 @@ func (g *Guest) End(grace time.Duration) {
 		if g.broken {
 			return
 		}
-		g.broken, g.paused = true, false
+		g.broken, g.paused, g.halted = true, false, false
 		g.grace = time.AfterFunc(grace, g.Kill)
 		g.group(unix.SIGTERM)
 		g.all(unix.SIGCONT)

@@ -210,15 +210,25 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
 }
 
 // Stands says what a process and all below it took, and what is left to it of
-// each unit that is limited on its path.
+// each unit that is limited on its path: what is not settled, and is not
+// reserved for ever.
 func (w window) Stands(pid abi.Pid) (used abi.Usage, left abi.Limits) {
 	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.procs[pid]; p != nil {
-		used, left = p.acct.settled, p.acct.left()
+	p := k.procs[pid]
+	if p == nil {
+		return used, left
 	}
-	return used, left
+	for a := p.acct; a != nil; a = a.parent {
+		for u := range abi.Units {
+			limit, set := a.limits.Get(u)
+			if was, ok := left.Get(u); set && (!ok || limit-a.settled[u]-a.stuck[u] < was) {
+				left.Set(u, max(0, limit-a.settled[u]-a.stuck[u]))
+			}
+		}
+	}
+	return p.acct.settled, left
 }
 
 // Ending says why a process takes no calls any more; nil while it does.
@@ -227,17 +237,15 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
-	switch {
-	case p == nil:
+	if p == nil {
 		return unknown(pid)
-	case p.Ending != nil && p.Exit == nil:
-		return ended(&p.fold)
-	case p.Ending != nil: // its exit says less than its end
-		q := p.fold
-		q.Exit = nil
-		return ended(&q)
 	}
-	return nil
+	if p.Ending == nil {
+		return nil
+	}
+	q := p.fold
+	q.Exit = nil // it says less than the end
+	return ended(&q)
 }
 
 // Registers are R0..R7 of a process: a view of its state.

@@ -166,7 +166,8 @@ func FuzzSplitter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, at uint16) {
 		text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
 		var want, lines []string
-		for line := range strings.SplitSeq(text, "\n") {
+		all := strings.Split(text, "\n")
+		for _, line := range all[:len(all)-1] { // the last has no end yet
 			if line == "" {
 				if lines != nil {
 					want = append(want, strings.Join(lines, "\n"))

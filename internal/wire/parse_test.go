@@ -31,6 +31,7 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		{Chat, ``, "", "JSON value"},
 		{Chat, `[]`, "", "object"},
+		{Chat, "{\"model\":\"m\xff\",\"messages\":[]}", "", "UTF-8"},
 		{Chat, `{"model":"m","messages":[]} x`, "", "nothing after"},
 		{Chat, `{"model":"m","messages":[{"role":}]}`, "/messages/0/role", "JSON value"},
 		{Chat, `{"model":"m","messages":[],"x":` + deep + `}`, "/x" + strings.Repeat("/0", lex.MaxDepth-1), "within each other"},

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/wire/lex"
@@ -95,6 +96,9 @@ var governed = map[Face][]string{
 func Parse(f Face, body []byte) (*Request, error) {
 	if governed[f] == nil {
 		return nil, fmt.Errorf("format %q, expected one of %s, %s, %s and %s", f, Chat, Responses, Embeddings, Messages)
+	}
+	if !utf8.Valid(body) {
+		return nil, invalid("", "the body is not all UTF-8, expected JSON")
 	}
 	if bad := lex.Check(body, true); bad != nil {
 		return nil, invalid(bad.Where, "the body cannot be read %s", bad.Want)

@@ -124,7 +124,7 @@ func FuzzCheck(f *testing.F) {
 			if err := json.Unmarshal(data, &x); err != nil {
 				return // a number that no float holds
 			}
-			if err := json.Unmarshal(rebuild(data[Blank(data, 0):]), &y); err != nil || fmt.Sprint(x) != fmt.Sprint(y) {
+			if err := json.Unmarshal(rebuild(bytes.Trim(data, " \t\r\n")), &y); err != nil || fmt.Sprint(x) != fmt.Sprint(y) {
 				t.Fatalf("%v: %v became %v", err, x, y)
 			}
 		}
