@@ -179,7 +179,7 @@ func TestCancelRaces(t *testing.T) {
 func TestTurnAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
-		for range 64 {
+		for i := range 200 {
 			hold := take(t, &turns, Ask{Resource: "p"})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
@@ -188,6 +188,9 @@ func TestTurnAndEnd(t *testing.T) {
 				}
 			}()
 			synctest.Wait()
+			if i%2 == 0 {
+				cancel()
+			}
 			hold.Release(Feedback{})
 			cancel()
 			synctest.Wait()
