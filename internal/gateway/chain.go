@@ -24,7 +24,8 @@ import (
 // blobs that may be new to the journal.
 type chain struct {
 	parts []abi.Hash
-	fresh []abi.Blob
+	named int        // of the parts, those that are not only there because they are new
+	fresh []abi.Blob // nil when they were given away
 }
 
 // store makes the chain of a request.
@@ -49,6 +50,7 @@ func (k *known) store(q *wire.Request) (c chain) {
 			c.parts = append(c.parts, k.blob(&c, b))
 		}
 	}
+	c.named = len(c.parts)
 	for i := range c.fresh {
 		c.parts = append(c.parts, c.fresh[i].Hash)
 	}
@@ -126,11 +128,11 @@ func (k *known) has(h abi.Hash) bool {
 	return ok
 }
 
-func (k *known) add(blobs []abi.Blob) {
+func (k *known) add(names []abi.Hash) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range blobs {
-		k.put(blobs[i].Hash)
+	for _, h := range names {
+		k.put(h)
 	}
 }
 

@@ -352,7 +352,7 @@ func (g *Gateway) relayed(v *visit) {
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
 	res := g.do(v.r.Context(), x.call, x)
 	if !momentary(res) {
-		g.known.add(x.chain.fresh)
+		g.known.add(x.chain.parts[x.chain.named:])
 	}
 	x.finish(res)
 }

@@ -337,6 +337,9 @@ func TestFallback(t *testing.T) {
 		t.Errorf("%s", g.body)
 	}
 	r.ok(k.Key, "/v1/chat/completions", strings.Replace(chat("x"), `"m"`, `"second/m2"`, 1))
+	if i, b := r.info(k.Pid), r.mock.Stats(); i.Used[abi.InputTokens] != b.Input || b.Requests != 2 {
+		t.Errorf("booked %v, billed %+v", i.Used, b)
+	}
 }
 
 // TestProvidersError passes a provider's own error on, as it came.
