@@ -69,6 +69,7 @@ type State interface {
 	Stands(pid abi.Pid) (used abi.Usage, left abi.Limits)
 	Ending(pid abi.Pid) *abi.Error
 	Bytes(d abi.Data) ([]byte, error)
+	Wait(ctx context.Context, pid abi.Pid) (kernel.Info, error)
 }
 
 // Config is what a gateway is handed. All but Attempts is needed.
@@ -85,6 +86,7 @@ type Gateway struct {
 	ring  ring
 	known known
 	ways  ways
+	holds holds
 	base  atomic.Pointer[string]
 
 	ctx    context.Context // of open tool calls
@@ -115,6 +117,7 @@ func New(cfg Config) (*Gateway, error) {
 // Close waits until no call is open; the kernel has ended them.
 func (g *Gateway) Close() {
 	g.cancel()
+	g.Rest()
 	g.open.Wait()
 }
 

@@ -114,6 +114,7 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/keys":                    a.keys,
 		"POST /v1/keys":                   a.newKey,
 		"POST /v1/keys/{pid}/exit":        a.endKey,
+		"GET /v1/keys/{pid}/hold":         a.hold,
 		"GET /v1/accounts":                a.accounts,
 		"PUT /v1/accounts/{name}":         a.setAccount,
 	} {
