@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,8 @@ type Config struct {
 type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
+	Gateway *gateway.Gateway // where programs come in that were written for a provider
+
 	reader
 	past
 	opener
@@ -46,7 +49,6 @@ type Kernel struct {
 	pool   tool.Pool
 	boxes  boxes
 	spaces workspaces
-	gate   *gateway.Gateway
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -81,7 +83,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.models()}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
 	k.past.k = k
-	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), stood: k.stood}
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
@@ -96,7 +98,9 @@ func Open(cfg Config) (*Kernel, error) {
 		Start: k.start,
 	})
 	if err == nil {
-		k.gate, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: k.spawnKey})
+		k.Gateway, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+		}})
 	}
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
@@ -118,7 +122,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
-		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.gate.Relay(pid, call) },
+		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.Gateway.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 
 		Workspace: k.spaces.get,
@@ -126,8 +130,14 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 
 		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record: k.Record,
-		Child:  k.childModel,
-		Yield:  cfg.Settings.yield(),
+		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+			}
+			return k.store.Records(pid, n)
+		},
+		Child: k.childModel,
+		Yield: cfg.Settings.yield(),
 	}
 }
 
@@ -151,7 +161,7 @@ func (k *Kernel) Close() error {
 	err := k.Kernel.Close(ctx)
 	k.cancel()
 	k.loops.Wait()
-	k.gate.Close()
+	k.Gateway.Close()
 	return errors.Join(err, k.shut())
 }
 
@@ -197,14 +207,6 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 
 // SpawnSpec is Spawn for an agent that was made ready elsewhere.
 func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
-
-// Gateway is where programs outside come in.
-func (k *Kernel) Gateway() *gateway.Gateway { return k.gate }
-
-// spawnKey starts the process of a key.
-func (k *Kernel) spawnKey(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
-	return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
-}
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.

@@ -38,6 +38,7 @@ type crashJob struct {
 	KillAt             int // die at this step; -1: live
 	Ran                string
 	Trace              string // where to say how far it came
+	Dies               string // the ticket whose cancellation dies; empty: the job is on a workspace
 }
 
 // crashChild runs the process of a job until it exits, or dies at a step of its
@@ -81,6 +82,9 @@ func setStep(w *workspace.Workspace, step func(string)) {
 }
 
 func (j *crashJob) agent() kern.Agent {
+	if j.Files == "" {
+		return kern.Agent{Name: "worker", Model: "script:" + j.Script, Parallel: 1, Tools: travel(j.Ran, j.Effect, j.Dies)}
+	}
 	rework := kern.Tool("rework", "Change a few files.", func(ctx context.Context, _ struct{}) (string, error) {
 		f, err := os.OpenFile(j.Ran, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -127,7 +131,7 @@ func (j *crashJob) die(t *testing.T, at int) string {
 	c.Env = append(os.Environ(), crashEnv+"="+string(b))
 	out, err := c.CombinedOutput()
 	point, rerr := os.ReadFile(j.Trace)
-	if rerr != nil || err != nil && string(point) == "lived" {
+	if rerr != nil && j.Dies == "" || err != nil && string(point) == "lived" {
 		t.Fatalf("%v, %v: %s", err, rerr, out)
 	}
 	return string(point)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -21,8 +22,9 @@ import (
 // files: dir says which directory it is, and busy is there while it is open, so
 // that the next run finds those whose last commit may be in doubt.
 type workspaces struct {
-	store string // DATA/workspaces
-	stood func(workspace.Note, workspace.Hash) (bool, error)
+	store   string // DATA/workspaces
+	journal journal.Store
+	log     *journal.Log
 
 	mu   sync.Mutex
 	open map[string]*place // by canonical directory
@@ -202,11 +204,11 @@ func (s *workspaces) close() (err error) {
 
 // stood reports whether the journal says that a commit is to stand: the call
 // that made it was answered well, with that commit.
-func (k *Kernel) stood(n workspace.Note, h workspace.Hash) (bool, error) {
-	if err := k.log.Flush(k.ctx); err != nil {
+func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
+	if err := s.log.Flush(context.Background()); err != nil {
 		return false, err
 	}
-	r, err := k.store.Answer(abi.Pid(n.PID), n.Call)
+	r, err := s.journal.Answer(abi.Pid(n.PID), n.Call)
 	if err != nil || r == nil {
 		return false, err
 	}

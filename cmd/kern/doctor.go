@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +92,7 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 			note = "none; everything as it is by default"
 		}
 		x.Checks = append(x.Checks, check{"configuration", true, note})
-		x.Settings = describe(s, a.getenv)
+		x.Settings = s.View(a.getenv)
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
@@ -127,86 +126,6 @@ func writable(dir string) check {
 	}
 }
 
-// settingsView is the effective configuration, without keys.
-type settingsView struct {
-	File      string                  `json:"file"`
-	Yield     string                  `json:"yield"`
-	Prices    string                  `json:"prices"`
-	Providers map[string]providerView `json:"providers"`
-}
-
-type providerView struct {
-	BaseURL     string `json:"base_url"`
-	Key         string `json:"key"`         // where it comes from, and whether it is there
-	Concurrency int    `json:"concurrency"` // calls at one time; 0: as many as it bears
-
-	Limits kern.Traffic `json:"limits"`
-}
-
-// describe says what settings come to, together with the environment.
-func describe(s kern.Settings, getenv func(string) string) settingsView {
-	v := settingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Providers: make(map[string]providerView)}
-	if v.Yield == "" {
-		v.Yield = "ask"
-	}
-	if v.Prices == "" {
-		v.Prices = "built in"
-	}
-	envs := map[string]struct{ base, key, usual string }{
-		"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
-		"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
-	}
-	for _, name := range append(sortedKeys(s.Providers), sortedKeys(envs)...) {
-		env := envs[name]
-		p := s.Providers[name]
-		q := providerView{BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
-		if q.BaseURL == "" {
-			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
-				q.BaseURL = env.usual
-			}
-		}
-		keyEnv := p.KeyEnv
-		if keyEnv == "" {
-			keyEnv = env.key
-		}
-		_, err := os.Stat(p.KeyFile)
-		switch {
-		case p.KeyFile != "" && err != nil:
-			q.Key = "not there: the file " + p.KeyFile + " cannot be read"
-		case p.KeyFile != "":
-			q.Key = "from the file " + p.KeyFile
-		case getenv(keyEnv) != "":
-			q.Key = "from the variable " + keyEnv
-		case keyEnv == "":
-			q.Key = "none"
-		default:
-			q.Key = "not there: the variable " + keyEnv + " is not set"
-		}
-		v.Providers[name] = q
-	}
-	return v
-}
-
-// grants is what a provider is said to grant.
-func grants(l kern.TrafficLimits) string {
-	var all []string
-	for _, u := range []struct {
-		n    int64
-		what string
-	}{{l.Requests, "requests"}, {l.Tokens, "tokens"}, {l.Input, "input tokens"}, {l.Output, "output tokens"}} {
-		if u.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s a minute", u.n, u.what))
-		}
-	}
-	if l.Concurrency > 0 {
-		all = append(all, fmt.Sprintf("at most %d calls at a time", l.Concurrency))
-	}
-	if all == nil {
-		return "limits as it tells them"
-	}
-	return strings.Join(all, ", ")
-}
-
 func printDoctor(a *app, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "none runs; any command that needs one starts it"
@@ -222,13 +141,13 @@ func printDoctor(a *app, x examination) error {
 		rows = append(rows, []string{c.Name, mark + "  " + clean(c.Note)})
 	}
 	rows = append(rows, []string{"limits", fmt.Sprint(x.Limits)})
-	if v, ok := x.Settings.(settingsView); ok {
+	if v, ok := x.Settings.(kern.SettingsView); ok {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), grants(p.Limits.Limits))})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), p.Limits.String())})
 			for _, m := range sortedKeys(p.Limits.Models) {
-				rows = append(rows, []string{"  " + clean(m), grants(p.Limits.Models[m])})
+				rows = append(rows, []string{"  " + clean(m), p.Limits.Models[m].String()})
 			}
 		}
 	}

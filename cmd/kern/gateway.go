@@ -24,7 +24,7 @@ type gate struct {
 }
 
 func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (*gate, error) {
-	g := &gate{Gateway: k.Gateway()}
+	g := &gate{Gateway: k.Gateway}
 	g.http = g.Server(ctx)
 	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
 	if err != nil {

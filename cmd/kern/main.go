@@ -248,7 +248,7 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 		decideCommand(a, true), decideCommand(a, false),
 		accountCommand(a), keyCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
 		historyCommand(a), diffCommand(a), undoCommand(a), workspaceCommand(a),
-		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
+		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), trafficCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
 	)
 	return root
 }

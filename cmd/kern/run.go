@@ -187,7 +187,7 @@ func notRun(err error, ref string) error {
 			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
 		}
 		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
-	case abi.InvalidCall, abi.InvalidArguments:
+	case abi.InvalidCall, abi.InvalidArguments, abi.WorkspaceRefused, abi.WorkspaceUnsupported:
 		return &exitError{exitUsage, err}
 	}
 	return &exitError{exitUnknown, err}

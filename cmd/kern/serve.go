@@ -209,7 +209,7 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 	api.Keys = d.gate
 	api.Stop = d.end
 	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
-		Started: time.Now().UTC(), Settings: describe(settings, a.getenv)}
+		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}
 	d.http = server.NewServer(ctx, api.Handler())
 	d.http.ConnState = d.seen
 	return nil
@@ -228,6 +228,7 @@ func served(k *kern.Kernel) *server.API {
 		Replay:  replay(k),
 		Verify:  k.Verify,
 		Records: k.Records,
+		Traffic: k.Traffic,
 	}
 }
 

@@ -158,7 +158,7 @@ func (x *exchange) finish(res abi.Result) {
 		e = x.refused
 	}
 	switch end := x.g.cfg.Kernel.Ending(x.call.Pid); {
-	case e == nil:
+	case e == nil, x.told:
 		x.whereof()
 	case end != nil && slices.Contains([]abi.Code{abi.Interrupted, abi.OutcomeUnknown, abi.ProcessExited}, e.Code):
 		x.cut(end)
@@ -255,35 +255,29 @@ func (v *visit) json(x any) {
 	_, _ = v.w.Write(append(b, '\n'))
 }
 
-// models lists what the configuration names, in the caller's own format.
+// models lists what the configuration names, in the caller's own format, or
+// tells of one of them.
 func (g *Gateway) models(v *visit) {
 	face := faceOf(v.r)
 	names := g.cfg.Models.Models(face.Vendor())
-	if face == wire.Messages {
-		type entry struct {
-			Type    string `json:"type"`
-			ID      string `json:"id"`
-			Name    string `json:"display_name"`
-			Created string `json:"created_at"`
-		}
-		list := []entry{}
-		for _, n := range names {
-			list = append(list, entry{"model", n, n, "1970-01-01T00:00:00Z"})
-		}
-		v.json(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil})
-		return
-	}
-	type entry struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int    `json:"created"`
-		Owner   string `json:"owned_by"`
-	}
-	list := []entry{}
+	list := []any{}
 	for _, n := range names {
-		list = append(list, entry{n, "model", 0, "kern"})
+		if face == wire.Messages {
+			list = append(list, map[string]any{"type": "model", "id": n, "display_name": n, "created_at": "1970-01-01T00:00:00Z"})
+		} else {
+			list = append(list, map[string]any{"id": n, "object": "model", "created": 0, "owned_by": "kern"})
+		}
 	}
-	v.json(map[string]any{"object": "list", "data": list})
+	switch i := slices.Index(names, v.rest); {
+	case v.rest != "" && i < 0:
+		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + clip(v.rest)})
+	case v.rest != "":
+		v.json(list[i])
+	case face == wire.Messages:
+		v.json(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil})
+	default:
+		v.json(map[string]any{"object": "list", "data": list})
+	}
 }
 
 // counted answers with our own count of a request: nothing is sent.

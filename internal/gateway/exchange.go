@@ -40,6 +40,7 @@ type exchange struct {
 	tail     []byte     // the last events of a stream, likewise
 	refused  *abi.Error // of a tool call that the answer asks for
 	carried  bool       // what the tools gave is booked
+	told     bool       // the answer ends with an error of the provider's
 	gone     bool       // the client does not read any more
 	failure  *reply     // the provider's last word that was an error
 	deadline time.Time
@@ -97,7 +98,7 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	b := q.Bound()
 	x.bound = b
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: f.Provider}
+		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: sys.Resource(f)}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -188,7 +189,9 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	x.meter.Hold = true
 	x.head(resp)
 	fail := x.receive(ctx, j, resp.Body, patience)
-	return x.settled(ctx, j, fail)
+	d := x.settled(ctx, j, fail)
+	sys.Hear(&d, nil, model.ReadQuota(resp.Header, time.Now()))
+	return d
 }
 
 // lull gives a request that was stopped a moment for what is on its way: as
@@ -244,6 +247,9 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 			if stopped {
 				patience.heard()
 			}
+			if len(x.whole)+n > maxBody {
+				return errLong
+			}
 			forward, fail := x.meter.Write(buf[:n])
 			if !stopped {
 				x.pass(forward)
@@ -276,7 +282,10 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 	}
 }
 
-var errOver = errors.New("the model gave more than it was granted")
+var (
+	errOver = errors.New("the model gave more than it was granted")
+	errLong = &model.Error{Kind: model.Malformed, Message: "the answer is larger than 64 MiB"}
+)
 
 // admit makes system calls of the tool calls of an answer that is whole, and
 // lets them be seen: all, or none.
@@ -314,24 +323,20 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 		j.Plan.Attempts = 0 // the client has a part of it: there is no second try
 	}
 	stopped := ctx.Err() != nil && !x.ended
-	u := s.Usage
-	if !s.HasInput {
-		u.Input = x.bound.Input
-	}
-	if !x.ended && !s.Reported {
-		u.Output = min(j.Granted, s.Output+x.margin(s.Output))
-	}
-	d.Usage = x.booked(j, u, s.Hour)
+	d.Usage = x.booked(j, x.taken(j, &s), s.Hour)
 	var me *model.Error
 	var ke *abi.Error
+	garbled := errors.As(fail, &me) && me.Kind == model.Malformed
 	switch {
 	case errors.As(fail, &ke): // a tool call was refused: the answer itself is there
 		d.Value = value(&s)
 		return d
+	case s.Failure != nil: // the provider's own word, which the client has
+		x.told, d.Err = true, sys.ModelError(s.Failure)
 	case fail == nil && x.ended:
 		d.Value = value(&s)
 		return d
-	case !s.Reported && (x.bound.Hidden || !x.stream):
+	case !s.Reported && (x.bound.Hidden || !x.stream || garbled):
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the answer was cut off, and what it took until then cannot be known"}
 	case stopped || x.gone:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: clip(s.Text)}
@@ -343,6 +348,25 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: "the answer broke off"}
 	}
 	return d
+}
+
+// taken is what the provider says that it took, and our own count where it
+// says nothing, or that what came was nothing.
+func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
+	u := s.Usage
+	if !s.HasInput || u.Input+u.CacheRead+u.CacheWrite == 0 {
+		u.Input = x.bound.Input
+	}
+	if u.Output == 0 {
+		u.Output = int64(model.CountText(s.Text))
+		for _, c := range s.Calls {
+			u.Output += int64(model.CountText(c.Name) + model.CountText(c.Args))
+		}
+	}
+	if !x.ended && !s.Reported {
+		u.Output = min(j.Granted, u.Output+x.margin(u.Output))
+	}
+	return u
 }
 
 // margin is what may have been said and not yet have come when an answer was
@@ -387,7 +411,7 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
-	d.After = me.RetryAfter
+	sys.Hear(&d, me, model.Quota{})
 	if me.Kind == model.Overloaded {
 		x.next()
 	}

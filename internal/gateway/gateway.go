@@ -95,6 +95,7 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	sessions map[abi.Pid]*session
+	sweep    int // at how many sessions those that have ended are forgotten
 	relays   map[callName]sys.Relay
 }
 
@@ -184,7 +185,8 @@ type visit struct {
 	r       *http.Request
 	face    wire.Face
 	session *session
-	inPath  bool // the key stood in the path: credentials in headers are the program's own
+	rest    string // of the path, behind that of the entrance
+	inPath  bool   // the key stood in the path: credentials in headers are the program's own
 }
 
 // ServeHTTP implements [http.Handler]: where a request may come from, what it
@@ -192,6 +194,9 @@ type visit struct {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{w: w, r: r}
 	key, path := splitPath(r.URL.Path)
+	if name, ok := strings.CutPrefix(path, "/models/"); ok {
+		path, v.rest = "/models", name
+	}
 	in, there := entrances[path]
 	if v.face = in.face; !there {
 		v.face = faceOf(r)

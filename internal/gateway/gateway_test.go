@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -404,7 +405,7 @@ func TestTerm(t *testing.T) {
 	r.refused(k.Key, "/v1/chat/completions", chat("x", `,"tools":[{"type":"function","function":{"name":"look"}}]`), abi.ProcessEnding, http.StatusForbidden)
 	r.ok(k.Key, "/v1/chat/completions", chat("x"))
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.ProcessEnding, http.StatusForbidden)
-	if err := r.kernel.Gateway().End(t.Context(), k.Pid, sys.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
+	if err := r.kernel.Gateway.End(t.Context(), k.Pid, sys.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
 		t.Fatal(err)
 	}
 	if x := r.info(k.Pid).Exit; x == nil || x.Exit != abi.ExitKilled {
@@ -442,3 +443,78 @@ func TestPaused(t *testing.T) {
 }
 
 var _ = gateway.ChildHeader
+
+// TestModels lists what is configured, as the clients of both formats read it.
+func TestModels(t *testing.T) {
+	r := newRig(t, mock.Config{}, "")
+	k := r.key("")
+	get := func(path string, h ...string) got {
+		q, err := http.NewRequestWithContext(t.Context(), "GET", r.front.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", "Bearer "+k.Key)
+		for i := 0; i+1 < len(h); i += 2 {
+			q.Header.Set(h[i], h[i+1])
+		}
+		resp, err := r.front.Client().Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got{resp.StatusCode, resp.Header, string(b)}
+	}
+	if g := get("/v1/models"); g.body != `{"data":[{"created":0,"id":"m","object":"model","owned_by":"kern"}],"object":"list"}`+"\n" {
+		t.Error(g.body)
+	}
+	if g := get("/v1/models/m", "Anthropic-Version", "2023-06-01"); !strings.Contains(g.body, `"display_name":"m"`) {
+		t.Error(g.body)
+	}
+	if g := get("/v1/models/other"); g.status != http.StatusNotFound || g.code() != abi.UnknownModel {
+		t.Error(g.status, g.body)
+	}
+	if g := get("/kern/v1/self"); !strings.Contains(g.body, fmt.Sprintf(`"pid":%d`, k.Pid)) {
+		t.Error(g.body)
+	}
+	if g := r.ok(k.Key, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"hello"}]}`); !strings.Contains(g.body, `"input_tokens":`) {
+		t.Error(g.body)
+	}
+	r.refused(k.Key, "/v1/models", "{}", abi.InvalidCall, http.StatusBadRequest)
+	if n := r.mock.Stats().Requests; n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestFaults lets the provider break in every way: what is booked is never less
+// than the bill, but for a lie about usage, and nothing stays open.
+func TestFaults(t *testing.T) {
+	for _, f := range []string{"cut@3", "malformed@3", "nousage", "wrongusage@50", "hang@3"} {
+		fault, err := mock.ParseFault(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, face := range faces {
+			if face.name == "embeddings" {
+				continue
+			}
+			t.Run(f+" "+face.name, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, mock.Config{Reply: longWords, Price: price, Faults: []mock.Fault{fault}}, "")
+				k := r.key("money=1,wall=1s")
+				g := r.post(k.Key, face.path, face.body)
+				if strings.HasPrefix(f, "hang") && g.code() != abi.LimitWall {
+					t.Errorf("%d %s", g.status, g.body)
+				}
+				eventually(t, "all is settled", func() bool { i := r.info(k.Pid); return i.Reserved == i.Doubt && r.mock.Stats().InFlight == 0 })
+				i, b := r.info(k.Pid), r.mock.Stats()
+				if i.Used[abi.Money]+i.Doubt[abi.Money] < b.Nano {
+					t.Errorf("booked %d, in doubt %d, billed %d: %s", i.Used[abi.Money], i.Doubt[abi.Money], b.Nano, g.body)
+				}
+			})
+		}
+	}
+}

@@ -80,8 +80,8 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.front = httptest.NewServer(r.kernel.Gateway())
-	r.kernel.Gateway().Found(r.front.Listener, false)
+	r.front = httptest.NewServer(r.kernel.Gateway)
+	r.kernel.Gateway.Found(r.front.Listener, false)
 }
 
 func (r *rig) stop() {
@@ -119,7 +119,7 @@ func limits(t testing.TB, s string) (l abi.Limits) {
 
 func (r *rig) key(l string) gateway.Issued {
 	r.t.Helper()
-	k, err := r.kernel.Gateway().Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: sys.DefaultPriority})
+	k, err := r.kernel.Gateway.Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: sys.DefaultPriority})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -33,6 +33,14 @@ func (g *Gateway) session(pid abi.Pid) (*session, error) {
 		return nil, err
 	}
 	s := &session{pid: pid, next: at.Next}
+	if len(g.sessions) >= g.sweep {
+		for pid := range g.sessions {
+			if g.cfg.Kernel.Ending(pid) != nil {
+				delete(g.sessions, pid)
+			}
+		}
+		g.sweep = 2*len(g.sessions) + 1000
+	}
 	g.sessions[pid] = s
 	return s, nil
 }

@@ -284,7 +284,7 @@ func TestLoop(t *testing.T) {
 // TestWarning tells a program that wants to know of the watchdog's one warning.
 func TestWarning(t *testing.T) {
 	r := newRig(t, mock.Config{Script: script(t, "replies:\n"+strings.Repeat("  - {calls: [{tool: look, args: {at: 1}}]}\n", 5))}, "")
-	k, err := r.kernel.Gateway().Issue(t.Context(), gateway.Key{Priority: sys.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
+	k, err := r.kernel.Gateway.Issue(t.Context(), gateway.Key{Priority: sys.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -397,6 +397,51 @@ func TestAbandonedOnce(t *testing.T) {
 	})
 }
 
+// TestAbandonedPublished: a call that is given up on has its change taken back,
+// for the journal says that nobody saw its end.
+func TestAbandonedPublished(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		res := m.start(pid, 1, "act", deed{Publish: true, Gate: "g", Deaf: true})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Kill, "test")
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		m.let("g")
+		if r := <-res; r.Outcome != abi.Unknown {
+			t.Errorf("%+v", r)
+		}
+		if len(m.pubs) != 1 || m.pubs[0].kept != "undone" {
+			t.Errorf("%+v", m.pubs)
+		}
+	})
+}
+
+// TestCommitAt: the fold knows the last commit as of every record.
+func TestCommitAt(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{Nonce: 1})
+		m.do(pid, 2, "act", deed{Publish: true, State: 1})
+		m.do(pid, 3, "act", deed{Nonce: 3})
+		m.do(pid, 4, "act", deed{Publish: true, State: 2})
+		var want abi.Hash
+		for _, r := range m.records(pid) {
+			if r.Answer != nil && !r.Answer.Commit.IsZero() {
+				want = r.Answer.Commit
+			}
+			if got, err := m.CommitAt(t.Context(), pid, r.N); err != nil || got != want {
+				t.Errorf("record %d: %s %v, want %s", r.N, got, err, want)
+			}
+		}
+		regs, err := m.Registers(pid)
+		if err != nil || regs["R3"] != "02000000000000000000000000000000" || regs["R6"].(map[string]any)["commit"] != want || want.IsZero() {
+			t.Errorf("%v %v", regs, err)
+		}
+	})
+}
+
 // TestSpawnNarrows: what a child may start is what is left after itself, and a
 // call that made its child before a crash finds it, also when there is no room
 // for another.

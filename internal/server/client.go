@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 // A Client talks to the daemon behind a socket. It is safe for concurrent use.
@@ -215,6 +216,11 @@ func (c *Client) Verify(ctx context.Context, pid abi.Pid) (v Verified, err error
 // Accounts lists the named accounts.
 func (c *Client) Accounts(ctx context.Context) (all []Account, err error) {
 	return all, c.call(ctx, "GET", acctsPath, nil, &all)
+}
+
+// Traffic asks how the limits of providers stand.
+func Traffic(ctx context.Context, c *Client) (all []traffic.View, err error) {
+	return all, c.call(ctx, "GET", "/v1/traffic", nil, &all)
 }
 
 // SetAccount sets limits of a named account, and makes it if it is not there.

@@ -21,6 +21,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 // An API is what a daemon serves. What only the joiner of the parts can do
@@ -38,7 +39,8 @@ type API struct {
 	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Keys    Keys
-	Stop    func() // asks the daemon to end; returns at once
+	Traffic func() []traffic.View // how the limits of providers stand
+	Stop    func()                // asks the daemon to end; returns at once
 
 	changing sync.Mutex // a change of some limits reads the others first
 }
@@ -116,6 +118,7 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/keys/{pid}/exit":        a.endKey,
 		"GET /v1/keys/{pid}/hold":         a.hold,
 		"GET /v1/accounts":                a.accounts,
+		"GET /v1/traffic":                 a.traffic,
 		"PUT /v1/accounts/{name}":         a.setAccount,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -141,6 +144,13 @@ func (a *API) Handler() http.Handler {
 type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
 
 func (a *API) about(http.ResponseWriter, *http.Request) (any, error) { return a.About, nil }
+
+func (a *API) traffic(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := query(r); err != nil {
+		return nil, err
+	}
+	return a.Traffic(), nil
+}
 
 func (a *API) stop(http.ResponseWriter, *http.Request) (any, error) {
 	a.Stop()

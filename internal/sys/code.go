@@ -75,7 +75,7 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
-	s, e := w.stage(ctx, cw.loaded, cw.loaded.view())
+	s, e := cw.loaded.stage(ctx, w, cw.loaded.view())
 	if e != nil {
 		return failed(e)
 	}

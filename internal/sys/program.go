@@ -3,6 +3,7 @@ package sys
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 
@@ -80,6 +81,8 @@ type World struct {
 	// Bytes reads a payload of the journal, Record one record.
 	Bytes  func(abi.Data) ([]byte, error)
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
+	// Records reads the journal of a process after record n.
+	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
 	// Workspace is the workspace of a directory. Nil: there are none.
 	Workspace func(dir string) (*workspace.Workspace, error)
 	// Settle decides a commit that is in doubt, as the journal has it.
@@ -182,6 +185,9 @@ func Recorded(f model.Facts) *Facts {
 // Grants are the rows that a process with this program may call.
 func (p *Program) Grants() []string {
 	g := []string{"model", "tool", "exit"}
+	if p.Compensates() {
+		g = append(g, "undo")
+	}
 	switch {
 	case p.Key != "":
 		return append(g, "key")

@@ -31,7 +31,7 @@ type staged struct {
 }
 
 // stage begins a view for a call; nil when the process has no workspace.
-func (w *World) stage(ctx context.Context, l *Loaded, kind workspace.View) (*staged, *abi.Error) {
+func (l *Loaded) stage(ctx context.Context, w *World, kind workspace.View) (*staged, *abi.Error) {
 	if l.Workspace == "" {
 		return nil, nil
 	}

@@ -40,6 +40,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Ask a person, and wait for yes or no."},
 		kernel.Row{Name: "yield", Plan: w.planYield, Run: runYield, Schema: yieldArgs,
 			Doc: "Ask for higher limits."},
+		kernel.Row{Name: "undo", Plan: idempotent, Run: w.runUndo, Schema: undoArgs,
+			Doc: "Take back what the compensable calls of a group did."},
 		kernel.Row{Name: "exit", Plan: idempotent, Run: runExit, Schema: exitArgs, Instant: true,
 			Doc: "End this process with an output, or with an error."},
 	)
@@ -56,7 +58,7 @@ func table(rows ...kernel.Row) kernel.Table {
 // The arguments of the rows, as a model or a program writes them.
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
-	toolArgs  = object(`"name":{"type":"string"},"args":{},"relay":{"type":"string"}`)
+	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1},"relay":{"type":"string"}`)
 	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},
 		"priority":{"type":"integer","minimum":0,"maximum":99}`, "key")
 	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
@@ -69,6 +71,7 @@ var (
 	sleepArgs = object(`"for":{"type":"string"}`, "for")
 	askArgs   = object(`"question":{"type":"string","minLength":1}`, "question")
 	yieldArgs = object(`"limits":{"type":"object","minProperties":1},"why":{"type":"string"}`, "limits")
+	undoArgs  = object(`"first":{"type":"integer","minimum":1},"last":{"type":"integer","minimum":1}`, "first", "last")
 	exitArgs  = object(`"output":{},"error":{"type":"string"},"code":{"type":"string"}`)
 )
 

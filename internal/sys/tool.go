@@ -22,7 +22,8 @@ type ToolArgs struct {
 	Name string          `json:"name,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
 
-	Relay string `json:"relay,omitempty"` // the model's name for a call that a program outside carries out
+	Relay  string `json:"relay,omitempty"`  // the model's name for a call that a program outside carries out
+	Undoes uint64 `json:"undoes,omitempty"` // the call that this one takes back
 }
 
 // toolOutput is how many bytes one call of a tool may give.
@@ -142,7 +143,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	if len(t.tool.Command) > 0 {
 		kind = t.loaded.view()
 	}
-	s, e := w.stage(ctx, t.loaded, kind)
+	s, e := t.loaded.stage(ctx, w, kind)
 	if e != nil {
 		return failed(e)
 	}

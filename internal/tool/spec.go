@@ -29,15 +29,6 @@ type Spec struct {
 	Undo        *Undo // of a compensable one: how its effect is taken back
 }
 
-// Undo names the tool that takes back what a compensable one did, and what it
-// is called with: a text "$args" or "$result", alone or with a JSON pointer
-// behind it, stands for what the call was given or gave. Without Args it gets
-// {"args": ..., "result": ...}.
-type Undo struct {
-	Tool string          `json:"tool"`
-	Args json.RawMessage `json:"args,omitempty"`
-}
-
 // What Defaults fills in.
 const (
 	DefaultTimeout  = 30 * time.Second

@@ -1,17 +1,5 @@
 package traffic
 
-// Limits are what a provider grants by the minute, and how many calls it takes
-// at one time. Zero is no limit that is known.
-type Limits struct {
-	Requests    int64 `json:"requests,omitempty"`
-	Tokens      int64 `json:"tokens,omitempty"` // in and out together
-	Input       int64 `json:"input_tokens,omitempty"`
-	Output      int64 `json:"output_tokens,omitempty"`
-	Concurrency int   `json:"concurrency,omitempty"`
-}
-
-func (l *Limits) amount() amount { return amount{l.Requests, l.Tokens, l.Input, l.Output} }
-
 // A bucket is one thing that has limits: a provider, a key there, or a model
 // for that key. What a model's bucket lets through, those above it let through.
 type bucket struct {
@@ -37,6 +25,7 @@ type bucket struct {
 // How carefully a bucket is used follows from what came back.
 type care struct {
 	width     int64 // calls at one time, in thousandths
+	ceiling   int64 // as wide as it may get
 	threshold int64 // below it the width doubles with each round trip, above it grows by one
 
 	margin int64 // of the limits, in thousandths: kept free as far as was needed
@@ -61,8 +50,9 @@ const (
 // a few small calls where that is less. Providers that count by the minute
 // often count by the second as well.
 const (
-	burst       = second
+	burst       = second / 4
 	smallBurst  = 15 * second
+	keenBurst   = second // more, for urgent calls
 	fewRequests = 4
 	fewTokens   = 20_000
 )
@@ -76,7 +66,7 @@ const (
 
 func newBucket(name string, up *bucket, l Limits) *bucket {
 	b := &bucket{name: name, up: up, set: l.amount(), most: l.Concurrency}
-	b.care = care{width: firstWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
+	b.care = care{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
 	if up != nil {
 		up.below++
 	}
@@ -90,17 +80,6 @@ func newBucket(name string, up *bucket, l Limits) *bucket {
 		}
 	}
 	return b
-}
-
-// within is l where it is set, and at most what m allows.
-func (l Limits) within(m Limits) Limits {
-	least := func(a, b int64) int64 {
-		if a == 0 || b > 0 && b < a {
-			return b
-		}
-		return a
-	}
-	return Limits{least(l.Requests, m.Requests), least(l.Tokens, m.Tokens), least(l.Input, m.Input), least(l.Output, m.Output), l.Concurrency}
 }
 
 // idle reports whether nothing is lost when the bucket is forgotten.
@@ -175,7 +154,7 @@ func (b *bucket) slope(u int, limit int64, c *call) int64 {
 	}
 	allowed := max(burst, min(smallBurst, spread(few, limit))) * b.care.ease / 1000
 	if c.keen() {
-		allowed += second
+		allowed += keenBurst
 	}
 	return b.due[u] - allowed
 }

@@ -23,6 +23,12 @@ type news struct {
 	age     int64        // since the headers came
 }
 
+// Why a bucket is paused.
+const (
+	whySlow = "asked to slow down"
+	whyBusy = "overloaded"
+)
+
 // How a bucket answers to being turned away.
 const (
 	firstPause = second
@@ -41,10 +47,10 @@ func (b *bucket) hear(now int64, c *call, f *news) {
 	case Fine:
 		b.well(now, c)
 	case Slow:
-		b.strike(now, c, f, "asked to slow down")
+		b.strike(now, c, f, whySlow)
 	case Overloaded:
 		if b.care.sick += sickStep; b.care.sick >= sickBound || f.after > 0 {
-			b.strike(now, c, f, "overloaded")
+			b.strike(now, c, f, whyBusy)
 		}
 	}
 }
@@ -56,7 +62,7 @@ func (b *bucket) well(now int64, c *call) {
 	if c.went > k.struck {
 		k.strikes = 0
 	}
-	if full := int64(b.running+1)*2000 >= k.width; full && k.width < mostWidth*1000 {
+	if full := int64(b.running+1)*2000 >= k.width; full && k.width < k.ceiling {
 		if k.width < k.threshold {
 			k.width += 1000
 		} else {
@@ -67,6 +73,7 @@ func (b *bucket) well(now int64, c *call) {
 		k.eased = now
 		k.margin = k.margin * 3 / 4
 		k.ease = min(1000, k.ease*5/4)
+		k.ceiling = min(mostWidth*1000, k.ceiling+1000)
 	}
 }
 
@@ -89,35 +96,57 @@ func (b *bucket) strike(now int64, c *call, f *news, why string) {
 		}
 	}
 	k.struck, k.paused, k.why, k.eased = now, max(k.paused, now+pause), why, now
-	k.threshold = max(leastWidth, k.width/2)
-	k.width = leastWidth
-	if b.paced() {
-		k.width = k.threshold // the slope keeps those that waited from going all at once
-	}
 	for u := range b.due {
 		b.due[u] = max(b.due[u], k.paused+burst)
 	}
 	if f.word == Slow {
 		b.narrow(c, f)
 	}
+	b.thin(f.word == Slow && b.near(c, f))
 }
 
-// narrow keeps further away from the limit that was hit: from that of a minute
-// where nearly nothing was left of it, else from that of a moment.
-func (b *bucket) narrow(c *call, f *news) {
-	k := &b.care
-	known, near := false, false
+// near reports whether it was the limit of a minute that was hit, as far as is
+// known: one of which less was left than the call takes, or nearly nothing.
+func (b *bucket) near(c *call, f *news) bool {
+	known := false
 	for u := range f.levels {
 		if l := f.levels[u]; l.limit > 0 {
 			known = true
-			near = near || l.left < max(c.weight[u], l.limit/50)
+			if l.left < max(c.weight[u], l.limit/50) {
+				return true
+			}
 		}
 	}
-	if near || !known {
+	return !known
+}
+
+// narrow keeps further away from the limit that was hit: that of a minute, or
+// that of a moment.
+func (b *bucket) narrow(c *call, f *news) {
+	k := &b.care
+	if b.near(c, f) {
 		k.margin = min(mostMargin, max(5, k.margin*2))
-	}
-	if !near {
+	} else {
 		k.ease = max(leastEase, k.ease/2)
+	}
+}
+
+// thin lets fewer calls go at one time after a pause. Where limits by the
+// minute are known the slope keeps those that waited from going all at once,
+// and only the number that was too many is avoided.
+func (b *bucket) thin(rate bool) {
+	k := &b.care
+	now := int64(b.running+1) * 1000
+	k.threshold = max(leastWidth, min(k.width, now)/2)
+	switch {
+	case !b.paced():
+		k.width = leastWidth
+	case rate:
+	case k.why == whySlow:
+		k.ceiling = max(leastWidth, now-1000)
+		k.width = min(k.width, k.ceiling)
+	default:
+		k.width = k.threshold
 	}
 }
 

@@ -3,6 +3,7 @@ package traffic
 import (
 	"container/heap"
 	"math/bits"
+	"slices"
 )
 
 // A call waits for its turn, or has it.
@@ -16,14 +17,14 @@ type call struct {
 	bucket *bucket // of its model
 	party  *party  // its process
 	lane   *lane   // where it stands; nil when it does not wait
-	level  int     // how urgent it is by now
-	rises  int64   // when it becomes more urgent by one
-	rise   int     // its place among those that will
-	asked  int64
+	level  int     // how urgent it was when last looked at
 	seq    uint64
+	asked  int64
 	went   int64
+	prev   *call // in its lane
 	next   *call
-	prev   *call
+	older  *call // in its class
+	newer  *call
 	gone   bool          // it gave its turn back
 	ready  chan struct{} // closed when it has its turn; nil when it never waited
 }
@@ -35,7 +36,8 @@ const keenLevel = 5
 // mostLevel is the least urgent level.
 const mostLevel = 99
 
-// ageStep is how long a call waits to become as urgent as one a level above.
+// ageStep is how long a call waits for its class to become as urgent as one a
+// level above.
 const ageStep = 5 * second
 
 func (c *call) keen() bool { return c.level < keenLevel }
@@ -53,7 +55,9 @@ type party struct {
 	had    int64  // what it took
 	turn   uint64 // its last turn
 	now    int64  // what the member that went last had taken before: where others start
+	high   int64  // the most that any member took
 	busy   int    // calls that wait or run
+	awake  int    // members that are busy
 	kids   map[id]*party
 	asleep []*party // those that may be forgotten when the others have caught up
 	tired  bool     // it is in that list
@@ -83,6 +87,7 @@ func (p *party) join() {
 	for ; p.up != nil; p = p.up {
 		if p.busy == 0 {
 			p.had = max(p.had, p.up.now)
+			p.up.awake++
 		}
 		p.busy++
 	}
@@ -100,6 +105,7 @@ func (p *party) start(turn uint64, cost int64) {
 func (p *party) charge(n int64) {
 	for ; p.up != nil; p = p.up {
 		p.had += n
+		p.up.high = max(p.up.high, p.had)
 		for _, l := range p.lanes {
 			heap.Fix(&l.up.kids, l.at)
 		}
@@ -107,12 +113,17 @@ func (p *party) charge(n int64) {
 }
 
 // leave counts a call of p out. Who has nothing more to do here is forgotten
-// when it makes no difference.
+// when it makes no difference: when the others have caught up, or all are away.
 func (p *party) leave() {
 	for ; p.up != nil; p = p.up {
-		if p.busy--; p.busy == 0 && !p.tired {
-			p.tired = true
-			p.up.asleep = append(p.up.asleep, p)
+		if p.busy--; p.busy == 0 {
+			if p.up.awake--; p.up.awake == 0 {
+				p.up.now = p.up.high
+			}
+			if !p.tired {
+				p.tired = true
+				p.up.asleep = append(p.up.asleep, p)
+			}
 		}
 		p.up.forget()
 	}
@@ -140,6 +151,7 @@ type lane struct {
 	up          *lane
 	kids        lanes
 	at          int // among the lanes of up
+	seq         uint64
 	first, last *call
 }
 
@@ -148,7 +160,7 @@ type lanes []*lane
 func (l lanes) Len() int { return len(l) }
 func (l lanes) Less(i, j int) bool {
 	p, q := l[i].party, l[j].party
-	return p.had < q.had || p.had == q.had && p.turn < q.turn
+	return p.had < q.had || p.had == q.had && (p.turn < q.turn || p.turn == q.turn && l[i].seq < l[j].seq)
 }
 func (l lanes) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]
@@ -166,53 +178,63 @@ func (l *lanes) Pop() any {
 	return x
 }
 
-// A line is everything that waits for one bucket: by level, by owner, by
-// process. The most urgent level goes first.
+// A class is what waits with one priority. The longer the oldest call of it
+// waits the more urgent all of it is: so it is not kept waiting for ever by
+// those before it, and within it nobody is preferred for having asked more.
+type class struct {
+	lane
+	oldest, newest *call
+}
+
+// level is how urgent a class is by now.
+func (k *class) level(now int64) int {
+	return max(0, k.oldest.priority-int((now-k.oldest.asked)/ageStep))
+}
+
+// A line is everything that waits for one bucket: by priority, by owner, by
+// process.
 type line struct {
-	levels  [mostLevel + 1]*lane
-	some    [2]uint64 // levels where somebody waits
-	rising  rising
+	classes [mostLevel + 1]*class
+	some    [2]uint64 // where somebody waits
 	waiting int
 	look    int64 // when to look again; never: when something changes
 	why     string
-	served  int64 // when a call of it went last
+	served  uint64 // the last turn
 }
 
 // enter puts c at the end of its process's lane.
-func (l *line) enter(now int64, c *call) {
-	c.rises = now + ageStep
-	l.put(c)
-	l.waiting++
-	if c.level > 0 {
-		heap.Push(&l.rising, c)
+func (l *line) enter(c *call) {
+	k := l.classes[c.priority]
+	if k == nil {
+		k = &class{lane: lane{party: c.party.up.up}}
+		l.classes[c.priority] = k
 	}
-}
-
-func (l *line) put(c *call) {
-	root := l.levels[c.level]
-	if root == nil {
-		root = &lane{party: c.party.up.up}
-		l.levels[c.level] = root
+	if c.older = k.newest; c.older == nil {
+		k.oldest = c
+		l.some[c.priority/64] |= 1 << (c.priority % 64)
+	} else {
+		c.older.newer = c
 	}
-	l.some[c.level/64] |= 1 << (c.level % 64)
-	at := root.lane(c.party.up).lane(c.party)
-	c.lane, c.prev, c.next = at, at.last, nil
-	if at.last == nil {
+	k.newest = c
+	at := k.lane.lane(c.party.up, c.seq).lane(c.party, c.seq)
+	c.lane = at
+	if c.prev = at.last; c.prev == nil {
 		at.first = c
 	} else {
-		at.last.next = c
+		c.prev.next = c
 	}
 	at.last = c
+	l.waiting++
 }
 
 // lane is the lane of a party within l.
-func (l *lane) lane(p *party) *lane {
+func (l *lane) lane(p *party, seq uint64) *lane {
 	for _, m := range p.lanes {
 		if m.up == l {
 			return m
 		}
 	}
-	m := &lane{party: p, up: l}
+	m := &lane{party: p, up: l, seq: seq}
 	p.lanes = append(p.lanes, m)
 	heap.Push(&l.kids, m)
 	return m
@@ -220,90 +242,66 @@ func (l *lane) lane(p *party) *lane {
 
 // leave takes c out.
 func (l *line) leave(c *call) {
-	l.pick(c)
-	l.waiting--
-	if c.level > 0 {
-		heap.Remove(&l.rising, c.rise)
-	}
-}
-
-func (l *line) pick(c *call) {
-	at := c.lane
-	if c.prev == nil {
-		at.first = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		at.last = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
-	c.lane, c.prev, c.next = nil, nil, nil
+	k, at := l.classes[c.priority], c.lane
+	unlink(&k.oldest, &k.newest, c.older, c.newer, func(c *call) (older, newer **call) { return &c.older, &c.newer })
+	unlink(&at.first, &at.last, c.prev, c.next, func(c *call) (prev, next **call) { return &c.prev, &c.next })
+	c.lane, c.prev, c.next, c.older, c.newer = nil, nil, nil, nil, nil
 	for ; at.up != nil && at.first == nil && len(at.kids) == 0; at = at.up {
 		heap.Remove(&at.up.kids, at.at)
-		p := at.party
-		for i, x := range p.lanes {
-			if x == at {
-				p.lanes[i] = p.lanes[len(p.lanes)-1]
-				p.lanes[len(p.lanes)-1] = nil
-				p.lanes = p.lanes[:len(p.lanes)-1]
-				break
-			}
-		}
+		i := slices.Index(at.party.lanes, at)
+		at.party.lanes = slices.Delete(at.party.lanes, i, i+1)
 	}
-	if at.up == nil && len(at.kids) == 0 {
-		l.some[c.level/64] &^= 1 << (c.level % 64)
+	if k.oldest == nil {
+		l.some[c.priority/64] &^= 1 << (c.priority % 64)
+	}
+	l.waiting--
+}
+
+// unlink takes a call out from between two others of a list.
+func unlink(first, last **call, before, after *call, links func(*call) (before, after **call)) {
+	if before == nil {
+		*first = after
+	} else {
+		_, next := links(before)
+		*next = after
+	}
+	if after == nil {
+		*last = before
+	} else {
+		prev, _ := links(after)
+		*prev = before
 	}
 }
 
 // head is the call that is next; nil when none waits.
-func (l *line) head(now int64) *call {
-	l.age(now)
+func (l *line) head(now int64) (best *call) {
 	for i, m := range l.some {
-		if m != 0 {
-			return l.levels[i*64+bits.TrailingZeros64(m)].kids[0].kids[0].first
+		for ; m != 0; m &= m - 1 {
+			k := l.classes[i*64+bits.TrailingZeros64(m)]
+			c := k.kids[0].kids[0].first
+			c.level = k.level(now)
+			if best == nil || c.before(best) {
+				best = c
+			}
 		}
 	}
-	return nil
+	return best
 }
 
-// age makes those more urgent that have waited.
-func (l *line) age(now int64) {
-	for len(l.rising) > 0 && l.rising[0].rises <= now {
-		c := l.rising[0]
-		steps := int(min((now-c.rises)/ageStep+1, mostLevel))
-		l.pick(c)
-		c.level = max(0, c.level-steps)
-		c.rises += int64(steps) * ageStep
-		l.put(c)
-		if c.level == 0 {
-			heap.Pop(&l.rising)
-		} else {
-			heap.Fix(&l.rising, 0)
-		}
+// before says which of the heads of two classes, or of two lines, is next.
+func (c *call) before(d *call) bool {
+	if c.level != d.level {
+		return c.level < d.level
 	}
-}
-
-// rising are the calls that become more urgent, the next first.
-type rising []*call
-
-func (r rising) Len() int { return len(r) }
-func (r rising) Less(i, j int) bool {
-	return r[i].rises < r[j].rises || r[i].rises == r[j].rises && r[i].seq < r[j].seq
-}
-func (r rising) Swap(i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].rise, r[j].rise = i, j
-}
-func (r *rising) Push(x any) {
-	x.(*call).rise = len(*r)
-	*r = append(*r, x.(*call))
-}
-func (r *rising) Pop() any {
-	old := *r
-	x := old[len(old)-1]
-	old[len(old)-1] = nil
-	*r = old[:len(old)-1]
-	return x
+	p, q := c.party, d.party
+	if p.up != q.up {
+		p, q = p.up, q.up
+	}
+	if p.up == q.up && p.had != q.had { // of one key, or of one owner
+		return p.had < q.had
+	}
+	if a, b := c.bucket.line.served, d.bucket.line.served; a != b {
+		return a < b
+	}
+	return c.seq < d.seq
 }

@@ -2,40 +2,6 @@ package traffic
 
 import "strings"
 
-// Config is what a host says of one provider: limits for each key there, and
-// for each model and key. A limit on concurrency is one for the provider,
-// whatever the key.
-type Config struct {
-	Limits
-	Models map[string]Limits
-}
-
-// A Resource is what has limits of its own: a model, for a key of a provider.
-type Resource struct {
-	Provider string // with "@host" when the address is not the usual one
-	Key      string // empty: the daemon's own; else a short name of the caller's
-	Model    string
-}
-
-// String is PROVIDER[#KEY][/MODEL].
-func (r Resource) String() string {
-	s := r.Provider
-	if r.Key != "" {
-		s += "#" + r.Key
-	}
-	if r.Model != "" {
-		s += "/" + r.Model
-	}
-	return s
-}
-
-// ParseResource reads what String wrote.
-func ParseResource(s string) (r Resource) {
-	s, r.Model, _ = strings.Cut(s, "/")
-	r.Provider, r.Key, _ = strings.Cut(s, "#")
-	return r
-}
-
 // sched decides who goes when. It is a function of what it is told and of the
 // times it is given, which never go back.
 type sched struct {
@@ -53,6 +19,7 @@ func (s *sched) bucket(now int64, resource string) *bucket {
 	if b := s.buckets[resource]; b != nil {
 		return b
 	}
+	s.sweep(now) // before there is one that nobody stands in yet
 	if s.buckets == nil {
 		s.buckets, s.above = make(map[string]*bucket), make(map[string]*bucket)
 	}
@@ -69,7 +36,6 @@ func (s *sched) bucket(now int64, resource string) *bucket {
 	if key.kin == nil {
 		key.kin = new(party)
 	}
-	s.sweep(now)
 	b := newBucket(resource, key, conf.Models[r.Model].within(rates))
 	b.line = &line{look: never}
 	s.buckets[resource] = b
@@ -91,7 +57,8 @@ func (s *sched) parent(name string, up *bucket, l Limits) *bucket {
 func (s *sched) ask(now int64, c *call) []*call {
 	b := s.bucket(now, c.key)
 	s.seq++
-	c.bucket, c.asked, c.seq, c.level = b, now, s.seq, max(0, min(c.priority, mostLevel))
+	c.priority = max(0, min(c.priority, mostLevel))
+	c.bucket, c.asked, c.seq, c.level = b, now, s.seq, c.priority
 	c.party = b.up.kin.member(id{name: c.owner}).member(id{pid: c.pid})
 	c.party.join()
 	if b.line.waiting == 0 && len(b.up.blocked) == 0 && len(b.up.up.blocked) == 0 {
@@ -100,7 +67,7 @@ func (s *sched) ask(now int64, c *call) []*call {
 			return []*call{c}
 		}
 	}
-	b.line.enter(now, c)
+	b.line.enter(c)
 	return s.run(now, b)
 }
 
@@ -121,7 +88,7 @@ func (s *sched) send(now int64, c *call) {
 	for b := c.bucket; b != nil; b = b.up {
 		b.take(now, c)
 	}
-	c.bucket.line.served = int64(s.seq)
+	c.bucket.line.served = s.seq
 	c.party.start(s.seq, c.cost())
 }
 
@@ -212,23 +179,10 @@ func (s *sched) best(now int64, b *bucket) (best *call) {
 	return best
 }
 
-// before compares the heads of two lines.
-func (c *call) before(d *call) bool {
-	p, q := c.party.up, d.party.up
-	switch {
-	case c.level != d.level:
-		return c.level < d.level
-	case p.up == q.up && p.had != q.had:
-		return p.had < q.had
-	}
-	a, b := c.bucket.line.served, d.bucket.line.served
-	return a < b || a == b && c.seq < d.seq
-}
-
 // sweep forgets models that nobody uses any more, when there are many: each
 // caller with a key of its own has some.
 func (s *sched) sweep(now int64) {
-	if len(s.buckets) < s.many {
+	if len(s.buckets) < max(manyBuckets, s.many) {
 		return
 	}
 	forget := func(all map[string]*bucket) {
@@ -244,7 +198,7 @@ func (s *sched) sweep(now int64) {
 	forget(s.buckets)
 	forget(s.above) // keys
 	forget(s.above) // providers that have none left
-	s.many = max(manyBuckets, 2*len(s.buckets))
+	s.many = 2 * len(s.buckets)
 }
 
 const manyBuckets = 1024

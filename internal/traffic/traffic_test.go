@@ -35,7 +35,7 @@ func empty(t *testing.T, turns *Turns) {
 	t.Helper()
 	for _, all := range []map[string]*bucket{turns.sched.buckets, turns.sched.above} {
 		for name, b := range all {
-			if b.running != 0 || b.line != nil && (b.line.waiting != 0 || len(b.line.rising) != 0 || b.line.some != [2]uint64{}) || len(b.blocked) != 0 {
+			if b.running != 0 || b.line != nil && (b.line.waiting != 0 || b.line.some != [2]uint64{}) || len(b.blocked) != 0 {
 				t.Errorf("%s: %d running, line %+v, blocked %d", name, b.running, b.line, len(b.blocked))
 			}
 			if b.kin == nil {

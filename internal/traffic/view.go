@@ -3,6 +3,7 @@ package traffic
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,38 @@ func (t *Turns) View() []View {
 	return all
 }
 
+// Quota says what was used in the last minute, of what there is.
+func (v *View) Quota() string {
+	var all []string
+	for _, u := range slices.Sorted(maps.Keys(v.Used)) {
+		s := fmt.Sprintf("%d %s", v.Used[u], strings.ReplaceAll(u, "_", " "))
+		switch limit, told := v.Configured[u], v.Learned[u]; {
+		case told > 0 && (limit == 0 || told < limit):
+			s += fmt.Sprintf(" of %d (told)", told)
+		case limit > 0:
+			s += fmt.Sprintf(" of %d", limit)
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Next says what the next call waits for, and how long where that is known.
+func (v *View) Next() string {
+	switch {
+	case v.For == "" && v.PausedMS > 0:
+		return "paused for " + inTenths(v.PausedMS)
+	case v.NextMS > 0:
+		return v.For + ", " + inTenths(v.NextMS)
+	}
+	return v.For
+}
+
+func inTenths(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	return max(d.Round(100*time.Millisecond), 100*time.Millisecond).String()
+}
+
 func named(a amount) map[string]int64 {
 	m := make(map[string]int64)
 	for u, n := range a {
@@ -79,6 +112,5 @@ func (t *Turns) Why(resource string) string {
 	if b.line.look == never {
 		return b.line.why
 	}
-	left := time.Duration(max(0, b.line.look-t.clock()))
-	return fmt.Sprintf("%s, %s", b.line.why, max(left.Round(100*time.Millisecond), 100*time.Millisecond))
+	return b.line.why + ", " + inTenths((b.line.look-t.clock())/1e6)
 }

@@ -61,29 +61,31 @@ func (a *answer) name(to *string, v []byte) {
 }
 
 func (a *answer) choice(c []byte) {
-	at, finish := 0, ""
-	var said [][]byte
+	at := 0
+	var finish []byte
+	var delta, message []byte
 	for k, v := range lex.Members(c) {
 		switch string(k) {
 		case "index":
 			at = int(number(v))
-		case "delta", "message":
-			said = append(said, v)
+		case "delta":
+			delta = v
+		case "message":
+			message = v
 		case "finish_reason":
-			finish = lex.String(v)
+			finish = lex.Bare(v)
 		}
 	}
-	for _, d := range said {
-		a.delta(at, d)
-	}
-	if finish == "" {
+	a.delta(at, delta)
+	a.delta(at, message)
+	if len(finish) == 0 {
 		return
 	}
 	for _, p := range a.list {
 		p.Whole = p.Whole || p.choice == at
 	}
 	if at == 0 && a.stop != model.StopFilter || a.stop == "" {
-		a.stop = chatStop(finish)
+		a.stop = chatStop(string(finish))
 	}
 }
 
@@ -105,17 +107,17 @@ func (a *answer) delta(choice int, d []byte) {
 	for k, v := range lex.Members(d) {
 		switch string(k) {
 		case "content", "refusal":
-			s := loose(v)
+			s := bare(v)
 			if choice == 0 {
 				a.say(s)
 			} else {
 				a.think(s)
 			}
-			if s != "" && k[0] == 'r' {
+			if len(s) > 0 && k[0] == 'r' {
 				a.stop = model.StopFilter
 			}
 		case "reasoning_content", "reasoning":
-			a.think(loose(v))
+			a.think(bare(v))
 		case "tool_calls":
 			for n, t := range lex.Elements(v) {
 				a.chatPart(choice, n, t)
@@ -206,17 +208,16 @@ func (a *answer) chatUsage(u []byte) {
 
 // response reads an event of Responses, or a whole answer.
 func (a *answer) response(data []byte) {
-	var kind, delta, args string
-	var item, response []byte
+	var kind, delta, args, item, response []byte
 	at := 0
 	for k, v := range lex.Members(data) {
 		switch string(k) {
 		case "type":
-			kind = lex.String(v)
+			kind = lex.Bare(v)
 		case "delta":
-			delta = lex.String(v)
+			delta = lex.Bare(v)
 		case "arguments", "input":
-			args = lex.String(v)
+			args = lex.Bare(v)
 		case "item":
 			item = v
 		case "response":
@@ -227,7 +228,7 @@ func (a *answer) response(data []byte) {
 			a.sequence = number(v)
 		}
 	}
-	switch kind {
+	switch string(kind) {
 	case "response.output_text.delta":
 		a.say(delta)
 	case "response.refusal.delta":
@@ -241,11 +242,11 @@ func (a *answer) response(data []byte) {
 		a.item(at, item, true)
 	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
 		if p := a.find(at); p != nil {
-			a.add(p, delta)
+			a.add(p, string(delta))
 		}
 	case "response.function_call_arguments.done", "response.custom_tool_call_input.done":
 		if p := a.find(at); p != nil {
-			a.finish(p, args)
+			a.finish(p, string(args))
 		}
 	case "response.created", "response.in_progress", "response.queued":
 		a.name(&a.id, lex.Get(response, "id"))
@@ -308,7 +309,8 @@ func (a *answer) ended(r []byte) {
 	for at, v := range lex.Elements(lex.Get(r, "output")) {
 		if lex.String(lex.Get(v, "type")) == "message" && silent {
 			for _, c := range lex.Elements(lex.Get(v, "content")) {
-				a.say(lex.String(lex.Get(c, "text")) + lex.String(lex.Get(c, "refusal")))
+				a.say(lex.Bare(lex.Get(c, "text")))
+				a.say(lex.Bare(lex.Get(c, "refusal")))
 			}
 		} else if p := a.find(at); p == nil || !p.Whole {
 			a.item(at, v, true)
@@ -356,13 +358,12 @@ func (a *answer) responseUsage(u []byte) {
 
 // message reads an event of Messages, or a whole answer.
 func (a *answer) message(data []byte) {
-	var kind string
-	var block, delta, usage, message, fault []byte
+	var kind, block, delta, usage, message, fault []byte
 	at := 0
 	for k, v := range lex.Members(data) {
 		switch string(k) {
 		case "type":
-			kind = lex.String(v)
+			kind = lex.Bare(v)
 		case "index":
 			at = int(number(v))
 		case "content_block":
@@ -377,7 +378,7 @@ func (a *answer) message(data []byte) {
 			fault = v
 		}
 	}
-	switch kind {
+	switch string(kind) {
 	case "message_start":
 		a.name(&a.id, lex.Get(message, "id"))
 		a.name(&a.model, lex.Get(message, "model"))
@@ -438,9 +439,9 @@ func (a *answer) block(at int, b []byte) {
 	for k, v := range lex.Members(b) {
 		switch string(k) {
 		case "text":
-			a.say(lex.String(v))
+			a.say(lex.Bare(v))
 		case "thinking":
-			a.think(lex.String(v))
+			a.think(lex.Bare(v))
 		}
 	}
 }
@@ -449,9 +450,9 @@ func (a *answer) blockDelta(at int, d []byte) {
 	for k, v := range lex.Members(d) {
 		switch string(k) {
 		case "text":
-			a.say(lex.String(v))
+			a.say(lex.Bare(v))
 		case "thinking":
-			a.think(lex.String(v))
+			a.think(lex.Bare(v))
 		case "partial_json":
 			if p := a.find(at); p != nil {
 				a.add(p, lex.String(v))

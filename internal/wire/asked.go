@@ -65,20 +65,20 @@ func (p *part) call() Call {
 	return c
 }
 
-func (t *tally) say(s string) {
-	t.text.WriteString(s)
+func (t *tally) say(s []byte) {
+	t.text.Write(s)
 	t.think(s)
 }
 
 // think counts what is not part of the text.
-func (t *tally) think(s string) {
+func (t *tally) think(s []byte) {
 	t.size += len(s)
 	t.said = append(t.said, s...)
 }
 
 func (a *asked) add(p *part, args string) {
 	p.args.WriteString(args)
-	a.think(args)
+	a.think([]byte(args))
 }
 
 // open begins a call.
@@ -88,7 +88,7 @@ func (a *asked) open(p *part) *part {
 		a.waiting++
 	}
 	a.list = append(a.list, p)
-	a.think(p.Name)
+	a.think([]byte(p.Name))
 	return p
 }
 

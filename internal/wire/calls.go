@@ -247,6 +247,14 @@ func blockResult(b []byte) (r Result, ok bool) {
 	return r, ok
 }
 
+// bare is loose without a copy where none is needed.
+func bare(v []byte) []byte {
+	if lex.Kind(v) == '"' {
+		return lex.Bare(v)
+	}
+	return []byte(loose(v))
+}
+
 // loose is a text: a string, the texts of a list of parts, nothing for null,
 // and the JSON of anything else.
 func loose(v []byte) string {

@@ -22,7 +22,7 @@ const MaxDepth = 256
 
 // A Fault is a place where a text is not the JSON that is read here.
 type Fault struct {
-	Where string // JSON pointer
+	Where string // JSON pointer, of a strict check
 	Want  string // what was expected there
 	Cut   bool   // the text is a beginning: it ends where more was expected
 }
@@ -41,13 +41,14 @@ func Check(b []byte, strict bool) *Fault {
 	return c.fail
 }
 
-// A checker reads a text once. It allocates nothing for a text without
-// objects of many keys.
+// A checker reads a text once. Where it is not strict it allocates nothing, and
+// a fault has no pointer.
 type checker struct {
 	b      []byte
 	i      int
+	depth  int
 	strict bool
-	path   []step
+	path   []step   // while strict
 	keys   [][]byte // of the open objects, one after the other
 	fail   *Fault
 }
@@ -80,6 +81,9 @@ func (c *checker) wrong(want string) bool {
 func Pointer(name string) string {
 	if len(name) > 60 {
 		name = strings.ToValidUTF8(name[:60], "") + "..."
+	}
+	if !strings.ContainsAny(name, "~/") {
+		return name
 	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
@@ -215,17 +219,21 @@ func (c *checker) escape() bool {
 }
 
 func (c *checker) enter() bool {
-	if len(c.path) >= MaxDepth {
+	if c.depth++; c.depth > MaxDepth {
 		return c.wrong(fmt.Sprintf("at most %d arrays and objects within each other", MaxDepth))
 	}
-	c.path = append(c.path, step{})
+	if c.strict {
+		c.path = append(c.path, step{})
+	}
 	c.i++
 	c.space()
 	return true
 }
 
 func (c *checker) leave() bool {
-	c.path = c.path[:len(c.path)-1]
+	if c.depth--; c.strict {
+		c.path = c.path[:c.depth]
+	}
 	c.i++
 	return true
 }
@@ -238,7 +246,9 @@ func (c *checker) array() bool {
 		return c.leave()
 	}
 	for n := 0; ; n++ {
-		c.path[len(c.path)-1] = step{index: n}
+		if c.strict {
+			c.path[c.depth-1] = step{index: n}
+		}
 		if c.space(); !c.value() {
 			return false
 		}
@@ -258,7 +268,6 @@ func (c *checker) object() bool {
 		return false
 	}
 	mine := len(c.keys)
-	defer func() { c.keys = c.keys[:mine] }()
 	if c.peek() == '}' {
 		return c.leave()
 	}
@@ -271,8 +280,10 @@ func (c *checker) object() bool {
 			return false
 		}
 		key := c.b[from:c.i]
-		c.path[len(c.path)-1] = step{key: key}
-		c.keys = append(c.keys, key)
+		if c.strict {
+			c.path[c.depth-1] = step{key: key}
+			c.keys = append(c.keys, key)
+		}
 		if c.space(); c.peek() != ':' {
 			return c.wrong("a colon after the key")
 		}
@@ -288,6 +299,7 @@ func (c *checker) object() bool {
 			if c.strict && !c.distinct(c.keys[mine:]) {
 				return false
 			}
+			c.keys = c.keys[:mine]
 			return c.leave()
 		default:
 			return c.wrong("a comma or the end of the object")
@@ -319,7 +331,7 @@ func (c *checker) distinct(keys [][]byte) bool {
 }
 
 func (c *checker) twice(key []byte) bool {
-	c.path[len(c.path)-1] = step{key: key}
+	c.path[c.depth-1] = step{key: key}
 	return c.wrong("the key " + Clip(string(key)) + " only once")
 }
 
@@ -472,6 +484,18 @@ func Text(v []byte) (s string, ok bool) {
 		return s, true
 	}
 	return s, json.Unmarshal(v, &s) == nil
+}
+
+// Bare are the bytes of the string v, empty if it is none. They stand in v if
+// nothing in them is escaped.
+func Bare(v []byte) []byte {
+	if Kind(v) != '"' {
+		return nil
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return v[1 : len(v)-1]
+	}
+	return []byte(String(v))
 }
 
 // String is the string v, empty if it is none.
