@@ -86,8 +86,8 @@ type Gateway struct {
 	ring  ring
 	known known
 	ways  ways
-	holds holds
-	base  atomic.Pointer[string]
+	holds
+	base atomic.Pointer[string]
 
 	ctx    context.Context // of open tool calls
 	cancel context.CancelFunc
@@ -112,6 +112,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]sys.Relay)}
 	g.ways.cfg = cfg.Models
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a sys.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	return g, g.load()
 }
 

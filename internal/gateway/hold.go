@@ -19,14 +19,17 @@ const (
 
 // holds are the processes that end when nobody holds them.
 type holds struct {
+	kernel View
+	end    func(abi.Pid, sys.ExitArgs) error
+
 	mu      sync.Mutex
 	count   map[abi.Pid]int
 	timers  map[abi.Pid]*time.Timer
 	stopped bool
 }
 
-// wait calls f if nobody holds a process for a time.
-func (h *holds) wait(pid abi.Pid, d time.Duration, f func(abi.Pid)) {
+// miss ends a process if nobody holds it for a time.
+func (h *holds) miss(pid abi.Pid, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
@@ -39,8 +42,8 @@ func (h *holds) wait(pid abi.Pid, d time.Duration, f func(abi.Pid)) {
 		h.mu.Lock()
 		gone := h.count[pid] == 0 && !h.stopped
 		h.mu.Unlock()
-		if gone {
-			f(pid)
+		if gone { // it may have ended meanwhile
+			_ = h.end(pid, sys.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone})
 		}
 	})
 }
@@ -72,8 +75,7 @@ func (h *holds) leave(pid abi.Pid) bool {
 }
 
 // Rest is said before the end of the daemon: from now on nobody is missed.
-func (g *Gateway) Rest() {
-	h := &g.holds
+func (h *holds) Rest() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
@@ -83,12 +85,12 @@ func (g *Gateway) Rest() {
 }
 
 // Hold holds a process until ctx or the process ends.
-func (g *Gateway) Hold(ctx context.Context, pid abi.Pid) error {
-	i, err := g.cfg.Kernel.Info(pid)
+func (h *holds) Hold(ctx context.Context, pid abi.Pid) error {
+	i, err := h.kernel.Info(pid)
 	if err != nil {
 		return err
 	}
-	b, err := g.cfg.Kernel.Bytes(i.Spawn.Program)
+	b, err := h.kernel.Bytes(i.Spawn.Program)
 	if err != nil {
 		return err
 	}
@@ -96,15 +98,10 @@ func (g *Gateway) Hold(ctx context.Context, pid abi.Pid) error {
 	if err := json.Unmarshal(b, &p); err != nil || !p.Held {
 		return &abi.Error{Code: abi.InvalidCall, Message: "the process does not want to be held"}
 	}
-	g.holds.take(pid)
-	_, err = g.cfg.Kernel.Wait(ctx, pid)
-	if g.holds.leave(pid) && err != nil {
-		g.holds.wait(pid, leaveTime, g.abandoned)
+	h.take(pid)
+	_, err = h.kernel.Wait(ctx, pid)
+	if h.leave(pid) && err != nil {
+		h.miss(pid, leaveTime)
 	}
 	return err
-}
-
-// abandoned ends a process that nobody holds any more.
-func (g *Gateway) abandoned(pid abi.Pid) {
-	_ = g.End(g.ctx, pid, sys.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone}) // it may have ended meanwhile
 }

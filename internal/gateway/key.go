@@ -76,7 +76,7 @@ func (g *Gateway) load() error {
 		if json.Unmarshal(b, &p) == nil && p.Key != "" {
 			g.ring.add(p.Key, i.Pid)
 			if p.Held && i.Exit == nil {
-				g.holds.wait(i.Pid, rejoinTime, g.abandoned)
+				g.miss(i.Pid, rejoinTime)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	}
 	g.ring.add(sum, pid)
 	if k.Hold {
-		g.holds.wait(pid, rejoinTime, g.abandoned)
+		g.miss(pid, rejoinTime)
 	}
 	return g.issued(pid, key), nil
 }

@@ -61,6 +61,9 @@ type KeyEnd struct {
 	Code   abi.Code        `json:"code,omitempty"`
 }
 
+// keys are what can be asked of keys.
+type keys struct{ *API }
+
 func (k *Key) check() error {
 	if err := priority(&k.Priority); err != nil {
 		return err
@@ -81,7 +84,7 @@ func (k *Key) check() error {
 	return nil
 }
 
-func (a *API) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	var k Key
 	if err := decode(w, r, maxRequest, &k); err != nil {
 		return nil, err
@@ -98,7 +101,7 @@ type KeyList struct {
 	Keys    []Process `json:"keys"`
 }
 
-func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
@@ -117,7 +120,7 @@ func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -137,7 +140,7 @@ func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 // hold answers at once, and stays until the process ends or the client goes.
-func (a *API) hold(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
