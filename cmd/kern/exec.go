@@ -159,6 +159,7 @@ type program struct {
 	last    uint64   // record that was read
 	limit   abi.Code // of the call that was refused, if one was
 	stopped bool     // by Kern
+	over    bool     // the program ended: nothing stops it any more
 	lost    error    // nobody can be asked any more
 }
 
@@ -294,8 +295,8 @@ func (p *program) heard(r *abi.Record) {
 // stop ends the program for a reason.
 func (p *program) stop(why string, grace time.Duration) {
 	p.mu.Lock()
-	again := p.stopped
-	p.stopped = true
+	again := p.stopped || p.over
+	p.stopped = p.stopped || !p.over
 	p.mu.Unlock()
 	if !again && grace > 0 && p.app.errTTY && !p.flags.quiet && !p.guest.Over() {
 		p.app.note("kern: process %d %s; the program is asked to end, and killed in %s", p.key.Pid, why, grace)
@@ -312,6 +313,7 @@ func (p *program) finish(ctx context.Context, e guest.Ended) {
 	p.watch(ctx, false) // a refusal that came last is on disk
 	p.mu.Lock()
 	limit := p.limit
+	p.over = true
 	p.mu.Unlock()
 	switch {
 	case limit != "":

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guardVerb {
 		guest.Guard(os.Args[2:])
 	}
-	testscript.Main(m, map[string]func(){"kern": main})
+	testscript.Main(m, map[string]func(){"kern": main, "agent": agentMain})
 }
 
 func TestScript(t *testing.T) {
