@@ -180,7 +180,10 @@ func (t *Trail) Commits() ([]Commit, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := Commit{Seq: s.n, Pid: abi.Pid(s.PID), Call: s.Call, Tool: s.Tool, Time: s.Time, Hash: s.Hash.String(), Note: s.Message, Paths: []Changed{}}
+		c := Commit{Seq: s.n, Pid: abi.Pid(s.PID), Call: s.Call, Tool: s.Tool, Time: s.Time, Hash: s.Hash.String(), Paths: []Changed{}}
+		if s.n == 0 {
+			c.Note = s.Message
+		}
 		for _, ch := range changes {
 			if w := what(ch.Before, ch.After); w != "" {
 				c.Paths = append(c.Paths, Changed{ch.Path, w})

@@ -60,15 +60,16 @@ var ranks = map[string]int{
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 
-	"internal/kernel":  2,
-	"internal/sys":     3,
-	"internal/agent":   4,
-	"internal/gateway": 4,
-	"internal/server":  4,
-	"internal/mock":    4, // a provider for tests and demos
-	"":                 5,
-	"internal/demo":    6, // a caller of the command line
-	"cmd/kern":         6,
+	"internal/kernel":     2,
+	"internal/sys":        3,
+	"internal/agent":      4,
+	"internal/gateway":    4,
+	"internal/server":     4,
+	"internal/mock":       4, // a provider for tests and demos
+	"internal/mock/crowd": 4,
+	"":                    5,
+	"internal/demo":       6, // a caller of the command line
+	"cmd/kern":            6,
 }
 
 // among lists imports within one rank that are meant.
@@ -119,10 +120,10 @@ func rel(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// counted says whether a package is part of the house: benchmarks, tools and
-// examples may import what they like.
+// counted says whether a package is part of the house: benchmarks, tools,
+// examples and tests from outside may import what they like.
 func counted(name string) bool {
-	for _, p := range []string{"bench", "tools", "examples"} {
+	for _, p := range []string{"bench", "tools", "examples", "test"} {
 		if name == p || strings.HasPrefix(name, p+"/") {
 			return false
 		}

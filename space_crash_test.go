@@ -35,7 +35,8 @@ const crashEnv = "KERN_TEST_CRASH"
 type crashJob struct {
 	Dir, Files, Script string
 	Effect             abi.Effect
-	KillAt             int // die at this step; -1: live
+	KillAt             int    // die at this step; -1: live
+	KillOn             string // or at the first of this name
 	Ran                string
 	Trace              string // where to say how far it came
 	Dies               string // the ticket whose cancellation dies; empty: the job is on a workspace
@@ -51,7 +52,7 @@ func crashChild(text string) {
 	n := 0
 	kern.OnSpace(func(w *workspace.Workspace) {
 		setStep(w, func(point string) {
-			if n == j.KillAt {
+			if n == j.KillAt || point == j.KillOn {
 				os.WriteFile(j.Trace, []byte(point), 0o600)
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
@@ -232,4 +233,26 @@ func crashOnce(t *testing.T, effect abi.Effect, at, again int) (died string) {
 		}
 	}
 	return died
+}
+
+// TestDoubtOfTheDead: what a kernel left in doubt is decided when the next one
+// opens, whether or not anybody needs the workspace again.
+func TestDoubtOfTheDead(t *testing.T) {
+	for point, stands := range map[string]bool{"dirs": false, "sealing": true} {
+		t.Run(point, func(t *testing.T) {
+			s := newSpace(t, "replies:\n  - calls: [{tool: rework, args: {}}]\n  - text: done\n")
+			j := &crashJob{Dir: s.dir, Files: s.files, Script: s.script, Effect: abi.Irreversible, Ran: filepath.Join(t.TempDir(), "ran"), KillOn: point}
+			before := s.tree()
+			if died := j.die(t, -1); died != point {
+				t.Fatal("it died at", died)
+			}
+			if s.tree() == before {
+				t.Fatal("nothing was published when it died")
+			}
+			s.open()
+			if now := s.tree(); (now == before) == stands {
+				t.Errorf("the workspace was\n%sand is\n%s", before, now)
+			}
+		})
+	}
 }

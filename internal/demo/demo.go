@@ -82,6 +82,7 @@ func (d *demo) steps() []step {
 		{"The daemon is killed with kill -9 in the middle of a run", d.killed},
 		{"A limit in a grandchild is reported to its grandparent", d.family},
 		{"Code from a model runs in a box", d.boxed},
+		{"Fifty agents at a provider that bans who asks too often", d.crowd},
 	}
 }
 

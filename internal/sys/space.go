@@ -277,50 +277,57 @@ func (st *states) snapshot(w *workspace.Workspace, s *workspace.Snapshot) abi.Ke
 
 // key is the digest of what now holds, different from that of everything
 // remembered that holds something else.
-func (st *states) key(w *workspace.Workspace, digest workspace.Hash, now *held) (k abi.Key) {
+func (st *states) key(w *workspace.Workspace, digest workspace.Hash, now *held) abi.Key {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	copy(k[:], digest[:])
-	if st.hash != nil {
-		k = st.hash(digest)
-	}
 	known, before := st.of[w]
 	if !before {
-		known = past(w, st.hash)
+		known = st.past(w)
 	}
-	at := slices.IndexFunc(known, func(h *held) bool { return h.key == k })
+	if st.of == nil {
+		st.of = make(map[*workspace.Workspace][]*held)
+	}
+	st.of[w] = st.add(w, known, digest, now)
+	return now.key
+}
+
+// add puts a state behind those that are known, under a key of its own.
+func (st *states) add(w *workspace.Workspace, known []*held, digest workspace.Hash, now *held) []*held {
+	copy(now.key[:], digest[:])
+	if st.hash != nil {
+		now.key = st.hash(digest)
+	}
+	at := find(known, now.key)
 	for at >= 0 && !same(w, known[at], now) {
-		k = kernel.KeyOf("another state", k[:])
-		at = slices.IndexFunc(known, func(h *held) bool { return h.key == k })
+		now.key = kernel.KeyOf("another state", now.key[:])
+		at = find(known, now.key)
 	}
-	now.key = k
 	if at >= 0 {
 		known = slices.Delete(known, at, at+1)
 	} else if len(known) == statesKept {
 		known = known[1:]
 	}
-	if st.of == nil {
-		st.of = make(map[*workspace.Workspace][]*held)
-	}
-	st.of[w] = append(known, now)
-	return k
+	return append(known, now)
 }
 
-// past are the states that the history tells of, oldest first, for what was
-// recorded before a restart.
-func past(w *workspace.Workspace, hash func(workspace.Hash) abi.Key) (list []*held) {
+func find(known []*held, k abi.Key) int {
+	return slices.IndexFunc(known, func(h *held) bool { return h.key == k })
+}
+
+// past are the states that the history tells of, for what was recorded before a
+// restart.
+func (st *states) past(w *workspace.Workspace) (known []*held) {
+	var list []*workspace.Commit
 	for c, err := range w.History() {
 		if err != nil || len(list) == statesKept/2 {
 			break
 		}
-		h := &held{id: c.Hash}
-		copy(h.key[:], c.Digest[:])
-		if hash != nil {
-			h.key = hash(c.Digest)
-		}
-		list = append([]*held{h}, list...)
+		list = append(list, c)
 	}
-	return list
+	for _, c := range slices.Backward(list) {
+		known = st.add(w, known, c.Digest, &held{id: c.Hash})
+	}
+	return known
 }
 
 // same compares two states name for name. One that cannot be read is not

@@ -10,6 +10,16 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
+// Each of these was broken on purpose, and a test seen to fail: the share of a
+// choice (TestBytes), a call is held (TestHold), and only its beginning goes
+// beside an open one (TestReleaseBesideAnOpenCall), what was cut never comes
+// (TestHeldIsNeverSeen), a newline apart from its carriage return
+// (TestTranscriptsSplitAnywhere), a key twice, a key in another case
+// (TestParseRefuses), totals with thoughts in them, cached input
+// (TestTranscripts), unknown parts, tools of the provider (TestBound), whose
+// usage is dropped (TestDrop), a limit is no 429 (TestStatus), long texts apart
+// (TestSplit), hosted calls (TestCallsAndResults), counting in pieces (TestOver).
+
 func sse(events ...string) []string {
 	for i, e := range events {
 		events[i] = "data: " + e + "\n\n"
@@ -139,6 +149,9 @@ func TestHeldIsNeverSeen(t *testing.T) {
 	if len(b) > 0 || err != nil {
 		t.Fatalf("%q, %v", b, err)
 	}
+	if _, err := m.Write([]byte(sse(`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`)[0])); err != nil {
+		t.Fatal(err)
+	}
 	if cut := m.Cut(abi.ToolBlocked, "rm rests", "ask later"); strings.Contains(string(cut)+string(m.Release()), "all") {
 		t.Error("a refused call came out")
 	}
@@ -211,7 +224,7 @@ func TestMeterBounds(t *testing.T) {
 			err = f(m, i)
 		}
 		var me *model.Error
-		if !errors.As(err, &me) || me.Kind != model.Malformed || m.Seen().Malformed == "" {
+		if !errors.As(err, &me) || me.Kind != model.Malformed || m.answer.malformed == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, again := m.Write([]byte("data: x\n\n")); again == nil {

@@ -211,3 +211,26 @@ func MountBounded(dir string, _ int64, _ int, _ Bound) error {
 }
 
 func Unmount(string) error { return nil }
+
+// Each gives every name in p and what it is, in no order. A name that is gone
+// when it is looked at is left out.
+func (p *Place) Each(f func(e *tree.Item) error) error {
+	names, err := p.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		e, err := p.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			e.Name = name
+			err = f(&e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -14,6 +14,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -74,39 +75,71 @@ func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, e
 	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
-	names, err := p.Names()
+	if prev != nil && !s.Full && !s.bare && !s.deep {
+		if n, ok, err := s.quick(p, at, prev); ok || err != nil {
+			return n, err
+		}
+	}
+	var out []tree.Item
+	if err := p.Each(func(e *tree.Item) error { out = append(out, *e); return nil }); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b tree.Item) int { return strings.Compare(a.Name, b.Name) })
+	olds := make([]*tree.Item, len(out))
+	for i := range out {
+		if j, ok := prev.Find(out[i].Name); ok {
+			olds[i] = &prev.Ents[j]
+		}
+	}
+	same, err := s.each(p, at, out, olds)
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
-	out := make([]tree.Item, 0, len(names))
-	changed := prev == nil || len(names) != len(prev.Ents)
-	for _, name := range names {
-		e, err := p.Lstat(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		e.Name = name
-		out = append(out, e)
+	if same && prev != nil && len(out) == len(prev.Ents) {
+		return prev, nil
 	}
+	return (&tree.Node{Ents: out}).Done(), nil
+}
+
+// quick is dir for a directory that holds the names it held: nearly every one
+// of nearly every scan. It allocates only for what is not as it was.
+func (s *Scanner) quick(p *place.Place, at string, prev *tree.Node) (n *tree.Node, ok bool, err error) {
+	var news []tree.Item
+	var olds []*tree.Item
+	var where []int
+	names, strange := 0, false
+	err = p.Each(func(e *tree.Item) error {
+		j, ok := prev.Find(e.Name)
+		if names++; !ok {
+			strange = true
+		} else if old := &prev.Ents[j]; !e.Believable(old) {
+			news, olds, where = append(news, *e), append(olds, old), append(where, j)
+		}
+		return nil
+	})
+	if err != nil || strange || names != len(prev.Ents) {
+		return nil, false, err
+	}
+	same, err := s.each(p, at, news, olds)
+	if err != nil || same {
+		return prev, err == nil, err
+	}
+	n = &tree.Node{Ents: slices.Clone(prev.Ents)}
+	for i, j := range where {
+		n.Ents[j] = news[i]
+	}
+	return n.Done(), true, nil
+}
+
+// each completes news, which were just looked at in p, and tells whether all of
+// them are as they were in olds. Directories are looked at beside each other.
+func (s *Scanner) each(p *place.Place, at string, news []tree.Item, olds []*tree.Item) (bool, error) {
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	errs := make([]error, len(out))
-	same := make([]bool, len(out))
-	for i := range out {
-		var old *tree.Item
-		if j, ok := prev.Find(out[i].Name); ok {
-			old = &prev.Ents[j]
-		}
-		if old != nil && !s.Full && !s.bare && !s.deep && out[i].Believable(old) {
-			out[i], same[i] = *old, true
-			continue
-		}
-		one := func() { same[i], errs[i] = s.entry(p, path.Join(at, out[i].Name), &out[i], old) }
-		if out[i].Kind == tree.Dir {
+	errs := make([]error, len(news))
+	same := make([]bool, len(news))
+	for i := range news {
+		one := func() { same[i], errs[i] = s.entry(p, path.Join(at, news[i].Name), &news[i], olds[i]) }
+		if news[i].Kind == tree.Dir {
 			select {
 			case s.sem <- struct{}{}:
 				wg.Go(func() { one(); <-s.sem })
@@ -117,13 +150,7 @@ func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, e
 		one()
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if !changed && !slices.Contains(same, false) && len(out) == len(prev.Ents) {
-		return prev, nil
-	}
-	return (&tree.Node{Ents: out}).Done(), nil
+	return !slices.Contains(same, false), errors.Join(errs...)
 }
 
 // entry completes e, which was just looked at, and tells whether all of it is

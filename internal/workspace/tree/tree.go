@@ -105,7 +105,15 @@ func (n *Node) Find(name string) (int, bool) {
 	if n == nil {
 		return 0, false
 	}
-	return slices.BinarySearchFunc(n.Ents, name, func(e Item, s string) int { return cmp.Compare(e.Name, s) })
+	lo, hi := 0, len(n.Ents)
+	for lo < hi { // by hand: an Item is large, and is not copied for each look
+		if mid := (lo + hi) / 2; n.Ents[mid].Name < name {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(n.Ents) && n.Ents[lo].Name == name
 }
 
 // Root is the entry of a whole tree; its name is empty.
