@@ -90,6 +90,8 @@ const (
 	StorageFull    Code = "STORAGE_FULL"
 	StorageBroken  Code = "STORAGE_BROKEN"
 	DaemonGone     Code = "DAEMON_GONE"
+	ProgramFailed  Code = "PROGRAM_FAILED"
+	ProgramGone    Code = "PROGRAM_GONE"
 	Internal       Code = "INTERNAL"
 )
 
@@ -169,6 +171,8 @@ var Codes = []struct {
 	{StorageFull, "the disk of the journal is full; nothing is admitted until there is room"},
 	{StorageBroken, "the journal cannot be written; the daemon must be started again"},
 	{DaemonGone, "the daemon went away during the request"},
+	{ProgramFailed, "the program ended with an exit code other than 0, or by a signal"},
+	{ProgramGone, "who ran the program is gone, and with it the program"},
 	{Internal, "the kernel could not keep a promise; this is a defect"},
 }
 

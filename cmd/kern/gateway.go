@@ -53,7 +53,7 @@ func (g *gate) close() (err error) {
 	return err
 }
 
-// New, End, Has and Where are [server.Keys].
+// New, End, Has, Hold and Where are [server.Keys].
 
 func (g *gate) New(ctx context.Context, k server.Key) (server.KeyInfo, error) {
 	i, err := g.Issue(ctx, gateway.Key(k))

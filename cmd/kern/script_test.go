@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/internal/guest"
 )
 
 // The scripts under testdata/script are what a user sees: real commands, real
@@ -41,7 +42,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}
-	testscript.Main(m, map[string]func(){"kern": main})
+	if len(os.Args) > 1 && os.Args[1] == guardVerb {
+		guest.Guard(os.Args[2:])
+	}
+	testscript.Main(m, map[string]func(){"kern": main, "agent": agentMain})
 }
 
 func TestScript(t *testing.T) {

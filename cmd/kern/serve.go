@@ -290,6 +290,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	case err = <-failed:
 	}
 	err = errors.Join(err, server.Unlisten(d.dir)) // nobody finds us any more
+	d.gate.Rest()
 	d.cancel()
 	short, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()

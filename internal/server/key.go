@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type Keys interface {
 	End(ctx context.Context, pid abi.Pid, e KeyEnd) error
 	Has(i *kernel.Info) bool // the process has a key
 	Where() Gateway
+	Hold(ctx context.Context, pid abi.Pid) error
 }
 
 // A Gateway is where programs outside come in.
@@ -36,6 +38,7 @@ type Key struct {
 	Priority int          `json:"priority"`
 	Watchdog abi.Watchdog `json:"watchdog,omitzero"` // strict when nothing is said: a warning cannot reach the model
 	Parent   abi.Pid      `json:"parent,omitempty"`  // a process with a key, whose child it is; 0: none
+	Hold     bool         `json:"hold,omitempty"`    // it ends when nobody holds it any more; see [Client.Hold]
 }
 
 // KeyInfo is a new key. The key itself is said this once.
@@ -58,6 +61,9 @@ type KeyEnd struct {
 	Code   abi.Code        `json:"code,omitempty"`
 }
 
+// keys are what can be asked of keys.
+type keys struct{ *API }
+
 func (k *Key) check() error {
 	if err := priority(&k.Priority); err != nil {
 		return err
@@ -78,7 +84,7 @@ func (k *Key) check() error {
 	return nil
 }
 
-func (a *API) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	var k Key
 	if err := decode(w, r, maxRequest, &k); err != nil {
 		return nil, err
@@ -95,7 +101,7 @@ type KeyList struct {
 	Keys    []Process `json:"keys"`
 }
 
-func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
@@ -114,7 +120,7 @@ func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -131,6 +137,40 @@ func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key: its loop ends it", pid)}
 	}
 	return done{true}, a.Keys.End(r.Context(), pid, e)
+}
+
+// hold answers at once, and stays until the process ends or the client goes.
+func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Views.Info(pid); err != nil {
+		return nil, err
+	}
+	w.WriteHeader(http.StatusOK)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return nil, nil // the client is gone
+	}
+	_ = a.Keys.Hold(r.Context(), pid) // the end of the answer says it
+	return nil, nil
+}
+
+// Hold stays with a process of a key that wants to be held, until it ends: then
+// nil. Those that run its program hold it, so that it ends when they are gone.
+func (c *Client) Hold(ctx context.Context, pid abi.Pid) error {
+	res, err := c.request(ctx, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	switch _, err = io.Copy(io.Discard, res.Body); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return nil
 }
 
 // NewKey makes a process and its key.
