@@ -2,6 +2,7 @@ package kern
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,9 +31,27 @@ type Agent struct {
 	Sandbox  string       // where its code runs: one of [SandboxNames]; empty: wasm
 	Dir      string       // where relative names of files begin; empty: the working directory
 
+	Workspace string // the directory that its tools change by transactions, relative to Dir; empty: none
+	Space     Space
+
 	commands []tool.Spec // from an agent file
 	hosted   bool
 }
+
+// Space says how a workspace is used. The zero Space has the best view that the
+// host gives, no quota, no invariants, and all file tools.
+type Space struct {
+	View       string // how a program sees it while it is changed: auto, overlay or copy
+	Quota      Quota  // of one call
+	Invariants []Invariant
+	Builtin    []string // the file tools that the agent has; nil: all
+}
+
+// A Quota bounds what one call may stage in a workspace.
+type Quota = sys.Quota
+
+// An Invariant must hold for every path it names before a change is published.
+type Invariant = sys.Invariant
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.
@@ -79,6 +98,27 @@ func (c Callable) As(e abi.Effect) Callable {
 	return Callable{tool: &t}
 }
 
+// UndoneBy declares that the tool is compensable: what a call of it did is
+// taken back by a call of the tool named, which must be one of the same agent.
+// args are its arguments, in which "$args" and "$result", alone or with a JSON
+// pointer behind them, stand for what the call was given and gave; nil: it gets
+// {"args": ..., "result": ...}.
+func (c Callable) UndoneBy(name string, args map[string]any) Callable {
+	if c.err != nil {
+		return c
+	}
+	t := *c.tool
+	t.Effect, t.Undo = abi.Compensable, &tool.Undo{Tool: name}
+	var err error
+	if args != nil {
+		t.Undo.Args, err = json.Marshal(args)
+	}
+	if err == nil {
+		err = t.Spec.Validate()
+	}
+	return Callable{&t, err}
+}
+
 // ReadAgent reads an agent file. An error names the file, the line and what was
 // expected.
 func ReadAgent(file string) (Agent, error) {
@@ -95,7 +135,8 @@ func ReadAgent(file string) (Agent, error) {
 		return Agent{}, err
 	}
 	a := Agent{Name: f.Name, Model: f.Model, System: f.System, Priority: f.Priority, Watchdog: f.Watchdog, Limits: Limits{},
-		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, commands: f.Tools}
+		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, commands: f.Tools,
+		Workspace: f.Space.Dir, Space: Space{View: f.Space.View, Quota: f.Space.Quota, Invariants: f.Space.Invariants, Builtin: f.Space.Builtin}}
 	if _, err := SandboxName(a.Sandbox); err != nil {
 		return Agent{}, fmt.Errorf("%s: sandbox: %w", file, err)
 	}
@@ -124,6 +165,13 @@ func (a Agent) Spec(task string) (Spec, error) {
 		}
 		p.Dir = dir
 	}
+	if a.Workspace != "" {
+		p.Workspace = a.Workspace
+		if !filepath.IsAbs(p.Workspace) {
+			p.Workspace = filepath.Join(p.Dir, p.Workspace)
+		}
+	}
+	p.View, p.Quota, p.Invariants, p.Builtin = a.Space.View, a.Space.Quota, a.Space.Invariants, a.Space.Builtin
 	for _, c := range a.Tools {
 		if c.err != nil {
 			return Spec{}, c.err

@@ -1,11 +1,11 @@
 package kern
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/agent"
+	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
@@ -38,15 +39,17 @@ type Config struct {
 type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
-	store  journal.Store
-	log    *journal.Log
+	Gateway *gateway.Gateway // where programs come in that were written for a provider
+
+	reader
+	past
+	opener
 	world  *sys.World
 	turns  traffic.Turns
 	pool   tool.Pool
 	boxes  boxes
-	models model.Config
+	spaces workspaces
 
-	ctx    context.Context // of the loops
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
@@ -76,10 +79,12 @@ func Open(cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{store: store, log: journal.NewLog(store, lease), hosted: make(map[abi.Pid]map[string]*tool.Tool),
-		named: make(map[string]map[string]*tool.Tool), models: cfg.models()}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.turns.Caps = cfg.Settings.Concurrency
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.models()}, cancel: cancel,
+		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
+	k.past.k = k
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
+	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {
 			return nil, errors.Join(err, k.shut())
@@ -88,15 +93,19 @@ func Open(cfg Config) (*Kernel, error) {
 	k.world = k.joinWorld(cfg)
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: sys.Table(k.world),
-		Turn: func(ctx context.Context, t kernel.Turn) (func(), error) {
-			return k.turns.Acquire(ctx, t.Resource, t.Priority)
-		},
+		Turn:  k.turn,
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
 	})
+	if err == nil {
+		k.Gateway, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+		}})
+	}
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
+	k.spaces.recover()
 	k.Resume()
 	return k, nil
 }
@@ -113,17 +122,28 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
+		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.Gateway.Relay(pid, call) },
 		Sandbox: k.boxes.get,
-		Bytes:   func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record:  k.Record,
-		Child:   k.childModel,
-		Yield:   cfg.Settings.yield(),
+
+		Workspace: k.spaces.get,
+		Settle:    k.spaces.settle,
+
+		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record: k.Record,
+		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+			}
+			return k.store.Records(pid, n)
+		},
+		Child: k.childModel,
+		Yield: cfg.Settings.yield(),
 	}
 }
 
 func (k *Kernel) shut() error {
 	k.cancel()
-	return errors.Join(k.boxes.close(), k.pool.Close(), k.log.Close(), k.store.Close())
+	return errors.Join(k.boxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
 // Close stops what runs, leaves every process as the journal has it, and gives
@@ -141,6 +161,7 @@ func (k *Kernel) Close() error {
 	err := k.Kernel.Close(ctx)
 	k.cancel()
 	k.loops.Wait()
+	k.Gateway.Close()
 	return errors.Join(err, k.shut())
 }
 
@@ -196,6 +217,9 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 		if err := p.Tools[i].Validate(); err != nil {
 			return nil, err
 		}
+	}
+	if err := k.spaces.check(p); err != nil {
+		return nil, err
 	}
 	if p.Model != "" {
 		m, err := k.openModel(p)
@@ -300,61 +324,6 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	return r, nil
 }
 
-// Record reads one record of the journal.
-func (k *Kernel) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
-	for range 2 {
-		for r, err := range k.store.Records(pid, n-1) {
-			if err == nil && r.N != n {
-				err = fmt.Errorf("process %d has no record %d", pid, n)
-			}
-			return r, err
-		}
-		if err := k.log.Flush(k.ctx); err != nil { // it may be on its way
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("process %d has no record %d", pid, n)
-}
-
-// Records reads the journal of a process after record n. With follow it goes on
-// with what comes, until the terminal record. A reader that is slow keeps
-// nobody waiting.
-func (k *Kernel) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
-	for {
-		changed := k.log.Changed()
-		for r, err := range k.store.Records(pid, n) {
-			if err != nil {
-				return err
-			}
-			if err := f(r); err != nil {
-				return err
-			}
-			if n = r.N; r.Kind == abi.KindExited {
-				return nil
-			}
-		}
-		if !follow {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-k.ctx.Done():
-			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
-		}
-	}
-}
-
-// Verify reads every record of a process and every payload that is named in
-// them, and returns how many records are as they were written.
-func (k *Kernel) Verify(ctx context.Context, pid abi.Pid) (int, error) {
-	if err := k.log.Flush(ctx); err != nil {
-		return 0, err
-	}
-	return journal.Verify(k.store, pid)
-}
-
 // Replayed is what a replay found.
 type Replayed struct {
 	Pid        abi.Pid           `json:"pid"`
@@ -429,41 +398,6 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*sys.World, error) 
 		return k.Record(pid, n)
 	}
 	return w, nil
-}
-
-// openModel opens the model of a program: a script from the text that was
-// recorded, any other from this host's configuration.
-func (k *Kernel) openModel(p *sys.Program) (model.Model, error) {
-	if p.Script != "" {
-		return model.ParseScript(p.Model, []byte(p.Script))
-	}
-	c := k.models
-	c.Dir = p.Dir
-	return model.Open(p.Model, c)
-}
-
-// childModel reads the model that a model chose for a child. A script must
-// stand in the folder of the agent.
-func (k *Kernel) childModel(parent *sys.Program, ref string) (sys.Program, error) {
-	p := sys.Program{Model: ref, Dir: parent.Dir}
-	if len(ref) > 7 && ref[:7] == "script:" {
-		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
-		if err != nil {
-			return p, err
-		}
-		defer root.Close()
-		b, err := root.ReadFile(filepath.Clean(ref[7:]))
-		if err != nil {
-			return p, err
-		}
-		p.Script = string(b)
-	}
-	m, err := k.openModel(&p)
-	if err != nil {
-		return p, err
-	}
-	p.Facts = sys.Recorded(m.Facts())
-	return p, nil
 }
 
 func byName(list []Callable) (map[string]*tool.Tool, error) {

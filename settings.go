@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -16,15 +17,21 @@ import (
 // Settings are what a host says of its providers, in a file kern.yaml:
 //
 //	providers:
-//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, concurrency: 8}
+//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, limits: {rpm: 500, tpm: 200000, concurrency: 8}, fallback: [local/llama3]}
+//	  local:
+//	    format: openai       # or anthropic: which of the two it speaks like
+//	    base_url: "http://127.0.0.1:11434/v1"
+//	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
+//	gateway: {listen: "127.0.0.1:8100"}
 //	prices: prices.yaml     # looked at before the built-in table
 //	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
 type Settings struct {
-	File        string // where it was read; empty: nowhere
-	Providers   map[string]model.Provider
-	Concurrency map[string]int // calls at a provider at one time
-	PriceFile   string
-	Yield       string
+	File      string // where it was read; empty: nowhere
+	Providers map[string]model.Provider
+	Traffic   map[string]Traffic // what they grant, by their names
+	PriceFile string
+	Yield     string
+	Gateway   Gateway
 
 	prices *model.Prices
 }
@@ -41,26 +48,10 @@ func ReadSettings(file string) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Settings{File: file, Providers: make(map[string]model.Provider), Concurrency: make(map[string]int)}
-	names := []string{"openai", "anthropic"}
-	providers := make(map[string]strict.Field)
-	for _, name := range names {
-		providers[name] = func(n ast.Node, what string) error {
-			var p model.Provider
-			conc := 0
-			err := d.Mapping(n, what, []string{"base_url", "key_env", "key_file", "concurrency"}, map[string]strict.Field{
-				"base_url": strict.Into(&p.BaseURL, d.Text), "key_env": strict.Into(&p.KeyEnv, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
-				"concurrency": strict.Into(&conc, d.Count),
-			})
-			if conc > 0 {
-				s.Concurrency[name] = conc
-			}
-			s.Providers[name] = p
-			return err
-		}
-	}
-	err = d.Mapping(root, "the settings", []string{"providers", "prices", "yield"}, map[string]strict.Field{
-		"providers": func(n ast.Node, what string) error { return d.Mapping(n, what, names, providers) },
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic)}
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "prices", "yield"}, map[string]strict.Field{
+		"providers": func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
+		"gateway":   func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
 		"prices":    func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
 		"yield": func(n ast.Node, what string) (err error) {
 			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {
@@ -102,20 +93,27 @@ func (c *Config) models() model.Config {
 }
 
 // secrets are the keys that no tool may give back.
-func (c *Config) secrets() (list []string) {
-	names := []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
-	for _, p := range c.Settings.Providers {
+func (c *Config) secrets() []string {
+	list := c.Settings.Keys(c.Getenv)
+	for _, n := range []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} {
+		list = append(list, c.Getenv(n))
+	}
+	return slices.DeleteFunc(list, short)
+}
+
+// Keys are the keys of providers that the settings name, as far as they can be
+// read.
+func (s *Settings) Keys(getenv func(string) string) (list []string) {
+	for _, p := range s.Providers {
 		if p.KeyEnv != "" {
-			names = append(names, p.KeyEnv)
+			list = append(list, getenv(p.KeyEnv))
 		}
 		if b, err := os.ReadFile(p.KeyFile); err == nil {
-			list = append(list, string(b))
+			list = append(list, string(b), strings.TrimSpace(string(b)))
 		}
 	}
-	for _, n := range names {
-		if v := c.Getenv(n); v != "" {
-			list = append(list, v)
-		}
-	}
-	return slices.DeleteFunc(list, func(s string) bool { return len(s) < 8 })
+	return slices.DeleteFunc(list, short)
 }
+
+// short is what would be found in any text.
+func short(secret string) bool { return len(secret) < 8 }

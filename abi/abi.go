@@ -68,8 +68,11 @@ const (
 var Effects = []Effect{Pure, Idempotent, Polling, Transactional, Compensable, Irreversible}
 
 // Repeatable reports whether running twice is the same as once, so that a
-// doubtful run may be tried again.
-func (e Effect) Repeatable() bool { return e == Pure || e == Idempotent || e == Polling }
+// doubtful run may be tried again. A transactional run that did not end well
+// left nothing behind.
+func (e Effect) Repeatable() bool {
+	return e == Pure || e == Idempotent || e == Polling || e == Transactional
+}
 
 // State is where a process is in its life.
 type State string

@@ -36,6 +36,7 @@ const (
 	UnknownPrice     Code = "UNKNOWN_PRICE"
 	UnknownProcess   Code = "UNKNOWN_PROCESS"
 	NotGranted       Code = "NOT_GRANTED"
+	BadKey           Code = "BAD_KEY"
 	NotApproved      Code = "NOT_APPROVED"
 	Diverged         Code = "DIVERGED"
 
@@ -52,6 +53,13 @@ const (
 	CodeFiles     Code = "CODE_FILES"
 	CodeRefused   Code = "CODE_REFUSED"
 
+	FileMissing   Code = "FILE_MISSING"
+	FileKind      Code = "FILE_KIND"
+	FileTooLarge  Code = "FILE_TOO_LARGE"
+	FileRefused   Code = "FILE_REFUSED"
+	EditNoMatch   Code = "EDIT_NO_MATCH"
+	EditAmbiguous Code = "EDIT_AMBIGUOUS"
+
 	ModelRateLimit  Code = "MODEL_RATE_LIMIT"
 	ModelOverloaded Code = "MODEL_OVERLOADED"
 	ModelAuth       Code = "MODEL_AUTH"
@@ -59,6 +67,20 @@ const (
 	ModelContext    Code = "MODEL_CONTEXT"
 	ModelNetwork    Code = "MODEL_NETWORK"
 	ModelMalformed  Code = "MODEL_MALFORMED"
+
+	WorkspaceConflict    Code = "WORKSPACE_CONFLICT"
+	WorkspaceLocked      Code = "WORKSPACE_LOCKED"
+	WorkspaceRefused     Code = "WORKSPACE_REFUSED"
+	WorkspaceQuota       Code = "WORKSPACE_QUOTA"
+	WorkspaceBusy        Code = "WORKSPACE_BUSY"
+	WorkspaceInDoubt     Code = "WORKSPACE_IN_DOUBT"
+	WorkspaceUnsupported Code = "WORKSPACE_UNSUPPORTED"
+	WorkspaceMissing     Code = "WORKSPACE_MISSING"
+	WorkspaceDamaged     Code = "WORKSPACE_DAMAGED"
+	WorkspaceFull        Code = "WORKSPACE_FULL"
+	WorkspaceEnded       Code = "WORKSPACE_ENDED"
+	InvariantFailed      Code = "INVARIANT_FAILED"
+	Undone               Code = "UNDONE"
 
 	EmptyAnswer    Code = "EMPTY_ANSWER"
 	OutcomeUnknown Code = "OUTCOME_UNKNOWN"
@@ -69,6 +91,8 @@ const (
 	StorageFull    Code = "STORAGE_FULL"
 	StorageBroken  Code = "STORAGE_BROKEN"
 	DaemonGone     Code = "DAEMON_GONE"
+	ProgramFailed  Code = "PROGRAM_FAILED"
+	ProgramGone    Code = "PROGRAM_GONE"
 	Internal       Code = "INTERNAL"
 )
 
@@ -100,6 +124,7 @@ var Codes = []struct {
 	{UnknownPrice, "there is a money limit, and the model's price is not known"},
 	{UnknownProcess, "no process with that pid"},
 	{NotGranted, "the process may not use this system call"},
+	{BadKey, "no process has this key, or the request came from where none may come from"},
 	{NotApproved, "a person said no"},
 	{Diverged, "the call was asked before with other content"},
 	{ToolFailed, "the tool ran and failed"},
@@ -113,6 +138,12 @@ var Codes = []struct {
 	{CodeProcesses, "the code started more processes than allowed"},
 	{CodeFiles, "the code made more files, or larger ones, than allowed"},
 	{CodeRefused, "the sandbox cannot run this, or not as safely as asked"},
+	{FileMissing, "no such file or directory in the workspace"},
+	{FileKind, "the path is a directory, a binary file or something else that the tool does not work on"},
+	{FileTooLarge, "the file is larger than the file tools take"},
+	{FileRefused, "the path leads out of the workspace, or to what file tools never touch"},
+	{EditNoMatch, "the text to be replaced is not in the file; the error shows what is nearest"},
+	{EditAmbiguous, "the text to be replaced occurs several times; the error says where"},
 	{ModelRateLimit, "the provider asks to slow down"},
 	{ModelOverloaded, "the provider is overloaded"},
 	{ModelAuth, "the provider does not accept the key"},
@@ -120,6 +151,19 @@ var Codes = []struct {
 	{ModelContext, "the provider says that the request is too long"},
 	{ModelNetwork, "the provider could not be reached, or the answer broke off"},
 	{ModelMalformed, "the provider's answer could not be read"},
+	{WorkspaceConflict, "a file was changed by somebody else meanwhile; nothing of the call was published"},
+	{WorkspaceLocked, "another commit held the workspace until the deadline"},
+	{WorkspaceRefused, "asks for what a workspace never does"},
+	{WorkspaceQuota, "more bytes or files than one call may stage"},
+	{WorkspaceBusy, "a program still uses the staged files, or a file will not hold still"},
+	{WorkspaceInDoubt, "an earlier commit of the workspace is not decided"},
+	{WorkspaceUnsupported, "this host cannot give the view of the workspace that was asked for"},
+	{WorkspaceMissing, "the workspace holds no such file, commit or transaction"},
+	{WorkspaceDamaged, "the store of the workspace does not read back as it was written"},
+	{WorkspaceFull, "the history of the workspace may not grow any more"},
+	{WorkspaceEnded, "the workspace is closed"},
+	{InvariantFailed, "a file would break what is declared to hold; nothing of the call was published"},
+	{Undone, "the calls that had to be taken back, and whether they were"},
 	{EmptyAnswer, "the model gave neither text nor a tool call, twice"},
 	{OutcomeUnknown, "the effect began and nobody saw its end; it was not tried again"},
 	{ProcessKilled, "the process was killed"},
@@ -129,7 +173,19 @@ var Codes = []struct {
 	{StorageFull, "the disk of the journal is full; nothing is admitted until there is room"},
 	{StorageBroken, "the journal cannot be written; the daemon must be started again"},
 	{DaemonGone, "the daemon went away during the request"},
+	{ProgramFailed, "the program ended with an exit code other than 0, or by a signal"},
+	{ProgramGone, "who ran the program is gone, and with it the program"},
 	{Internal, "the kernel could not keep a promise; this is a defect"},
+}
+
+// Mistake reports whether a call that failed so was only aimed wrong: it changed
+// nothing, and its failure says nothing of the tool.
+func (c Code) Mistake() bool {
+	switch c {
+	case FileMissing, FileKind, FileTooLarge, FileRefused, EditNoMatch, EditAmbiguous:
+		return true
+	}
+	return false
 }
 
 // LimitCode returns the code of a refusal by the limit on u.

@@ -96,6 +96,7 @@ type Intent struct {
 	Price     Price  `json:"price,omitzero"`    // model: the price that was used
 	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
 	SayTokens int    `json:"say_tokens,omitempty"`
+	Parts     []Hash `json:"parts,omitempty"` // blobs that Args stand for, those stored with this record among them
 }
 
 // Price is what a model costs, in nano-dollars per million tokens.
@@ -124,8 +125,10 @@ type Answer struct {
 	Digest  Key     `json:"digest,omitzero"` // of the workspace
 	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
 	Warning *Error  `json:"warning,omitempty"`
-	First   int64   `json:"first,omitempty"` // model: nanoseconds to the first token
-	Took    uint64  `json:"took,omitempty"`  // recv: the record of the message that was taken; wait: the child that had exited
+	First   int64   `json:"first,omitempty"`  // model: nanoseconds to the first token
+	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; it stands because this says so
+	Rolled  bool    `json:"rolled,omitempty"` // what it changed in the workspace was taken back
+	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message that was taken; wait: the child that had exited
 }
 
 // Page is one message in the memory of a process. Its text is the Value of the
@@ -133,7 +136,8 @@ type Answer struct {
 type Page struct {
 	Role   string `json:"role"` // user, assistant, tool
 	Tokens int    `json:"tokens,omitempty"`
-	ID     string `json:"id,omitempty"` // tool: the model's name for its call
+	ID     string `json:"id,omitempty"`   // tool: the model's name for its call
+	Only   bool   `json:"only,omitempty"` // the pages before it are forgotten: the conversation is kept by whoever holds it
 }
 
 // Note is a word from outside: a signal, a message, a question or a decision.

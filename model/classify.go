@@ -202,3 +202,18 @@ func sane(seconds float64) time.Duration {
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
+
+// Classify reads an error of any provider: an answer with an error status, or,
+// with status 0, an error within a stream. A request that was turned down took
+// nothing; of an error within a stream nobody knows.
+func Classify(status int, body []byte) *Error {
+	kind, msg := openAI{}.classify(status, body)
+	if msg == "" {
+		msg = string(body)
+	}
+	e := &Error{Kind: kind, Message: (&remote{}).clean(msg), Status: status}
+	if status != 0 {
+		e.Usage = &Usage{}
+	}
+	return e
+}

@@ -107,6 +107,7 @@ type Done struct {
 	Stop     Stop  `json:"stop,omitempty"`
 	Usage    Usage `json:"usage"`
 	Reported bool  `json:"reported,omitempty"` // the provider gave Usage; else we counted
+	Quota    Quota `json:"-"`                  // as its headers told
 }
 
 // Stop says why a model stopped.
@@ -143,6 +144,8 @@ type Error struct {
 	Status     int           `json:"status,omitempty"`      // HTTP status, if an answer came
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // as the provider asked; 0: it did not say
 	Usage      *Usage        `json:"usage,omitempty"`       // what it took so far; nil: nobody knows
+
+	Quota Quota `json:"-"` // as the headers told, if an answer came
 
 	cause error // the end of the caller's context, and nothing else: other causes may print a key
 }

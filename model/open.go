@@ -19,19 +19,32 @@ type Config struct {
 	ReadFile  func(string) ([]byte, error) // nil: os.ReadFile
 	Dir       string                       // where relative script files are; empty: the working directory
 	HTTP      *http.Client                 // nil: one for all models
-	Providers map[string]Provider          // by "openai" and "anthropic"; what is set here wins over the environment
+	Providers map[string]Provider          // by name; what is set here for "openai" and "anthropic" wins over the environment
 	Prices    *Prices                      // looked at before the built-in table
 	Now       func() time.Time             // nil: time.Now
 	Idle      time.Duration                // of silence before an answer is given up; 0: ten minutes
 }
 
 // A Provider says where a provider is and which key opens it. At most one of
-// Key, KeyEnv and KeyFile is set.
+// Key, KeyEnv and KeyFile is set. One that is neither "openai" nor "anthropic"
+// says which of the two it speaks like, and where it is.
 type Provider struct {
-	BaseURL string
-	Key     Key
-	KeyEnv  string // the variable that holds the key
-	KeyFile string // the file that holds the key
+	Format   string // "openai" or "anthropic"; empty for those two
+	BaseURL  string
+	Key      Key
+	KeyEnv   string // the variable that holds the key
+	KeyFile  string // the file that holds the key
+	Models   map[string]Listed
+	Fallback []string // where a request goes when this one fails: PROVIDER, or PROVIDER/MODEL
+}
+
+// A Listed model is what a configuration says of one.
+type Listed struct {
+	Alias     string // what the provider calls it; empty: the same
+	Price     Price
+	Priced    bool
+	Window    int // 0: as elsewhere known
+	MaxOutput int // 0: as elsewhere known
 }
 
 // A vendor is a protocol and its usual place.
@@ -46,8 +59,9 @@ var vendors = map[string]vendor{
 	"anthropic": {anthropic{}, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"},
 }
 
-// Open returns the model that ref names: script:FILE, openai:NAME or
-// anthropic:NAME. Nothing is sent.
+// Open returns the model that ref names: script:FILE, openai:NAME,
+// anthropic:NAME, or PROVIDER:NAME for a provider of the configuration. Nothing
+// is sent.
 func Open(ref string, c Config) (Model, error) {
 	c = c.filled()
 	kind, name, ok := strings.Cut(ref, ":")
@@ -57,11 +71,10 @@ func Open(ref string, c Config) (Model, error) {
 	if kind == "script" {
 		return c.openScript(name)
 	}
-	v, ok := vendors[kind]
-	if !ok {
-		return nil, fmt.Errorf("model %q has the provider %q, expected script, openai or anthropic", clip(ref), clip(kind))
+	if c.format(kind) == "" {
+		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", clip(ref), clip(kind), c.providers())
 	}
-	return c.openRemote(ref, kind, name, v)
+	return c.openRemote(ref, kind, name)
 }
 
 func (c Config) filled() Config {
@@ -87,7 +100,8 @@ func (c Config) filled() Config {
 // a caller's context ends a request, and silence does.
 var sharedClient = sync.OnceValue(func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 64
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // as many as there are streams at a time
+	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // for each of them
 	return &http.Client{Transport: t}
 })
 
@@ -103,36 +117,18 @@ func (c Config) openScript(name string) (Model, error) {
 	return ParseScript(name, data)
 }
 
-func (c Config) openRemote(ref, kind, name string, v vendor) (Model, error) {
-	p := c.Providers[kind]
-	base, where := p.BaseURL, "base URL of the provider "+kind
-	if base == "" {
-		base, where = c.Getenv(v.envBase), v.envBase
-	}
-	base, provider, err := v.place(kind, base, where)
+func (c Config) openRemote(ref, kind, name string) (Model, error) {
+	e, err := c.endpoint(ref, kind, name)
 	if err != nil {
 		return nil, err
 	}
-	key, err := c.key(kind, p, v, provider == kind)
-	if err != nil {
-		return nil, err
+	if !e.Keyed() && e.Facts.Provider == e.Format {
+		return nil, fmt.Errorf("the provider %s needs a key: set the variable %s", kind, vendors[e.Format].envKey)
 	}
-	client := *c.HTTP
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	m := &remote{
-		dialect: v.dialect, model: name, base: base, key: key, client: &client, idle: c.Idle, now: c.Now,
-		facts: Facts{Name: ref, Provider: provider, MinOutput: 16},
-	}
-	if e, ok := find(c.Prices, provider, name, c.Now()); ok {
-		m.facts.Price, m.facts.Priced = e.Price, true
-		m.facts.Window, m.facts.MaxOutput = e.Window, e.MaxOutput
-	}
-	if kind == "anthropic" && m.facts.MaxOutput == 0 {
-		m.facts.MaxOutput = anthropicOutput
-	}
+	m := &remote{dialect: vendors[e.Format].dialect, model: e.Model, base: e.base, key: e.key, client: e.client, idle: c.Idle, now: c.Now, facts: e.Facts}
 	m.count = bound
-	if _, known := builtin().Lookup(kind, name, c.Now()); kind == "openai" && (known || provider == kind) {
-		m.count = vocabularyOf(name).request
+	if _, known := builtin().Lookup(kind, e.Model, c.Now()); kind == "openai" && (known || e.Facts.Provider == kind) {
+		m.count = vocabularyOf(e.Model).request
 	}
 	return m, nil
 }
@@ -150,13 +146,14 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 		return "", "", fmt.Errorf("%s has a user, a query or a fragment, expected only scheme, host and path", where)
 	}
 	clean = strings.TrimRight(u.String(), "/")
-	if clean == v.base {
+	switch {
+	case clean == v.base, vendors[kind].base == "":
 		return clean, kind, nil
 	}
 	return clean, kind + "@" + strings.ToLower(u.Host), nil
 }
 
-// key finds the key. The usual address does not open without one. Another
+// key finds the key, if there is one. Another than the usual
 // address is never sent the environment's key for the usual one, unless that
 // address was put into the environment beside it.
 func (c Config) key(kind string, p Provider, v vendor, usual bool) (Key, error) {
@@ -181,8 +178,10 @@ func (c Config) key(kind string, p Provider, v vendor, usual bool) (Key, error) 
 	case p.KeyEnv != "" || usual || p.BaseURL == "":
 		name := cmp.Or(p.KeyEnv, v.envKey)
 		from, secret = "the key in "+name, c.Getenv(name)
-		if secret == "" && (usual || p.KeyEnv != "") {
+		if secret == "" && p.KeyEnv != "" {
 			return Key{}, fmt.Errorf("the provider %s needs a key: set the variable %s", kind, name)
+		} else if secret == "" {
+			return Key{}, nil
 		}
 	}
 	secret = strings.TrimSpace(secret)

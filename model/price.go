@@ -185,6 +185,11 @@ func (p *Prices) Lookup(provider, name string, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
+// knows says whether the table ever had the model.
+func (p *Prices) knows(provider, name string) bool {
+	return len(p.entries[provider+":"+name]) > 0 || len(p.entries[provider+":"+dated.ReplaceAllString(name, "")]) > 0
+}
+
 // find looks for a model in the user's table, then in the built-in one; first
 // as served by its own host, then as the provider's own.
 func find(user *Prices, provider, name string, at time.Time) (Entry, bool) {

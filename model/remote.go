@@ -50,7 +50,7 @@ type remote struct {
 }
 
 func (m *remote) Facts() Facts        { return m.facts }
-func (m *remote) Count(r Request) int { return m.count(r) }
+func (m *remote) Count(r Request) int { return m.count(namesOf(r.Tools).outward(r)) }
 
 // String keeps a model that is printed to its name.
 func (m *remote) String() string { return m.facts.Name }
@@ -60,7 +60,8 @@ var errIdle = errors.New("the provider fell silent")
 // Stream sends r. It goes straight down: send, read events, finish.
 func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		a := &answer{index: r.Index}
+		a := &answer{index: r.Index, names: namesOf(r.Tools)}
+		r := a.names.outward(r)
 		outer := ctx
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -71,6 +72,7 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 		silence.Stop()
 		if fail == nil {
 			defer resp.Body.Close()
+			a.quota = ReadQuota(resp.Header, m.now())
 			body := &cappedReader{r: resp.Body, left: maxStream, silence: silence, idle: m.idle}
 			var going bool
 			if going, fail = m.receive(ctx, resp, body, a, yield); !going {
@@ -83,6 +85,9 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 			}
 			if e := stopped(outer, fail.Usage); e != nil {
 				fail = e
+			}
+			if resp != nil {
+				fail.Quota = a.quota
 			}
 			yield(Event{}, fail)
 			return
@@ -183,14 +188,14 @@ func (m *remote) finish(a *answer, r Request, yield func(Event, error) bool) {
 	if stop == "" || stop == StopTools && len(calls) == 0 {
 		stop = StopEnd
 	}
-	yield(Event{Done: &Done{Stop: stop, Usage: m.usage(a, r), Reported: a.reported}}, nil)
+	yield(Event{Done: &Done{Stop: stop, Usage: m.usage(a, r), Reported: a.reported, Quota: a.quota}}, nil)
 }
 
 // usage is what the provider reported, and what we count where it did not.
 func (m *remote) usage(a *answer, r Request) Usage {
 	u := a.usage
 	if !a.hasInput {
-		u.Input = int64(m.Count(r))
+		u.Input = int64(m.count(r))
 	}
 	if !a.reported {
 		u.Output = max(u.Output, int64(CountText(a.said.String())))
@@ -219,7 +224,7 @@ func (m *remote) lost(ctx context.Context, err error) *Error {
 // refused is an answer with an error status. Providers do not bill those.
 func (m *remote) refused(resp *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &Error{Status: resp.StatusCode, Usage: &Usage{}}
+	e := &Error{Status: resp.StatusCode, Usage: &Usage{}, Quota: ReadQuota(resp.Header, m.now())}
 	e.Kind, e.Message = m.classify(resp.StatusCode, body)
 	if e.Message == "" {
 		e.Message = string(body)
@@ -283,11 +288,13 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 // An answer is put together from a stream's events.
 type answer struct {
 	index   int
+	names   *wireNames
 	pending []string        // text not yet yielded
 	said    strings.Builder // text and thoughts, for counting
 	calls   []*partialCall
 	argSize int
 
+	quota              Quota
 	usage              Usage
 	hasInput, reported bool // usage has input; usage has the final output
 	stop               Stop
@@ -343,7 +350,7 @@ func (a *answer) whole() []ToolCall {
 	var calls []ToolCall
 	seen := map[string]bool{}
 	for i, c := range a.calls {
-		t := ToolCall{ID: c.ID, Name: c.Name, Args: c.args.String()}
+		t := ToolCall{ID: c.ID, Name: a.names.inward(c.Name), Args: c.args.String()}
 		if t.Args == "" {
 			t.Args = "{}" // how both providers write a call without arguments
 		}

@@ -49,17 +49,17 @@ func TestScriptFrozenFormat(t *testing.T) {
 	if o := run(t, m, Request{}); o.err == nil || o.err.Kind != RateLimit || *o.err.Usage != (Usage{Input: 120, Output: 30}) {
 		t.Errorf("reply 0 is %s", o)
 	}
-	if o := run(t, m, Request{Index: 1}); o.text != "done" || *o.done != (Done{StopEnd, Usage{Input: 3, Output: 1}, true}) {
+	if o := run(t, m, Request{Index: 1}); o.text != "done" || *o.done != (Done{Stop: StopEnd, Usage: Usage{Input: 3, Output: 1}, Reported: true}) {
 		t.Errorf("reply 1 is %s", o)
 	}
-	if o := run(t, m, Request{Index: 2}); len(o.events) != 1 || *o.done != (Done{StopEnd, Usage{Input: 3}, true}) {
+	if o := run(t, m, Request{Index: 2}); len(o.events) != 1 || *o.done != (Done{Stop: StopEnd, Usage: Usage{Input: 3}, Reported: true}) {
 		t.Errorf("past the end comes %s, want an empty reply", o)
 	}
 	// Without its error the first reply is this one.
 	s := script(t, strings.Replace(string(data), "    error: rate_limit ", "#", 1))
 	o := run(t, s, Request{Index: 0})
 	wantCalls := []ToolCall{{ID: "call_0_0", Name: "echo", Args: `{"text":"hi"}`}}
-	if o.text != "I will write it." || !reflect.DeepEqual(o.calls, wantCalls) || *o.done != (Done{StopTools, Usage{Input: 120, Output: 30}, true}) {
+	if o.text != "I will write it." || !reflect.DeepEqual(o.calls, wantCalls) || *o.done != (Done{Stop: StopTools, Usage: Usage{Input: 120, Output: 30}, Reported: true}) {
 		t.Errorf("reply 0 is %s", o)
 	}
 }

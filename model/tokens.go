@@ -50,6 +50,32 @@ func vocabularyOf(name string) *vocabulary {
 // GPT-4o. A text counted before costs a hash.
 func CountText(s string) int { return o200k.count(s) }
 
+// A Counter counts the tokens of texts for one model: exactly where its
+// vocabulary is public, and by an upper bound elsewhere. The zero Counter is
+// such a bound for every vocabulary in use.
+type Counter struct{ exact *vocabulary }
+
+// CounterOf returns the counter of a model of a provider, which is named as in
+// [Facts].
+func CounterOf(provider, name string) Counter {
+	vendor, _, _ := strings.Cut(provider, "@")
+	if vendor == "openai" && (provider == vendor || builtin().knows(vendor, name)) {
+		return Counter{vocabularyOf(name)}
+	}
+	return Counter{}
+}
+
+// Count counts the tokens of s.
+func (c Counter) Count(s string) int {
+	if c.exact != nil {
+		return c.exact.count(s)
+	}
+	return bounded.count(s)
+}
+
+// Exact says whether c counts with the model's own vocabulary.
+func (c Counter) Exact() bool { return c.exact != nil }
+
 // CountMessage counts m as it stands in a conversation, with the overhead of
 // the chat format. A request's count is the sum of its messages', its tools'
 // and a constant.

@@ -12,7 +12,6 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
-	"github.com/kern-run/kern/internal/traffic"
 )
 
 func doctorCommand(a *app) *cobra.Command {
@@ -93,7 +92,7 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 			note = "none; everything as it is by default"
 		}
 		x.Checks = append(x.Checks, check{"configuration", true, note})
-		x.Settings = describe(s, a.getenv)
+		x.Settings = s.View(a.getenv)
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
@@ -127,63 +126,6 @@ func writable(dir string) check {
 	}
 }
 
-// settingsView is the effective configuration, without keys.
-type settingsView struct {
-	File      string                  `json:"file"`
-	Yield     string                  `json:"yield"`
-	Prices    string                  `json:"prices"`
-	Providers map[string]providerView `json:"providers"`
-}
-
-type providerView struct {
-	BaseURL     string `json:"base_url"`
-	Key         string `json:"key"` // where it comes from, and whether it is there
-	Concurrency int    `json:"concurrency"`
-}
-
-// describe says what settings come to, together with the environment.
-func describe(s kern.Settings, getenv func(string) string) settingsView {
-	v := settingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Providers: make(map[string]providerView)}
-	if v.Yield == "" {
-		v.Yield = "ask"
-	}
-	if v.Prices == "" {
-		v.Prices = "built in"
-	}
-	for name, env := range map[string]struct{ base, key, usual string }{
-		"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
-		"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
-	} {
-		p := s.Providers[name]
-		q := providerView{BaseURL: p.BaseURL, Concurrency: s.Concurrency[name]}
-		if q.BaseURL == "" {
-			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
-				q.BaseURL = env.usual
-			}
-		}
-		if q.Concurrency == 0 {
-			q.Concurrency = traffic.DefaultCap
-		}
-		keyEnv := p.KeyEnv
-		if keyEnv == "" {
-			keyEnv = env.key
-		}
-		_, err := os.Stat(p.KeyFile)
-		switch {
-		case p.KeyFile != "" && err != nil:
-			q.Key = "not there: the file " + p.KeyFile + " cannot be read"
-		case p.KeyFile != "":
-			q.Key = "from the file " + p.KeyFile
-		case getenv(keyEnv) != "":
-			q.Key = "from the variable " + keyEnv
-		default:
-			q.Key = "not there: the variable " + keyEnv + " is not set"
-		}
-		v.Providers[name] = q
-	}
-	return v
-}
-
 func printDoctor(a *app, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "none runs; any command that needs one starts it"
@@ -199,11 +141,14 @@ func printDoctor(a *app, x examination) error {
 		rows = append(rows, []string{c.Name, mark + "  " + clean(c.Note)})
 	}
 	rows = append(rows, []string{"limits", fmt.Sprint(x.Limits)})
-	if v, ok := x.Settings.(settingsView); ok {
+	if v, ok := x.Settings.(kern.SettingsView); ok {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, at most %d calls at a time", clean(p.BaseURL), clean(p.Key), p.Concurrency)})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), p.Limits.String())})
+			for _, m := range sortedKeys(p.Limits.Models) {
+				rows = append(rows, []string{"  " + clean(m), p.Limits.Models[m].String()})
+			}
 		}
 	}
 	return table(a.stdout, rows)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -108,33 +109,47 @@ func replayProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, p
 }
 
 func forkCommand(a *app) *cobra.Command {
-	var at uint64
+	var f server.Fork
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fork PID",
 		Short: "Start a process that continues from a moment of another",
 		Long: `Start a process that continues from the state another had after one of its
 records, with the limits that were left then, and print its pid. kern log shows
-the numbers of the records.`,
+the numbers of the records.
+
+A process with a workspace is forked with the files of that moment: a copy in a
+directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
+--workspace, which must not be there yet.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("at") && at == 0 {
+			if cmd.Flags().Changed("at") && f.At == 0 {
 				return usage("kern log shows the numbers of the records", "--at is 0, expected the number of a record")
 			}
+			if f.Workspace != "" {
+				var err error
+				if f.Workspace, err = filepath.Abs(f.Workspace); err != nil {
+					return err
+				}
+			}
 			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
-				child, err := c.Fork(cmd.Context(), pid, at)
-				if err != nil {
+				var child kern.Forked
+				if err := c.Fork(cmd.Context(), pid, f, &child); err != nil {
 					return err
 				}
 				if asJSON {
-					return a.json(server.Started{Pid: child})
+					return a.json(child)
 				}
-				return a.print("%d\n", child)
+				if child.Workspace != "" {
+					a.note("kern: it works in %s", clean(child.Workspace))
+				}
+				return a.print("%d\n", child.Pid)
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&at, "at", 0, "the last `record` that counts; without it, the last there is")
+	cmd.Flags().StringVar(&f.Workspace, "workspace", "", "where its copy of the files is put, a `directory` that is not there yet")
+	cmd.Flags().Uint64Var(&f.At, "at", 0, "the last `record` that counts; without it, the last there is")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

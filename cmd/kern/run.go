@@ -24,9 +24,9 @@ import (
 // agentFlags are the flags that describe an agent. What they say wins over the
 // agent file.
 type agentFlags struct {
-	file, model, name, account string
-	priority, parallel         int
-	limits                     abi.Limits
+	file, model, name, account, workspace string
+	priority, parallel                    int
+	limits                                abi.Limits
 }
 
 func (f *agentFlags) add(flags *pflag.FlagSet) {
@@ -34,6 +34,7 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.model, "model", "", "the model: script:FILE, openai:NAME or anthropic:NAME")
 	flags.StringVar(&f.name, "name", "", "the name of the process")
 	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
+	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that its tools change, by transactions")
 	flags.IntVar(&f.priority, "priority", sys.DefaultPriority, "0 is the most urgent")
 	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
 	addLimits(flags, &f.limits, sys.Units())
@@ -60,6 +61,11 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
 	}
 	if flags.Changed("account") {
 		g.Account = f.account
+	}
+	if f.workspace != "" {
+		if g.Workspace, err = filepath.Abs(f.workspace); err != nil {
+			return g, err
+		}
 	}
 	if flags.Changed("priority") {
 		if f.priority < 0 || f.priority > sys.MaxPriority {
@@ -116,6 +122,7 @@ this command is gone, and when the daemon is killed and started again. Ctrl-C
 asks it to finish with last words; a second one kills it.`,
 		Example: `  kern run --model script:replies.yaml "say hello"
   kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
+  kern run --workspace . --model openai:gpt-5-mini "mend the tests"
   git diff | kern run -f reviewer.yaml`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args:        atMost(1, "one task; put it in quotes"),
@@ -180,7 +187,7 @@ func notRun(err error, ref string) error {
 			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
 		}
 		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
-	case abi.InvalidCall, abi.InvalidArguments:
+	case abi.InvalidCall, abi.InvalidArguments, abi.WorkspaceRefused, abi.WorkspaceUnsupported:
 		return &exitError{exitUsage, err}
 	}
 	return &exitError{exitUnknown, err}

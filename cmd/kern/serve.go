@@ -18,6 +18,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/server"
 )
@@ -90,6 +91,7 @@ type daemon struct {
 	kernel   *kern.Kernel
 	listener net.Listener
 	http     *http.Server
+	gate     *gate
 	cancel   context.CancelFunc // ends what waits in requests
 	stop     chan struct{}      // closed when somebody asked
 	stopOnce sync.Once
@@ -199,10 +201,15 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
+	if d.gate, err = openGate(d.kernel, d.dir, settings.Gateway, ctx); err != nil {
+		return errors.Join(err, server.Unlisten(d.dir))
+	}
+	d.gate.http.ConnState = d.seen
 	api := served(d.kernel)
+	api.Keys, api.Request = d.gate, d.gate.request
 	api.Stop = d.end
 	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
-		Started: time.Now().UTC(), Settings: describe(settings, a.getenv)}
+		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}
 	d.http = server.NewServer(ctx, api.Handler())
 	d.http.ConnState = d.seen
 	return nil
@@ -211,20 +218,17 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 // served is a kernel as the control API serves it.
 func served(k *kern.Kernel) *server.API {
 	return &server.API{
-		Kernel: k, Views: k,
+		Kernel: k, Views: k, Files: spaces{k},
 		Spawn: func(ctx context.Context, r server.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
-		Fork: func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
-			n, err := k.Fork(ctx, pid, at)
-			if err == nil {
-				k.Launch(n)
-			}
-			return n, err
+		Fork: func(ctx context.Context, pid abi.Pid, f server.Fork) (any, error) {
+			return k.Fork(ctx, pid, kern.Fork(f))
 		},
 		Wait:    func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
 		Result:  func(pid abi.Pid) (any, error) { return k.Result(pid) },
 		Replay:  replay(k),
 		Verify:  k.Verify,
 		Records: k.Records,
+		Traffic: k.Traffic,
 	}
 }
 
@@ -275,6 +279,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 		d.mu.Unlock()
 		defer d.quiet.Stop()
 	}
+	d.gate.serve()
 	failed := make(chan error, 1)
 	go func() { failed <- d.http.Serve(d.listener) }()
 	var err error
@@ -285,13 +290,16 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	case err = <-failed:
 	}
 	err = errors.Join(err, server.Unlisten(d.dir)) // nobody finds us any more
+	d.gate.Rest()
 	d.cancel()
 	short, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
-	if d.http.Shutdown(short) != nil {
-		_ = d.http.Close()
+	for _, s := range []*http.Server{d.http, d.gate.http} {
+		if s.Shutdown(short) != nil {
+			_ = s.Close()
+		}
 	}
-	return errors.Join(err, d.kernel.Close(), os.RemoveAll(d.scratch))
+	return errors.Join(err, server.UnlistenAt(d.dir, gateway.SocketFile), d.kernel.Close(), os.RemoveAll(d.scratch))
 }
 
 func stopDaemonCommand(a *app) *cobra.Command {

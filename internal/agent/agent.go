@@ -70,16 +70,26 @@ type turn struct {
 	sys.Reply
 	first uint64          // the number of its first call
 	done  map[string]bool // calls that have an answer, by the model's name
+	bad   bool            // one of those did not go well
 }
 
 // stood is the reply that the process was working on: its last one, if a call
-// of it has no answer yet. Nil: the model is to be asked.
+// of it has no answer yet, or if something may have to be undone. Nil: the model
+// is to be asked.
 func (l *loop) stood(v kernel.View) (*turn, error) {
 	answered := make(map[string]bool)
+	bad := false
 	for _, pg := range slices.Backward(v.Pages) {
 		switch pg.Role {
 		case memory.Tool:
 			answered[pg.ID] = true
+			if l.prog.Compensates() && !bad {
+				r, err := l.w.Record(pg.Pid, pg.N)
+				if err != nil {
+					return nil, err
+				}
+				bad = r.Answer.Outcome != abi.OK
+			}
 		case memory.Task, memory.Said:
 			return nil, nil
 		case memory.Assistant:
@@ -87,10 +97,11 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 			if err != nil {
 				return nil, err
 			}
-			if len(m.Calls) > 0 && !slices.ContainsFunc(m.Calls, func(c model.ToolCall) bool { return !answered[c.ID] }) {
+			open := slices.ContainsFunc(m.Calls, func(c model.ToolCall) bool { return !answered[c.ID] })
+			if len(m.Calls) > 0 && !open && !bad {
 				return nil, nil
 			}
-			t := &turn{sys.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered}
+			t := &turn{sys.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
 			if pg.Pid == l.pid {
 				r, err := l.w.Record(pg.Pid, pg.N)
 				if err != nil {
@@ -113,24 +124,25 @@ func (l *loop) run(ctx context.Context, reply *turn) {
 				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
 					continue // a signal or a restart cut it off: the next call says which
 				}
-				l.stop(ctx, e)
+				l.stop(ctx, e, "")
 				return
 			}
 			reply = &turn{Reply: *r, first: l.next}
 		}
 		if len(reply.Calls) > 0 {
-			if e := l.call(ctx, reply); e != nil {
-				l.stop(ctx, e)
+			said, e := l.call(ctx, reply)
+			if e != nil {
+				l.stop(ctx, e, said)
 				return
 			}
-			reply, hint = nil, ""
+			reply, hint = nil, said
 			continue
 		}
 		if reply.Text != "" {
 			l.exit(ctx, sys.ExitArgs{Output: quote(reply.Text)})
 			return
 		}
-		if hint != "" {
+		if hint == emptyHint {
 			l.exit(ctx, sys.ExitArgs{Error: "the model gave neither text nor a tool call, twice", Code: abi.EmptyAnswer})
 			return
 		}
@@ -183,8 +195,9 @@ func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Res
 }
 
 // call runs the calls of a reply at the same time. What went wrong with one is
-// the model's to read; an error that ends the run is returned.
-func (l *loop) call(ctx context.Context, reply *turn) *abi.Error {
+// the model's to read, and so is what was undone because of it; an error that
+// ends the run is returned.
+func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error) {
 	var calls []abi.Call
 	for i, t := range reply.Calls {
 		if reply.done[t.ID] {
@@ -198,12 +211,32 @@ func (l *loop) call(ctx context.Context, reply *turn) *abi.Error {
 	}
 	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
 	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Parallel) })
+	bad := reply.bad
 	for _, r := range results {
-		if r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {
-			return r.Err
+		bad = bad || r.Err != nil && !gone(r.Err.Code)
+		if e == nil && r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {
+			e = r.Err
 		}
 	}
-	return nil
+	if bad && l.prog.Compensates() && ctx.Err() == nil && (e == nil || !gone(e.Code)) {
+		said = l.undo(ctx, reply)
+	}
+	return said, e
+}
+
+// undo takes back what the calls of a reply did that can be taken back. Its
+// number follows from theirs, so after a crash it is the same call again.
+func (l *loop) undo(ctx context.Context, reply *turn) string {
+	after := reply.first + uint64(len(reply.Calls))
+	next := max(l.next, after+1)
+	l.next = after
+	res := l.do(ctx, "undo", sys.UndoArgs{First: reply.first, Last: after - 1})
+	l.next = next
+	var u sys.Undone
+	if res.Err != nil || json.Unmarshal(res.Value, &u) != nil {
+		return ""
+	}
+	return u.Say()
 }
 
 // ends reports whether a refused tool call ends the run. To have no further
@@ -227,7 +260,7 @@ func gone(c abi.Code) bool {
 
 // stop ends the process for a reason the kernel gave. Where there is room for
 // it the model has last words, so that there is a conclusion.
-func (l *loop) stop(ctx context.Context, e *abi.Error) {
+func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
 	if gone(e.Code) || ctx.Err() != nil {
 		return
 	}
@@ -237,6 +270,9 @@ func (l *loop) stop(ctx context.Context, e *abi.Error) {
 		return
 	}
 	say := fmt.Sprintf("Stop now: %s. Call no more tools; say in a few sentences what you found and what is left.", e.Message)
+	if said != "" {
+		say += " " + said
+	}
 	a := sys.ExitArgs{}
 	if limit {
 		a.Code = e.Code

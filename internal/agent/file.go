@@ -22,6 +22,9 @@ type File struct {
 	Sandbox  string // where code runs; empty: as the host says
 	Tools    []tool.Spec
 	Rows     []string // tools without a command: system calls that the model may use
+	Space    Space
+
+	at []ast.Node // where the tools stand
 }
 
 // ParseFile reads an agent file. Every error names the file, the line and what was
@@ -32,7 +35,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	f := &File{Priority: sys.DefaultPriority}
-	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "tools"}, map[string]strict.Field{
+	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]strict.Field{
 		"name":     strict.Into(&f.Name, d.Text),
 		"model":    strict.Into(&f.Model, d.Text),
 		"system":   strict.Into(&f.System, d.Text),
@@ -40,11 +43,20 @@ func ParseFile(name string, data []byte) (*File, error) {
 		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &f.Limits) },
 		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &f.Watchdog) },
 		"sandbox":  strict.Into(&f.Sandbox, d.Text),
+
+		"workspace": func(n ast.Node, what string) error { return f.Space.workspace(d, n, what) },
+		"invariants": func(n ast.Node, what string) error {
+			return d.List(n, what, func(n ast.Node) error { return f.Space.invariant(d, n) })
+		},
+		"builtin": func(n ast.Node, what string) error { return f.Space.builtin(d, n, what) },
 		"tools": func(n ast.Node, what string) error {
 			return d.List(n, what, func(n ast.Node) error { return f.tool(d, n) })
 		},
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := f.undos(d); err != nil {
 		return nil, err
 	}
 	if f.Model == "" {
@@ -106,19 +118,18 @@ func readWatchdog(d *strict.Document, n ast.Node, what string, to *abi.Watchdog)
 func (f *File) tool(d *strict.Document, n ast.Node) error {
 	var s tool.Spec
 	cost := ""
-	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval"}, map[string]strict.Field{
+	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval", "undo"}, map[string]strict.Field{
 		"name":        strict.Into(&s.Name, d.Text),
 		"description": strict.Into(&s.Description, d.Text),
-		"command": func(n ast.Node, what string) error {
-			return d.List(n, what, strict.AppendTo(&s.Command, func(n ast.Node) (string, error) { return d.Scalar(n, what) }))
-		},
-		"schema":   func(n ast.Node, what string) (err error) { s.Schema, err = d.JSON(n); return err },
-		"result":   func(n ast.Node, what string) (err error) { s.Result, err = d.JSON(n); return err },
-		"effect":   func(n ast.Node, what string) error { t, err := d.Text(n, what); s.Effect = abi.Effect(t); return err },
-		"timeout":  strict.Into(&s.Timeout, d.Duration),
-		"attempts": strict.Into(&s.Attempts, d.Count),
-		"cost":     strict.Into(&cost, d.Scalar),
-		"approval": strict.Into(&s.Approval, d.Boolean),
+		"command":     command(d, &s.Command),
+		"undo":        undo(d, &s.Undo),
+		"schema":      func(n ast.Node, what string) (err error) { s.Schema, err = d.JSON(n); return err },
+		"result":      func(n ast.Node, what string) (err error) { s.Result, err = d.JSON(n); return err },
+		"effect":      func(n ast.Node, what string) error { t, err := d.Text(n, what); s.Effect = abi.Effect(t); return err },
+		"timeout":     strict.Into(&s.Timeout, d.Duration),
+		"attempts":    strict.Into(&s.Attempts, d.Count),
+		"cost":        strict.Into(&cost, d.Scalar),
+		"approval":    strict.Into(&s.Approval, d.Boolean),
 	})
 	if err != nil {
 		return err
@@ -139,13 +150,20 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 	if err := s.Validate(); err != nil {
 		return d.Errorf(n, "%v", err)
 	}
-	if s.Effect == abi.Transactional || s.Effect == abi.Compensable {
-		return d.Errorf(n, "tool %q: effect: %s cannot be enforced yet, because there are no workspaces; expected pure, idempotent, polling or irreversible", s.Name, s.Effect)
-	}
 	same := func(t tool.Spec) bool { return t.Name == s.Name }
 	if slices.ContainsFunc(f.Tools, same) || slices.Contains(sys.Rows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
-	f.Tools = append(f.Tools, s)
+	f.Tools, f.at = append(f.Tools, s), append(f.at, n)
+	return nil
+}
+
+// undos looks whether the tools that are to take something back are there.
+func (f *File) undos(d *strict.Document) error {
+	for i, s := range f.Tools {
+		if s.Undo != nil && !slices.ContainsFunc(f.Tools, func(t tool.Spec) bool { return t.Name == s.Undo.Tool }) {
+			return d.Errorf(f.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
+		}
+	}
 	return nil
 }

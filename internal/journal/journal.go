@@ -93,6 +93,13 @@ func Verify(s Reader, pid abi.Pid) (int, error) {
 				return n, &Damage{Pid: pid, N: r.N, Why: err.Error()}
 			}
 		}
+		if r.Intent != nil {
+			for _, h := range r.Intent.Parts {
+				if _, err := s.Blob(h); err != nil {
+					return n, &Damage{Pid: pid, N: r.N, Why: err.Error()}
+				}
+			}
+		}
 		n++
 	}
 	return n, nil

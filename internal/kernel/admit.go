@@ -59,7 +59,7 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []c
 	e := plan.elastic()
 	need, f := p.acct.fits(&plan.Reserve, &e, waits)
 	switch {
-	case !f.ok && !f.wait:
+	case !f.ok && (!f.wait || plan.Firm):
 		return verdict{refused: p.over(f, need[f.unit])}
 	case asked && (q == nil || q.Ask == nil || !q.Ask.Decided):
 		return verdict{wait: waitApproval}

@@ -186,9 +186,9 @@ func TestInEachOthersWay(t *testing.T) {
 // not begin, and goes on with cont. Meanwhile it holds neither room nor turn.
 func TestStopHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := make(chan func())
+		turns := make(chan func(*Done))
 		released := 0
-		m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(), error) {
+		m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(*Done), error) {
 			select {
 			case f := <-turns:
 				return f, nil
@@ -200,13 +200,13 @@ func TestStopHoldsBack(t *testing.T) {
 		res := m.start(pid, 1, "act", deed{Reserve: money(8), Turn: "model"})
 		m.idle()
 		m.Signal(t.Context(), pid, abi.Stop, "test")
-		turns <- func() { released++ }
+		turns <- func(*Done) { released++ }
 		m.idle()
 		if i, _ := m.Info(pid); m.effects(pid, 1) != 0 || released != 1 || m.waits(pid) != "cont" || i.Reserved != (abi.Usage{}) {
 			t.Errorf("ran %d, released %d, waits %s, reserved %v", m.effects(pid, 1), released, m.waits(pid), i.Reserved)
 		}
 		m.Signal(t.Context(), pid, abi.Cont, "test")
-		turns <- func() { released++ }
+		turns <- func(*Done) { released++ }
 		m.idle()
 		if r, ok := got(res); !ok || r.Err != nil || m.effects(pid, 1) != 1 || released != 2 {
 			t.Errorf("%+v %v", r, ok)
@@ -376,7 +376,7 @@ func TestNoRefund(t *testing.T) {
 func TestAbandonedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := make(chan error)
-		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(), error) { return nil, <-turn }})
+		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(*Done), error) { return nil, <-turn }})
 		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, 10)); err != nil {
 			t.Fatal(err)
 		}
@@ -394,6 +394,51 @@ func TestAbandonedOnce(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		m.idle()
+	})
+}
+
+// TestAbandonedPublished: a call that is given up on has its change taken back,
+// for the journal says that nobody saw its end.
+func TestAbandonedPublished(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		res := m.start(pid, 1, "act", deed{Publish: true, Gate: "g", Deaf: true})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Kill, "test")
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		m.let("g")
+		if r := <-res; r.Outcome != abi.Unknown {
+			t.Errorf("%+v", r)
+		}
+		if len(m.pubs) != 1 || m.pubs[0].kept != "undone" {
+			t.Errorf("%+v", m.pubs)
+		}
+	})
+}
+
+// TestCommitAt: the fold knows the last commit as of every record.
+func TestCommitAt(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "act", deed{Nonce: 1})
+		m.do(pid, 2, "act", deed{Publish: true, State: 1})
+		m.do(pid, 3, "act", deed{Nonce: 3})
+		m.do(pid, 4, "act", deed{Publish: true, State: 2})
+		var want abi.Hash
+		for _, r := range m.records(pid) {
+			if r.Answer != nil && !r.Answer.Commit.IsZero() {
+				want = r.Answer.Commit
+			}
+			if got, err := m.CommitAt(t.Context(), pid, r.N); err != nil || got != want {
+				t.Errorf("record %d: %s %v, want %s", r.N, got, err, want)
+			}
+		}
+		regs, err := m.Registers(pid)
+		if err != nil || regs["R3"] != "02000000000000000000000000000000" || regs["R6"].(map[string]any)["commit"] != want || want.IsZero() {
+			t.Errorf("%v %v", regs, err)
+		}
 	})
 }
 

@@ -256,7 +256,7 @@ func (m *rig) undead() error {
 
 // checks is everything that must hold when nothing moves.
 func (m *rig) checks(x allowances) error {
-	for _, check := range []func() error{func() error { return m.breach(x) }, m.unbalanced, m.forgotten, m.unfolded, m.undead} {
+	for _, check := range []func() error{func() error { return m.breach(x) }, m.unbalanced, m.forgotten, m.unfolded, m.undead, m.disagreed} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -53,8 +54,10 @@ func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.
 		d, ok := o.began(j) // 4 began
 		if ok {
 			d = o.run(j) // 5 run
+			release(&d)
+		} else {
+			release(nil)
 		}
-		release()
 		if d.Err == heldBack {
 			continue
 		}
@@ -177,7 +180,7 @@ func (o *op) plan() (*Job, *abi.Error) {
 	*j = Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
 	j.View = p.view()
 	if q := p.Calls.Pending[o.call.N]; q != nil {
-		j.Attempt, j.Since = q.Attempt+1, q.Since
+		j.Attempt, j.Since, j.away = q.Attempt+1, q.Since, q.Away
 		if q.Ask != nil {
 			j.Answer = string(q.Ask.Reason.Bytes)
 		}
@@ -236,6 +239,7 @@ func (o *op) write(j *Job) {
 	w.intent = abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: keyOfCall(&o.call, &j.Plan, w.scratch[:0]), Effect: j.Plan.effect(), Within: o.call.Within,
 		For: o.call.For, Price: j.Plan.Price}
 	w.intent.Args = w.data(o.call.Args)
+	w.intent.Parts, w.blobs = j.Plan.Parts, append(w.blobs, j.Plan.Blobs...)
 	if len(j.Plan.Say) > 0 {
 		w.intent.Say, w.intent.SayTokens = w.data(j.Plan.Say), o.p.k.cfg.Count(j.Plan.Say)
 	}
@@ -362,14 +366,14 @@ func (o *op) stopped() *abi.Error {
 }
 
 // turn waits for the resource the call needs.
-func (o *op) turn(j *Job) (release func(), e *abi.Error) {
+func (o *op) turn(j *Job) (release func(*Done), e *abi.Error) {
 	k := o.p.k
 	if j.Plan.Resource == "" || k.cfg.Turn == nil {
-		return func() {}, nil
+		return func(*Done) {}, nil
 	}
 	k.mu.Lock()
 	o.waits = waitTurn + " " + j.Plan.Resource
-	t := Turn{Resource: j.Plan.Resource, Pid: o.p.Pid, Priority: o.p.Priority}
+	t := Turn{Resource: j.Plan.Resource, Owner: o.p.owner(), Pid: o.p.Pid, Priority: o.p.Priority, In: o.held[abi.InputTokens], Out: o.held[abi.OutputTokens]}
 	k.mu.Unlock()
 	release, err := k.cfg.Turn(o.ctx, t)
 	k.mu.Lock()
@@ -379,6 +383,18 @@ func (o *op) turn(j *Job) (release func(), e *abi.Error) {
 		return nil, o.stopped()
 	}
 	return release, nil
+}
+
+// owner is whose share the turns of p are taken from: the named account it is
+// booked on, else the process at the top.
+func (p *proc) owner() string {
+	for parent := p.k.procs[p.Spawn.Parent]; parent != nil; parent = p.k.procs[p.Spawn.Parent] {
+		p = parent
+	}
+	if p.Spawn.Account != "" {
+		return p.Spawn.Account
+	}
+	return fmt.Sprintf("process %d", p.Pid)
 }
 
 // began puts the intent of an effect on disk. When a signal came while the call
@@ -448,7 +464,7 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
-	r.Blobs = append(r.Blobs, w.blobs...)
+	r.Blobs, w.blobs = append(r.Blobs, w.blobs...), nil // another attempt names them again
 	return in
 }
 
@@ -457,12 +473,17 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	a := o.paper.room()
 	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
+	a.Commit, a.Digest, a.Rolled, o.kept = d.Commit, d.Digest, d.Rolled, d.Kept
 	if d.Err != nil {
 		a.Outcome = abi.Failed
 		if d.Err.Code == abi.OutcomeUnknown && o.begun {
 			a.Outcome = abi.Unknown
 		}
-		a.Again = o.ctx.Err() == nil && j.Attempt < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+		tries := j.Attempt - j.away
+		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+		if d.Away && o.ctx.Err() == nil {
+			a.Outcome, a.Again = abi.Refused, true
+		}
 	}
 	if o.row.Watch && !a.Again {
 		a.Result = KeyOf(string(a.Outcome), resultKey(d))
@@ -510,7 +531,7 @@ func (o *op) giveBack() {
 func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 	k := o.p.k
 	r := abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
-	if a.Outcome == abi.Refused {
+	if a.Outcome == abi.Refused && !a.Again {
 		r.Kind = abi.KindRefused
 	}
 	page := value
@@ -521,11 +542,13 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 		if a.Err != nil {
 			page, _ = json.Marshal(a.Err)
 		}
+		a.Page.Only = j.Plan.Held
 		a.Page.Tokens = k.cfg.Count(page)
 	}
 	k.mu.Lock()
 	if o.dropped { // the process ended without waiting for this call
 		k.mu.Unlock()
+		o.keep(false)
 		return abi.Result{Outcome: abi.Unknown, Err: unseen(o.p)}
 	}
 	t := o.book(j, &r)
@@ -533,11 +556,20 @@ func (o *op) end(j *Job, a *abi.Answer, value []byte) abi.Result {
 	if t.Wait(context.Background()) != nil {
 		return abi.Result{Outcome: abi.Unknown, Err: k.broken()}
 	}
+	o.keep(true)
 	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
 	if a.Err == nil {
 		res.Value = value
 	}
 	return res
+}
+
+// keep tells the row what the journal says of what it published.
+func (o *op) keep(stands bool) {
+	if o.kept != nil {
+		o.kept(stands)
+		o.kept = nil
+	}
 }
 
 // book applies the end of an attempt, and what the watchdog says of it. k.mu is
@@ -555,9 +587,12 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 	}
 	var verdict *abi.Error
 	if !a.Result.IsZero() {
-		s := sighting(o.call.N, &o.paper.intent, a)
+		s := p.sighting(o.call.N, &o.paper.intent, a)
 		if verdict = p.Watch.Judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
 			a.Warning, verdict = verdict, nil
+		}
+		if e := p.Watch.Rollbacks(p.Spawn.Watchdog, &s); e != nil {
+			verdict = e
 		}
 	}
 	t := p.record(r)
@@ -632,12 +667,16 @@ func (pl *Plan) effect() abi.Effect {
 }
 
 // pauseFor is how long to wait before the next attempt: as long as the provider
-// said, else twice as long each time.
+// said, else twice as long each time. Who was turned away waits a little, for
+// the resource itself rests as long as it must.
 func pauseFor(j *Job, d Done) time.Duration {
-	if j.Plan.Resource == "" {
+	switch {
+	case j.Plan.Resource == "":
 		return 0
+	case d.Away:
+		return cmp.Or(d.After, 250*time.Millisecond<<min(j.away, 4))
 	}
-	return max(d.After, min(250*time.Millisecond<<(j.Attempt-1), 30*time.Second))
+	return max(d.After, min(250*time.Millisecond<<(j.Attempt-j.away-1), 30*time.Second))
 }
 
 // KeyOf is a short hash of a name and what it was called with, or gave.

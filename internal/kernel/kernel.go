@@ -61,15 +61,19 @@ type Plan struct {
 	Reserve  abi.Usage
 	Elastic  Elastic
 	Price    abi.Price
-	Context  int64  // tokens of a request to a model
-	Window   int64  // of that model; 0: not known
-	Resource string // whose turn it waits for; empty: nobody's
-	Attempts int    // 0: one
-	Ask      string // the question that a person must answer first
-	Say      []byte // a page that goes before the call
-	Last     bool   // last words
-	Child    bool   // it starts a process a generation deeper
-	Work     any    // for Run
+	Context  int64      // tokens of a request to a model
+	Window   int64      // of that model; 0: not known
+	Resource string     // whose turn it waits for; empty: nobody's
+	Attempts int        // 0: one
+	Ask      string     // the question that a person must answer first
+	Say      []byte     // a page that goes before the call
+	Parts    []abi.Hash // blobs that the arguments stand for,
+	Blobs    []abi.Blob // and those of them that may not be in the journal yet
+	Held     bool       // the conversation is held outside: the answer is the only page
+	Firm     bool       // it is refused in place of waiting for room
+	Last     bool       // last words
+	Child    bool       // it starts a process a generation deeper
+	Work     any        // for Run
 }
 
 // Elastic is the part of a reservation that may shrink to what is left.
@@ -92,7 +96,8 @@ type Job struct {
 	Answer  string // what a person said, where one was asked
 	Kernel  *Kernel
 
-	op *op
+	op   *op
+	away int // attempts before this one that were turned away
 }
 
 // Done is what an attempt came to. Usage is what it took, also when it failed.
@@ -101,8 +106,17 @@ type Done struct {
 	Err   *abi.Error
 	Usage abi.Usage
 	After time.Duration // a provider's word on when to try again
+	Away  bool          // it was turned away and took nothing: it waits for another turn, and that was no attempt
+	Heard any           // what was heard of the resource, for whoever gives turns
 	First time.Duration // to the first token
 	Took  uint64        // recv: the record of the message; wait: the child
+
+	Commit abi.Hash // of the workspace, published and in doubt until Kept
+	Digest abi.Key  // of the workspace, after the attempt
+	Rolled bool     // what the attempt changed in the workspace was taken back
+	// Kept is told once whether the journal says that the commit stands. It is
+	// not told when nobody knows: then the next run finds out.
+	Kept func(stands bool)
 }
 
 // View is what a row may see of a process. It does not change.
@@ -113,6 +127,7 @@ type View struct {
 	Index   int
 	Term    bool // it was asked to finish
 	Limited bool // a money limit is on the path
+	Counted bool // a limit on tokens is
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
@@ -122,8 +137,9 @@ type Config struct {
 	Rows  Table
 	Now   func() time.Time // nil: time.Now
 
-	// Turn waits for the turn of a call at a resource. Nil: there is no waiting.
-	Turn func(ctx context.Context, t Turn) (release func(), err error)
+	// Turn waits for the turn of a call at a resource. It is given back with
+	// what came of it; nil: the call did not run. Nil: there is no waiting.
+	Turn func(ctx context.Context, t Turn) (release func(*Done), err error)
 	// Count counts the tokens of a page. Nil: a third of its bytes.
 	Count func([]byte) int
 	// Start is told of every process that has become able to run: spawned by a
@@ -137,8 +153,10 @@ type Config struct {
 // Turn is a request for a turn.
 type Turn struct {
 	Resource string
+	Owner    string // the named account it is booked on, else the process at the top
 	Pid      abi.Pid
 	Priority int
+	In, Out  int64 // tokens it may take, as its account reserves them
 }
 
 // A Kernel runs the calls of many processes over one journal.
@@ -189,6 +207,7 @@ type op struct {
 	job     Job
 	paper   paper // what the journal says of it
 	dropped bool  // the process ended without waiting for it
+	kept    func(stands bool)
 }
 
 // New folds the journal and returns a kernel that goes on with it. Processes

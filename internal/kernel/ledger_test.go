@@ -128,6 +128,14 @@ func (h *history) deed(t *rapid.T, n uint64) (d deed) {
 			Price: rapid.SampledFrom([]int64{0, 1_000_000, 300_001}).Draw(t, "price"), Tokens: rapid.Bool().Draw(t, "tokens")}
 		d.Used = rapid.Int64Range(0, 30).Draw(t, "used")
 	}
+	if d.Publish = rapid.IntRange(0, 3).Draw(t, "publish") == 0; d.Publish && !d.Quiet {
+		d.State = byte(n)
+		if d.Fail == "" && rapid.Bool().Draw(t, "transactional") {
+			d.Effect = abi.Transactional
+		}
+		d.Rolled = d.Fail != "" && rapid.IntRange(0, 3).Draw(t, "rolled") == 0
+	}
+	d.Publish = d.Publish && !d.Quiet
 	if rapid.Bool().Draw(t, "gated") {
 		d.Gate = fmt.Sprintf("g%d", len(h.names))
 		h.names = append(h.names, d.Gate)

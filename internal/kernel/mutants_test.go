@@ -66,6 +66,17 @@ var mutants = []mutant{
 	{"the deadline is forgotten by a restart", "recover.go", "		p.watchWall()\n", "", "TestWallAcrossRestarts", ""},
 	{"a second term cuts the last words", "signal.go", "		if again { // it is at its last words already\n", "		if again && false {\n", "TestLastWords", ""},
 	{"a closing kernel fails what waits", "do.go", " || a.Err.Code == abi.DaemonGone) &&", ") &&", "TestCloseWaits", ""},
+	// what is published and what is recorded agree
+	{"a commit stands before the journal has it", "do.go", "	t := o.book(j, &r)\n	k.mu.Unlock()\n", "	t := o.book(j, &r)\n	k.mu.Unlock()\n	o.keep(true)\n", "TestCrashAtEveryWrite$", ""},
+	{"a commit that stands is taken back", "do.go", "	o.keep(true)\n", "	o.keep(false)\n", "TestCrashAtEveryWrite$|TestCommitAt|TestLedger", ""},
+	{"nobody hears of a call that was given up", "do.go", "		o.keep(false)\n", "", "TestAbandonedPublished", ""},
+	{"a call that was given up stands", "do.go", "		o.keep(false)\n", "		o.keep(true)\n", "TestAbandonedPublished", ""},
+	{"the commit is not recorded", "do.go", "	a.Commit, a.Digest, a.Rolled, o.kept = d.Commit,", "	a.Commit, a.Digest, a.Rolled, o.kept = abi.Hash{},", "TestCommitAt|TestLedger", ""},
+	{"the fold forgets the commit", "state.go", "		p.Regs.Commit = a.Commit\n", "		_ = a.Commit\n", "TestCommitAt", ""},
+	{"a rollback is forgotten", "state.go", "Rolled: a.Rolled, ", "", "TestThreeRollbacks", ""},
+	{"rollbacks count live only", "../watch/watch.go", "		w.Rolled[s.Name]++\n", "", "TestThreeRollbacks", ""},
+	{"rollbacks are never forgiven", "../watch/watch.go", "		delete(w.Rolled, s.Name)\n", "", "TestThreeRollbacks", ""},
+	{"a changed workspace is no progress", "../watch/watch.go", "a.Key == b.Key && a.Digest == b.Digest && ", "a.Key == b.Key && ", "TestChangedWorkspace", ""},
 	// the watchdog and the breaker
 	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = watch.Watch{}\n		p.doubt()\n", "TestWarnedOnce", ""},
 	{"it warns for ever", "state.go", "		p.Watch.Warned = p.Watch.Warned || a.Warning != nil\n", "", "TestWarnedOnce", ""},

@@ -104,6 +104,11 @@ type legacy struct {
 // Fork makes a process that continues from the state pid had after its record
 // at, with the limits that were left then. at 0 is its last record.
 func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
+	return k.ForkAs(ctx, pid, at, nil)
+}
+
+// ForkAs is Fork under another definition; nil is that of pid.
+func (k *Kernel) ForkAs(ctx context.Context, pid abi.Pid, at uint64, program []byte) (abi.Pid, error) {
 	if err := k.cfg.Log.Flush(ctx); err != nil {
 		return 0, k.broken()
 	}
@@ -119,9 +124,10 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, err
 	if err != nil {
 		return 0, err
 	}
-	program, err := k.Bytes(old.Spawn.Program)
-	if err != nil {
-		return 0, err
+	if program == nil {
+		if program, err = k.Bytes(old.Spawn.Program); err != nil {
+			return 0, err
+		}
 	}
 	s := Spawning{Spawn: *old.Spawn, Program: program}
 	s.Spawn.Parent, s.Spawn.ParentCall, s.Spawn.Depth, s.Spawn.Task, s.Spawn.TaskTokens = 0, 0, 0, abi.Data{}, 0
@@ -162,6 +168,19 @@ func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
 		}
 	}
 	return p, nil
+}
+
+// CommitAt is the last commit of the workspace that a process had made when its
+// record at was written; zero: none yet. at 0 is its last record.
+func (w window) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (abi.Hash, error) {
+	if err := w.k.cfg.Log.Flush(ctx); err != nil {
+		return abi.Hash{}, w.k.broken()
+	}
+	p, err := w.past(pid, at)
+	if err != nil {
+		return abi.Hash{}, err
+	}
+	return p.Regs.Commit, nil
 }
 
 // below lists the descendants of a process, parents before children.

@@ -63,6 +63,9 @@ type deed struct {
 	Panic    bool       `json:"panic,omitempty"`
 	Context  int64      `json:"context,omitempty"`
 	Nonce    int        `json:"nonce,omitempty"`
+	Publish  bool       `json:"publish,omitempty"` // changes a workspace, when it goes well
+	Rolled   bool       `json:"rolled,omitempty"`  // what it changed is taken back, when it fails
+	State    byte       `json:"state,omitempty"`   // of the workspace afterwards; 0: it has none
 
 	Child *abi.Spawn `json:"child,omitempty"` // spawn
 	Pid   abi.Pid    `json:"pid,omitempty"`   // wait, send
@@ -109,6 +112,14 @@ type rig struct {
 	dead  chan struct{} // closed when this kernel crashes
 	gates map[string]chan struct{}
 	ran   map[callID]int // effects, by call
+	pubs  []*pub
+}
+
+// pub is what a call published in a workspace.
+type pub struct {
+	id     callID
+	commit abi.Hash
+	kept   string // what it was told of it: stands, undone
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
@@ -126,12 +137,17 @@ func newRigOn(t testing.TB, cfg Config, disk func() (journal.Store, journal.Leas
 	return m
 }
 
-var everyRow = []string{"act", "model", "spawn", "wait", "send", "recv", "sleep", "exit"}
+var everyRow = []string{"changes", "act", "model", "spawn", "wait", "send", "recv", "sleep", "exit"}
 
 func (m *rig) rows() Table {
 	t := Table{
 		"act":   {Name: "act", Watch: true, Plan: planDeed, Run: m.run},
 		"model": {Name: "model", Plan: planDeed, Run: m.run},
+		"changes": {Name: "changes", Watch: true, Plan: planDeed, Run: func(ctx context.Context, j *Job) Done {
+			d := m.run(ctx, j)
+			d.Digest = abi.Key{byte(j.Call.N)} // whatever it is called with, the workspace is another afterwards
+			return d
+		}},
 		"exit": {Name: "exit", Instant: true, Run: func(_ context.Context, j *Job) Done {
 			d := read(j.Call)
 			info := abi.ExitInfo{Code: d.Code}
@@ -230,10 +246,48 @@ func (m *rig) run(ctx context.Context, j *Job) Done {
 		}
 	}
 	if d.Fail != "" && (d.Times == 0 || j.Attempt <= d.Times) {
-		return Done{Err: &abi.Error{Code: d.Fail, Message: "it failed"}, Usage: use}
+		return Done{Err: &abi.Error{Code: d.Fail, Message: "it failed"}, Usage: use, Rolled: d.Rolled, Digest: abi.Key{d.State}}
 	}
 	b, _ := json.Marshal(d.Give)
-	return Done{Value: b, Usage: use}
+	out := Done{Value: b, Usage: use, Digest: abi.Key{d.State}}
+	if d.Publish {
+		m.publish(j, &out)
+	}
+	return out
+}
+
+// publish leaves a commit in doubt, as a workspace does.
+func (m *rig) publish(j *Job, d *Done) {
+	p := &pub{id: callID{j.Call.Pid, j.Call.N}, commit: abi.HashOf(fmt.Append(nil, j.Call.Pid, j.Call.N, j.Attempt))}
+	store := m.store
+	d.Commit = p.commit
+	d.Kept = func(stands bool) {
+		r, err := store.Answer(p.id.pid, p.id.n)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if on := err == nil && r != nil && r.Answer.Commit == p.commit; on != stands || p.kept != "" {
+			p.kept = "wrong"
+			return
+		}
+		p.kept = map[bool]string{true: "stands", false: "undone"}[stands]
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pubs = append(m.pubs, p)
+}
+
+// disagreed looks for a commit of which the journal says other than it was told.
+func (m *rig) disagreed() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pubs {
+		r, err := m.store.Answer(p.id.pid, p.id.n)
+		stands := err == nil && r != nil && r.Answer.Outcome == abi.OK && r.Answer.Commit == p.commit
+		if p.kept == "wrong" || p.kept == "stands" && !stands || p.kept == "undone" && stands {
+			return fmt.Errorf("the commit of call %v is %q, and the journal has %+v", p.id, p.kept, r)
+		}
+	}
+	return nil
 }
 
 // gate returns the gate of a name. m.mu is held.

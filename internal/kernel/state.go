@@ -63,7 +63,8 @@ type open struct {
 
 type pending struct {
 	Intent  *abi.Intent `json:"intent"`
-	Attempt int         `json:"attempt"` // made so far
+	Attempt int         `json:"attempt"`        // made so far
+	Away    int         `json:"away,omitempty"` // of these, turned away
 	Since   int64       `json:"since"`
 	Ask     *ask        `json:"ask,omitempty"`
 }
@@ -96,6 +97,7 @@ type registers struct {
 	Tool   string     `json:"tool,omitempty"`
 	Args   abi.Data   `json:"args,omitzero"`
 	Digest abi.Key    `json:"digest,omitzero"`
+	Commit abi.Hash   `json:"commit,omitzero"` // the last one of the workspace by this process
 	Err    *abi.Error `json:"err,omitempty"`
 }
 
@@ -186,7 +188,10 @@ func (p *fold) answer(r *abi.Record) {
 		p.acct.settle(&abi.Usage{}, &a.Usage)
 	}
 	if a.Again {
-		p.pend(r.Call, in, since).Attempt = a.Attempt
+		q := p.pend(r.Call, in, since)
+		if q.Attempt = a.Attempt; a.Outcome == abi.Refused {
+			q.Away++
+		}
 		return
 	}
 	delete(c.Pending, r.Call)
@@ -203,12 +208,18 @@ func (p *fold) answer(r *abi.Record) {
 	if !a.Digest.IsZero() {
 		p.Regs.Digest = a.Digest
 	}
+	if !a.Commit.IsZero() {
+		p.Regs.Commit = a.Commit
+	}
 	if a.Err != nil {
 		if u, ok := abi.LimitOf(a.Err.Code); ok && a.Outcome == abi.Refused {
 			c.Hits |= 1 << u
 		}
 	}
 	if a.Page != nil {
+		if a.Page.Only {
+			p.Memory.Clear()
+		}
 		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
 	}
 	switch {
@@ -218,7 +229,7 @@ func (p *fold) answer(r *abi.Record) {
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
 	if !a.Result.IsZero() {
-		p.Watch.Push(sighting(r.Call, in, a))
+		p.Watch.Push(p.sighting(r.Call, in, a))
 		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
 	}
 	p.tire(in.Tool, a, r.Time)
@@ -258,7 +269,7 @@ const (
 func (p *fold) tire(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Unknown || a.Err != nil && a.Err.Code == abi.Interrupted: // that says nothing of the tool
+	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // that says nothing of the tool
 	case a.Outcome == abi.Failed:
 		if p.Rests == nil {
 			p.Rests = make(map[string]rest)
@@ -304,13 +315,18 @@ func roleOf(name string) memory.Role {
 	return memory.Said
 }
 
-// sighting is what the watchdog keeps of an answered call.
-func sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
+// sighting is what the watchdog keeps of an answered call. One that had no view
+// of the workspace found it as it was.
+func (p *fold) sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
 	name := in.Row
 	if in.Tool != "" {
 		name = in.Tool
 	}
-	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: a.Digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Name: name}
+	digest := a.Digest
+	if digest.IsZero() {
+		digest = p.Regs.Digest
+	}
+	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: name}
 }
 
 // spans is a set of numbers, kept as runs because callers count upwards.

@@ -18,6 +18,10 @@ func (p *fold) view() View {
 		if _, set := a.limits.Get(abi.Money); set {
 			v.Limited = true
 		}
+		for _, u := range []abi.Unit{abi.Tokens, abi.InputTokens, abi.OutputTokens} {
+			_, set := a.limits.Get(u)
+			v.Counted = v.Counted || set
+		}
 	}
 	return v
 }
@@ -205,6 +209,45 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
 	}
 }
 
+// Stands says what a process and all below it took, and what is left to it of
+// each unit that is limited on its path: what is not settled, and is not
+// reserved for ever.
+func (w window) Stands(pid abi.Pid) (used abi.Usage, left abi.Limits) {
+	k := w.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.procs[pid]
+	if p == nil {
+		return used, left
+	}
+	for a := p.acct; a != nil; a = a.parent {
+		for u := range abi.Units {
+			limit, set := a.limits.Get(u)
+			if was, ok := left.Get(u); set && (!ok || limit-a.settled[u]-a.stuck[u] < was) {
+				left.Set(u, max(0, limit-a.settled[u]-a.stuck[u]))
+			}
+		}
+	}
+	return p.acct.settled, left
+}
+
+// Ending says why a process takes no calls any more; nil while it does.
+func (w window) Ending(pid abi.Pid) *abi.Error {
+	k := w.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.procs[pid]
+	if p == nil {
+		return unknown(pid)
+	}
+	if p.Ending == nil {
+		return nil
+	}
+	q := p.fold
+	q.Exit = nil // it says less than the end
+	return ended(&q)
+}
+
 // Registers are R0..R7 of a process: a view of its state.
 func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 	k := w.k
@@ -241,7 +284,7 @@ func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 		"R3": fmt.Sprintf("%x", r.Digest[:]),
 		"R4": r.Err,
 		"R5": map[string]any{"tool": r.Tool, "args": r.Args},
-		"R6": map[string]any{"open": len(p.Calls.Open), "record": p.N},
+		"R6": map[string]any{"open": len(p.Calls.Open), "record": p.N, "commit": r.Commit},
 		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.settled},
 	}, nil
 }

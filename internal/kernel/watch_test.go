@@ -149,3 +149,66 @@ func TestScenario18Breaker(t *testing.T) {
 		m.idle()
 	})
 }
+
+// TestThreeRollbacks: the third rollback of a tool in a row is the end, without
+// a warning, also when a restart came between. What goes well starts anew.
+func TestThreeRollbacks(t *testing.T) {
+	bad := deed{Tool: "edit", Fail: abi.InvariantFailed, Rolled: true, State: 1}
+	for _, c := range []struct {
+		name    string
+		restart bool
+		profile string
+		calls   []deed
+		end     int // the call that ends it; 0: none does
+	}{
+		{"in a row", false, "", []deed{bad, bad, bad}, 3},
+		{"with a restart", true, "", []deed{bad, bad, bad}, 3},
+		{"with others between", false, "", []deed{bad, {Tool: "look"}, bad, {Tool: "edit", Fail: abi.EditNoMatch}, bad}, 5},
+		{"with one that went well", false, "", []deed{bad, bad, {Tool: "edit"}, bad, bad}, 0},
+		{"of two tools", false, "", []deed{bad, bad, {Tool: "put", Fail: abi.InvariantFailed, Rolled: true}}, 0},
+		{"nobody watches", false, "off", []deed{bad, bad, bad}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lived(t, func(t *testing.T, m *rig) {
+				s := Spawning{}
+				s.Watchdog.Profile = c.profile
+				pid := m.spawn(s)
+				for i, d := range c.calls {
+					if c.restart {
+						m.crash()
+					}
+					d.Nonce = i
+					m.do(pid, uint64(i+1), "act", d)
+					m.idle()
+					if (m.exit(pid) == abi.ExitLoop) != (i+1 == c.end) {
+						t.Errorf("after call %d: exit %q, want it at %d", i+1, m.exit(pid), c.end)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestChangedWorkspace: the same call with the same result is progress while it
+// changes the workspace, and a circle when it does not.
+func TestChangedWorkspace(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		for n := uint64(1); n <= 10; n++ {
+			if r := m.do(pid, n, "act", deed{Give: "x", Publish: true, Tool: "add"}); r.Warning != nil && n < 3 {
+				t.Errorf("call %d: %v", n, r.Warning)
+			}
+			m.idle()
+		}
+		if m.exit(pid) != abi.ExitLoop {
+			t.Error("it went in circles and was let")
+		}
+		pid = m.spawn(Spawning{})
+		for n := uint64(1); n <= 10; n++ {
+			c := abi.Call{Pid: pid, N: n, Row: "changes", Args: deed{Give: "x"}.json()}
+			if r := m.Do(t.Context(), c); r.Warning != nil || r.Err != nil {
+				t.Errorf("call %d: %v %v", n, r.Warning, r.Err)
+			}
+		}
+	})
+}

@@ -37,6 +37,9 @@ type Memory struct {
 // Add appends a page.
 func (m *Memory) Add(p Page) { m.Pages = append(m.Pages, p) }
 
+// Clear forgets every page.
+func (m *Memory) Clear() { m.Pages = nil }
+
 // Resident returns the pages that a model call sends. The slice is not
 // changed later, also when pages are added.
 func (m *Memory) Resident() []Page { return m.Pages[:len(m.Pages):len(m.Pages)] }

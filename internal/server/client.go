@@ -15,10 +15,14 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 // A Client talks to the daemon behind a socket. It is safe for concurrent use.
-type Client struct {
+type Client struct{ line }
+
+// A line carries requests to the daemon, and answers back.
+type line struct {
 	Version string // of this side; a daemon of another is refused, except to stop it
 
 	http http.Client
@@ -45,7 +49,7 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Version: version}
+	c := &Client{line{Version: version}}
 	held := make(chan net.Conn, 1)
 	held <- first
 	c.http.Transport = &http.Transport{
@@ -62,9 +66,9 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 }
 
 // Close lets go of the daemon.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *line) Close() { c.http.CloseIdleConnections() }
 
-func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+func (c *line) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -111,7 +115,7 @@ func failureOf(ctx context.Context, res *http.Response) error {
 }
 
 // call makes a request and reads its answer into out.
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+func (c *line) call(ctx context.Context, method, path string, in, out any) error {
 	res, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return err
@@ -134,6 +138,7 @@ const (
 	stopPath  = "/v1/daemon/stop"
 	procsPath = "/v1/processes"
 	acctsPath = "/v1/accounts"
+	keysPath  = "/v1/keys"
 )
 
 func procPath(pid abi.Pid, what string) string {
@@ -194,12 +199,10 @@ func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (p Process,
 	return p, c.call(ctx, "PATCH", procPath(pid, ""), ch, &p)
 }
 
-// Fork starts a process that continues from record at of another; 0 is its
-// last.
-func (c *Client) Fork(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
-	var s Started
-	err := c.call(ctx, "POST", procPath(pid, "fork"), Fork{at}, &s)
-	return s.Pid, err
+// Fork starts a process that continues from a moment of another, and reads into
+// out which it is.
+func (c *Client) Fork(ctx context.Context, pid abi.Pid, f Fork, out any) error {
+	return c.call(ctx, "POST", procPath(pid, "fork"), f, out)
 }
 
 // Replay folds the journal of a process again, and reads into out what came
@@ -216,6 +219,11 @@ func (c *Client) Verify(ctx context.Context, pid abi.Pid) (v Verified, err error
 // Accounts lists the named accounts.
 func (c *Client) Accounts(ctx context.Context) (all []Account, err error) {
 	return all, c.call(ctx, "GET", acctsPath, nil, &all)
+}
+
+// Traffic asks how the limits of providers stand.
+func Traffic(ctx context.Context, c *Client) (all []traffic.View, err error) {
+	return all, c.call(ctx, "GET", "/v1/traffic", nil, &all)
 }
 
 // SetAccount sets limits of a named account, and makes it if it is not there.

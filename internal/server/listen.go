@@ -25,8 +25,11 @@ const maxSocket = 100
 const shortPrefix = "kern-socket-"
 
 // SocketOf is where the daemon of a data directory listens, if there is one.
-func SocketOf(dir string) string {
-	path := filepath.Join(dir, socketFile)
+func SocketOf(dir string) string { return SocketAt(dir, socketFile) }
+
+// SocketAt is where a socket of a name is, of a data directory.
+func SocketAt(dir, file string) string {
+	path := filepath.Join(dir, file)
 	if len(path) <= maxSocket {
 		return path
 	}
@@ -38,18 +41,21 @@ func SocketOf(dir string) string {
 
 // Listen opens the socket of a data directory. Whoever calls it owns the
 // directory's journal: a socket that is there is a dead daemon's.
-func Listen(dir string) (net.Listener, error) {
-	if err := Unlisten(dir); err != nil {
+func Listen(dir string) (net.Listener, error) { return ListenAt(dir, socketFile) }
+
+// ListenAt is Listen for another socket of the directory.
+func ListenAt(dir, file string) (net.Listener, error) {
+	if err := UnlistenAt(dir, file); err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, socketFile)
+	name := filepath.Join(dir, file)
 	path := name
 	if len(name) > maxSocket {
 		short, err := os.MkdirTemp("", shortPrefix)
 		if err != nil {
 			return nil, err
 		}
-		path = filepath.Join(short, socketFile)
+		path = filepath.Join(short, file)
 		if len(path) > maxSocket {
 			return nil, errors.Join(fmt.Errorf("no short enough place for a socket: %s has %d bytes, expected at most %d", path, len(path), maxSocket), os.RemoveAll(short))
 		}
@@ -59,7 +65,7 @@ func Listen(dir string) (net.Listener, error) {
 	}
 	l, err := listenPrivate(path)
 	if err != nil {
-		return nil, errors.Join(err, Unlisten(dir))
+		return nil, errors.Join(err, UnlistenAt(dir, file))
 	}
 	l.SetUnlinkOnClose(false) // Unlisten does, at the right moment
 	return l, nil
@@ -67,8 +73,11 @@ func Listen(dir string) (net.Listener, error) {
 
 // Unlisten removes the socket of a data directory, so that nobody finds it any
 // more. What is connected stays so.
-func Unlisten(dir string) error {
-	name := filepath.Join(dir, socketFile)
+func Unlisten(dir string) error { return UnlistenAt(dir, socketFile) }
+
+// UnlistenAt is Unlisten for another socket.
+func UnlistenAt(dir, file string) error {
+	name := filepath.Join(dir, file)
 	if to, err := os.Readlink(name); err == nil {
 		if d := filepath.Dir(to); strings.HasPrefix(filepath.Base(d), shortPrefix) {
 			if err := os.RemoveAll(d); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 // An API is what a daemon serves. What only the joiner of the parts can do
@@ -29,14 +30,18 @@ type API struct {
 	About   About
 	Kernel  Kernel
 	Views   Views
+	Files   Files
 	Spawn   func(ctx context.Context, r Run) (abi.Pid, error)
-	Fork    func(ctx context.Context, pid abi.Pid, at uint64) (abi.Pid, error)
+	Fork    func(ctx context.Context, pid abi.Pid, f Fork) (any, error)
 	Wait    func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
 	Result  func(pid abi.Pid) (any, error)
 	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
 	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
-	Stop    func() // asks the daemon to end; returns at once
+	Keys    Keys
+	Request func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
+	Traffic func() []traffic.View                          // how the limits of providers stand
+	Stop    func()                                         // asks the daemon to end; returns at once
 
 	changing sync.Mutex // a change of some limits reads the others first
 }
@@ -104,8 +109,18 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/processes/{pid}/decide": a.decide,
 		"POST /v1/processes/{pid}/fork":   a.fork,
 		"POST /v1/processes/{pid}/replay": a.replay,
+		"GET /v1/processes/{pid}/commits": a.commits,
+		"GET /v1/processes/{pid}/diff":    a.diff,
+		"POST /v1/processes/{pid}/undo":   a.undo,
+		"POST /v1/workspaces/verify":      a.verifyWorkspace,
 		"POST /v1/processes/{pid}/verify": a.verify,
+		"GET /v1/keys":                    keys{a}.list,
+		"POST /v1/keys":                   keys{a}.newKey,
+		"POST /v1/keys/{pid}/exit":        keys{a}.endKey,
+		"GET /v1/keys/{pid}/calls/{call}": keys{a}.request,
+		"GET /v1/keys/{pid}/hold":         keys{a}.hold,
 		"GET /v1/accounts":                a.accounts,
+		"GET /v1/traffic":                 a.traffic,
 		"PUT /v1/accounts/{name}":         a.setAccount,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -131,6 +146,13 @@ func (a *API) Handler() http.Handler {
 type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
 
 func (a *API) about(http.ResponseWriter, *http.Request) (any, error) { return a.About, nil }
+
+func (a *API) traffic(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := query(r); err != nil {
+		return nil, err
+	}
+	return a.Traffic(), nil
+}
 
 func (a *API) stop(http.ResponseWriter, *http.Request) (any, error) {
 	a.Stop()
@@ -297,9 +319,11 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, a.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
 }
 
-// A Fork continues from a record of a process; 0 is its last.
+// A Fork continues from a record of a process; 0 is its last. Workspace is where
+// it has its copy of the files of that moment; empty: beside the workspace.
 type Fork struct {
-	At uint64 `json:"at,omitempty"`
+	At        uint64 `json:"at,omitempty"`
+	Workspace string `json:"workspace,omitempty"`
 }
 
 func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -311,8 +335,7 @@ func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &f); err != nil {
 		return nil, err
 	}
-	pid, err = a.Fork(r.Context(), pid, f.At)
-	return Started{pid}, err
+	return a.Fork(r.Context(), pid, f)
 }
 
 // A Change sets limits, removes limits by their units' names, or sets the
@@ -462,6 +485,11 @@ var statuses = map[abi.Code]int{
 	abi.StorageFull:    http.StatusInsufficientStorage,
 	abi.StorageBroken:  http.StatusInternalServerError,
 	abi.Internal:       http.StatusInternalServerError,
+
+	abi.WorkspaceConflict: http.StatusConflict,
+	abi.WorkspaceLocked:   http.StatusConflict,
+	abi.WorkspaceMissing:  http.StatusNotFound,
+	abi.WorkspaceDamaged:  http.StatusInternalServerError,
 }
 
 func statusOf(c abi.Code) int {

@@ -120,6 +120,23 @@ func (f *fake) Bytes(d abi.Data) ([]byte, error) {
 	return b, nil
 }
 
+func (f *fake) Commits(_ context.Context, pid abi.Pid) (any, error) {
+	return []string{"commits"}, f.known(pid)
+}
+
+func (f *fake) Diff(_ context.Context, pid abi.Pid, seq uint64) (any, error) {
+	return []uint64{seq}, f.known(pid)
+}
+
+func (f *fake) Undo(_ context.Context, pid abi.Pid, u Undo) (any, error) {
+	f.note("undo %d %d %v %s", pid, u.To, u.Partial, u.By)
+	return done{true}, f.known(pid)
+}
+
+func (f *fake) Verify(_ context.Context, dir string) (any, error) {
+	return nil, &abi.Error{Code: abi.WorkspaceMissing, Message: "nobody worked in " + dir}
+}
+
 func (f *fake) api() *API {
 	return &API{
 		About: About{Version: "1.2.3", Pid: 42}, Kernel: f, Views: f,
@@ -127,9 +144,10 @@ func (f *fake) api() *API {
 			f.note("spawn %s %s", r.Program.Model, r.Task)
 			return 8, nil
 		},
-		Fork: func(_ context.Context, pid abi.Pid, at uint64) (abi.Pid, error) {
-			f.note("fork %d %d", pid, at)
-			return 9, f.known(pid)
+		Files: f,
+		Fork: func(_ context.Context, pid abi.Pid, fork Fork) (any, error) {
+			f.note("fork %d %d%s", pid, fork.At, fork.Workspace)
+			return Started{9}, f.known(pid)
 		},
 		Wait: func(ctx context.Context, pid abi.Pid) error {
 			f.waiting <- struct{}{}
@@ -211,6 +229,18 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes", `null`, 400, "expected an object", ""},
 		{"POST", "/v1/processes", ``, 400, "not JSON", ""},
 		{"POST", "/v1/processes", "{\"task\":\"\xff\"}", 400, "not JSON", ""},
+		{"GET", "/v1/processes/7/commits", "", 200, `["commits"]`, ""},
+		{"GET", "/v1/processes/8/commits", "", 404, "UNKNOWN_PROCESS", ""},
+		{"GET", "/v1/processes/7/commits?seq=1", "", 400, "only the parameters", ""},
+		{"GET", "/v1/processes/7/diff", "", 200, `[0]`, ""},
+		{"GET", "/v1/processes/7/diff?seq=12", "", 200, `[12]`, ""},
+		{"GET", "/v1/processes/7/diff?seq=0", "", 400, `"where":"/seq"`, ""},
+		{"GET", "/v1/processes/7/diff?seq=last", "", 400, `"where":"/seq"`, ""},
+		{"POST", "/v1/processes/7/undo", `{"to":3,"partial":true,"by":"ann"}`, 200, `{"ok":true}`, "undo 7 3 true ann"},
+		{"POST", "/v1/processes/7/undo", `{"to":-3}`, 400, "/to", ""},
+		{"POST", "/v1/processes/7/undo", `{"all":true}`, 400, "all", ""},
+		{"POST", "/v1/workspaces/verify", `{"dir":"/tmp/x"}`, 404, "WORKSPACE_MISSING", ""},
+		{"POST", "/v1/workspaces/verify", `{"dir":"x"}`, 400, `"where":"/dir"`, ""},
 		{"POST", "/v1/processes/7/signal", `{"signal":"kill","by":"ann"}`, 200, `{"ok":true}`, "signal 7 kill ann"},
 		{"POST", "/v1/processes/7/signal", `{"signal":"hup"}`, 400, "stop, cont, term or kill", ""},
 		{"POST", "/v1/processes/8/signal", `{"signal":"kill"}`, 404, "UNKNOWN_PROCESS", "signal 8 kill "},

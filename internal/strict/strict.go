@@ -49,24 +49,9 @@ func Into[T any](to *T, read func(ast.Node, string) (T, error)) Field {
 
 // Parse parses the one document of a file.
 func Parse(name string, data []byte) (d *Document, root ast.Node, err error) {
-	if len(data) > maxFile {
-		return nil, nil, fmt.Errorf("%s: %d bytes, expected at most %d", name, len(data), maxFile)
-	}
-	for i, line := range bytes.Split(data, []byte("\n")) {
-		if !utf8.Valid(line) {
-			return nil, nil, fmt.Errorf("%s:%d:1: the line is not UTF-8", name, i+1)
-		}
-	}
-	if line := tooDeep(data); line > 0 {
-		return nil, nil, fmt.Errorf("%s:%d:1: nested too deeply, expected at most %d levels", name, line, maxDepth)
-	}
-	f, err := parser.ParseBytes(data, 0)
+	f, err := parse(name, data)
 	if err != nil {
-		if ye, ok := err.(yaml.Error); ok && ye.GetToken() != nil {
-			p := ye.GetToken().Position
-			return nil, nil, fmt.Errorf("%s:%d:%d: not YAML: %s", name, p.Line, p.Column, ye.GetMessage())
-		}
-		return nil, nil, fmt.Errorf("%s: not YAML: %v", name, err)
+		return nil, nil, err
 	}
 	d = &Document{name: name, anchors: map[string]ast.Node{}}
 	for _, doc := range f.Docs {
@@ -82,6 +67,36 @@ func Parse(name string, data []byte) (d *Document, root ast.Node, err error) {
 		return nil, nil, fmt.Errorf("%s:1:1: the file is empty", name)
 	}
 	return d, root, nil
+}
+
+// Valid says why data is not YAML, of any number of documents; nil when it is.
+func Valid(name string, data []byte) error {
+	_, err := parse(name, data)
+	return err
+}
+
+// parse reads a file as YAML.
+func parse(name string, data []byte) (*ast.File, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: %d bytes, expected at most %d", name, len(data), maxFile)
+	}
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return nil, fmt.Errorf("%s:%d:1: the line is not UTF-8", name, i+1)
+		}
+	}
+	if line := tooDeep(data); line > 0 {
+		return nil, fmt.Errorf("%s:%d:1: nested too deeply, expected at most %d levels", name, line, maxDepth)
+	}
+	f, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		if ye, ok := err.(yaml.Error); ok && ye.GetToken() != nil {
+			p := ye.GetToken().Position
+			return nil, fmt.Errorf("%s:%d:%d: not YAML: %s", name, p.Line, p.Column, ye.GetMessage())
+		}
+		return nil, fmt.Errorf("%s: not YAML: %v", name, err)
+	}
+	return f, nil
 }
 
 // tooDeep returns the first line that nests deeper than a parser that recurses
@@ -174,6 +189,30 @@ func (d *Document) Mapping(n ast.Node, what string, order []string, fields map[s
 		}
 		seen[key] = true
 		if err := read(it.Value(), key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Entries reads a mapping whose keys are names that the file chooses.
+func (d *Document) Entries(n ast.Node, what string, read func(name string, key, value ast.Node) error) error {
+	n, err := d.Value(n)
+	if err != nil {
+		return err
+	}
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		return d.Errorf(n, "%s is %s, expected a mapping of names", what, KindOf(n))
+	}
+	seen := map[string]bool{}
+	for it := m.MapRange(); it.Next(); {
+		name := keyOf(it.Key())
+		if seen[name] {
+			return d.Errorf(it.Key(), "the key %q stands twice in %s", Clip(name), what)
+		}
+		seen[name] = true
+		if err := read(name, it.Key(), it.Value()); err != nil {
 			return err
 		}
 	}

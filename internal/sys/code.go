@@ -13,6 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/workspace"
 )
 
 // CodeArgs are the arguments of code.
@@ -66,18 +67,47 @@ func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 }
 
 // runCode runs source in the sandbox of the process. The tools of the process
-// are functions there, and each call of one is a system call of its own.
+// are functions there, and each call of one is a system call of its own. The
+// code works on a view of the workspace, and so do the file tools it calls; any
+// other tool is a transaction of its own.
 func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	cw := j.Plan.Work.(*codeWork)
 	box, err := w.Sandbox(cw.loaded.Sandbox)
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
-	out, err := box.Run(ctx, sandbox.Spec{
+	s, e := cw.loaded.stage(ctx, w, cw.loaded.codeView())
+	if e != nil {
+		return failed(e)
+	}
+	spec := sandbox.Spec{
 		Code:      cw.source,
-		Functions: w.functions(ctx, j, cw.loaded),
+		Functions: w.functions(s, j, cw.loaded),
 		Limits:    sandbox.Limits{Wall: cw.wall, CPU: cw.wall, Output: j.Granted},
-	})
+	}
+	if s != nil && s.tx.Layer() != nil {
+		spec.Files = layered{s.tx.Layer()}
+	} else if s != nil {
+		spec.Dir = s.tx.Dir()
+	}
+	return s.finish(ctx, j, ran(box.Run(ctx, spec)))
+}
+
+// codeView is how code sees the workspace: as a view in Go where the sandbox is
+// in this program, and as a copy in a jail, which gives files to a user of its
+// own and so cannot work on an overlay.
+func (p *Program) codeView() workspace.View {
+	if p.Sandbox != "jail" {
+		return workspace.Layered
+	}
+	if p.View == "overlay" {
+		return workspace.Overlay
+	}
+	return workspace.Copied
+}
+
+// ran is what a run of code came to.
+func ran(out sandbox.Outcome, err error) kernel.Done {
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: out.Usage.OutputBytes, abi.CPU: int64(out.Usage.CPU)}}
 	if err != nil {
 		d.Err = &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
@@ -125,7 +155,7 @@ func codeError(out *sandbox.Outcome) *abi.Error {
 // functions are the tools and rows of a process as the code sees them: a tool
 // "fs.read" is tools.fs.read, a tool "echo" is tools.agent.echo, and the row
 // "spawn" is tools.kern.spawn.
-func (w *World) functions(ctx context.Context, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
+func (w *World) functions(view *staged, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
 	rows := Table(w)
 	taken := make(map[string]bool)
 	for _, s := range l.specs {
@@ -146,6 +176,7 @@ func (w *World) functions(ctx context.Context, j *kernel.Job, l *Loaded) (list [
 			continue
 		}
 		taken[f.Namespace+"."+f.Name] = true
+		renamed := respell(f.Params)
 		open := len(f.Params) == 0 && openObject(s.Schema)
 		if open {
 			f.Params = []sandbox.Param{{Name: "args", Type: "dict", Optional: true}}
@@ -156,18 +187,56 @@ func (w *World) functions(ctx context.Context, j *kernel.Job, l *Loaded) (list [
 			if open {
 				args = member(args, "args")
 			}
+			if args, err = spellBack(args, renamed); err != nil {
+				return nil, err
+			}
 			if row != nil {
 				c.Row, c.Args = row.Name, args
 			} else if c.Args, err = json.Marshal(ToolArgs{Name: s.Name, Args: args}); err != nil {
 				return nil, err
 			}
-			return nested(j.Nested(ctx, c))
+			return nested(j.Nested(view.context(ctx), c))
 		}
 		if sandbox.CheckFunctions([]sandbox.Function{f}) == nil {
 			list = append(list, f)
 		}
 	}
 	return list
+}
+
+// respell puts an underscore behind the names of parameters that are words of
+// Python, such as from, and says what they were.
+func respell(list []sandbox.Param) (was map[string]string) {
+	for i := range list {
+		one := sandbox.Function{Namespace: "a", Name: "a", Params: list[i : i+1], Call: func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }}
+		if sandbox.CheckFunctions([]sandbox.Function{one}) == nil {
+			continue
+		}
+		if was == nil {
+			was = make(map[string]string)
+		}
+		was[list[i].Name+"_"] = list[i].Name
+		list[i].Name += "_"
+	}
+	return was
+}
+
+// spellBack gives arguments the names that their tool knows.
+func spellBack(args json.RawMessage, was map[string]string) (json.RawMessage, error) {
+	if len(was) == 0 {
+		return args, nil
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(args, &m); err != nil {
+		return nil, err
+	}
+	for python, name := range was {
+		if v, given := m[python]; given {
+			delete(m, python)
+			m[name] = v
+		}
+	}
+	return json.Marshal(m)
 }
 
 // nested is the answer to a call that code made: a refused or failed one is an

@@ -25,6 +25,8 @@ type ModelArgs struct {
 	Say       string `json:"say,omitempty"`        // a message that goes before
 	MaxOutput int    `json:"max_output,omitempty"` // output tokens; 0: the model's own maximum
 	Last      bool   `json:"last,omitempty"`       // last words: no tools are offered
+
+	Relay *Relayed `json:"relay,omitempty"` // a request that a program outside wrote itself
 }
 
 // How many output tokens are reserved for a model whose maximum is not known,
@@ -45,6 +47,9 @@ func (w *World) planModel(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 	a, e := decode[ModelArgs](c)
 	if e != nil {
 		return pl, e
+	}
+	if a.Relay != nil {
+		return planRelay(w, v, c)
 	}
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: w.Attempts, Last: a.Last, Say: []byte(a.Say)}
 	if pl.Attempts == 0 {
@@ -92,7 +97,7 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 	case a.Last:
 		hi = max(lo, min(hi, lastWordsOutput))
 	}
-	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), f.Provider, m
+	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), Resource(f), m
 	pl.Reserve = abi.Usage{
 		abi.Money:       f.Price.Cost(model.Usage{Input: m.input}),
 		abi.Tokens:      m.input,
@@ -106,6 +111,9 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 // runModel asks the model, and stops listening when ctx ends or when the model
 // gives more than it was granted. What was received is settled either way.
 func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
+	if r, ok := j.Plan.Work.(Relay); ok {
+		return r.Run(ctx, j)
+	}
 	m := j.Plan.Work.(*modelWork)
 	m.req.MaxOutput = int(j.Granted)
 	s := stream{start: time.Now(), granted: int(j.Granted)}
@@ -116,13 +124,15 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
 	case errors.As(err, &me):
-		d.Err, d.After = modelError(me), me.RetryAfter
+		d.Err = ModelError(me)
+		Hear(&d, me, model.Quota{})
 	case err != nil:
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: err.Error()}
 	default:
 		r := Reply{Text: s.text.String(), Calls: s.calls}
 		if s.done != nil {
 			r.Stop = s.done.Stop
+			Hear(&d, nil, s.done.Quota)
 		}
 		d.Value, err = json.Marshal(r)
 		if err != nil {
@@ -197,12 +207,16 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	return s.received(m)
 }
 
-// usage books tokens in the units of accounts. What the provider's cache gave
-// or took is input too, at its own price.
 func (m *modelWork) usage(j *kernel.Job, t model.Usage) abi.Usage {
+	return Booked(j, m.facts.Price, t)
+}
+
+// Booked is what a model call took, in the units of accounts. What the
+// provider's cache gave or took is input too, at its own price.
+func Booked(j *kernel.Job, p model.Price, t model.Usage) abi.Usage {
 	in := t.Input + t.CacheRead + t.CacheWrite
 	return abi.Usage{
-		abi.Money:        m.facts.Price.Cost(t),
+		abi.Money:        p.Cost(t),
 		abi.Tokens:       in + t.Output,
 		abi.InputTokens:  in,
 		abi.OutputTokens: t.Output,
@@ -221,7 +235,8 @@ var modelCodes = map[model.Kind]abi.Code{
 	model.Malformed:  abi.ModelMalformed,
 }
 
-func modelError(e *model.Error) *abi.Error {
+// ModelError is a provider's failure in the words of the kernel.
+func ModelError(e *model.Error) *abi.Error {
 	return &abi.Error{Code: modelCodes[e.Kind], Message: e.Error()}
 }
 

@@ -3,14 +3,17 @@ package sys
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/workspace"
 	"github.com/kern-run/kern/model"
 )
 
@@ -29,6 +32,28 @@ type Program struct {
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
 	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Held     bool        `json:"held,omitempty"`     // it ends when nobody holds it any more who runs that program
+	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
+
+	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
+	View       string      `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
+	Invariants []Invariant `json:"invariants,omitempty"`
+	Quota      Quota       `json:"quota,omitzero"`   // of one call
+	Builtin    []string    `json:"builtin,omitzero"` // the file tools it has; nil: all where there is a workspace
+}
+
+// An Invariant must hold for every path it names before a change of it is
+// published. One of Check and Command is set.
+type Invariant struct {
+	Paths   string   `json:"paths"`           // a pattern: * and ? within a name, ** across directories
+	Check   string   `json:"check,omitempty"` // one of [Checks]
+	Command []string `json:"command,omitempty"`
+}
+
+// A Quota bounds what one call may stage. Zero: no bound.
+type Quota struct {
+	Bytes int64 `json:"bytes,omitempty"`
+	Files int   `json:"files,omitempty"`
 }
 
 // Facts are the price and the size of a model as they were at the spawn.
@@ -49,11 +74,19 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
+	// Relay finds the outside half of a call, if it is there; nil: none is.
+	Relay func(pid abi.Pid, call uint64) Relay
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
 	Bytes  func(abi.Data) ([]byte, error)
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
+	// Records reads the journal of a process after record n.
+	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
+	// Workspace is the workspace of a directory. Nil: there are none.
+	Workspace func(dir string) (*workspace.Workspace, error)
+	// Settle decides a commit that is in doubt, as the journal has it.
+	Settle func(*workspace.Workspace) error
 	// Narrow reads a model reference that a model asked for in spawn.
 	Child func(parent *Program, ref string) (Program, error)
 	// Yield decides on a request for higher limits: nil asks a person.
@@ -64,6 +97,7 @@ type World struct {
 	mu     sync.Mutex
 	loaded map[abi.Hash]*Loaded
 	texts  texts
+	states states
 }
 
 // Loaded is a program ready to run.
@@ -72,6 +106,7 @@ type Loaded struct {
 	Model model.Model // nil when the program asks none
 	Facts model.Facts
 	tools map[string]*tool.Tool
+	files map[string]*files.Tool // those of tools that work on a view
 	specs []model.ToolSpec
 	sum   abi.Hash // of what goes with every request: the system's text and the tools
 }
@@ -128,6 +163,9 @@ func (w *World) prepare(l *Loaded) (err error) {
 			return err
 		}
 	}
+	if err = l.addFiles(); err != nil {
+		return err
+	}
 	rows := Table(w)
 	for _, name := range l.Rows {
 		if r := rows[name]; r != nil {
@@ -147,7 +185,13 @@ func Recorded(f model.Facts) *Facts {
 // Grants are the rows that a process with this program may call.
 func (p *Program) Grants() []string {
 	g := []string{"model", "tool", "exit"}
-	if p.Hosted {
+	if p.Compensates() {
+		g = append(g, "undo")
+	}
+	switch {
+	case p.Key != "":
+		return append(g, "key")
+	case p.Hosted:
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)

@@ -70,12 +70,18 @@ func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
 	}
 	has := func(name string) bool { return slices.Contains(a.Tools, name) }
 	for i, name := range a.Tools {
-		if !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) {
+		if !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) && l.files[name] == nil {
 			return p, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("this process has no tool %q to hand on", name), Where: fmt.Sprintf("/tools/%d", i)}
 		}
 	}
 	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s tool.Spec) bool { return !has(s.Name) })
 	p.Rows = slices.DeleteFunc(slices.Clone(p.Rows), func(r string) bool { return !has(r) })
+	p.Builtin = []string{}
+	for _, name := range FileTools() {
+		if l.files[name] != nil && has(name) {
+			p.Builtin = append(p.Builtin, name)
+		}
+	}
 	return p, nil
 }
 

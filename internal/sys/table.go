@@ -26,6 +26,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Run Python source in a sandbox. The tools are functions there: from tools.agent import NAME. What it prints is the result."},
 		kernel.Row{Name: "spawn", Plan: w.planSpawn, Run: w.runSpawn, Schema: spawnArgs, Watch: true,
 			Doc: "Start a child process on a task of its own. It answers with the child's pid at once; use wait for its result."},
+		kernel.Row{Name: "key", Plan: planKey, Run: w.runSpawn, Schema: keyArgs,
+			Doc: "Start a child process that a program outside reaches with a key of its own."},
 		kernel.Row{Name: "wait", Plan: idempotent, Run: w.runWait, Schema: waitArgs,
 			Doc: "Wait for a child process to exit, and get its result."},
 		kernel.Row{Name: "send", Plan: idempotent, Run: runSend, Schema: sendArgs, Watch: true, Instant: true,
@@ -38,6 +40,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Ask a person, and wait for yes or no."},
 		kernel.Row{Name: "yield", Plan: w.planYield, Run: runYield, Schema: yieldArgs,
 			Doc: "Ask for higher limits."},
+		kernel.Row{Name: "undo", Plan: idempotent, Run: w.runUndo, Schema: undoArgs,
+			Doc: "Take back what the compensable calls of a group did."},
 		kernel.Row{Name: "exit", Plan: idempotent, Run: runExit, Schema: exitArgs, Instant: true,
 			Doc: "End this process with an output, or with an error."},
 	)
@@ -53,8 +57,10 @@ func table(rows ...kernel.Row) kernel.Table {
 
 // The arguments of the rows, as a model or a program writes them.
 var (
-	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"}`)
-	toolArgs  = object(`"name":{"type":"string"},"args":{}`)
+	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
+	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1},"relay":{"type":"string"}`)
+	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},
+		"priority":{"type":"integer","minimum":0,"maximum":99}`, "key")
 	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
 	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
 		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},
@@ -65,6 +71,7 @@ var (
 	sleepArgs = object(`"for":{"type":"string"}`, "for")
 	askArgs   = object(`"question":{"type":"string","minLength":1}`, "question")
 	yieldArgs = object(`"limits":{"type":"object","minProperties":1},"why":{"type":"string"}`, "limits")
+	undoArgs  = object(`"first":{"type":"integer","minimum":1},"last":{"type":"integer","minimum":1}`, "first", "last")
 	exitArgs  = object(`"output":{},"error":{"type":"string"},"code":{"type":"string"}`)
 )
 

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/workspace"
 )
 
 // ToolArgs are the arguments of a tool call that a program makes. A call that
@@ -19,21 +21,27 @@ import (
 type ToolArgs struct {
 	Name string          `json:"name,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
+
+	Relay  string `json:"relay,omitempty"`  // the model's name for a call that a program outside carries out
+	Undoes uint64 `json:"undoes,omitempty"` // the call that this one takes back
 }
 
 // toolOutput is how many bytes one call of a tool may give.
 const toolOutput = 1 << 20
 
 type toolWork struct {
-	tool *tool.Tool
-	args json.RawMessage
-	dir  string
+	tool   *tool.Tool
+	args   json.RawMessage
+	loaded *Loaded
 }
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
+		return planRelay(w, v, c)
+	}
 	name, args, e := w.wanted(v, c)
 	pl.Tool, pl.Effect = name, abi.Irreversible
-	pl.Subject = subject(name, args)
+	pl.Subject = Subject(name, args)
 	if e != nil {
 		return pl, e
 	}
@@ -56,7 +64,7 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if t.Approval {
 		pl.Ask = fmt.Sprintf("may %s run with %s?", name, clip(args))
 	}
-	pl.Work = &toolWork{t, json.RawMessage(args), l.Dir}
+	pl.Work = &toolWork{t, json.RawMessage(args), l}
 	return pl, nil
 }
 
@@ -109,8 +117,8 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Erro
 	return nil, &abi.Error{Code: abi.ToolGone, Message: fmt.Sprintf("the program that holds the tool %q is not here", name)}
 }
 
-// subject is what a tool is called with, in one spelling.
-func subject(name, args string) []byte {
+// Subject is what a tool is called with, in one spelling.
+func Subject(name, args string) []byte {
 	b, err := schema.Canonical(nil, []byte(args))
 	if err != nil {
 		b = []byte(args)
@@ -118,13 +126,54 @@ func subject(name, args string) []byte {
 	return append(append([]byte(name), 0), b...)
 }
 
+// runTool runs a tool. One that is a program sees the workspace as its working
+// directory; one that is a function of this program finds it with [Files]. A
+// file tool that code uses works on the view of the code.
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
+	if r, ok := j.Plan.Work.(Relay); ok {
+		return r.Run(ctx, j)
+	}
 	t := j.Plan.Work.(*toolWork)
-	out := t.tool.Run(ctx, tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.dir, MaxOutput: j.Granted})
+	in := tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
+	f := t.loaded.files[t.tool.Name]
+	if s := around(ctx); s != nil && f != nil && j.Call.Within != 0 {
+		return t.done(s.file(ctx, f, in))
+	}
+	kind := workspace.Layered
+	if len(t.tool.Command) > 0 {
+		kind = t.loaded.view()
+	}
+	s, e := t.loaded.stage(ctx, w, kind)
+	if e != nil {
+		return failed(e)
+	}
+	if f != nil {
+		return s.finish(ctx, j, t.done(s.file(ctx, f, in)))
+	}
+	if s != nil && kind != workspace.Layered {
+		in.Dir = s.tx.Dir()
+	}
+	return s.finish(ctx, j, t.done(t.tool.Run(s.context(ctx), in)))
+}
+
+func (t *toolWork) done(out tool.Output) kernel.Done {
 	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
 		abi.ToolCalls:   1,
 		abi.Money:       t.tool.Cost,
 		abi.OutputBytes: out.Bytes,
 		abi.CPU:         int64(out.CPU),
 	}}
+}
+
+// file uses a file tool on the view.
+func (s *staged) file(ctx context.Context, f *files.Tool, in tool.Input) tool.Output {
+	fs, done, err := s.files()
+	if err != nil {
+		return tool.Output{Err: WorkspaceError(err)}
+	}
+	out := runFile(ctx, f, fs, in)
+	if err := done(); err != nil && out.Err == nil {
+		out = tool.Output{Err: WorkspaceError(err)}
+	}
+	return out
 }

@@ -45,6 +45,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/reap"
 )
 
 // The test binary is also the supervisor and the programs that it runs.
@@ -83,7 +85,7 @@ func TestMain(m *testing.M) {
 // leftovers reports what the tests left behind: children, files, descriptors.
 func leftovers(tmp string, fds int) int {
 	code := 0
-	if c := children(os.Getpid()); len(c) > 0 {
+	if c := reap.Children(os.Getpid()); len(c) > 0 {
 		fmt.Println("left behind: processes", c)
 		code = 1
 	}

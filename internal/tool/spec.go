@@ -26,6 +26,7 @@ type Spec struct {
 	Attempts    int
 	Cost        int64 // nano-dollars a call
 	Approval    bool  // every call waits for a person
+	Undo        *Undo // of a compensable one: how its effect is taken back
 }
 
 // What Defaults fills in.
@@ -82,7 +83,11 @@ func (s *Spec) compile() (args, result *schema.Schema, err error) {
 	case s.Attempts < 1:
 		return bad("attempts", "%d; expected 1 or more", s.Attempts)
 	case s.Attempts > 1 && !s.Effect.Repeatable():
-		return bad("attempts", "%d; expected 1, because a tool with the effect %s may not be run twice (effects that may: pure, idempotent, polling)", s.Attempts, s.Effect)
+		return bad("attempts", "%d; expected 1, because a tool with the effect %s may not be run twice (effects that may: pure, idempotent, polling, transactional)", s.Attempts, s.Effect)
+	case s.Effect == abi.Compensable && (s.Undo == nil || s.Undo.Tool == ""):
+		return bad("undo", "none; expected the tool that takes back what this one does, because its effect is compensable")
+	case s.Undo != nil && s.Effect != abi.Compensable:
+		return bad("undo", "%s; expected none, because the effect is %s and not compensable", s.Undo.Tool, s.Effect)
 	case s.Cost < 0:
 		return bad("cost", "%s; expected dollars, 0 or more", abi.FormatMoney(s.Cost))
 	}
@@ -143,12 +148,13 @@ type specJSON struct {
 	Attempts    *int            `json:"attempts,omitempty"`
 	Cost        json.RawMessage `json:"cost,omitempty"`
 	Approval    bool            `json:"approval,omitempty"`
+	Undo        *Undo           `json:"undo,omitempty"`
 }
 
 // MarshalJSON writes s in a stable form.
 func (s Spec) MarshalJSON() ([]byte, error) {
 	j := specJSON{Name: s.Name, Description: s.Description, Command: s.Command, Schema: s.Schema, Result: s.Result,
-		Effect: s.Effect, Approval: s.Approval}
+		Effect: s.Effect, Approval: s.Approval, Undo: s.Undo}
 	if s.Timeout != 0 {
 		j.Timeout = s.Timeout.String()
 	}
@@ -175,7 +181,7 @@ func (s *Spec) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("tool: %s; expected an object of %s", strings.TrimPrefix(err.Error(), "json: "), specKeys)
 	}
 	n := Spec{Name: j.Name, Description: j.Description, Command: j.Command, Schema: unlessNull(j.Schema),
-		Result: unlessNull(j.Result), Effect: j.Effect, Approval: j.Approval}
+		Result: unlessNull(j.Result), Effect: j.Effect, Approval: j.Approval, Undo: j.Undo}
 	bad := func(field string, got any, want string) error {
 		return fmt.Errorf("tool %q: %s: %v; expected %s", j.Name, field, got, want)
 	}
@@ -199,7 +205,7 @@ func (s *Spec) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-const specKeys = "name, description, command, schema, result, effect, timeout, attempts, cost, approval"
+const specKeys = "name, description, command, schema, result, effect, timeout, attempts, cost, approval, undo"
 
 func unlessNull(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {

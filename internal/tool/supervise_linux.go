@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -12,9 +11,10 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/reap"
 )
 
 // How nothing is left behind
@@ -63,14 +63,12 @@ func Supervise() {
 	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		closeOnExec()
 	}
-	for _, p := range [][2]uintptr{{unix.PR_SET_CHILD_SUBREAPER, 1}, {unix.PR_SET_DUMPABLE, 0}} {
-		if err := unix.Prctl(int(p[0]), p[1], 0, 0, 0); err != nil {
-			fmt.Fprintf(os.Stderr, "supervisor: prctl %d: %v\n", p[0], err)
-			os.Exit(2)
-		}
+	if err := reap.Adopt(); err != nil {
+		fmt.Fprintln(os.Stderr, "supervisor:", err)
+		os.Exit(2)
 	}
 	if os.Getenv("KERN_SUPERVISOR") != "inner" {
-		os.Exit(keep())
+		os.Exit(reap.Keep(startInner))
 	}
 	s := supervisor{jobs: make(chan order), starts: make(chan order), started: make(chan startResult)}
 	go s.listen()
@@ -89,40 +87,14 @@ func closeOnExec() {
 	}
 }
 
-// keep starts the supervisor proper and waits for it. What it leaves behind,
-// which is nothing unless it was killed, is killed here.
-func keep() int {
+// startInner starts the supervisor proper.
+func startInner() (int, error) {
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
 		Env:   append(os.Environ(), innerEnv),
 		Files: []uintptr{0, 1, 2, controlFD},
 	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "supervisor:", err)
-		return 2
-	}
 	_ = unix.Close(controlFD) // it is the supervisor's: who holds it, lives
-	status := 1
-	for gone := false; ; {
-		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return status
-		case ws.Stopped():
-			_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
-			continue
-		case p == pid:
-			gone = true
-			if ws.Exited() && ws.ExitStatus() == 0 {
-				status = 0
-			}
-		}
-		if gone {
-			sweep()
-		}
-	}
+	return pid, err
 }
 
 // An order comes over the control socket: run a job, or stop the one that
@@ -167,7 +139,7 @@ func (s *supervisor) starter() {
 		go s.starter()
 		select {}
 	}
-	err := confine()
+	err := reap.Confine(landlockSince)
 	for o := range s.starts {
 		r := startResult{err: err}
 		if err == nil {
@@ -179,31 +151,9 @@ func (s *supervisor) starter() {
 	}
 }
 
-// landlockSince is the first version of Landlock that keeps signals in. Tests
-// of older systems raise it.
-var landlockSince uintptr = 6
-
-// confine cuts the rights of the calling thread: no privileges by exec, and
-// where the system can do it no signal to anything but its own children.
-func confine() error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("no_new_privs: %w", err)
-	}
-	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < landlockSince {
-		return nil // the keeper's case
-	}
-	const scopeSignal = 1 << 1
-	attr := struct{ fs, net, scoped uint64 }{scoped: scopeSignal}
-	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if e != 0 {
-		return fmt.Errorf("landlock: %w", e)
-	}
-	defer func() { _ = unix.Close(int(fd)) }()
-	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); e != 0 {
-		return fmt.Errorf("landlock: %w", e)
-	}
-	return nil
-}
+// landlockSince is the version of Landlock from which on signals are kept in.
+// Tests of older systems raise it.
+var landlockSince uintptr = reap.ScopedSince
 
 // serve runs one job after the other until nobody gives more.
 func (s *supervisor) serve() {
@@ -248,8 +198,8 @@ func (s *supervisor) run(o order) report {
 	if st.err != nil {
 		return report{Err: fmt.Sprintf("%s: %v", o.job.Argv[0], st.err)}
 	}
-	reaped := make(chan child)
-	go reap(reaped)
+	reaped := make(chan reap.Child)
+	go reap.Wait(0, reaped)
 	timer := time.NewTimer(o.job.Timeout)
 	defer timer.Stop()
 	var r report
@@ -258,12 +208,12 @@ func (s *supervisor) run(o order) report {
 	for {
 		select {
 		case c := <-reaped:
-			r.CPU += c.cpu
-			if c.pid == st.pid && !ending {
-				r.Ended, r.Exit, r.Signal = true, c.exit, c.signal
+			r.CPU += c.CPU
+			if c.Pid == st.pid && !ending {
+				r.Ended, r.Exit, r.Signal = true, c.Exit, c.Signal
 			}
-			ending = ending || c.pid == st.pid
-			if c.last {
+			ending = ending || c.Pid == st.pid
+			if c.Last {
 				return r
 			}
 		case _, open := <-orders:
@@ -277,7 +227,7 @@ func (s *supervisor) run(o order) report {
 		case <-after(ending, again):
 		}
 		if ending {
-			sweep()
+			reap.Sweep()
 			again = min(2*again+time.Millisecond, 50*time.Millisecond)
 		}
 	}
@@ -288,98 +238,6 @@ func after(on bool, d time.Duration) <-chan time.Time {
 		return nil
 	}
 	return time.After(d)
-}
-
-// child is one descendant that ended.
-type child struct {
-	pid, exit, signal int
-	cpu               time.Duration
-	last              bool // no other is left
-}
-
-// reap waits for children until none is left.
-func reap(to chan<- child) {
-	wait := func(flags int) (child, error) {
-		for {
-			var ws unix.WaitStatus
-			var ru unix.Rusage
-			pid, err := unix.Wait4(-1, &ws, flags|unix.WALL, &ru)
-			if err == unix.EINTR {
-				continue
-			}
-			c := child{pid: pid, cpu: time.Duration(ru.Utime.Nano() + ru.Stime.Nano())}
-			if ws.Signaled() {
-				c.signal = int(ws.Signal())
-			} else {
-				c.exit = ws.ExitStatus()
-			}
-			return c, err
-		}
-	}
-	c, err := wait(0)
-	for err == nil {
-		// Whether c was the last is known at once: the usual case is a
-		// program that left nothing, and then nothing need be looked for.
-		next, nextErr := wait(unix.WNOHANG)
-		c.last = nextErr != nil
-		to <- c
-		if nextErr != nil {
-			return
-		}
-		if c = next; c.pid == 0 {
-			c, err = wait(0)
-		}
-	}
-	to <- child{last: true}
-}
-
-// sweep kills every descendant there is at this moment. One that is born
-// meanwhile is found by the next sweep: its parent was killed in this one, so
-// an end will be reaped, and a sweep follows each.
-func sweep() {
-	own := unix.Getpgrp()
-	groups := map[int]bool{own: true}
-	seen := map[int]bool{}
-	var kill func(pid int)
-	kill = func(pid int) {
-		if seen[pid] {
-			return
-		}
-		seen[pid] = true
-		if g, err := unix.Getpgid(pid); err == nil && !groups[g] {
-			groups[g] = true
-			_ = unix.Kill(-g, unix.SIGKILL) // gone is as good
-		}
-		below := children(pid)
-		_ = unix.Kill(pid, unix.SIGKILL)
-		for _, c := range below {
-			kill(c)
-		}
-	}
-	for _, c := range children(os.Getpid()) {
-		kill(c)
-	}
-}
-
-// children lists the children of all threads of a process.
-func children(pid int) []int {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task"
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil
-	}
-	threads, _ := d.Readdirnames(-1)
-	_ = d.Close()
-	var pids []int
-	for _, t := range threads {
-		b, _ := os.ReadFile(dir + "/" + t + "/children")
-		for _, f := range bytes.Fields(b) {
-			if n, err := strconv.Atoi(string(f)); err == nil {
-				pids = append(pids, n)
-			}
-		}
-	}
-	return pids
 }
 
 // maxFrame is the largest message on a control socket.

@@ -1,138 +1,171 @@
-// Package traffic gives turns at a resource that only so many may use at once,
-// such as a provider of models.
+// Package traffic gives turns at providers of models, so that each provider
+// sees one client with good manners.
 //
-// Who is more urgent goes first; who waits grows more urgent with time, so
-// nobody waits for ever. A wait ends with its context, at once.
+// What has limits is a [Resource]: a model, for a key, at a provider. Limits are
+// configured, or learned from what the provider says; see [Feedback]. A call
+// waits with the tokens it may take, and what it took replaces them when it
+// ends. The promises:
+//
+//   - no minute, wherever it begins, has more in it than the limits, and no
+//     moment much more than its share (bucket.go);
+//   - who is asked to slow down pauses, and comes back slowly (care.go);
+//   - the most urgent go first, and who waits grows more urgent with time; among
+//     equals, owners have equal shares of the tokens, and so have the processes
+//     of an owner (line.go);
+//   - a wait ends with its context, at once, and leaves nothing behind.
+//
+// All that decides is in those files and in sched.go, without clock, goroutine
+// or lock; this one lends them the clock.
 package traffic
 
 import (
-	"cmp"
-	"container/heap"
 	"context"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/kern-run/kern/model"
 )
 
-// DefaultCap is how many calls may be at one provider at a time when nothing
-// else is said.
-const DefaultCap = 32
-
-// ageStep is how long a call waits to grow as urgent as one a level above it.
-const ageStep = 5 * time.Second
-
-// Turns hands out turns. The zero Turns is ready, with DefaultCap everywhere.
+// Turns hands out turns. The zero Turns is ready, and knows no limits.
 type Turns struct {
-	Caps map[string]int // by resource, or by what stands before its @; not changed after first use
+	Configs map[string]Config // by provider, or by what stands before its @; not changed after first use
 
-	mu    sync.Mutex
-	lines map[string]*line
+	mu     sync.Mutex
+	epoch  time.Time
+	sched  sched
+	timers map[*bucket]*time.Timer
 }
 
-type line struct {
-	free  int
-	queue waiters
-	seq   uint64
+// An Ask is a wish for a turn.
+type Ask struct {
+	Resource string // as Resource.String writes it
+	Owner    string // whose share it is taken from
+	Pid      int64  // of the process, within the owner's share
+	Priority int    // 0 is the most urgent
+	In, Out  int64  // tokens it may take at most
 }
 
-type waiter struct {
-	key   time.Duration // arrival plus urgency: the smallest is next
-	seq   uint64
-	at    int // in the heap; -1 when it has its turn
-	ready chan struct{}
+// A Turn lasts until it is released.
+type Turn struct {
+	t *Turns
+	c *call
 }
 
-var epoch = time.Now()
+// clock is the time for those that decide. It begins a little above zero. t.mu
+// is held.
+func (t *Turns) clock() int64 {
+	if t.epoch.IsZero() {
+		t.epoch = time.Now().Add(-time.Second)
+	}
+	return int64(time.Since(t.epoch))
+}
 
-// Acquire waits for a turn at a resource. Priority 0 is the most urgent. The
-// turn lasts until release is called, once.
-func (t *Turns) Acquire(ctx context.Context, resource string, priority int) (release func(), err error) {
+// Acquire waits for a turn, until ctx ends.
+func (t *Turns) Acquire(ctx context.Context, a Ask) (*Turn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	c := &call{key: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, weight: weigh(max(0, a.In), max(0, a.Out))}
 	t.mu.Lock()
-	l := t.line(resource)
-	if l.free > 0 {
-		l.free--
+	t.sched.configs = t.Configs
+	now := t.clock()
+	t.wake(now, t.sched.ask(now, c), c)
+	if c.lane == nil {
 		t.mu.Unlock()
-		return func() { t.release(l) }, nil
+		return &Turn{t, c}, nil
 	}
-	l.seq++
-	w := &waiter{key: time.Since(epoch) + time.Duration(priority)*ageStep, seq: l.seq, ready: make(chan struct{})}
-	heap.Push(&l.queue, w)
+	c.ready = make(chan struct{})
 	t.mu.Unlock()
 	select {
-	case <-w.ready:
-		return func() { t.release(l) }, nil
+	case <-c.ready:
+		return &Turn{t, c}, nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	waiting := w.at >= 0
-	if waiting {
-		heap.Remove(&l.queue, w.at)
-	}
-	t.mu.Unlock()
-	if !waiting { // the turn came at the same moment: it is the next one's
-		t.release(l)
+	defer t.mu.Unlock()
+	now = t.clock()
+	if c.lane != nil {
+		t.wake(now, t.sched.cancel(now, c), nil)
+	} else { // the turn came at the same moment: it is the next one's
+		t.wake(now, t.sched.release(now, c, &news{word: Unsent}), nil)
 	}
 	return nil, ctx.Err()
 }
 
-// Waiting says how many calls wait at a resource.
-func (t *Turns) Waiting(resource string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.line(resource).queue)
+// Feedback is what came of a call.
+type Feedback struct {
+	In, Out int64 // tokens it took
+	Word    Word
+	After   time.Duration // as long as the provider asked to wait; 0: it did not say
+	Quota   model.Quota   // from its headers
 }
 
-func (t *Turns) line(resource string) *line {
-	l := t.lines[resource]
-	if l == nil {
-		kind, _, _ := strings.Cut(resource, "@") // a provider at another address is still one of its kind
-		n := cmp.Or(t.Caps[resource], t.Caps[kind])
-		if n <= 0 {
-			n = DefaultCap
+func (f *Feedback) news() *news {
+	n := &news{in: max(0, f.In), out: max(0, f.Out), word: f.Word, after: int64(max(0, f.After))}
+	if !f.Quota.At.IsZero() {
+		n.age = int64(max(0, time.Since(f.Quota.At)))
+		for u, l := range []model.Allowance{f.Quota.Requests, f.Quota.Tokens, f.Quota.Input, f.Quota.Output} {
+			n.levels[u] = level{l.Limit, l.Left}
 		}
-		l = &line{free: n}
-		if t.lines == nil {
-			t.lines = make(map[string]*line)
-		}
-		t.lines[resource] = l
 	}
-	return l
+	return n
 }
 
-func (t *Turns) release(l *line) {
+// Release ends a turn, with what came of it. Only the first time counts.
+func (u *Turn) Release(f Feedback) {
+	t := u.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(l.queue) == 0 {
-		l.free++
+	if u.c.gone {
 		return
 	}
-	w := heap.Pop(&l.queue).(*waiter)
-	close(w.ready)
+	u.c.gone = true
+	now := t.clock()
+	t.wake(now, t.sched.release(now, u.c, f.news()), nil)
 }
 
-type waiters []*waiter
+// wake tells those that go, but for the one that asks, and sets the alarms for
+// when others may. t.mu is held.
+func (t *Turns) wake(now int64, gone []*call, self *call) {
+	for _, c := range gone {
+		if c != self {
+			close(c.ready)
+		}
+	}
+	for i, b := range t.sched.looks {
+		t.alarm(now, b)
+		t.sched.looks[i] = nil
+	}
+	t.sched.looks = t.sched.looks[:0]
+}
 
-func (q waiters) Len() int { return len(q) }
-func (q waiters) Less(i, j int) bool {
-	return q[i].key < q[j].key || q[i].key == q[j].key && q[i].seq < q[j].seq
+// alarm has a line looked at again when its time comes.
+func (t *Turns) alarm(now int64, b *bucket) {
+	timer := t.timers[b]
+	switch {
+	case b.line.look == never:
+		if timer != nil {
+			timer.Stop()
+			delete(t.timers, b)
+		}
+	case timer != nil:
+		timer.Reset(time.Duration(b.line.look - now))
+	default:
+		if t.timers == nil {
+			t.timers = make(map[*bucket]*time.Timer)
+		}
+		t.timers[b] = time.AfterFunc(time.Duration(b.line.look-now), func() { t.look(b) })
+	}
 }
-func (q waiters) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].at, q[j].at = i, j
-}
-func (q *waiters) Push(x any) {
-	w := x.(*waiter)
-	w.at = len(*q)
-	*q = append(*q, w)
-}
-func (q *waiters) Pop() any {
-	old := *q
-	w := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q = old[:len(old)-1]
-	w.at = -1
-	return w
+
+func (t *Turns) look(b *bucket) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock()
+	if b.line.look > now {
+		return // set anew meanwhile
+	}
+	b.line.look = never
+	delete(t.timers, b)
+	t.wake(now, t.sched.run(now, b), nil)
 }

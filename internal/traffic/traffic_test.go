@@ -10,18 +10,57 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/kern-run/kern/model"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestCap takes turns from many goroutines and counts how many hold one.
-func TestCap(t *testing.T) {
-	turns := Turns{Caps: map[string]int{"p": 4}}
+// one is a provider p that takes so many calls at one time.
+func one(n int) map[string]Config {
+	return map[string]Config{"p": {Limits: Limits{Concurrency: n}}}
+}
+
+func take(t *testing.T, turns *Turns, a Ask) *Turn {
+	t.Helper()
+	turn, err := turns.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+// empty fails when a wait or a turn left something behind.
+func empty(t *testing.T, turns *Turns) {
+	t.Helper()
+	for _, all := range []map[string]*bucket{turns.sched.buckets, turns.sched.above} {
+		for name, b := range all {
+			if b.running != 0 || b.line != nil && (b.line.waiting != 0 || b.line.some != [2]uint64{}) || len(b.blocked) != 0 {
+				t.Errorf("%s: %d running, line %+v, blocked %d", name, b.running, b.line, len(b.blocked))
+			}
+			if b.kin == nil {
+				continue
+			}
+			for _, o := range b.kin.kids {
+				if o.busy != 0 || len(o.lanes) != 0 {
+					t.Errorf("%s: owner %s is busy %d, lanes %d", name, o.name, o.busy, len(o.lanes))
+				}
+			}
+		}
+	}
+	if len(turns.timers) != 0 {
+		t.Errorf("%d timers left", len(turns.timers))
+	}
+}
+
+// TestConcurrency takes turns from many goroutines and counts how many hold one.
+func TestConcurrency(t *testing.T) {
+	turns := Turns{Configs: one(4)}
 	var now, most atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			release, err := turns.Acquire(t.Context(), "p", i%20)
+			turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m", Owner: string(rune('a' + i%3)), Pid: int64(i), Priority: i % 20, In: 10})
 			if err != nil {
 				t.Error(err)
 				return
@@ -30,32 +69,29 @@ func TestCap(t *testing.T) {
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
 			now.Add(-1)
-			release()
+			turn.Release(Feedback{In: 5})
+			turn.Release(Feedback{In: 5}) // counts once
 		})
 	}
 	wg.Wait()
 	if most.Load() > 4 {
-		t.Errorf("%d at once, cap 4", most.Load())
+		t.Errorf("%d at once, limit 4", most.Load())
 	}
-	if free := turns.line("p").free; free != 4 {
-		t.Errorf("%d turns free at the end, want 4", free)
-	}
+	empty(t, &turns)
 }
 
 // TestOrder lets callers of several priorities arrive while the only turn is
 // taken, and looks at the order in which they get it.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := Turns{Caps: map[string]int{"p": 1}}
-		hold, err := turns.Acquire(t.Context(), "p", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		turns := Turns{Configs: one(1)}
+		hold := take(t, &turns, Ask{Resource: "p"})
 		var mu sync.Mutex
 		var order []string
-		arrive := func(name string, priority int) {
+		arrive := func(name string, a Ask) {
 			go func() {
-				release, err := turns.Acquire(t.Context(), "p", priority)
+				a.Resource = "p"
+				turn, err := turns.Acquire(t.Context(), a)
 				if err != nil {
 					t.Error(err)
 					return
@@ -63,58 +99,256 @@ func TestOrder(t *testing.T) {
 				mu.Lock()
 				order = append(order, name)
 				mu.Unlock()
-				release()
+				turn.Release(Feedback{In: a.In})
 			}()
 			synctest.Wait()
 		}
-		arrive("old bulk", 12)
+		arrive("old bulk", Ask{Owner: "a", Priority: 12})
 		time.Sleep(40 * time.Second) // virtual: it ages by eight levels
-		arrive("bulk", 10)
-		arrive("bulk 2", 10)
-		arrive("urgent", 0)
-		hold()
+		arrive("bulk of a", Ask{Owner: "a", Pid: 1, Priority: 10, In: 100})
+		arrive("more of a", Ask{Owner: "a", Pid: 1, Priority: 10, In: 100})
+		arrive("other process of a", Ask{Owner: "a", Pid: 2, Priority: 10, In: 100})
+		arrive("bulk of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("still more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("urgent", Ask{Owner: "a"})
+		hold.Release(Feedback{})
 		synctest.Wait()
-		if want := []string{"urgent", "old bulk", "bulk", "bulk 2"}; !slices.Equal(order, want) {
-			t.Errorf("order %v, want %v", order, want)
+		want := []string{"urgent", "old bulk", "bulk of b", "bulk of a", "more of b", "still more of b", "other process of a", "more of a"}
+		if !slices.Equal(order, want) {
+			t.Errorf("order %q\nwant  %q", order, want)
 		}
+		empty(t, &turns)
 	})
 }
 
 // TestGone ends the wait of a caller, and sees that its turn is not lost.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := Turns{Caps: map[string]int{"p": 1}}
-		hold, _ := turns.Acquire(t.Context(), "p", 0)
+		turns := Turns{Configs: one(1)}
+		hold := take(t, &turns, Ask{Resource: "p"})
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := turns.Acquire(ctx, "p", 0)
+			_, err := turns.Acquire(ctx, Ask{Resource: "p", In: 7})
 			left <- err
 		}()
 		synctest.Wait()
+		if why := turns.Why("p"); why != "concurrency" {
+			t.Errorf("it waits for %q", why)
+		}
 		cancel()
 		if err := <-left; err != context.Canceled {
 			t.Errorf("got %v", err)
 		}
-		hold()
-		release, err := turns.Acquire(t.Context(), "p", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release()
-		if n := turns.Waiting("p"); n != 0 {
-			t.Errorf("%d waiting", n)
-		}
+		hold.Release(Feedback{})
+		take(t, &turns, Ask{Resource: "p"}).Release(Feedback{})
+		empty(t, &turns)
 	})
 }
 
-// TestCapOfKind holds a provider at another address to the cap of its kind,
-// unless it has one of its own.
-func TestCapOfKind(t *testing.T) {
-	turns := Turns{Caps: map[string]int{"openai": 3, "openai@own.example": 2}}
-	for resource, want := range map[string]int{"openai": 3, "openai@other.example": 3, "openai@own.example": 2, "anthropic@other.example": DefaultCap} {
-		if got := turns.line(resource).free; got != want {
-			t.Errorf("%s: %d turns, want %d", resource, got, want)
+// TestCancelRaces ends waits at the very moment that turns come.
+func TestCancelRaces(t *testing.T) {
+	turns := Turns{Configs: one(2)}
+	var wg sync.WaitGroup
+	var held atomic.Int64
+	for i := range 500 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if i%2 == 0 {
+				go cancel()
+			}
+			turn, err := turns.Acquire(ctx, Ask{Resource: "p/m", Pid: int64(i)})
+			if err != nil {
+				return
+			}
+			if n := held.Add(1); n > 2 {
+				t.Errorf("%d at once", n)
+			}
+			held.Add(-1)
+			turn.Release(Feedback{})
+		})
+	}
+	wg.Wait()
+	empty(t, &turns)
+}
+
+// TestTurnAndEnd: a wait that ends at the moment when its turn comes, whichever
+// is seen first, loses none.
+func TestTurnAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: one(1)}
+		for i := range 200 {
+			hold := take(t, &turns, Ask{Resource: "p"})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if turn, err := turns.Acquire(ctx, Ask{Resource: "p"}); err == nil {
+					turn.Release(Feedback{})
+				}
+			}()
+			synctest.Wait()
+			if i%2 == 0 {
+				cancel()
+			}
+			hold.Release(Feedback{})
+			cancel()
+			synctest.Wait()
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestMinute spreads the calls of a busy caller over the minute, and gives back
+// what was not taken.
+func TestMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 60, Tokens: 60_000}}}}
+		start := time.Now()
+		for range 120 {
+			take(t, &turns, Ask{Resource: "p/m", In: 400, Out: 4000}).Release(Feedback{In: 400, Out: 100})
+		}
+		if d := time.Since(start); d < time.Minute || d > 125*time.Second {
+			t.Errorf("120 calls at 60 a minute took %s", d)
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestKinds holds a provider at another address to the limits of its kind,
+// unless it has its own, and a model to what the provider grants.
+func TestKinds(t *testing.T) {
+	s := sched{configs: map[string]Config{
+		"openai":             {Limits: Limits{Concurrency: 3, Tokens: 1000}, Models: map[string]Limits{"small": {Tokens: 50, Requests: 7}}},
+		"openai@own.example": {Limits: Limits{Concurrency: 2}},
+	}}
+	for resource, want := range map[string][3]int64{
+		"openai/gpt": {3, 0, 1000}, "openai/small": {3, 7, 50}, "openai#key/small": {3, 7, 50}, "openai@other.example:80/gpt/x": {3, 0, 1000},
+		"openai@own.example/gpt": {2, 0, 0}, "anthropic/claude": {0, 0, 0},
+	} {
+		b := s.bucket(0, resource)
+		if got := [3]int64{int64(b.up.up.most), b.set[requests], b.set[tokens]}; got != want {
+			t.Errorf("%s: %v, want %v", resource, got, want)
+		}
+		if r := ParseResource(resource); r.String() != resource {
+			t.Errorf("%q is read as %+v", resource, r)
 		}
 	}
+	if a, b := s.bucket(0, "openai/gpt"), s.bucket(0, "openai#key/gpt"); a.up == b.up || a.up.up != b.up.up {
+		t.Error("two keys share limits, or one provider is two")
+	}
+}
+
+// TestSlow: a provider that says 429 is left alone as long as it asks, and then
+// asked by few; nobody who waits is told.
+func TestSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		var all []*Turn
+		for range 16 {
+			all = append(all, take(t, &turns, Ask{Resource: "p/m"}))
+		}
+		for _, u := range all {
+			u.Release(Feedback{Word: Slow, After: 20 * time.Second})
+		}
+		start := time.Now()
+		var went []time.Duration
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() {
+				turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				went = append(went, time.Since(start))
+				mu.Unlock()
+				time.Sleep(time.Second)
+				turn.Release(Feedback{})
+			})
+		}
+		synctest.Wait()
+		if why := turns.Why("p/m"); why != "asked to slow down, 20s" {
+			t.Errorf("they wait for %q", why)
+		}
+		wg.Wait()
+		slices.Sort(went)
+		if went[0] != 20*time.Second || went[1] == went[0] {
+			t.Errorf("the first went after %s and %s", went[0], went[1])
+		}
+		if went[39] > 30*time.Second {
+			t.Errorf("the last went after %s", went[39])
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestNarrow: what a 429 leads to follows from what is left: of a minute that is
+// used up a margin is kept; else the moment, or the number at one time, was too
+// much. Both are forgotten in time.
+func TestNarrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
+		b := func() *bucket { return turns.sched.buckets["p/m"] }
+		refuse := func(left int64) {
+			var all []*Turn
+			for range 10 {
+				all = append(all, take(t, &turns, Ask{Resource: "p/m"}))
+			}
+			for _, u := range all {
+				u.Release(Feedback{Word: Slow, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 6000, Left: left}}})
+			}
+		}
+		refuse(0)
+		if k := b().care; k.margin == 0 || k.ease != 1000 || k.width != mostWidth*1000 {
+			t.Errorf("after an empty minute: %+v", k)
+		}
+		first := b().care.margin
+		time.Sleep(2 * time.Minute)
+		refuse(0)
+		if k := b().care; k.margin <= first {
+			t.Errorf("after the second: %+v", k)
+		}
+		time.Sleep(2 * time.Minute)
+		margin := b().care.margin
+		refuse(3000)
+		if k := b().care; k.margin > margin || k.ease >= 1000 || k.ceiling != 9000 || k.width != 9000 {
+			t.Errorf("after a moment that was too much: %+v", k)
+		}
+		for range 60 {
+			time.Sleep(time.Minute)
+			take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{})
+		}
+		if k := b().care; k.margin > 2 || k.ease < 1000 || k.ceiling < 50_000 {
+			t.Errorf("an hour later: %+v", k)
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestLearned: limits that only the provider's headers tell are kept, and what
+// others use of them is left to them.
+func TestLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		say := func(left int64) Feedback {
+			return Feedback{Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600, Left: left}}}
+		}
+		take(t, &turns, Ask{Resource: "p/m"}).Release(say(100)) // 499 were somebody else's
+		start := time.Now()
+		n := 0
+		for time.Since(start) < 59*time.Second {
+			u := take(t, &turns, Ask{Resource: "p/m"})
+			if n++; time.Since(start) < 59*time.Second && n > 100 {
+				t.Fatalf("%d calls in %s", n, time.Since(start))
+			}
+			u.Release(say(max(0, 100-int64(n))))
+		}
+		if v := turns.View(); len(v) != 1 || v[0].Name != "p/m" || v[0].Learned["requests"] != 600 {
+			t.Errorf("%+v", v)
+		}
+		empty(t, &turns)
+	})
 }

@@ -31,7 +31,8 @@ type Seen struct {
 	Digest abi.Key    `json:"digest"` // of the workspace, after the call
 	Effect abi.Effect `json:"effect"`
 	Failed bool       `json:"failed,omitempty"`
-	Run    int        `json:"run"` // how many times in a row, this one included
+	Rolled bool       `json:"rolled,omitempty"` // what it changed in the workspace was taken back
+	Run    int        `json:"run"`              // how many times in a row, this one included
 	Name   string     `json:"name"`
 }
 
@@ -54,18 +55,46 @@ func (a *Seen) patience(repeat int) int {
 // Watch is the memory of a process. It is part of the fold, so
 // neither a rollback nor a restart forgets.
 type Watch struct {
-	Ring   []Seen `json:"ring,omitempty"`
-	Warned bool   `json:"warned,omitempty"`
+	Ring   []Seen         `json:"ring,omitempty"`
+	Warned bool           `json:"warned,omitempty"`
+	Rolled map[string]int `json:"rolled,omitempty"` // rollbacks in a row, by tool
 }
 
 // Push adds a call to the ring and counts its run.
 func (w *Watch) Push(s Seen) {
 	s.Run = w.run(&s)
+	w.roll(&s)
 	if len(w.Ring) == Size {
 		copy(w.Ring, w.Ring[1:])
 		w.Ring = w.Ring[:Size-1]
 	}
 	w.Ring = append(w.Ring, s)
+}
+
+// roll counts rollbacks in a row: what goes well in between ends the row, and
+// what was refused or failed without a change says nothing.
+func (w *Watch) roll(s *Seen) {
+	switch {
+	case s.Rolled:
+		if w.Rolled == nil {
+			w.Rolled = make(map[string]int)
+		}
+		w.Rolled[s.Name]++
+	case !s.Failed:
+		delete(w.Rolled, s.Name)
+	}
+}
+
+// rollbacks of the same tool in a row are too many.
+const rollbacks = 3
+
+// Rollbacks says whether s is one rollback too many. There is no warning
+// before: each rollback was one.
+func (w *Watch) Rollbacks(cfg abi.Watchdog, s *Seen) *abi.Error {
+	if cfg.Profile == "off" || !s.Rolled || w.Rolled[s.Name]+1 < rollbacks {
+		return nil
+	}
+	return loop(fmt.Sprintf("what %s changed was taken back %d times in a row (last: call %d)", s.Name, w.Rolled[s.Name]+1, s.Call))
 }
 
 func (w *Watch) run(s *Seen) int {

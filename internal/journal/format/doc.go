@@ -27,7 +27,7 @@
 // A payload is bytes when it is inline and its size is theirs, a blob when it is
 // a hash and a size, and otherwise a group. A part that is a pointer is a group
 // that is there or not. Limits, usage and prices are masks: bit i is unit i.
-// A list is a group of texts numbered from 1. The parts of a record are its
+// A list of texts is a group of them numbered from 1, a list of hashes is their bytes. The parts of a record are its
 // fields 1 to 6: spawn, intent, answer, note, change, exit. Their fields stand,
 // with their numbers, in parts.go.
 //

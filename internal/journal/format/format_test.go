@@ -82,6 +82,11 @@ func fill(t *rapid.T, path string, v reflect.Value) {
 	case *abi.Key:
 		copy(p[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, path))
 		return
+	case *[]abi.Hash: // none and empty are one
+		for i := range rapid.IntRange(0, 3).Draw(t, path) {
+			*p = append(*p, abi.HashOf([]byte{byte(i), rapid.Byte().Draw(t, path)}))
+		}
+		return
 	case *[]abi.Blob: // not part of what is written
 		return
 	case *[]byte:
@@ -217,6 +222,8 @@ func setOne(t *testing.T, path string, v reflect.Value) {
 		*p = json.RawMessage{}
 	case *[]string:
 		*p = []string{"", "x"}
+	case *[]abi.Hash:
+		*p = []abi.Hash{{31: 1}, {2}}
 	default:
 		switch v.Kind() {
 		case reflect.String:
@@ -306,6 +313,7 @@ func samples() []abi.Record {
 		{Pid: 7, N: 6, Kind: abi.KindExited, Exit: &abi.ExitInfo{Exit: abi.ExitLimit, Reason: "money", Code: abi.LimitMoney, Output: small, Err: failure}},
 		{Pid: 7, N: 7, Kind: abi.KindSignaled},
 		{Pid: 7, N: 8, Kind: abi.KindEnded, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte("a"), Size: 5, Hash: abi.Hash{1}}}},
+		{Pid: 7, N: 9, Kind: abi.KindEnded, Answer: &abi.Answer{Outcome: abi.OK, Digest: abi.Key{6}, Commit: abi.Hash{7, 31: 8}, Rolled: true}},
 	}
 }
 

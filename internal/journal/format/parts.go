@@ -61,6 +61,7 @@ func intent(w *wire, i *abi.Intent) {
 	price(w, 9, &i.Price)
 	data(w, 10, &i.Say)
 	num(w, 11, &i.SayTokens)
+	hashes(w, 12, &i.Parts)
 }
 
 func price(w *wire, f uint64, p *abi.Price) {
@@ -85,12 +86,29 @@ func answer(w *wire, a *abi.Answer) {
 	part(w, 10, &a.Warning, failure)
 	num(w, 11, &a.First)
 	num(w, 12, &a.Took)
+	hash(w, 13, &a.Commit)
+	flag(w, 14, &a.Rolled)
+}
+
+// hash is a field of its 32 bytes.
+func hash(w *wire, f uint64, h *abi.Hash) {
+	if !w.in && h.IsZero() || w.in && !w.have(f) {
+		return
+	}
+	b := h[:]
+	raw(w, f, &b)
+	if w.in && len(b) != len(h) {
+		w.fail(fmt.Errorf("it has a hash of %d bytes", len(b)))
+		return
+	}
+	copy(h[:], b)
 }
 
 func page(w *wire, p *abi.Page) {
 	str(w, 1, &p.Role)
 	num(w, 2, &p.Tokens)
 	str(w, 3, &p.ID)
+	flag(w, 4, &p.Only)
 }
 
 func failure(w *wire, e *abi.Error) {
@@ -175,6 +193,25 @@ func wholeData(w *wire, d *abi.Data) {
 		return
 	}
 	copy(d.Hash[:], h)
+}
+
+// hashes are bytes, 32 for each.
+func hashes(w *wire, f uint64, list *[]abi.Hash) {
+	var all []byte
+	for i := range *list {
+		all = append(all, (*list)[i][:]...)
+	}
+	raw(w, f, &all)
+	if !w.in || all == nil {
+		return
+	}
+	if len(all)%len(abi.Hash{}) != 0 {
+		w.fail(fmt.Errorf("it has %d bytes of hashes", len(all)))
+		return
+	}
+	for ; len(all) > 0; all = all[len(abi.Hash{}):] {
+		*list = append(*list, abi.Hash(all[:len(abi.Hash{})]))
+	}
 }
 
 // limits is a table too. A zero limit allows nothing, so it is written.

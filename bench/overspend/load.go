@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A load is many clients at one key at the same time.
+type load struct {
+	url, key, model string
+	requests        int
+	stream          bool
+	hangUp          bool // every third client goes away in the middle of its answer
+	patience        time.Duration
+}
+
+// tally is what became of the requests of a load.
+type tally struct {
+	mu                               sync.Mutex
+	answered, refused, hungUp, broke int
+	took                             []time.Duration // of the answered
+	odd                              map[string]int  // what was neither an answer nor a refusal
+}
+
+// maxTokens is what each request asks for at most.
+const maxTokens = 64
+
+// run sends every request at once and returns when each has its end. A request
+// that finds nobody there is sent again, as clients do; one that was cut off is
+// not, since nobody knows what it came to.
+func (l *load) run(ctx context.Context) *tally {
+	t := &tally{odd: make(map[string]int)}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.requests, DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for i := range l.requests {
+		wg.Go(func() { l.one(ctx, client, i, t) })
+	}
+	wg.Wait()
+	return t
+}
+
+func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
+	start := time.Now()
+	for {
+		status, body, err := l.send(ctx, client, i)
+		t.mu.Lock()
+		done := t.count(status, body, err, time.Since(start))
+		if !done && time.Since(start) > l.patience {
+			t.broke++
+			done = true
+		}
+		t.mu.Unlock()
+		if done || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond): // nobody is there: a while later somebody may be
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errHungUp = errors.New("the client hung up")
+
+// count files one end, and reports whether it is one.
+func (t *tally) count(status int, body string, err error, took time.Duration) bool {
+	switch {
+	case errors.Is(err, errHungUp):
+		t.hungUp++
+	case err != nil && status == 0:
+		return false // nobody is there
+	case err != nil:
+		t.broke++ // cut off in the middle
+	case status == http.StatusOK && !strings.Contains(body, `"error"`):
+		t.answered++
+		t.took = append(t.took, took)
+	case status == http.StatusServiceUnavailable:
+		return false
+	case status >= 400 && status < 500 || status == http.StatusOK:
+		t.refused++
+	default:
+		t.broke++
+		t.odd[fmt.Sprintf("%d %.80s", status, body)]++
+	}
+	return true
+}
+
+func (l *load) send(ctx context.Context, client *http.Client, i int) (status int, body string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	req := map[string]any{"model": l.model, "stream": l.stream, "max_tokens": maxTokens,
+		"messages": []map[string]string{{"role": "user", "content": fmt.Sprintf("question %d", i)}}}
+	b, err := json.Marshal(req)
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(l.url, "/")+"/chat/completions", bytes.NewReader(b))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+l.key)
+	res, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	if l.hangUp && i%3 == 0 && res.StatusCode == http.StatusOK {
+		return res.StatusCode, "", l.leave(res.Body, i, cancel)
+	}
+	all, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(all), err
+}
+
+// leave reads a few lines of an answer, a different number for each client, and
+// goes away.
+func (l *load) leave(r io.Reader, i int, cancel context.CancelCauseFunc) error {
+	lines := bufio.NewScanner(r)
+	for range i % 20 {
+		if !lines.Scan() {
+			break
+		}
+	}
+	cancel(errHungUp)
+	return errHungUp
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[len(d)/2]
+}

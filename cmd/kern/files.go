@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// spaces are the workspaces of a kernel, as the control API serves them.
+type spaces struct{ k *kern.Kernel }
+
+func (s spaces) Commits(ctx context.Context, pid abi.Pid) (any, error) {
+	t, err := s.k.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Commits()
+}
+
+func (s spaces) Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) {
+	t, err := s.k.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Diff(seq)
+}
+
+func (s spaces) Undo(ctx context.Context, pid abi.Pid, u server.Undo) (any, error) {
+	t, err := s.k.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Undo(ctx, kern.Undo(u))
+}
+
+func (s spaces) Verify(ctx context.Context, dir string) (any, error) {
+	return s.k.VerifyWorkspace(ctx, dir)
+}
+
+func historyCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "history PID",
+		Short: "List what a process changed in its workspace",
+		Long: `List the commits of a process, and of those it started, to its workspace, the
+oldest first. The first column is the number of the record that made it stand, as
+kern log shows it: that is what diff, undo --to and fork --at take. What a person
+took back has none.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				var all []kern.Commit
+				if err := c.Commits(cmd.Context(), pid, &all); err != nil {
+					return err
+				}
+				if asJSON {
+					return a.json(all)
+				}
+				return showHistory(a, pid, all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	return cmd
+}
+
+func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
+	if len(all) == 0 {
+		a.note("kern: process %d changed no file", pid)
+		return nil
+	}
+	rows := [][]string{{"SEQ", "TIME", "PID", "CALL", "TOOL", "PATHS"}}
+	for _, c := range all {
+		seq, call, what := "-", "-", clean(c.Tool)
+		if c.Seq != 0 {
+			seq, call = fmt.Sprint(c.Seq), callName(c.Call)
+		} else if c.Note != "" {
+			what = clean(c.Note)
+		}
+		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, cut(changedPaths(c.Paths), 300)})
+	}
+	return table(a.stdout, rows)
+}
+
+var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
+
+// changedPaths is a list of paths, each behind a mark of what became of it.
+func changedPaths(paths []kern.Changed) string {
+	var list []string
+	for _, p := range paths {
+		list = append(list, marks[p.Change]+clean(p.Path))
+	}
+	return strings.Join(list, " ")
+}
+
+func diffCommand(a *app) *cobra.Command {
+	var asJSON, stat bool
+	cmd := &cobra.Command{
+		Use:   "diff PID [SEQ]",
+		Short: "Show what a process changed in its workspace, as a patch",
+		Long: `Show what a process, and those it started, changed in the workspace, as a patch
+that git apply takes: all of it, or the commit of record SEQ. kern history shows
+those records.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return usage("kern history shows the records", "%d arguments, expected the number of a process, and of a record for one commit", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seq := uint64(0)
+			if len(args) == 2 {
+				var err error
+				if seq, err = strconv.ParseUint(args[1], 10, 64); err != nil || seq == 0 {
+					return usage("kern history shows the records", "%q is not the number of a record", args[1])
+				}
+			}
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				var all []kern.FileDiff
+				if err := c.Diff(cmd.Context(), pid, seq, &all); err != nil {
+					return err
+				}
+				switch {
+				case asJSON:
+					return a.json(all)
+				case stat:
+					return showStat(a, all)
+				}
+				return showDiff(a, all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	cmd.Flags().BoolVar(&stat, "stat", false, "only count the lines")
+	return cmd
+}
+
+// showDiff prints patches. What is no file has none, and is told in a line that
+// git apply passes over.
+func showDiff(a *app, all []kern.FileDiff) error {
+	colours := []struct{ prefix, colour string }{{"+++", bold}, {"---", bold}, {"diff ", bold}, {"+", green}, {"-", red}, {"@@", yellow}}
+	for _, d := range all {
+		patch := d.Patch
+		if patch == "" {
+			patch = fmt.Sprintf("directory %s: %s\n", clean(d.Path), d.Change)
+		}
+		for line := range strings.Lines(patch) {
+			if a.outTTY {
+				line = cleanText(line)
+				for _, c := range colours {
+					if strings.HasPrefix(line, c.prefix) {
+						line = a.paint(true, c.colour, strings.TrimSuffix(line, "\n")) + "\n"
+						break
+					}
+				}
+			}
+			if err := a.print("%s", line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func showStat(a *app, all []kern.FileDiff) error {
+	var rows [][]string
+	added, removed := 0, 0
+	for _, d := range all {
+		counts := fmt.Sprintf("+%d -%d", d.Added, d.Removed)
+		if d.Binary {
+			counts = "binary"
+		}
+		rows = append(rows, []string{clean(d.Path), d.Change, counts})
+		added, removed = added+d.Added, removed+d.Removed
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	return a.print("%s, +%d -%d\n", plural(int64(len(all)), "path"), added, removed)
+}
+
+func undoCommand(a *app) *cobra.Command {
+	var u server.Undo
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "undo PID [--to SEQ]",
+		Short: "Take back what a process changed in its workspace",
+		Long: `Take back what a process, and those it started, changed in the workspace: to the
+files as they were before its first commit, or after record SEQ. kern history
+shows the records.
+
+Undoing is a commit itself and can be undone: --to the number of the last record
+brings everything back. When somebody else changed one of the files since, they
+are named and nothing is brought back; --partial brings back the others.`,
+		Args:              exactly(1, "the number of a process"),
+		ValidArgsFunction: a.completePids,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to") && u.To == 0 {
+				return usage("kern history shows the records", "--to is 0, expected the number of a record")
+			}
+			u.By = a.person()
+			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				var done kern.Undone
+				if err := c.Undo(cmd.Context(), pid, u, &done); err != nil {
+					return err
+				}
+				if asJSON {
+					return a.json(done)
+				}
+				return showUndone(a, done)
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&u.To, "to", 0, "bring back the files as they were after this `record`")
+	cmd.Flags().BoolVar(&u.Partial, "partial", false, "leave what somebody else changed as it is, and bring back the rest")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func showUndone(a *app, done kern.Undone) error {
+	if len(done.Paths) == 0 {
+		if err := a.print("nothing to bring back: the files are as they were\n"); err != nil {
+			return err
+		}
+	}
+	words := map[string]string{"added": "is there again", "removed": "is gone again", "changed": "is as it was", "mode": "has its permissions again"}
+	for _, p := range done.Paths {
+		if err := a.print("%s %s\n", clean(p.Path), words[p.Change]); err != nil {
+			return err
+		}
+	}
+	for _, p := range done.Kept {
+		if err := a.print("%s was left alone: somebody else changed it, or what is in it\n", clean(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func workspaceCommand(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{Use: "workspace", Short: "Look after the directories that processes work in", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	verify := &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read everything that is kept of a workspace",
+		Long: `Read every file of a workspace, and every commit and every content in its
+history, and hold each to its hash. What differs from the last commit is listed:
+somebody else changed it.`,
+		Args: exactly(1, "the directory of a workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			var s kern.Sound
+			if err := c.VerifyWorkspace(cmd.Context(), dir, &s); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(s)
+			}
+			for _, p := range s.Outside {
+				if err := a.print("%s was %s since the last commit\n", clean(p.Path), p.Change); err != nil {
+					return err
+				}
+			}
+			return a.print("%s: %s read, and %s with %s: each as it was written\n", clean(s.Dir),
+				plural(int64(s.Files), "name"), plural(int64(s.Commits), "commit"), plural(int64(s.Contents), "content"))
+		},
+	}
+	verify.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	cmd.AddCommand(verify)
+	return cmd
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+func keyCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make and look after keys, with which programs outside use models under limits",
+		Long: `A key is a process: its limits bind every request that comes with it, its journal
+has them all, and when it ends the key opens nothing any more. Programs that
+speak to OpenAI or Anthropic use it unchanged, with the base URL that is printed
+with the key. kern ps, log, show, limit, stop, cont and kill do what they do to
+any process.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage("kern key --help", "expected new, list, show, narrow or revoke")
+		},
+	}
+	cmd.AddCommand(keyNew(a), keyList(a), keyShow(a), keyNarrow(a), keyRevoke(a))
+	return cmd
+}
+
+func keyNew(a *app) *cobra.Command {
+	k := server.Key{Priority: sys.DefaultPriority}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
+		Short: "Make a key, and print it with the base URLs",
+		Long: `Make a key, and print it with the base URLs. It is printed this once: only its
+hash is kept.`,
+		Example: `  kern key new --money 5 --wall 1h --name crew
+  kern key new --parent 7 --steps 20`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			i, err := c.NewKey(cmd.Context(), k)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(i)
+			}
+			for _, format := range []string{"openai", "anthropic"} {
+				if !i.Own[format] {
+					a.note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
+				}
+			}
+			return table(a.stdout, [][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
+				{"ANTHROPIC_BASE_URL", i.Anthropic}, {"with the key in it", i.InPath}, {"socket", i.Socket}})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&k.Name, "name", "", "the name of the process")
+	f.StringVar(&k.Account, "account", "", "the named `account` that pays")
+	f.IntVar(&k.Priority, "priority", sys.DefaultPriority, "0 is the most urgent")
+	f.StringVar(&k.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
+	f.IntVar(&k.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
+	f.Int64Var((*int64)(&k.Parent), "parent", 0, "the `pid` of the key below which this one is")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	addLimits(f, &k.Limits, sys.Units())
+	return cmd
+}
+
+// withKey runs f with a client and the process of the key that is named, by its
+// pid or by its name.
+func withKey(a *app, ctx context.Context, name string, f func(c *server.Client, p *server.Process) error) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l, err := c.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	var found []*server.Process
+	for i := range l.Keys {
+		p := &l.Keys[i]
+		switch {
+		case strconv.FormatInt(int64(p.Pid), 10) == name:
+			return f(c, p)
+		case p.Name == name && p.State != abi.Exited:
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return f(c, found[0])
+	case 0:
+		return usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
+	}
+	return usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
+}
+
+func keyList(a *app) *cobra.Command {
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List keys, and where the gateway is",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			l, err := c.Keys(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.json(l)
+			}
+			a.note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
+			rows := [][]string{{"PID", "NAME", "STATE", "CALLS", "TOKENS", "MONEY", "LIMITS", "AGE"}}
+			for _, p := range l.Keys {
+				if p.State == abi.Exited && !all {
+					continue
+				}
+				rows = append(rows, []string{strconv.FormatInt(int64(p.Pid), 10), clean(p.Name), stateOf(&p), strconv.FormatInt(p.Usage.ModelCalls, 10),
+					strconv.FormatInt(p.Usage.Tokens, 10), p.Usage.Money, limitsLine(p.Limits), age(time.Duration(p.AgeMS) * time.Millisecond)})
+			}
+			if len(rows) == 1 {
+				a.note("kern: no keys; make one with: kern key new --money 5")
+				return nil
+			}
+			return table(a.stdout, rows)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that were revoked or have ended")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func keyShow(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show what came with a key, and what is left",
+		Args:  exactly(1, "the pid or the name of a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withKey(a, cmd.Context(), args[0], func(_ *server.Client, p *server.Process) error {
+				if asJSON {
+					return a.json(p)
+				}
+				return table(a.stdout, [][]string{{"process", strconv.FormatInt(int64(p.Pid), 10)}, {"name", clean(p.Name)}, {"state", stateOf(p)},
+					{"limits", limitsLine(p.Limits)}, {"used", usedLine(p.Usage)}, {"account", clean(p.Account)}})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func keyNarrow(a *app) *cobra.Command {
+	var l abi.Limits
+	cmd := &cobra.Command{
+		Use:   "narrow KEY --money 1 ...",
+		Short: "Lower limits of a key",
+		Long:  `Lower limits of a key. It never raises one; that is kern limit.`,
+		Args:  exactly(1, "the pid or the name of a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if l.IsZero() {
+				return usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
+			}
+			return withKey(a, cmd.Context(), args[0], func(c *server.Client, p *server.Process) error {
+				var wider error
+				l.Each(func(u abi.Unit, n int64) {
+					if was, set := p.Limits.Get(u); set && n > was {
+						wider = usage(fmt.Sprintf("kern limit %d --%s raises it", p.Pid, flagName(u)), "--%s %s is more than the %s it has", flagName(u), abi.FormatUnit(u, n), abi.FormatUnit(u, was))
+					}
+				})
+				if wider != nil {
+					return wider
+				}
+				now, err := c.Change(cmd.Context(), p.Pid, server.Change{Limits: l, By: a.person()})
+				if err != nil {
+					return err
+				}
+				return a.print("key %d: limits %s\n", p.Pid, limitsLine(now.Limits))
+			})
+		},
+	}
+	addLimits(cmd.Flags(), &l, sys.Units())
+	return cmd
+}
+
+func keyRevoke(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke KEY",
+		Short: "End a key at once, and all that runs with it",
+		Args:  exactly(1, "the pid or the name of a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withKey(a, cmd.Context(), args[0], func(c *server.Client, p *server.Process) error {
+				return c.Signal(cmd.Context(), p.Pid, server.Signal{Signal: abi.Kill, By: a.person()})
+			})
+		},
+	}
+}

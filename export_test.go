@@ -1,0 +1,10 @@
+package kern
+
+import "github.com/kern-run/kern/internal/workspace"
+
+// OnSpace has f told of every workspace that is opened, before what is in doubt
+// there is decided.
+func OnSpace(f func(*workspace.Workspace)) { opened = f }
+
+// Space is the workspace of a directory.
+func (k *Kernel) Space(dir string) (*workspace.Workspace, error) { return k.spaces.get(dir) }

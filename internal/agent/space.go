@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+// Space is the workspace of an agent, and what must hold in it.
+type Space struct {
+	Dir        string
+	View       string
+	Quota      sys.Quota
+	Invariants []sys.Invariant
+	Builtin    []string // the file tools it has; nil: all
+}
+
+// workspace reads a directory, or a directory with how it is seen and what one
+// call may stage.
+func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
+	v, err := d.Value(n)
+	if err != nil {
+		return err
+	}
+	if _, ok := v.(ast.MapNode); !ok {
+		return strict.Into(&s.Dir, d.Text)(n, what)
+	}
+	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]strict.Field{
+		"dir": strict.Into(&s.Dir, d.Text),
+		"view": func(n ast.Node, what string) (err error) {
+			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(sys.Views, s.View) {
+				err = d.Errorf(n, "%s is %q, expected one of %v", what, s.View, sys.Views)
+			}
+			return err
+		},
+		"bytes": func(n ast.Node, what string) error {
+			text, err := d.Scalar(n, what)
+			if err != nil {
+				return err
+			}
+			if s.Quota.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || s.Quota.Bytes == 0 {
+				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, strict.Clip(text))
+			}
+			return nil
+		},
+		"files": func(n ast.Node, what string) (err error) {
+			if s.Quota.Files, err = d.Count(n, what); err == nil && s.Quota.Files == 0 {
+				err = d.Errorf(n, "%s is 0, expected 1 or more", what)
+			}
+			return err
+		},
+	})
+	if err == nil && s.Dir == "" {
+		err = d.Errorf(n, "%s: the key dir is missing, expected the directory of the workspace", what)
+	}
+	return err
+}
+
+// invariant reads one entry under invariants.
+func (s *Space) invariant(d *strict.Document, n ast.Node) error {
+	var v sys.Invariant
+	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]strict.Field{
+		"paths":   strict.Into(&v.Paths, d.Text),
+		"check":   strict.Into(&v.Check, d.Text),
+		"command": command(d, &v.Command),
+	})
+	if err != nil {
+		return err
+	}
+	if err := v.Validate(); err != nil {
+		return d.Errorf(n, "an invariant: %v", err)
+	}
+	s.Invariants = append(s.Invariants, v)
+	return nil
+}
+
+// command reads a program and its arguments.
+func command(d *strict.Document, to *[]string) strict.Field {
+	return func(n ast.Node, what string) error {
+		return d.List(n, what, strict.AppendTo(to, func(n ast.Node) (string, error) { return d.Scalar(n, what) }))
+	}
+}
+
+// builtin reads the list of file tools; an empty one is none of them.
+func (s *Space) builtin(d *strict.Document, n ast.Node, what string) error {
+	s.Builtin = []string{}
+	return d.List(n, what, strict.AppendTo(&s.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+}
+
+// undo reads how the effect of a tool is taken back.
+func undo(d *strict.Document, to **tool.Undo) strict.Field {
+	return func(n ast.Node, what string) error {
+		u := new(tool.Undo)
+		*to = u
+		return d.Mapping(n, what, []string{"tool", "args"}, map[string]strict.Field{
+			"tool": strict.Into(&u.Tool, d.Text),
+			"args": func(n ast.Node, what string) (err error) { u.Args, err = d.JSON(n); return err },
+		})
+	}
+}

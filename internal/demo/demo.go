@@ -1,0 +1,135 @@
+// Package demo is the story that kern demo tells: real daemons, journals,
+// processes, tools and kill -9; only the model is a script. Each step says what
+// happened and how that was checked.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern"
+)
+
+// A Stage is where the story is told.
+type Stage struct {
+	Out      io.Writer
+	Self     string // the program kern
+	Version  string // of it
+	Usage    int    // its exit code for a command line that makes no sense
+	Paint    func(c Colour, text string) string
+	Progress func(text string) // what takes a while; empty when it is over
+}
+
+// A Colour is what a piece of text is for.
+type Colour string
+
+// The colours.
+const (
+	Title Colour = "title"
+	Good  Colour = "good"
+	Bad   Colour = "bad"
+)
+
+// demo is a telling of the story.
+type demo struct {
+	Stage
+	dir      string // of all its files
+	failures int
+}
+
+// Run tells the story and returns how many checks failed.
+func Run(ctx context.Context, s Stage) (failures int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "kern-demo-")
+	if err != nil {
+		return 0, err
+	}
+	d := &demo{Stage: s, dir: dir}
+	defer func() {
+		_, stopped := d.kern(context.WithoutCancel(ctx), "stop-daemon")
+		err = errors.Join(err, stopped, os.RemoveAll(dir))
+	}()
+	began := time.Now()
+	for i, step := range d.steps() {
+		d.say("\n%s", d.Paint(Title, fmt.Sprintf("%d. %s", i+1, step.title)))
+		if err := step.run(ctx); err != nil {
+			return d.failures, fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	d.say("\n%d checks failed, in %s.", d.failures, time.Since(began).Round(100*time.Millisecond))
+	return d.failures, nil
+}
+
+type step struct {
+	title string
+	run   func(context.Context) error
+}
+
+func (d *demo) steps() []step {
+	return []step{
+		{"A runaway agent is stopped to the cent", d.runaway},
+		{"An agent that goes in circles is ejected, with the evidence", d.circles},
+		{"The daemon is killed with kill -9 in the middle of a run", d.killed},
+		{"A limit in a grandchild is reported to its grandparent", d.family},
+		{"Code from a model runs in a box", d.boxed},
+		{"A tool is killed with kill -9 in the middle of writing", d.torn},
+		{"Broken settings never reach the disk, and undo brings back yesterday", d.mended},
+		{"Fifty agents at a provider that bans who asks too often", d.crowd},
+	}
+}
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.Out, format+"\n", args...)
+}
+
+// check says what was looked at, and whether it was so.
+func (d *demo) check(ok bool, format string, args ...any) {
+	mark := d.Paint(Good, "ok   ")
+	if !ok {
+		d.failures++
+		mark = d.Paint(Bad, "FAIL ")
+	}
+	d.say("   %s %s", mark, fmt.Sprintf(format, args...))
+}
+
+// kern runs the command line on the demo's own data directory.
+func (d *demo) kern(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, d.Self, args...)
+	cmd.Dir = d.dir
+	cmd.Env = append(os.Environ(), "KERN_DATA="+filepath.Join(d.dir, "data"), "KERN_CONFIG=", "NO_COLOR=1")
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() != d.Usage {
+		err = nil // how a process ended is not an error of the command
+	}
+	if err != nil {
+		err = fmt.Errorf("kern %s: %w: %s", strings.Join(args, " "), err, complaint.String())
+	}
+	return out.String(), err
+}
+
+// run runs an agent, shows the command, and returns how it ended.
+func (d *demo) run(ctx context.Context, args ...string) (r kern.Result, err error) {
+	d.say("   $ kern run %s", strings.Join(args, " "))
+	out, err := d.kern(ctx, append([]string{"run", "--json"}, args...)...)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(out), &r)
+}
+
+func (d *demo) file(name, text string) error {
+	return os.WriteFile(filepath.Join(d.dir, name), []byte(strings.TrimLeft(text, "\n")), 0o600)
+}

@@ -1,0 +1,188 @@
+package diff
+
+import "slices"
+
+// maxEdits is how many edits apart two runs may be for the shortest way from the
+// one to the other to be looked for. The work grows with its square.
+const maxEdits = 1200
+
+// runsOf are the runs of a and b that differ, in order.
+func runsOf(a, b []string) []run {
+	ids := make(map[string]int, len(a))
+	intern := func(lines []string) []int {
+		out := make([]int, len(lines))
+		for i, l := range lines {
+			id, ok := ids[l]
+			if !ok {
+				id = len(ids)
+				ids[l] = id
+			}
+			out[i] = id
+		}
+		return out
+	}
+	c := &comparison{a: intern(a), b: intern(b)}
+	c.compare(run{0, len(a), 0, len(b)}, true)
+	return c.runs
+}
+
+type comparison struct {
+	a, b []int
+	runs []run
+}
+
+// differs notes a run, joined to the one before it when nothing is between.
+func (c *comparison) differs(r run) {
+	if r.a0 == r.a1 && r.b0 == r.b1 {
+		return
+	}
+	if n := len(c.runs); n > 0 && c.runs[n-1].a1 == r.a0 && c.runs[n-1].b1 == r.b0 {
+		c.runs[n-1].a1, c.runs[n-1].b1 = r.a1, r.b1
+		return
+	}
+	c.runs = append(c.runs, r)
+}
+
+// compare finds what differs within r: by the shortest way, or between the
+// lines that stand once in both when that is too far, or else all of it.
+func (c *comparison) compare(r run, split bool) {
+	for r.a0 < r.a1 && r.b0 < r.b1 && c.a[r.a0] == c.b[r.b0] {
+		r.a0, r.b0 = r.a0+1, r.b0+1
+	}
+	for r.a0 < r.a1 && r.b0 < r.b1 && c.a[r.a1-1] == c.b[r.b1-1] {
+		r.a1, r.b1 = r.a1-1, r.b1-1
+	}
+	if r.a0 == r.a1 || r.b0 == r.b1 {
+		c.differs(r)
+		return
+	}
+	if pairs, ok := shortest(c.a[r.a0:r.a1], c.b[r.b0:r.b1]); ok {
+		at := r
+		for _, p := range pairs {
+			c.differs(run{at.a0, r.a0 + p[0], at.b0, r.b0 + p[1]})
+			at.a0, at.b0 = r.a0+p[0]+1, r.b0+p[1]+1
+		}
+		c.differs(at)
+		return
+	}
+	var anchors [][2]int
+	if split {
+		anchors = c.anchors(r)
+	}
+	if len(anchors) == 0 {
+		c.differs(r)
+		return
+	}
+	at := r
+	for _, p := range anchors {
+		c.compare(run{at.a0, p[0], at.b0, p[1]}, false)
+		at.a0, at.b0 = p[0]+1, p[1]+1
+	}
+	c.compare(at, false)
+}
+
+// shortest returns the pairs of equal lines on the shortest way from a to b, by
+// the method of Myers; ok is false when it is longer than maxEdits.
+func shortest(a, b []int) (pairs [][2]int, ok bool) {
+	n, m := len(a), len(b)
+	most := min(n+m, maxEdits)
+	far := make([]int, 2*most+3) // how far along a the best way on each diagonal is
+	at := func(k int) int { return k + most + 1 }
+	var trace [][]int
+	for d := 0; d <= most; d++ {
+		trace = append(trace, slices.Clone(far[at(-d)-1:at(d)+2]))
+		for k := -d; k <= d; k += 2 {
+			x := far[at(k-1)] + 1
+			if k == -d || k != d && far[at(k-1)] < far[at(k+1)] {
+				x = far[at(k+1)]
+			}
+			for x < n && x-k < m && a[x] == b[x-k] {
+				x++
+			}
+			far[at(k)] = x
+			if x >= n && x-k >= m {
+				return backtrack(trace, n, m), true
+			}
+		}
+	}
+	return nil, false
+}
+
+// backtrack walks the found way from its end. trace[d] holds what was known
+// before round d, from diagonal -d-1 on.
+func backtrack(trace [][]int, x, y int) (pairs [][2]int) {
+	for d := len(trace) - 1; d >= 0; d-- {
+		k := x - y
+		far := func(k int) int { return trace[d][k+d+1] }
+		from := k - 1
+		if k == -d || k != d && far(k-1) < far(k+1) {
+			from = k + 1
+		}
+		px := far(from)
+		py := px - from
+		if d == 0 {
+			px, py = 0, 0
+		}
+		for x > px && y > py {
+			x, y = x-1, y-1
+			pairs = append(pairs, [2]int{x, y})
+		}
+		x, y = px, py
+	}
+	slices.Reverse(pairs)
+	return pairs
+}
+
+// anchors are pairs of lines that stand once in each part of r, the longest
+// list in which both sides rise.
+func (c *comparison) anchors(r run) [][2]int {
+	type place struct{ a, b, na, nb int }
+	seen := make(map[int]*place)
+	for i := r.a0; i < r.a1; i++ {
+		p := seen[c.a[i]]
+		if p == nil {
+			p = &place{}
+			seen[c.a[i]] = p
+		}
+		p.a, p.na = i, p.na+1
+	}
+	for i := r.b0; i < r.b1; i++ {
+		if p := seen[c.b[i]]; p != nil {
+			p.b, p.nb = i, p.nb+1
+		}
+	}
+	var both [][2]int
+	for _, p := range seen {
+		if p.na == 1 && p.nb == 1 {
+			both = append(both, [2]int{p.a, p.b})
+		}
+	}
+	slices.SortFunc(both, func(x, y [2]int) int { return x[0] - y[0] })
+	return rising(both)
+}
+
+// rising is the longest part of pairs, in order, whose second sides rise.
+func rising(pairs [][2]int) [][2]int {
+	var tops []int // tops[n] ends the best part of length n+1
+	before := make([]int, len(pairs))
+	for i, p := range pairs {
+		n, _ := slices.BinarySearchFunc(tops, p[1], func(t, b int) int { return pairs[t][1] - b })
+		before[i] = -1
+		if n > 0 {
+			before[i] = tops[n-1]
+		}
+		if n == len(tops) {
+			tops = append(tops, i)
+		} else {
+			tops[n] = i
+		}
+	}
+	if len(tops) == 0 {
+		return nil
+	}
+	out := make([][2]int, len(tops))
+	for i, n := tops[len(tops)-1], len(tops)-1; n >= 0; i, n = before[i], n-1 {
+		out[n] = pairs[i]
+	}
+	return out
+}

@@ -1,0 +1,334 @@
+// Package files is the file tools that every process with a workspace has:
+// fs.read, fs.write, fs.edit, fs.list, fs.search and fs.remove.
+//
+// A tool works on an [FS], the staged view of one transaction, and nothing
+// else: whether what it changed is published is not decided here. It promises
+// a model that
+//
+//   - what is asked for is done as a whole or not at all,
+//   - an edit changes the one place that was meant, or says where else it could be,
+//   - bytes that were not asked about stay: line ends, a missing last newline, permissions,
+//   - an answer that was cut says so, and how to get the rest,
+//   - an error says what was found instead, so that the next call can be right.
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/workspace"
+)
+
+// A Reader is how a tool looks at a workspace. Names have slashes and are
+// relative; Stat follows links, Lstat does not.
+type Reader interface {
+	Stat(name string) (workspace.Entry, error)
+	Lstat(name string) (workspace.Entry, error)
+	ReadDir(name string) ([]string, error)
+	ReadFile(name string) ([]byte, error)
+}
+
+// A Writer is how a tool changes it.
+type Writer interface {
+	MkdirAll(name string, mode fs.FileMode) error
+	WriteFile(name string, b []byte, mode fs.FileMode) error
+	Remove(name string) error
+	RemoveAll(name string) error
+}
+
+// An FS is what tools work on: a [workspace.Layer], or whatever else shows a
+// staged workspace.
+type FS interface {
+	Reader
+	Writer
+}
+
+// A Tool is one file tool, as it is declared to a model.
+type Tool struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage
+	Effect      abi.Effect
+
+	args *schema.Schema
+	run  func(c *call) (string, *abi.Error)
+}
+
+// Sizes. A model reads what is cut in parts; a file beyond maxFile is for
+// other tools.
+const (
+	maxFile    = 16 << 20 // of a file that is read, searched or edited
+	maxAnswer  = 64 << 10 // of an answer
+	maxLine    = 2000     // of a line in it
+	maxLines   = 2000     // in the answer of fs.read
+	maxEntries = 1000     // in the answer of fs.list
+	maxMatches = 200      // in the answer of fs.search
+)
+
+// Tools returns all of them.
+func Tools() []*Tool { return slices.Clone(tools) }
+
+// Find returns the tool of that name, or nil.
+func Find(name string) *Tool {
+	for _, t := range tools {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// Names are the names of all tools.
+func Names() []string {
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.Name
+	}
+	return names
+}
+
+const pathDoc = `"path":{"type":"string","minLength":1,"description":"relative to the workspace, with slashes"}`
+
+var tools = []*Tool{
+	declare("fs.read", abi.Pure, (*call).read,
+		fmt.Sprintf("Read a text file. Each line comes with its number and a tab before it; they are not part of the file. At most %d lines come at once: ask for a part with from (the first line, from 1) and lines (how many).", maxLines),
+		pathDoc+`,"from":{"type":"integer","minimum":1,"description":"first line"},"lines":{"type":"integer","minimum":1,"description":"how many lines"}`, "path"),
+	declare("fs.write", abi.Transactional, (*call).write,
+		"Write a whole file, in place of what it holds. Missing directories are made. Use fs.edit to change a part.",
+		pathDoc+`,"content":{"type":"string"}`, "path", "content"),
+	declare("fs.edit", abi.Transactional, (*call).edit,
+		"Replace text in a file. old must be exactly what the file holds, white space included and without line numbers, and must occur once: give enough lines around it. With all, every occurrence is replaced.",
+		pathDoc+`,"old":{"type":"string","minLength":1},"new":{"type":"string"},"all":{"type":"boolean"}`, "path", "old", "new"),
+	declare("fs.list", abi.Pure, (*call).list,
+		"List a directory: directories end with a slash, files have their size, links say where they lead. depth is how many levels down, 1 if left out.",
+		`"path":{"type":"string","description":"relative to the workspace; left out: all of it"},"depth":{"type":"integer","minimum":1,"maximum":32}`),
+	declare("fs.search", abi.Pure, (*call).search,
+		"Search the lines of text files for a regular expression (RE2; (?i) ignores case) in a file, or below a directory. The answer has path:line:text for each line that matches.",
+		`"pattern":{"type":"string","minLength":1},"path":{"type":"string","description":"relative to the workspace; left out: all of it"}`, "pattern"),
+	declare("fs.remove", abi.Transactional, (*call).remove,
+		"Remove a file or a link. A directory is removed, with all below it, only with recursive.",
+		pathDoc+`,"recursive":{"type":"boolean"}`, "path"),
+}
+
+// declare makes a tool with a closed schema. The schemas are constants of this
+// file, so one that does not compile is a defect found by the first test.
+func declare(name string, effect abi.Effect, run func(*call) (string, *abi.Error), doc, properties string, required ...string) *Tool {
+	if required == nil {
+		required = []string{}
+	}
+	r, err := json.Marshal(required)
+	if err != nil {
+		panic(err)
+	}
+	raw := json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":` + string(r) + `,"additionalProperties":false}`)
+	s, err := schema.Compile(raw)
+	if err != nil {
+		panic(err)
+	}
+	return &Tool{Name: name, Description: doc, Schema: raw, Effect: effect, args: s, run: run}
+}
+
+// arguments are those of all tools; the schema of each says which it has.
+type arguments struct {
+	Path      string
+	From      int
+	Lines     int
+	Content   string
+	Old, New  string
+	All       bool
+	Depth     int
+	Pattern   string
+	Recursive bool
+}
+
+// call is one use of a tool.
+type call struct {
+	ctx  context.Context
+	tool *Tool
+	fs   FS
+	arguments
+	max int64 // bytes of the answer, as it is written in JSON
+}
+
+// Run uses the tool on the workspace that f shows and returns its answer, a
+// JSON string of at most limit bytes; 0 is no bound but the tool's own. After
+// an error nothing of what it may have staged is to be kept.
+func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64) (json.RawMessage, *abi.Error) {
+	if v := t.args.Check(args); v != nil {
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: t.Name + ": " + v.Message, Where: v.Where, Expected: v.Expected, Got: v.Got,
+			Hint: "call it again with arguments that match the schema"}
+	}
+	c := &call{ctx: ctx, tool: t, fs: f, max: maxAnswer}
+	if limit > 0 {
+		c.max = min(c.max, limit)
+	}
+	canon, err := schema.Canonical(nil, args) // 1.0 is an integer to a schema
+	if err == nil {
+		err = json.Unmarshal(canon, &c.arguments)
+	}
+	if err != nil {
+		return nil, c.errorf(abi.InvalidArguments, "", "%v", err)
+	}
+	text, e := t.run(c)
+	if e == nil && ctx.Err() != nil {
+		e = c.interrupted()
+	}
+	if e != nil {
+		return nil, e
+	}
+	b := quote(text)
+	if int64(len(b)) > c.max {
+		return nil, &abi.Error{Code: abi.LimitOutputBytes, Message: fmt.Sprintf("%s: its answer of %d bytes is more than the %d that are left", t.Name, len(b), c.max)}
+	}
+	return b, nil
+}
+
+// interrupted is why a call was stopped: the cause its owner gave, if that is
+// an error for processes.
+func (c *call) interrupted() *abi.Error {
+	var e *abi.Error
+	if errors.As(context.Cause(c.ctx), &e) {
+		copied := *e
+		return &copied
+	}
+	return c.errorf(abi.Interrupted, "", "stopped before its end")
+}
+
+func (c *call) errorf(code abi.Code, where, format string, args ...any) *abi.Error {
+	return &abi.Error{Code: code, Message: c.tool.Name + ": " + fmt.Sprintf(format, args...), Where: where}
+}
+
+// target looks at the path that the call names, through links.
+func (c *call) target() (workspace.Entry, *abi.Error) {
+	if c.Path == "" {
+		c.Path = "."
+	}
+	e, err := c.fs.Stat(c.Path)
+	if err != nil {
+		return e, c.failed(err)
+	}
+	return e, nil
+}
+
+// file reads the file that the call names.
+func (c *call) file() ([]byte, workspace.Entry, *abi.Error) {
+	e, bad := c.target()
+	if bad != nil {
+		return nil, e, bad
+	}
+	if e.Kind == workspace.Dir {
+		bad := c.errorf(abi.FileKind, "/path", "%s is a directory", c.Path)
+		bad.Hint = "fs.list shows what is in it"
+		return nil, e, bad
+	}
+	if e.Kind != workspace.File {
+		return nil, e, c.errorf(abi.FileKind, "/path", "%s is not a file", c.Path)
+	}
+	if e.Size > maxFile {
+		bad := c.errorf(abi.FileTooLarge, "/path", "%s has %d bytes, expected at most %d", c.Path, e.Size, maxFile)
+		bad.Hint = "use a command, or code, to take what is needed from it"
+		return nil, e, bad
+	}
+	b, err := c.fs.ReadFile(c.Path)
+	if err != nil {
+		return nil, e, c.failed(err)
+	}
+	return b, e, nil
+}
+
+// text is file for what is text.
+func (c *call) text() ([]byte, workspace.Entry, *abi.Error) {
+	b, e, bad := c.file()
+	if bad == nil && binary(b) {
+		bad = c.errorf(abi.FileKind, "/path", "%s is a binary file of %d bytes%s", c.Path, len(b), likely(b))
+		bad.Hint = "this tool is for text; use a command, or code"
+	}
+	return b, e, bad
+}
+
+// failed says what a file system's error means for the call.
+func (c *call) failed(err error) *abi.Error {
+	var w *workspace.Error
+	switch {
+	case c.ctx.Err() != nil:
+		return c.interrupted()
+	case errors.As(err, &w):
+		e := c.errorf(abi.Code(w.Code), "/path", "%s: %s", c.Path, w.Text)
+		switch w.Code {
+		case workspace.Refused:
+			e.Code, e.Hint = abi.FileRefused, inside
+		case workspace.Conflict:
+			e.Hint = "somebody else changed it meanwhile; look at it again in the next call"
+		}
+		return e
+	case strings.HasSuffix(err.Error(), "path escapes from parent"): // the words of an os.Root; it has no name for it
+		e := c.errorf(abi.FileRefused, "/path", "%s: the path leads out of the workspace", c.Path)
+		e.Hint = inside
+		return e
+	case errors.Is(err, fs.ErrNotExist), c.throughFile():
+		return c.missing()
+	}
+	return c.errorf(abi.ToolFailed, "/path", "%v", err)
+}
+
+const inside = "paths are relative to the workspace and stay inside it, for example src/main.go"
+
+// throughFile reports whether the path leads through something that is no
+// directory.
+func (c *call) throughFile() bool {
+	_, e, ok := c.deepest()
+	return ok && e.Kind != workspace.Dir
+}
+
+// deepest is the longest beginning of the path that is there, short of all of
+// it.
+func (c *call) deepest() (string, workspace.Entry, bool) {
+	for at := path.Dir(c.Path); at != "/"; at = path.Dir(at) {
+		if e, err := c.fs.Stat(at); err == nil {
+			return at, e, true
+		}
+		if at == "." {
+			break
+		}
+	}
+	return "", workspace.Entry{}, false
+}
+
+// missing is the error for a path that is not there, with names like it.
+func (c *call) missing() *abi.Error {
+	e := c.errorf(abi.FileMissing, "/path", "there is no %s", c.Path)
+	at, entry, ok := c.deepest()
+	switch {
+	case !ok:
+		return e
+	case entry.Kind != workspace.Dir:
+		e.Message += fmt.Sprintf("; %s is a file", at)
+		return e
+	}
+	names, err := c.fs.ReadDir(at)
+	if err != nil {
+		return e
+	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(c.Path, "./"), at+"/")
+	want, _, _ := strings.Cut(rest, "/")
+	if want != rest {
+		e.Message += fmt.Sprintf("; there is no %s", path.Join(at, want))
+	}
+	if like := alike(want, names, 5); len(like) > 0 {
+		for i := range like {
+			like[i] = path.Join(at, like[i])
+		}
+		e.Hint = "there is: " + strings.Join(like, ", ")
+	} else {
+		e.Hint = fmt.Sprintf("fs.list shows what is in %s", at)
+	}
+	return e
+}

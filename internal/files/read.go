@@ -1,0 +1,178 @@
+package files
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"unicode/utf8"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/workspace"
+)
+
+// read is fs.read.
+func (c *call) read() (string, *abi.Error) {
+	b, _, bad := c.text()
+	if bad != nil {
+		return "", bad
+	}
+	lines := splitLines(b)
+	from, most := max(c.From, 1), maxLines
+	if c.Lines > 0 {
+		most = min(most, c.Lines)
+	}
+	if from > max(len(lines), 1) {
+		bad := c.errorf(abi.InvalidArguments, "/from", "%s has %s, and line %d was asked for", c.Path, plural(len(lines), "line"), from)
+		return "", bad
+	}
+	s, to := newSheet(c.max), from-1
+	for _, line := range lines[min(from-1, len(lines)):] {
+		if to-from+1 >= most || !s.line(fmt.Sprintf("%d\t%s", to+1, shown(line, maxLine))) {
+			break
+		}
+		to++
+	}
+	return s.end(c.rangeNote(from, to, len(lines)), manner(b)), nil
+}
+
+// rangeNote says which lines an answer holds, unless it holds all.
+func (c *call) rangeNote(from, to, all int) string {
+	switch {
+	case all == 0:
+		return "the file is empty"
+	case from == 1 && to == all:
+		return ""
+	case to < from:
+		return fmt.Sprintf("there is no room for line %d of %d in the answer", from, all)
+	case to == all:
+		return fmt.Sprintf("lines %d to %d, the last", from, to)
+	}
+	return fmt.Sprintf("lines %d to %d of %d; go on with from: %d", from, to, all, to+1)
+}
+
+// manner says what cannot be seen in the lines of a file.
+func manner(b []byte) string {
+	var s string
+	add := func(what string) {
+		if s != "" {
+			s += "; "
+		}
+		s += what
+	}
+	if crlf(b) {
+		add("lines end with CR LF, which fs.edit keeps")
+	} else if bytes.Contains(b, []byte("\r\n")) {
+		add("some lines end with CR LF")
+	}
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		add("no newline at the end")
+	}
+	if !utf8.Valid(b) {
+		add("not UTF-8 everywhere: such bytes are shown as \uFFFD")
+	}
+	return s
+}
+
+// list is fs.list.
+func (c *call) list() (string, *abi.Error) {
+	e, bad := c.target()
+	if bad != nil {
+		return "", bad
+	}
+	if e.Kind != workspace.Dir {
+		bad := c.errorf(abi.FileKind, "/path", "%s is not a directory", c.Path)
+		bad.Hint = "fs.read shows a file"
+		return "", bad
+	}
+	s, n, cut := newSheet(c.max), 0, false
+	err := c.walk(c.Path, max(c.Depth, 1), func(name string, e workspace.Entry, deeper bool) bool {
+		if n >= maxEntries || !s.line(c.entry(name, e, deeper)) {
+			cut = true
+			return false
+		}
+		n++
+		return true
+	})
+	if err != nil {
+		return "", c.failed(err)
+	}
+	switch {
+	case cut:
+		return s.end(fmt.Sprintf("the first %s; there are more: list a directory below, or with less depth", plural(n, "entry"))), nil
+	case n == 0:
+		return s.end("the directory is empty"), nil
+	}
+	return s.end(), nil
+}
+
+// entry is a line of fs.list. A directory that is not looked into although
+// depth would allow it says so.
+func (c *call) entry(name string, e workspace.Entry, deeper bool) string {
+	switch e.Kind {
+	case workspace.Dir:
+		if name = clean(name) + "/"; deeper && passedOver(path.Base(name)) {
+			return name + "  (not looked into)"
+		}
+		return name
+	case workspace.Symlink:
+		return clean(name) + " -> " + clean(e.Target)
+	case workspace.File:
+		x := ""
+		if e.Mode&0o111 != 0 {
+			x = ", executable"
+		}
+		return fmt.Sprintf("%s  (%s%s)", clean(name), plural(int(e.Size), "byte"), x)
+	}
+	return clean(name) + "  (neither file, directory nor link)"
+}
+
+// clean is a name that keeps to its line.
+func clean(name string) string {
+	for _, r := range name {
+		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+			return fmt.Sprintf("%q", name)
+		}
+	}
+	return name
+}
+
+// passedOver reports whether a directory of this name is not looked into: what
+// is there is not the person's work but a tool's.
+func passedOver(name string) bool { return name == ".git" || name == "node_modules" }
+
+// walk gives what is in the directory at, sorted, down to depth levels; deeper
+// says that the entry's own level is not the last. It stops when f does.
+func (c *call) walk(at string, depth int, f func(name string, e workspace.Entry, deeper bool) bool) error {
+	_, err := c.descend(at, depth, f)
+	return err
+}
+
+func (c *call) descend(at string, depth int, f func(string, workspace.Entry, bool) bool) (bool, error) {
+	if err := c.ctx.Err(); err != nil {
+		return false, err
+	}
+	names, err := c.fs.ReadDir(at)
+	if err != nil {
+		return false, err
+	}
+	for _, base := range names {
+		name := base
+		if at != "." {
+			name = at + "/" + base
+		}
+		e, err := c.fs.Lstat(name)
+		if err != nil {
+			return false, err
+		}
+		if !f(path.Clean(name), e, depth > 1) {
+			return false, nil
+		}
+		if e.Kind != workspace.Dir || depth <= 1 || passedOver(base) {
+			continue
+		}
+		if more, err := c.descend(name, depth-1, f); !more || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

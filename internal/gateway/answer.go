@@ -1,0 +1,394 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/model"
+)
+
+// hop are the headers that are about one connection, and those that would speak
+// of this gateway or change what is metered.
+var hop = map[string]bool{
+	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Te": true,
+	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Http2-Settings": true, "Host": true, "Content-Length": true, "Content-Encoding": true,
+	"Accept-Encoding": true, "Expect": true, "Forwarded": true, "X-Forwarded-For": true, "X-Forwarded-Host": true, "X-Forwarded-Proto": true,
+	"X-Real-Ip": true, "Origin": true, "Referer": true, "Via": true, "Alt-Svc": true, "Strict-Transport-Security": true,
+}
+
+// secret are the headers with which a program shows who it is.
+var secret = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie", "Set-Cookie"}
+
+// travelling copies the headers that go on: not those of the connection, nor
+// those that Connection names, nor our own.
+func travelling(from http.Header) http.Header {
+	to := make(http.Header, len(from))
+	var named []string
+	for _, v := range from["Connection"] {
+		for n := range strings.SplitSeq(v, ",") {
+			named = append(named, textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(n)))
+		}
+	}
+	for name, values := range from {
+		if !hop[name] && !slices.Contains(named, name) && !strings.HasPrefix(name, headers) {
+			to[name] = values
+		}
+	}
+	return to
+}
+
+// outbound are the headers of a request to a provider. No key of this gateway
+// is among them, wherever it stood.
+func outbound(from http.Header) http.Header {
+	to := travelling(from)
+	for name, values := range to {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, keyPrefix) }) {
+			delete(to, name)
+		}
+	}
+	to.Set("Accept-Encoding", "identity")
+	to.Set("Content-Type", "application/json")
+	return to
+}
+
+// credential says whether a request brings one of its own.
+func credential(h http.Header) bool {
+	for _, name := range []string{"Authorization", "X-Api-Key"} {
+		if v := h.Get(name); v != "" && !strings.Contains(v, keyPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep leaves the program's own credentials in the headers only where they are
+// meant to go along.
+func keep(h http.Header, own bool) {
+	for _, name := range secret {
+		if !own {
+			h.Del(name)
+		}
+	}
+}
+
+// head gives the client the head of an answer that is streamed.
+func (x *exchange) head(resp *http.Response) {
+	h := x.visit.w.Header()
+	for name, values := range travelling(resp.Header) {
+		if !slices.Contains(secret, name) {
+			h[name] = values
+		}
+	}
+	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
+	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
+	if x.stream {
+		x.stands(h)
+		x.begun = true
+		x.visit.w.WriteHeader(http.StatusOK)
+		x.flush()
+	}
+}
+
+// stands says what was taken and what is left.
+func (x *exchange) stands(h http.Header) {
+	used, left := x.g.cfg.Kernel.Stands(x.call.Pid)
+	h.Set(spentHeader, units(usedUnits, func(u abi.Unit) (int64, bool) { return used[u], u == abi.Money || used[u] != 0 }))
+	h.Set(leftHeader, units(abi.Units, left.Get))
+}
+
+// usedUnits are those that are told of what was taken: money and tokens.
+const usedUnits = abi.OutputTokens + 1
+
+// units writes amounts as money=0.25,steps=3.
+func units(below abi.Unit, get func(abi.Unit) (int64, bool)) string {
+	var b []byte
+	for u := range below {
+		if n, ok := get(u); ok {
+			if len(b) > 0 {
+				b = append(b, ',')
+			}
+			b = append(append(append(b, u.String()...), '='), abi.FormatUnit(u, n)...)
+		}
+	}
+	return string(b)
+}
+
+// writeTime is how long a client may take to read what it was sent.
+const writeTime = 60 * time.Second
+
+// write gives the client a part of its answer. One that does not read any more
+// is gone.
+func (x *exchange) write(b []byte) {
+	if x.gone || len(b) == 0 {
+		return
+	}
+	if now := time.Now(); x.deadline.Sub(now) < writeTime/2 {
+		x.deadline = now.Add(writeTime)
+		_ = http.NewResponseController(x.visit.w).SetWriteDeadline(x.deadline) // a test's recorder has none
+	}
+	if _, err := x.visit.w.Write(b); err != nil {
+		x.gone = true
+		return
+	}
+	x.flush()
+}
+
+func (x *exchange) flush() {
+	if http.NewResponseController(x.visit.w).Flush() != nil {
+		x.gone = true
+	}
+}
+
+// finish gives the client the end of its answer, now that it is written down:
+// what was kept back, or why there is none.
+func (x *exchange) finish(res abi.Result) {
+	e := res.Err
+	if e == nil {
+		e = x.refused
+	}
+	switch end := x.g.cfg.Kernel.Ending(x.call.Pid); {
+	case e == nil, x.told:
+		x.whereof()
+	case end != nil && slices.Contains([]abi.Code{abi.Interrupted, abi.OutcomeUnknown, abi.ProcessExited}, e.Code):
+		x.cut(end)
+	case x.failure != nil && res.Outcome != abi.Refused && !x.begun && e.Code != abi.Interrupted && e.Code != abi.OutcomeUnknown:
+		x.echo()
+	default:
+		x.cut(e)
+	}
+}
+
+// whereof ends an answer that is whole.
+func (x *exchange) whereof() {
+	if x.stream {
+		h := http.Header{}
+		x.stands(h)
+		x.write(append([]byte(": kern pid="+strconv.FormatInt(int64(x.call.Pid), 10)+" call="+strconv.FormatUint(x.call.N, 10)+
+			" spent "+h.Get(spentHeader)+" left "+h.Get(leftHeader)+"\n\n"), x.tail...))
+		return
+	}
+	h := x.visit.w.Header()
+	x.stands(h)
+	h.Set("Content-Length", strconv.Itoa(len(x.whole)))
+	x.write(x.whole)
+}
+
+// cut ends an answer with an error: in its middle, or in its place.
+func (x *exchange) cut(e *abi.Error) {
+	if x.begun {
+		x.write(x.meter.Cut(e.Code, e.Message, e.Hint))
+		return
+	}
+	h := x.visit.w.Header()
+	for name := range h { // of an answer that is not given
+		if !strings.HasPrefix(name, headers) {
+			h.Del(name)
+		}
+	}
+	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
+	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
+	x.stands(h)
+	x.visit.fail(e)
+}
+
+// echo gives the client the provider's own error, as it came.
+func (x *exchange) echo() {
+	h := x.visit.w.Header()
+	for name, values := range travelling(x.failure.header) {
+		if !slices.Contains(secret, name) {
+			h[name] = values
+		}
+	}
+	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
+	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
+	x.visit.w.WriteHeader(x.failure.status)
+	x.write(x.failure.body)
+}
+
+// fail answers with an error in the caller's own format.
+func (v *visit) fail(err error) {
+	var e *abi.Error
+	if !errors.As(err, &e) {
+		e = &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
+	}
+	status := wire.Status(e.Code)
+	switch {
+	case e.Code == abi.BadKey:
+		status = http.StatusUnauthorized
+	case e == tooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case e.Code == abi.UnknownRow:
+		status = http.StatusNotFound
+	}
+	message := e.Message
+	if e.Where != "" {
+		message += " (at " + e.Where + ")"
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "application/json")
+	if status < 500 && status != http.StatusTooManyRequests {
+		h.Set(wire.NoRetry, "false")
+	}
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(wire.ErrorBody(v.face, status, e.Code, message, e.Hint)) // a client that went away hears nothing
+}
+
+// json answers with a value.
+func (v *visit) json(x any) {
+	b, err := json.Marshal(x)
+	if err != nil {
+		v.fail(&abi.Error{Code: abi.Internal, Message: err.Error()})
+		return
+	}
+	v.w.Header().Set("Content-Type", "application/json")
+	_, _ = v.w.Write(append(b, '\n'))
+}
+
+// models lists what the configuration names, in the caller's own format, or
+// tells of one of them.
+func (g *Gateway) models(v *visit) {
+	face := faceOf(v.r)
+	names := g.cfg.Models.Models(face.Vendor())
+	list := []any{}
+	for _, n := range names {
+		if face == wire.Messages {
+			list = append(list, map[string]any{"type": "model", "id": n, "display_name": n, "created_at": "1970-01-01T00:00:00Z"})
+		} else {
+			list = append(list, map[string]any{"id": n, "object": "model", "created": 0, "owned_by": "kern"})
+		}
+	}
+	switch i := slices.Index(names, v.rest); {
+	case v.rest != "" && i < 0:
+		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + clip(v.rest)})
+	case v.rest != "":
+		v.json(list[i])
+	case face == wire.Messages:
+		v.json(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil})
+	default:
+		v.json(map[string]any{"object": "list", "data": list})
+	}
+}
+
+// counted answers with our own count of a request: nothing is sent.
+func (g *Gateway) counted(v *visit) {
+	body, err := v.body()
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	q, err := wire.Parse(wire.Messages, body)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	q.Count = model.CounterOf("openai", "gpt-4o") // near enough to what the provider would say; what is reserved is a bound
+	v.json(map[string]int64{"input_tokens": q.Bound().Input})
+}
+
+// self tells a program how its process stands.
+func (g *Gateway) self(v *visit) {
+	used, left := g.cfg.Kernel.Stands(v.session.pid)
+	v.json(map[string]any{"pid": v.session.pid, "used": used, "left": left, "ending": g.cfg.Kernel.Ending(v.session.pid)})
+}
+
+// derive makes a key for a child of the key's process.
+func (g *Gateway) derive(v *visit) {
+	body, err := v.body()
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	var k struct {
+		Name     string     `json:"name"`
+		Limits   abi.Limits `json:"limits"`
+		Priority int        `json:"priority"`
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&k); err != nil {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected an object with name, limits and priority: " + err.Error()})
+		return
+	}
+	if k.Priority < 0 || k.Priority > sys.MaxPriority || len(k.Name) > 64 {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(sys.MaxPriority)})
+		return
+	}
+	i, err := g.Issue(v.r.Context(), Key{Name: k.Name, Limits: k.Limits, Priority: k.Priority, Parent: v.session.pid})
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	v.json(map[string]any{"pid": i.Pid, "key": i.Key, "openai_base_url": i.OpenAI, "anthropic_base_url": i.Anthropic})
+}
+
+// pathOf is where an entrance is at a provider.
+var pathOf = map[wire.Face]string{
+	wire.Chat: "/chat/completions", wire.Responses: "/responses", wire.Embeddings: "/embeddings", wire.Messages: "/v1/messages",
+}
+
+// value is what is recorded of an answer.
+func value(s *wire.Seen) json.RawMessage {
+	r := sys.Reply{Text: s.Text, Stop: s.Stop}
+	for _, c := range s.Calls {
+		r.Calls = append(r.Calls, model.ToolCall{ID: c.ID, Name: c.Name, Args: c.Args})
+	}
+	b, _ := json.Marshal(r) // texts always can
+	return b
+}
+
+// subject is what tells one request from another.
+func subject(parts []abi.Hash) []byte {
+	var b []byte
+	for i := range parts {
+		b = append(b, parts[i][:]...)
+	}
+	return b
+}
+
+// ways remembers for a while where requests for a model go.
+type ways struct {
+	cfg model.Config
+
+	mu    sync.Mutex
+	kept  map[[2]string][]*model.Endpoint
+	until time.Time
+}
+
+// wayTime is how long prices and keys are taken to be what they were.
+const wayTime = time.Minute
+
+func (w *ways) find(format, name string) ([]*model.Endpoint, error) {
+	key := [2]string{format, name}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); now.After(w.until) || len(w.kept) > 1000 {
+		w.kept, w.until = make(map[[2]string][]*model.Endpoint), now.Add(wayTime)
+	}
+	if r := w.kept[key]; r != nil {
+		return r, nil
+	}
+	r, err := w.cfg.Routes(format, name)
+	if err == nil {
+		w.kept[key] = r
+	}
+	return r, err
+}
+
+func clip(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}

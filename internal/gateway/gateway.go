@@ -1,0 +1,374 @@
+// Package gateway lets programs that were written for a provider of models run
+// under a kernel, without a changed line: it speaks the formats of OpenAI and
+// Anthropic, and every request that enters is a system call of a process.
+//
+// A key is a process: its limits bind what comes with the key, its journal has
+// it all, and when the process ends the key opens nothing any more. A request
+// becomes a call of the row model, with its worst case reserved before it is
+// sent on; the tool calls in an answer become calls of the row tool before the
+// program sees them whole, and end with the results that later requests bring.
+// What a request says is stored by content, so that a conversation costs what
+// it is long, and not the square of it.
+//
+// It promises:
+//
+//   - nothing is sent to a provider that the kernel has not admitted and
+//     written down, and an answer's end is given when it is written down too;
+//
+//   - a request passes as it came, but for the output maximum where a limit
+//     lowers it; an answer passes byte for byte;
+//
+//   - keys of providers do not leave, keys of this gateway are not sent on;
+//
+//   - who has no good key learns nothing.
+//
+//     gateway.go   the way of a request: where it comes from, whose it is
+//     key.go       keys and children
+//     session.go   a process, as the gateway sees it: numbers, open tool calls
+//     exchange.go  a request to a model: what it may take, and how it runs
+//     wish.go      a tool call that the program carries out
+//     chain.go     conversations stored by content
+//     answer.go    headers, errors
+//     listen.go    addresses
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/model"
+)
+
+// Kernel is what the gateway asks of the kernel.
+type Kernel interface {
+	Do(ctx context.Context, c abi.Call) abi.Result
+	View
+}
+
+// View is what it looks at.
+type View interface {
+	Where(pid abi.Pid) (kernel.Where, error)
+	Info(pid abi.Pid) (kernel.Info, error)
+	List() []kernel.Info
+	State
+}
+
+// State is how processes stand.
+type State interface {
+	Stands(pid abi.Pid) (used abi.Usage, left abi.Limits)
+	Ending(pid abi.Pid) *abi.Error
+	Bytes(d abi.Data) ([]byte, error)
+	Wait(ctx context.Context, pid abi.Pid) (kernel.Info, error)
+}
+
+// Config is what a gateway is handed. All but Attempts is needed.
+type Config struct {
+	Kernel   Kernel
+	Models   model.Config
+	Spawn    func(ctx context.Context, p sys.Program, k Key) (abi.Pid, error)
+	Attempts int // at a model before its error is the answer; 0: five
+}
+
+// A Gateway serves programs. It is safe for concurrent use.
+type Gateway struct {
+	cfg   Config
+	ring  ring
+	known known
+	ways  ways
+	holds
+	base atomic.Pointer[string]
+
+	ctx    context.Context // of open tool calls
+	cancel context.CancelFunc
+	open   sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[abi.Pid]*session
+	sweep    int // at how many sessions those that have ended are forgotten
+	relays   map[callName]sys.Relay
+}
+
+type callName struct {
+	pid abi.Pid
+	n   uint64
+}
+
+// New returns the gateway of a kernel, with the keys that are in its journal.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Attempts == 0 {
+		cfg.Attempts = 5
+	}
+	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]sys.Relay)}
+	g.ways.cfg = cfg.Models
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a sys.ExitArgs) error { return g.End(g.ctx, pid, a) }
+	return g, g.load()
+}
+
+// Close waits until no call is open; the kernel has ended them.
+func (g *Gateway) Close() {
+	g.cancel()
+	g.Rest()
+	g.open.Wait()
+}
+
+// Relay finds the outside half of a call that is open.
+func (g *Gateway) Relay(pid abi.Pid, call uint64) sys.Relay {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.relays[callName{pid, call}]
+}
+
+// do makes a call whose outside half is here.
+func (g *Gateway) do(ctx context.Context, c abi.Call, r sys.Relay) abi.Result {
+	name := callName{c.Pid, c.N}
+	g.mu.Lock()
+	g.relays[name] = r
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.relays, name)
+		g.mu.Unlock()
+	}()
+	return g.cfg.Kernel.Do(ctx, c)
+}
+
+// The gateway's own headers. None of them is sent on.
+const (
+	headers       = "X-Kern-"
+	ChildHeader   = "X-Kern-Child"   // the name of a child of the key's process, which makes the request
+	LimitsHeader  = "X-Kern-Limits"  // its limits, when it is made
+	pidHeader     = "X-Kern-Pid"     // of answers: the process,
+	callHeader    = "X-Kern-Call"    // the number of the call,
+	spentHeader   = "X-Kern-Spent"   // what the process took so far,
+	leftHeader    = "X-Kern-Left"    // what is left of what is limited,
+	warningHeader = "X-Kern-Warning" // and what the watchdog says
+)
+
+// Bounds of a request.
+const (
+	maxBody  = 64 << 20
+	bodyTime = 60 * time.Second
+)
+
+// An entrance is a path that the gateway serves.
+type entrance struct {
+	method string
+	face   wire.Face // of errors too
+	serve  func(g *Gateway, v *visit)
+}
+
+var entrances = map[string]entrance{
+	"/chat/completions":      {"POST", wire.Chat, (*Gateway).relayed},
+	"/responses":             {"POST", wire.Responses, (*Gateway).relayed},
+	"/embeddings":            {"POST", wire.Embeddings, (*Gateway).relayed},
+	"/messages":              {"POST", wire.Messages, (*Gateway).relayed},
+	"/messages/count_tokens": {"POST", wire.Messages, (*Gateway).counted},
+	"/models":                {"GET", wire.Chat, (*Gateway).models},
+	"/kern/v1/keys":          {"POST", wire.Chat, (*Gateway).derive},
+	"/kern/v1/self":          {"GET", wire.Chat, (*Gateway).self},
+}
+
+// A visit is a request on its way through.
+type visit struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	face    wire.Face
+	session *session
+	rest    string // of the path, behind that of the entrance
+	inPath  bool   // the key stood in the path: credentials in headers are the program's own
+}
+
+// ServeHTTP implements [http.Handler]: where a request may come from, what it
+// wants, whose it is, and then the face that serves it.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &visit{w: w, r: r}
+	key, path := splitPath(r.URL.Path)
+	if name, ok := strings.CutPrefix(path, "/models/"); ok {
+		path, v.rest = "/models", name
+	}
+	in, there := entrances[path]
+	if v.face = in.face; !there {
+		v.face = faceOf(r)
+	}
+	if e := foreign(r); e != nil {
+		v.fail(e)
+		return
+	}
+	if v.inPath = key != ""; !v.inPath {
+		key = keyOf(r.Header)
+	}
+	pid, ok := g.ring.find(key)
+	if !ok {
+		v.fail(&abi.Error{Code: abi.BadKey, Message: "this needs the key of a process", Hint: "make one with: kern key new --money 5"})
+		return
+	}
+	switch {
+	case !there:
+		v.fail(&abi.Error{Code: abi.UnknownRow, Message: "there is nothing at this path; expected /v1/chat/completions, /v1/responses, /v1/embeddings, /v1/models, /v1/messages or /v1/messages/count_tokens"})
+		return
+	case r.Method != in.method:
+		w.Header().Set("Allow", in.method)
+		v.fail(&abi.Error{Code: abi.InvalidCall, Message: "expected the method " + in.method})
+		return
+	}
+	if err := g.enter(v, pid); err != nil {
+		v.fail(err)
+		return
+	}
+	in.serve(g, v)
+}
+
+// enter finds the process of a visit: that of the key, or a child of it.
+func (g *Gateway) enter(v *visit, pid abi.Pid) (err error) {
+	if v.session, err = g.session(pid); err != nil {
+		return err
+	}
+	name := v.r.Header.Get(ChildHeader)
+	if name == "" {
+		return nil
+	}
+	l, err := readLimits(v.r.Header.Get(LimitsHeader))
+	if err == nil {
+		v.session, err = g.named(v.r.Context(), v.session, name, l)
+	}
+	return err
+}
+
+// splitPath takes the key out of a path such as /k/KEY/v1/models, and what
+// remains to the name of an entrance.
+func splitPath(path string) (key, rest string) {
+	if after, ok := strings.CutPrefix(path, "/k/"); ok {
+		key, path, _ = strings.Cut(after, "/")
+		path = "/" + path
+	}
+	if strings.HasPrefix(path, "/kern/") {
+		return key, path
+	}
+	if after, ok := strings.CutPrefix(path, "/v1/"); ok {
+		path = "/" + after
+	}
+	return key, path
+}
+
+// keyOf is the key that a request shows in a header.
+func keyOf(h http.Header) string {
+	if k := h.Get("X-Api-Key"); strings.HasPrefix(k, keyPrefix) {
+		return k
+	}
+	k, _ := strings.CutPrefix(h.Get("Authorization"), "Bearer ")
+	return strings.TrimSpace(k)
+}
+
+// faceOf guesses in which format a request that is nowhere wants its error.
+func faceOf(r *http.Request) wire.Face {
+	if r.Header.Get("Anthropic-Version") != "" || r.Header.Get("X-Api-Key") != "" {
+		return wire.Messages
+	}
+	return wire.Chat
+}
+
+// body reads what came, in the time and to the size that are allowed.
+func (v *visit) body() ([]byte, error) {
+	c := http.NewResponseController(v.w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
+	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+	if v.r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
+	if enc := v.r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "expected a body that is not compressed", Got: clip(enc)}
+	}
+	b, err := readAll(http.MaxBytesReader(v.w, v.r.Body, maxBody), v.r.ContentLength)
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return nil, tooLarge
+	case err != nil:
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off"}
+	}
+	return b, nil
+}
+
+var tooLarge = &abi.Error{Code: abi.InvalidArguments, Message: "the request is larger than 64 MiB"}
+
+// readAll is io.ReadAll for a body whose size was told, in one piece as far as
+// that may be believed.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	const believed = 1 << 20
+	b := make([]byte, 0, max(512, min(size+1, believed)))
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return b, err
+		case len(b) == cap(b):
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+// relayed serves a request to a model.
+func (g *Gateway) relayed(v *visit) {
+	body, err := v.body()
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	q, err := wire.Parse(v.face, body)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	s := v.session
+	warning, err := g.results(s, q)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	x, err := g.exchange(v, q)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	if warning != "" {
+		v.w.Header().Set(warningHeader, warning)
+	}
+	args, err := json.Marshal(sys.ModelArgs{Relay: &sys.Relayed{Face: string(q.Face), Model: q.Model, Messages: len(q.Messages)}})
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
+	res := g.do(v.r.Context(), x.call, x)
+	if !momentary(res) {
+		g.known.add(x.chain.parts[x.chain.named:])
+	}
+	x.finish(res)
+}
+
+// momentary says that nothing of a call was written down.
+func momentary(r abi.Result) bool {
+	if r.Outcome != abi.Refused || r.Err == nil {
+		return false
+	}
+	switch r.Err.Code {
+	case abi.DaemonGone, abi.Interrupted, abi.StorageFull, abi.StorageBroken, abi.UnknownProcess, abi.InvalidCall:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// portFile is where the address of a data directory's gateway is remembered.
+const portFile = "gateway.addr"
+
+// SocketFile is the gateway's socket in a data directory.
+const SocketFile = "gateway.sock"
+
+// An Address says where to listen: on loopback, at a port that is remembered,
+// where nothing is said.
+type Address struct {
+	Dir       string // the data directory
+	Listen    string
+	Cert, Key string // files; empty: no TLS
+}
+
+// Open opens the address. A port that was chosen once is taken again, so that
+// programs find the gateway after a restart.
+func (a Address) Open() (net.Listener, error) {
+	if a.Listen != "" {
+		l, err := net.Listen("tcp", a.Listen)
+		if err != nil || a.Cert == "" {
+			return l, err
+		}
+		cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}), nil
+	}
+	name := filepath.Join(a.Dir, portFile)
+	if b, err := os.ReadFile(name); err == nil {
+		if at, err := netip.ParseAddrPort(strings.TrimSpace(string(b))); err == nil && at.Addr().IsLoopback() {
+			if l, err := net.Listen("tcp", at.String()); err == nil {
+				return l, nil
+			}
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(name, []byte(l.Addr().String()+"\n"), 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Found tells the gateway the address that programs are to use.
+func (g *Gateway) Found(l net.Listener, secure bool) {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if ip, perr := netip.ParseAddr(host); err == nil && perr == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	base := scheme + net.JoinHostPort(host, port)
+	g.base.Store(&base)
+}
+
+// How long a client may take over the head of a request, how large that may
+// be, and how long a connection may rest.
+const (
+	headTime = 10 * time.Second
+	headMax  = 64 << 10
+	restTime = 2 * time.Minute
+)
+
+// Server is the gateway's HTTP server. Requests that run end with ctx.
+func (g *Gateway) Server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           g,
+		ReadHeaderTimeout: headTime,
+		IdleTimeout:       restTime,
+		MaxHeaderBytes:    headMax,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// foreign refuses what a page in a browser could send: a request to another
+// name than this machine's own, which a name server made point here, and one
+// that comes from another origin. Where the gateway is reached from elsewhere
+// there is TLS, or the word that there is none, and the name is anybody's.
+func foreign(r *http.Request) *abi.Error {
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	tcp, ok := at.(*net.TCPAddr)
+	if ok && tcp.IP.IsLoopback() && r.TLS == nil && !ours(r.Host) {
+		return &abi.Error{Code: abi.BadKey, Message: "this gateway serves its own machine, under the names 127.0.0.1, localhost and [::1]"}
+	}
+	for _, origin := range r.Header["Origin"] {
+		if u, err := url.Parse(origin); err != nil || !ours(u.Host) {
+			return &abi.Error{Code: abi.BadKey, Message: "requests of pages from elsewhere are not served"}
+		}
+	}
+	return nil
+}
+
+// ours says whether a host, with or without a port, is a name of this machine.
+func ours(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

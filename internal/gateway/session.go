@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/wire"
+)
+
+// A session is a process as the gateway sees it. All of it can be found again:
+// the numbers in the journal, the children there too; tool calls that were open
+// when the daemon ended have their end there.
+type session struct {
+	pid    abi.Pid
+	naming sync.Mutex // of children, one at a time
+
+	mu     sync.Mutex
+	next   uint64
+	kids   map[string]abi.Pid
+	wishes map[string][]*wish // open, by the model's name for the call
+}
+
+// session finds that of a process.
+func (g *Gateway) session(pid abi.Pid) (*session, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.sessions[pid]; s != nil {
+		return s, nil
+	}
+	at, err := g.cfg.Kernel.Where(pid)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{pid: pid, next: at.Next}
+	if len(g.sessions) >= g.sweep {
+		for pid := range g.sessions {
+			if g.cfg.Kernel.Ending(pid) != nil {
+				delete(g.sessions, pid)
+			}
+		}
+		g.sweep = 2*len(g.sessions) + 1000
+	}
+	g.sessions[pid] = s
+	return s, nil
+}
+
+// number is a number for a call, used once.
+func (s *session) number() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.next
+	s.next++
+	return n
+}
+
+func (s *session) child(name string) (abi.Pid, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid, ok := s.kids[name]
+	return pid, ok
+}
+
+func (s *session) knows(name string, pid abi.Pid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kids == nil {
+		s.kids = make(map[string]abi.Pid)
+	}
+	s.kids[name] = pid
+}
+
+func (s *session) put(w *wish) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wishes == nil {
+		s.wishes = make(map[string][]*wish)
+	}
+	s.wishes[w.call.ID] = append(s.wishes[w.call.ID], w)
+}
+
+// drop forgets a wish that ended by itself.
+func (s *session) drop(w *wish) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.wishes[w.call.ID]
+	for i := range list {
+		if list[i] == w {
+			s.set(w.call.ID, append(list[:i:i], list[i+1:]...))
+			return
+		}
+	}
+}
+
+// set is called with s.mu held.
+func (s *session) set(id string, list []*wish) {
+	if len(list) == 0 {
+		delete(s.wishes, id)
+		return
+	}
+	s.wishes[id] = list
+}
+
+// take finds the open wish that a call of a conversation stands for. Servers
+// exist that give the same ids in every answer: there the one with the same
+// words is meant, or else the oldest.
+func (s *session) take(c wire.Call) *wish {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.wishes[c.ID]
+	if len(list) == 0 {
+		return nil
+	}
+	at := 0
+	for i, w := range list {
+		if w.call.Name == c.Name && w.call.Args == c.Args {
+			at = i
+			break
+		}
+	}
+	w := list[at]
+	s.set(c.ID, append(list[:at:at], list[at+1:]...))
+	return w
+}
+
+// results ends the tool calls whose results a request brings, and those that
+// it speaks of and brings none for: the program has gone on without. When the
+// watchdog finds that this goes in circles, or the process is at its end, that
+// is the error.
+func (g *Gateway) results(s *session, q *wire.Request) (warning string, err error) {
+	s.mu.Lock()
+	none := len(s.wishes) == 0
+	s.mu.Unlock()
+	if none {
+		return "", nil
+	}
+	asked := make(map[string]wire.Call)
+	for _, c := range q.Calls() {
+		asked[c.ID] = c
+	}
+	var ending []*wish
+	for _, r := range q.Results() {
+		c, ok := asked[r.ID]
+		if !ok {
+			c.ID = r.ID
+		}
+		delete(asked, r.ID)
+		if w := s.take(c); w != nil {
+			w.result <- r
+			ending = append(ending, w)
+		}
+	}
+	for _, c := range asked {
+		if w := s.take(c); w != nil {
+			close(w.left)
+			ending = append(ending, w)
+		}
+	}
+	for _, w := range ending {
+		<-w.done
+		if w.res.Warning != nil {
+			warning = clip(fmt.Sprintf("%s: %s", w.res.Warning.Code, w.res.Warning.Message))
+		}
+	}
+	if len(ending) == 0 {
+		return "", nil
+	}
+	if e := g.cfg.Kernel.Ending(s.pid); e != nil {
+		return "", e
+	}
+	return warning, nil
+}

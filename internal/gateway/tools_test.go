@@ -1,0 +1,366 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/sys"
+)
+
+// A talk is an agent in one of the formats, as small as can be: it sends what
+// it has, and keeps the answer.
+type talk struct {
+	r      *rig
+	key    string
+	face   string // chat, messages, responses
+	stream bool
+	msgs   []string
+	calls  []struct{ id, name string } // of the last answer
+	last   got
+}
+
+// say adds what the user says, and asks.
+func (a *talk) say(text string) *talk {
+	a.msgs = append(a.msgs, fmt.Sprintf(`{"role":"user","content":%q}`, text))
+	return a.ask()
+}
+
+// result adds the results of the last calls, and asks.
+func (a *talk) result(failed bool, texts ...string) *talk {
+	var blocks []string
+	for i, text := range texts {
+		switch id := a.calls[i].id; a.face {
+		case "chat":
+			a.msgs = append(a.msgs, fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, text))
+		case "responses":
+			a.msgs = append(a.msgs, fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":%q}`, id, text))
+		default:
+			blocks = append(blocks, fmt.Sprintf(`{"type":"tool_result","tool_use_id":%q,"content":%q,"is_error":%v}`, id, text, failed))
+		}
+	}
+	if blocks != nil {
+		a.msgs = append(a.msgs, `{"role":"user","content":[`+strings.Join(blocks, ",")+`]}`)
+	}
+	return a.ask()
+}
+
+func (a *talk) ask() *talk {
+	stream := ""
+	if a.stream {
+		stream = `,"stream":true`
+	}
+	msgs := "[" + strings.Join(a.msgs, ",") + "]"
+	path, body := "/v1/chat/completions", `{"model":"m","messages":`+msgs+`,"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`
+	switch a.face {
+	case "responses":
+		path, body = "/v1/responses", `{"model":"m","input":`+msgs+`,"tools":[{"type":"function","name":"look","parameters":{"type":"object"}}]`
+	case "messages":
+		path, body = "/v1/messages", `{"model":"m","max_tokens":500,"messages":`+msgs+`,"tools":[{"name":"look","input_schema":{"type":"object"}}]`
+	}
+	a.last = a.r.post(a.key, path, body+stream+"}")
+	a.calls = nil
+	if a.last.status == http.StatusOK && a.last.code() == "" {
+		a.keep()
+	}
+	return a
+}
+
+// keep reads the answer: of a stream only whether and which calls are there.
+func (a *talk) keep() {
+	type call struct {
+		ID     string
+		CallID string `json:"call_id"`
+		Type   string
+		Name   string
+		Index  int
+		Input  json.RawMessage
+		Func   struct{ Name, Arguments string } `json:"function"`
+		Args   string                           `json:"arguments"`
+	}
+	var events []string
+	if a.stream {
+		for line := range strings.Lines(a.last.body) {
+			if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: "); ok && data != "[DONE]" {
+				events = append(events, data)
+			}
+		}
+	} else {
+		events = []string{a.last.body}
+	}
+	var calls []call
+	for _, e := range events {
+		var v struct {
+			Choices []struct {
+				Delta, Message struct {
+					Calls []call `json:"tool_calls"`
+				}
+			}
+			Content []call
+			Output  []call
+			Block   *call `json:"content_block"`
+			Item    *call
+			Type    string
+		}
+		if err := json.Unmarshal([]byte(e), &v); err != nil {
+			a.r.t.Fatalf("%v: %s", err, e)
+		}
+		for _, c := range v.Choices {
+			calls = append(append(calls, c.Delta.Calls...), c.Message.Calls...)
+		}
+		calls = append(append(calls, v.Content...), v.Output...)
+		if v.Block != nil {
+			calls = append(calls, *v.Block)
+		}
+		if v.Item != nil && v.Type == "response.output_item.done" {
+			calls = append(calls, *v.Item)
+		}
+	}
+	var said []string
+	for _, c := range calls {
+		id, name := c.ID, c.Name+c.Func.Name
+		if c.CallID != "" {
+			id = c.CallID
+		}
+		if id == "" || name == "" {
+			continue
+		}
+		a.calls = append(a.calls, struct{ id, name string }{id, name})
+		switch a.face {
+		case "chat":
+			said = append(said, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":"{}"}}`, id, name))
+		case "responses":
+			a.msgs = append(a.msgs, fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":%q,"arguments":"{}"}`, id, name))
+		default:
+			said = append(said, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%q,"input":{}}`, id, name))
+		}
+	}
+	switch {
+	case a.face == "chat" && said != nil:
+		a.msgs = append(a.msgs, `{"role":"assistant","tool_calls":[`+strings.Join(said, ",")+`]}`)
+	case a.face == "messages" && said != nil:
+		a.msgs = append(a.msgs, `{"role":"assistant","content":[`+strings.Join(said, ",")+`]}`)
+	case len(a.calls) == 0:
+		a.msgs = append(a.msgs, `{"role":"assistant","content":"said"}`)
+	}
+}
+
+// talks runs f for every format, streamed and not.
+func talks(t *testing.T, f func(t *testing.T, face string, stream bool)) {
+	for _, face := range []string{"chat", "responses", "messages"} {
+		for _, stream := range []bool{false, true} {
+			name := face
+			if stream {
+				name += " streamed"
+			}
+			t.Run(name, func(t *testing.T) { f(t, face, stream) })
+		}
+	}
+}
+
+const lookTwice = `
+price: {input: 1.00, output: 2.00}
+replies:
+  - {text: "let me see", calls: [{tool: look, args: {at: 1}}, {tool: look, args: {at: 2}}]}
+  - {text: "the end"}
+`
+
+// toolCalls are the ends of the tool calls of a process.
+func (r *rig) toolCalls(pid abi.Pid) (ends []string) {
+	rows := map[uint64]string{}
+	for _, rec := range r.records(pid) {
+		if rec.Intent != nil {
+			rows[rec.Call] = rec.Intent.Row
+		}
+		if rec.Answer != nil && rows[rec.Call] == "tool" {
+			end := string(rec.Answer.Outcome)
+			if rec.Answer.Err != nil {
+				end += " " + string(rec.Answer.Err.Code)
+			}
+			ends = append(ends, end)
+		}
+	}
+	return ends
+}
+
+// TestToolCalls makes system calls of what the model asks for, and ends them
+// with the results that the next request brings. Scenario 15.
+func TestToolCalls(t *testing.T) {
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+		k := r.key("tool_calls=2,money=1")
+		a := &talk{r: r, key: k.Key, face: face, stream: stream}
+		if a.say("go"); len(a.calls) != 2 {
+			t.Fatalf("%d calls in %s", len(a.calls), a.last.body)
+		}
+		if i, err := r.kernel.Info(k.Pid); err != nil || i.Reserved[abi.ToolCalls] != 2 || i.Used[abi.ToolCalls] != 0 {
+			t.Errorf("%+v", i)
+		}
+		if a.result(false, "result one", "result two"); len(a.calls) != 0 || !strings.Contains(a.last.body, "end") {
+			t.Errorf("%s", a.last.body)
+		}
+		if ends := r.toolCalls(k.Pid); !slices.Equal(ends, []string{"ok", "ok"}) {
+			t.Errorf("%v", ends)
+		}
+		i := r.info(k.Pid)
+		if i.Used[abi.ToolCalls] != 2 || i.Used[abi.ModelCalls] != 2 || i.Used[abi.OutputBytes] != int64(len("result oneresult two")) {
+			t.Errorf("%v", i.Used)
+		}
+		r.books(k.Pid)
+	})
+}
+
+// TestToolLimit lets nobody see an answer with a call that is refused: the
+// error stands in its place, or cuts the stream before the call is whole.
+// Scenario 3.
+//
+// Mutants that die here: a call shown before it is admitted, one that was
+// admitted and not shown left open or counted.
+func TestToolLimit(t *testing.T) {
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+		k := r.key("tool_calls=1,money=1")
+		a := &talk{r: r, key: k.Key, face: face, stream: stream}
+		a.say("go")
+		code := a.last.code()
+		if a.keep(); code != abi.LimitToolCalls || len(a.calls) > 0 || strings.Contains(a.last.body, "response.completed") {
+			t.Errorf("%d %s", a.last.status, a.last.body)
+		}
+		if stream != (a.last.status == http.StatusOK) || stream != strings.Contains(a.last.body, "see") {
+			t.Errorf("%d %s", a.last.status, a.last.body)
+		}
+		if ends := r.toolCalls(k.Pid); !slices.Equal(ends, []string{"failed NOT_GRANTED", "refused LIMIT_TOOL_CALLS"}) && !slices.Equal(ends, []string{"refused LIMIT_TOOL_CALLS", "failed NOT_GRANTED"}) {
+			t.Errorf("%v", ends)
+		}
+		if i := r.info(k.Pid); i.Used[abi.ToolCalls] != 0 {
+			t.Errorf("%v", i.Used)
+		}
+		r.books(k.Pid)
+	})
+}
+
+// TestLoop ends a key whose agent goes in circles. Scenario 13.
+func TestLoop(t *testing.T) {
+	const circle = "replies:\n" +
+		"  - {calls: [{tool: look, args: {at: 1}}]}\n  - {calls: [{tool: look, args: {at: 1}}]}\n" +
+		"  - {calls: [{tool: look, args: {at: 1}}]}\n  - {calls: [{tool: look, args: {at: 1}}]}\n"
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mock.Config{Script: script(t, circle)}, "")
+		k := r.key("")
+		a := &talk{r: r, key: k.Key, face: face, stream: stream}
+		a.say("go")
+		for range 2 {
+			if a.result(false, "the same"); len(a.calls) != 1 {
+				t.Fatalf("%d %s", a.last.status, a.last.body)
+			}
+		}
+		if a.result(false, "the same"); a.last.code() != abi.WatchdogLoop || a.last.status != http.StatusForbidden {
+			t.Errorf("%d %s", a.last.status, a.last.body)
+		}
+		eventually(t, "it has exited", func() bool { return r.info(k.Pid).Exit != nil })
+		if x := r.info(k.Pid).Exit; x.Exit != abi.ExitLoop {
+			t.Errorf("%+v", x)
+		}
+		if n := r.mock.Stats().Requests; n != 3 {
+			t.Errorf("%d requests reached the provider, want 3", n)
+		}
+		other := r.key("")
+		b := &talk{r: r, key: other.Key, face: face, stream: stream}
+		b.say("go")
+		for i := range 3 {
+			if b.result(false, fmt.Sprint("another ", i)); len(b.calls) != 1 && i < 3 {
+				t.Errorf("%d: %d %s", i, b.last.status, b.last.body)
+			}
+		}
+	})
+}
+
+// TestWarning tells a program that wants to know of the watchdog's one warning.
+func TestWarning(t *testing.T) {
+	r := newRig(t, mock.Config{Script: script(t, "replies:\n"+strings.Repeat("  - {calls: [{tool: look, args: {at: 1}}]}\n", 5))}, "")
+	k, err := r.kernel.Gateway.Issue(t.Context(), gateway.Key{Priority: sys.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &talk{r: r, key: k.Key, face: "chat"}
+	a.say("go").result(false, "same").result(false, "same").result(false, "same")
+	if w := a.last.header.Get("X-Kern-Warning"); a.last.status != http.StatusOK || !strings.HasPrefix(w, "WATCHDOG_LOOP: ") {
+		t.Errorf("%d %q", a.last.status, w)
+	}
+}
+
+// TestNoResult ends a call typed when the program goes on without its result,
+// and when its process ends.
+func TestNoResult(t *testing.T) {
+	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	k := r.key("")
+	a := &talk{r: r, key: k.Key, face: "messages"}
+	a.say("go").result(false, "only one")
+	if ends := r.toolCalls(k.Pid); !slices.Contains(ends, "ok") || !slices.Contains(ends, "failed TOOL_GONE") || len(ends) != 2 {
+		t.Errorf("%v", ends)
+	}
+	b := &talk{r: r, key: k.Key, face: "chat"}
+	b.say("go") // another conversation of the same key: its calls stay open
+	c := &talk{r: r, key: k.Key, face: "chat"}
+	c.say("quite another matter")
+	if i, _ := r.kernel.Info(k.Pid); i.Reserved[abi.ToolCalls] != 4 {
+		t.Errorf("%v", i.Reserved)
+	}
+	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Kill, "test"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has exited", func() bool { return r.info(k.Pid).Exit != nil })
+	if ends := r.toolCalls(k.Pid); len(ends) != 6 || ends[5] != "failed INTERRUPTED" {
+		t.Errorf("%v", ends)
+	}
+}
+
+// TestTiredTool blocks a tool that failed three times in a row. Scenario 18.
+func TestTiredTool(t *testing.T) {
+	var calls strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&calls, "  - {calls: [{tool: look, args: {at: %d}}]}\n", i)
+	}
+	r := newRig(t, mock.Config{Script: script(t, "replies:\n"+calls.String())}, "")
+	k := r.key("")
+	a := &talk{r: r, key: k.Key, face: "messages"}
+	a.say("go").result(true, "bad 1").result(true, "bad 2")
+	if a.result(true, "bad 3"); a.last.code() != abi.ToolBlocked {
+		t.Errorf("%d %s", a.last.status, a.last.body)
+	}
+}
+
+// TestOutputBytes counts what tools gave when it comes in.
+func TestOutputBytes(t *testing.T) {
+	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	k := r.key("output_bytes=100")
+	a := &talk{r: r, key: k.Key, face: "chat"}
+	a.say("go")
+	if a.result(false, strings.Repeat("x", 60), strings.Repeat("y", 60)); a.last.code() != abi.LimitOutputBytes {
+		t.Errorf("%d %s", a.last.status, a.last.body)
+	}
+	if n := r.mock.Stats().Requests; n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestSameIDs tells calls of two conversations apart whose provider gives the
+// same ids to both.
+func TestSameIDs(t *testing.T) {
+	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	k := r.key("")
+	one, two := &talk{r: r, key: k.Key, face: "chat"}, &talk{r: r, key: k.Key, face: "chat"}
+	one.say("go")
+	two.say("go")
+	two.result(false, "a", "b")
+	one.result(false, "c", "d")
+	if ends := r.toolCalls(k.Pid); !slices.Equal(ends, []string{"ok", "ok", "ok", "ok"}) {
+		t.Errorf("%v", ends)
+	}
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/wire"
+)
+
+// A wish is a tool call that a model asked for and that the program outside
+// carries out. It is a call of the row tool: admitted before the program sees
+// it, open while the program works on it, and ended by the request that brings
+// its result.
+type wish struct {
+	call   wire.Call
+	begun  chan struct{}    // closed when its intent is on disk
+	result chan wire.Result // one, from the request that brings it
+	left   chan struct{}    // closed when the program went on without a result
+	unseen chan struct{}    // closed when the program never saw the call
+	done   chan struct{}    // closed when it has ended; then res is there
+	res    abi.Result
+}
+
+// Plan implements [sys.Relay]. It never waits for room: what it would wait for
+// are calls that end only when this answer is given.
+func (w *wish) Plan(kernel.View) (kernel.Plan, *abi.Error) {
+	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: sys.Subject(w.call.Name, w.call.Args),
+		Reserve: abi.Usage{abi.ToolCalls: 1}}, nil
+}
+
+// Run implements [sys.Relay]: it waits.
+func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
+	close(w.begun)
+	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1}}
+	select {
+	case r := <-w.result:
+		if r.Failed {
+			d.Err = &abi.Error{Code: abi.ToolFailed, Message: clip(r.Text)}
+			return d
+		}
+		d.Value = recorded(r.Text)
+	case <-w.left:
+		d.Err = &abi.Error{Code: abi.ToolGone, Message: "the program went on without a result of this call"}
+	case <-w.unseen:
+		d.Usage = abi.Usage{}
+		d.Err = &abi.Error{Code: abi.NotGranted, Message: "another call of the same answer was refused, so the program saw none of them"}
+	case <-ctx.Done():
+		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the process ended before a result of this call came"}
+	}
+	return d
+}
+
+// resultMax is the longest result that is kept with its call. A longer one is
+// named: it stands in the conversation.
+const resultMax = 4 << 10
+
+func recorded(text string) json.RawMessage {
+	v := any(text)
+	if len(text) > resultMax {
+		v = map[string]any{"begins": clip(text), "bytes": len(text), "sha256": abi.HashOf([]byte(text))}
+	}
+	b, _ := json.Marshal(v) // it always can
+	return b
+}
+
+// wish makes the call of a wish, and returns when it may be shown to the
+// program or was refused.
+func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call) (*wish, *abi.Error) {
+	w := &wish{call: c, begun: make(chan struct{}), result: make(chan wire.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), done: make(chan struct{})}
+	a := sys.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
+	if !json.Valid(a.Args) {
+		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
+	}
+	args, err := json.Marshal(a)
+	if err != nil {
+		return nil, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	call := abi.Call{Pid: s.pid, N: s.number(), Row: "tool", Args: args}
+	s.put(w)
+	g.open.Go(func() {
+		w.res = g.do(g.ctx, call, w)
+		s.drop(w)
+		close(w.done)
+	})
+	select {
+	case <-w.begun:
+		return w, nil
+	case <-w.done:
+		return nil, w.res.Err
+	case <-ctx.Done(): // it waits for the process to go on, and nobody waits for the answer
+		close(w.unseen)
+		return nil, &abi.Error{Code: abi.Interrupted, Message: "the answer was stopped"}
+	}
+}
+
+// wishes makes the calls of an answer, in the order asked. When one is refused,
+// none of them is shown.
+func (g *Gateway) wishes(ctx context.Context, s *session, calls []wire.Call) *abi.Error {
+	var made []*wish
+	for _, c := range calls {
+		w, e := g.wish(ctx, s, c)
+		if e != nil {
+			unmake(made)
+			e := *e
+			e.Message = fmt.Sprintf("the model asked for the tool %s, and that was refused: %s", c.Name, e.Message)
+			return &e
+		}
+		made = append(made, w)
+	}
+	return nil
+}
+
+func unmake(made []*wish) {
+	for _, w := range made {
+		close(w.unseen)
+		<-w.done
+	}
+}

@@ -1,0 +1,88 @@
+// Package guest runs a program that knows nothing of Kern, so that it feels at
+// home and nothing of it is left at the end.
+//
+// The program has the terminal, the standard streams, every other descriptor,
+// the directory and the signals of who called it, in a process group of its
+// own, as a shell would run it: it can be suspended, brought to the fore and
+// read passwords. It is started by a guard, two small processes of this same
+// program (see package reap), and so ends with everything it started: when it
+// ends by itself, when [Guest.End] or [Guest.Kill] is called, when the caller
+// is killed with SIGKILL, and when the guard is.
+package guest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Spec says what to run.
+type Spec struct {
+	Argv  []string
+	Env   []string
+	Guard []string // the command line whose main calls [Guard] with what follows
+}
+
+// An Ended is how a program ended.
+type Ended struct {
+	Exit   int           // its exit code, if no signal ended it
+	Signal int           // the signal that ended it
+	CPU    time.Duration // of it and of all it started
+	Lost   bool          // its guard was killed: nobody saw the end
+}
+
+// Code is the exit code that a shell shows for it.
+func (e Ended) Code() int {
+	switch {
+	case e.Lost:
+		return 128 + 9
+	case e.Signal != 0:
+		return 128 + e.Signal
+	}
+	return e.Exit
+}
+
+// Exit codes of what could not be started, as env, nohup and timeout have them.
+const (
+	CannotRun = 126
+	NotFound  = 127
+)
+
+// A StartError is a program that was not started.
+type StartError struct {
+	Code int
+	Err  error
+}
+
+func (e *StartError) Error() string { return e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Find finds a program as a shell would.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) { // the PATH names the directory: so would a shell
+		err = nil
+	}
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, os.ErrPermission) || strings.Contains(name, "/") && !errors.Is(err, os.ErrNotExist):
+		return "", &StartError{CannotRun, err}
+	}
+	return "", &StartError{NotFound, err}
+}
+
+// ErrNoGuard says that a system cannot find all descendants of a program.
+var ErrNoGuard = errors.New("on this system a program cannot be stopped together with everything it started")
+
+// startError is the error of a program that was found and does not start.
+func startError(name string, e syscall.Errno) error {
+	code := CannotRun
+	if e == syscall.ENOENT {
+		code = NotFound
+	}
+	return &StartError{code, &os.PathError{Op: "exec", Path: name, Err: e}}
+}

@@ -1,0 +1,344 @@
+//go:build linux
+
+package guest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCode(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"plain": 0o600, "script": 0o700} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("exit $1\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		argv []string
+		want int
+	}{
+		{[]string{"true"}, 0},
+		{[]string{"sh", "-c", "exit 7"}, 7},
+		{[]string{"sh", "-c", "exit 125"}, 125},
+		{[]string{"sh", "-c", "kill -9 $$"}, 137},
+		{[]string{"sh", "-c", "kill -15 $$"}, 143},
+		{[]string{"no-such-program-anywhere"}, NotFound},
+		{[]string{dir + "/nothing"}, NotFound},
+		{[]string{dir + "/plain"}, CannotRun},
+		{[]string{dir}, CannotRun},
+		{[]string{dir + "/script", "9"}, 9}, // which names no interpreter
+	} {
+		cmd := call(t, c.argv...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if got := codeOf(cmd.Run()); got != c.want {
+			t.Errorf("%q: exit %d, want %d: %s", c.argv, got, c.want, &errs)
+		}
+		if named := strings.Contains(errs.String(), "caller:"); named != (c.want == NotFound || c.want == CannotRun) {
+			t.Errorf("%q: %s", c.argv, &errs)
+		}
+	}
+}
+
+// TestHome compares what a program finds with what it finds without a guard:
+// streams, directory, environment, further descriptors, signals, limits.
+func TestHome(t *testing.T) {
+	const look = `cat; pwd; umask; echo "$A"; cat <&5; ls /proc/self/fd; grep -E "Sig(Blk|Ign)" /proc/self/status; ulimit -n; ulimit -Hn; trap; echo errs >&2; echo "$0 $*"`
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("five\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(prefix ...string) string {
+		argv := append(prefix, "sh", "-c", look, "name", "", "a b")
+		cmd := call(t)
+		if len(prefix) > 0 {
+			argv[0] = cmd.Path
+		}
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec 5<"$TEXT"; trap "" HUP; exec "$@"`, "sh"}
+		cmd.Args = append(cmd.Args, argv...)
+		cmd.Env = append(os.Environ(), "A=with\nlines", "TEXT="+text)
+		cmd.Dir = "/"
+		cmd.Stdin = strings.NewReader("input\n")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	bare, guarded := seen(), seen("caller", "caller")
+	if bare != guarded || !strings.Contains(bare, "five") {
+		t.Errorf("without a guard:\n%s\nwith it:\n%s", bare, guarded)
+	}
+}
+
+// TestStreamEnds closes the output of a program that lives on: a reader sees
+// the end of it, although the guard was given it too.
+func TestStreamEnds(t *testing.T) {
+	cmd := call(t, "sh", "-c", "exec 2>&-; echo out; exec sleep 100")
+	stdout, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args[0] = "caller-lets-go"
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The caller has its own stderr, for the summary; what is looked at is
+	// that of the guard and of the keeper.
+	until(t, "the program", func() bool { return len(Guards(cmd.Process.Pid)) == 2 })
+	for _, pid := range Guards(cmd.Process.Pid) {
+		until(t, "a guard that let go", func() bool {
+			to, err := os.Readlink("/proc/" + itoa(pid) + "/fd/2")
+			return err == nil && to == "/dev/null"
+		})
+	}
+	kill(t, cmd.Process.Pid, unix.SIGTERM)
+	if code := codeOf(cmd.Wait()); code != 143 {
+		t.Errorf("exit %d", code)
+	}
+	_ = stdout.Close()
+}
+
+// TestNothingIsLeft has programs leave others behind, by every trick there is.
+func TestNothingIsLeft(t *testing.T) {
+	const linger = `setsid sh -c 'trap "" HUP INT TERM; echo x >"$0/left"; while :; do sleep 1; done' "$0"`
+	const came = `while ! [ -e "$0/left" ]; do sleep 0.01; done; `
+	for name, script := range map[string]string{
+		"daemon":      linger + ` & ` + came,
+		"double fork": `(` + linger + ` &); ` + came,
+		"chain": `cat >"$0/deep" <<'END'
+[ "$1" = 0 ] && { ` + strings.ReplaceAll(linger, `"$0"`, `"$2"`) + ` & exit; }
+(setsid sh "$0" $(($1-1)) "$2" &)
+END
+sh "$0/deep" 4 "$0"; ` + came,
+		"killed": linger + ` & ` + came + `kill -9 $$`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := call(t, shell(dir, script)...)
+			if out, err := cmd.CombinedOutput(); codeOf(err) < 0 || len(out) > 0 {
+				t.Errorf("%v: %s", err, out)
+			}
+			if left := marked(dir); len(left) > 0 {
+				t.Errorf("left behind: %s", left)
+			}
+			if !exists(dir, "left")() {
+				t.Error("nothing was to be left")
+			}
+		})
+	}
+}
+
+// TestBomb ends programs that fork for ever.
+func TestBomb(t *testing.T) {
+	for name, script := range map[string]string{
+		"chain":  `while :; do sh "$0" again & sh "$0" again; done`,
+		"setsid": `while :; do setsid sh "$0" again & setsid sh "$0" again & done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "bomb.sh")
+			if err := os.WriteFile(file, []byte(`[ "$1" ] || { sh "$0" again & exec sleep 100; }`+"\n"+script), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+				_ = os.Chmod(d, 0o755)
+			}
+			limit := "prlimit --nproc=150 -- sh " + file
+			if os.Getuid() == 0 {
+				limit = "setpriv --reuid 65534 --clear-groups prlimit --nproc=150 -- sh " + file
+			}
+			g, err := Start(spec("sh", "-c", limit+" 2>/dev/null"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan Ended)
+			go func() { done <- g.Wait() }()
+			until(t, "the bomb", func() bool { return len(marked(file)) > 40 })
+			g.End(10 * time.Millisecond)
+			if e := <-done; e.Lost {
+				t.Errorf("%+v", e)
+			}
+			if left := marked(dir); len(left) > 0 {
+				t.Errorf("left behind: %s", left)
+			}
+		})
+	}
+}
+
+const stay = `(setsid sh -c 'trap "" TERM; echo $$ >"$0/pid"; while :; do sleep 1; done' "$0" &); echo $$ >"$0/me"; trap "" TERM; while :; do sleep 1; done`
+
+// Guards are keeper and supervisor of a caller.
+func Guards(caller int) (pids []int) {
+	for _, keeper := range kids(caller) {
+		if strings.Contains(comm(keeper), "guard") {
+			pids = append(pids, keeper)
+			for _, inner := range kids(keeper) {
+				if strings.Contains(comm(inner), "guard") {
+					pids = append(pids, inner)
+				}
+			}
+		}
+	}
+	return pids
+}
+
+// TestKilled kills, with SIGKILL, whoever looks after a program. The program
+// and everything it started are gone soon after.
+func TestKilled(t *testing.T) {
+	for _, c := range []struct {
+		who  string
+		pick func(caller int) int
+		code int
+	}{
+		{"caller", func(caller int) int { return caller }, -1},
+		{"keeper", func(caller int) int { return Guards(caller)[0] }, 0},
+		{"supervisor", func(caller int) int { return Guards(caller)[1] }, 137},
+	} {
+		t.Run(c.who, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := call(t, shell(dir, stay)...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = number(t, dir, "me"), number(t, dir, "pid")
+			kill(t, c.pick(cmd.Process.Pid), unix.SIGKILL)
+			if c.who == "keeper" { // nothing is lost yet
+				kill(t, number(t, dir, "me"), unix.SIGKILL)
+				c.code = 137
+			}
+			if code := codeOf(cmd.Wait()); code != c.code {
+				t.Errorf("exit %d, want %d", code, c.code)
+			}
+			if c.who == "caller" {
+				until(t, "the end of all", func() bool { return len(marked(dir)) == 0 })
+			}
+			if left := marked(dir); len(left) > 0 {
+				t.Errorf("left behind: %s", left)
+			}
+		})
+	}
+}
+
+// TestOutOfReach has a program try to kill its guard.
+func TestOutOfReach(t *testing.T) {
+	dir := t.TempDir()
+	cmd := call(t, shell(dir, `k=$(awk '/^PPid/{print $2}' /proc/$PPID/status); kill -9 $PPID; kill -9 $k; kill -STOP $PPID; echo here`)...)
+	out, err := cmd.CombinedOutput()
+	if !landlocked() {
+		t.Log("this system cannot keep signals in; TestKilled is what holds here")
+		return
+	}
+	if err != nil || strings.Count(strings.ToLower(string(out)), "permitted") != 3 || !strings.Contains(string(out), "here") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestSignals sends signals to the caller. The program gets them, and the
+// caller stays until the program ends.
+func TestSignals(t *testing.T) {
+	for _, s := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH} {
+		dir := t.TempDir()
+		name := strings.TrimPrefix(unix.SignalName(s), "SIG")
+		cmd := call(t, shell(dir, `trap 'echo 1 >"$0/got"; exit 42' `+name+`; echo $$ >"$0/me"; while :; do sleep 0.01; done`)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		number(t, dir, "me")
+		kill(t, cmd.Process.Pid, s)
+		if code := codeOf(cmd.Wait()); code != 42 || !exists(dir, "got")() {
+			t.Errorf("%s: exit %d", name, code)
+		}
+	}
+}
+
+// TestNohup starts a caller that ignores SIGHUP: so does its program.
+func TestNohup(t *testing.T) {
+	cmd := call(t, "sh", "-c", "kill -HUP $$; exit 5")
+	cmd.Args = append([]string{"nohup", cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/usr/bin/nohup"
+	if code := codeOf(cmd.Run()); code != 5 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestPause stops and continues a program with what it started elsewhere, and
+// leaves its caller awake.
+func TestPause(t *testing.T) {
+	dir := t.TempDir()
+	g, err := Start(spec(shell(dir, stay)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan Ended)
+	go func() { done <- g.Wait() }()
+	pids := []int{number(t, dir, "me"), number(t, dir, "pid")}
+	for range 3 {
+		g.Pause()
+		for _, pid := range pids {
+			until(t, "the stop", func() bool { return state(pid) == "T" })
+		}
+		g.Resume()
+		for _, pid := range pids {
+			until(t, "the end of the stop", func() bool { return state(pid) == "S" || state(pid) == "R" })
+		}
+	}
+	g.Pause()
+	g.Kill()
+	if e := <-done; e.Signal != int(unix.SIGKILL) || e.Lost {
+		t.Errorf("%+v", e)
+	}
+	if left := marked(dir); len(left) > 0 {
+		t.Errorf("left behind: %s", left)
+	}
+	g.Pause() // it is too late for all of these
+	g.Resume()
+	g.End(0)
+	g.Kill()
+}
+
+// TestEnd asks programs to end. One that does not is killed.
+func TestEnd(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		want   Ended
+	}{
+		{`trap 'exit 4' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done`, Ended{Exit: 4}},
+		{`trap '' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done`, Ended{Signal: 9}},
+		{`trap 'exit 4' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done # paused`, Ended{Exit: 4}},
+	} {
+		dir := t.TempDir()
+		g, err := Start(spec(shell(dir, c.script)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := number(t, dir, "me")
+		done := make(chan Ended)
+		go func() { done <- g.Wait() }()
+		if strings.Contains(c.script, "paused") {
+			g.Pause()
+			until(t, "the stop", func() bool { return state(pid) == "T" })
+		}
+		grace := patience
+		if c.want.Signal == 9 {
+			grace = 50 * time.Millisecond
+		}
+		g.End(grace)
+		e := <-done
+		e.CPU = 0
+		if e != c.want {
+			t.Errorf("%s: %+v, want %+v", c.script, e, c.want)
+		}
+	}
+}

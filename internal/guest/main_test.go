@@ -1,0 +1,173 @@
+//go:build linux
+
+package guest
+
+// What these tests were seen to catch, each by breaking the code on purpose:
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/reap"
+)
+
+// The test binary is also the guard, and the caller.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "guard":
+			Guard(os.Args[2:])
+		case "caller":
+			os.Exit(caller(os.Args[2:]))
+		}
+	}
+	before := len(descriptors())
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if after := descriptors(); code == 0 && len(after) > before {
+			fmt.Fprintf(os.Stderr, "descriptors: %d before, now %v\n", before, after)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+func descriptors() []string {
+	all, _ := filepath.Glob("/proc/self/fd/*")
+	return all
+}
+
+func spec(argv ...string) Spec {
+	return Spec{Argv: argv, Env: os.Environ(), Guard: []string{"/proc/self/exe", "guard"}}
+}
+
+// caller runs a program as kern exec does.
+func caller(argv []string) int {
+	g, err := Start(spec(argv...))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "caller:", err)
+		var s *StartError
+		if errors.As(err, &s) {
+			return s.Code
+		}
+		return 125
+	}
+	return g.Wait().Code()
+}
+
+// call is a caller that is not started yet.
+func call(t *testing.T, argv ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, append([]string{"caller"}, argv...)...)
+	c.Dir = t.TempDir()
+	return c
+}
+
+// shell is the command line of a shell script in which $0 is the directory of
+// the test; it is on the command line of all that the script starts through
+// it, so that what is left can be found.
+func shell(dir, script string) []string { return []string{"sh", "-c", script, dir} }
+
+// marked are the processes that have dir on their command line, other than
+// callers and guards.
+func marked(dir string) (left []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		b, err := os.ReadFile(name)
+		line := strings.ReplaceAll(string(b), "\x00", " ")
+		if err == nil && strings.Contains(line, dir) {
+			left = append(left, name[6:]+" "+line)
+		}
+	}
+	return left
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for begun := time.Now(); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+func exists(dir, name string) func() bool {
+	return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+}
+
+// number reads the number in a file.
+func number(t *testing.T, dir, name string) int {
+	t.Helper()
+	n := 0
+	until(t, name, func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.HasSuffix(string(b), "\n") {
+			return false
+		}
+		n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil
+	})
+	return n
+}
+
+// state is the state of a process, such as T for stopped; Z and nothing are
+// dead.
+func state(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))[0]
+}
+
+func alive(pid int) bool { s := state(pid); return s != "" && s != "Z" && s != "X" }
+
+func kill(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := unix.Kill(pid, s); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+}
+
+func codeOf(err error) int {
+	var x *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &x):
+		return x.ExitCode()
+	}
+	return -1
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func kids(pid int) []int { return reap.Children(pid) }
+
+// comm is the command line of a process.
+func comm(pid int) string {
+	b, _ := os.ReadFile("/proc/" + itoa(pid) + "/cmdline")
+	return string(b)
+}
+
+func landlocked() bool {
+	v, _, e := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	return e == 0 && v >= reap.ScopedSince
+}

@@ -1,0 +1,195 @@
+package reap
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Able says that this system can find every descendant of a process.
+const Able = true
+
+// ScopedSince is the first version of Landlock that keeps signals in.
+const ScopedSince = 6
+
+// Adopt makes this process inherit every descendant that loses its parent, and
+// hides its memory and environment from them.
+func Adopt() error {
+	for _, p := range [][2]uintptr{{unix.PR_SET_CHILD_SUBREAPER, 1}, {unix.PR_SET_DUMPABLE, 0}} {
+		if err := unix.Prctl(int(p[0]), p[1], 0, 0, 0); err != nil {
+			return fmt.Errorf("prctl %d: %w", p[0], err)
+		}
+	}
+	return nil
+}
+
+// Confine cuts the rights of the calling thread, and of every process that it
+// starts: no privileges by exec, and where Landlock is of version since or
+// later no signal to anything but its own descendants. The rights never come
+// back, so the thread must be locked.
+func Confine(since uintptr) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < since {
+		return nil // the keeper's case
+	}
+	const scopeSignal = 1 << 1
+	attr := struct{ fs, net, scoped uint64 }{scoped: scopeSignal}
+	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	defer func() { _ = unix.Close(int(fd)) }()
+	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	return nil
+}
+
+// Keep starts a supervisor and waits for it. What it leaves behind, which is
+// nothing unless it was killed, is killed here. The result is an exit code.
+func Keep(start func() (pid int, err error)) int {
+	pid, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervisor:", err)
+		return 2
+	}
+	status := 1
+	for gone := false; ; {
+		var ws unix.WaitStatus
+		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return status
+		case ws.Stopped():
+			if p == pid || gone {
+				_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
+			}
+			continue
+		case p == pid:
+			gone = true
+			if ws.Exited() && ws.ExitStatus() == 0 {
+				status = 0
+			}
+		}
+		if gone {
+			Sweep()
+		}
+	}
+}
+
+// A Child is what happened to one of our children, which every descendant
+// becomes that lost its parent: it ended, unless it Stopped or was Continued.
+type Child struct {
+	Pid, Exit, Signal  int
+	CPU                time.Duration
+	Stopped, Continued bool
+	Last               bool // no other is left
+}
+
+// Wait sends what happens to children until none is left. Flags are those of
+// wait4, such as WUNTRACED.
+func Wait(flags int, to chan<- Child) {
+	c, err := wait(flags)
+	for err == nil {
+		// Whether c was the last is known at once: the usual case is a
+		// program that left nothing, and then nothing need be looked for.
+		next, nextErr := wait(flags | unix.WNOHANG)
+		c.Last = nextErr != nil
+		to <- c
+		if nextErr != nil {
+			return
+		}
+		if c = next; c.Pid == 0 {
+			c, err = wait(flags)
+		}
+	}
+	to <- Child{Last: true}
+}
+
+func wait(flags int) (Child, error) {
+	for {
+		var ws unix.WaitStatus
+		var ru unix.Rusage
+		pid, err := unix.Wait4(-1, &ws, flags|unix.WALL, &ru)
+		if err == unix.EINTR {
+			continue
+		}
+		c := Child{Pid: pid, CPU: time.Duration(ru.Utime.Nano() + ru.Stime.Nano())}
+		switch {
+		case pid <= 0:
+		case ws.Stopped():
+			c.Stopped, c.Signal, c.CPU = true, int(ws.StopSignal()), 0
+		case ws.Continued():
+			c.Continued, c.CPU = true, 0
+		case ws.Signaled():
+			c.Signal = int(ws.Signal())
+		default:
+			c.Exit = ws.ExitStatus()
+		}
+		return c, err
+	}
+}
+
+// Sweep kills every descendant there is at this moment. One that is born
+// meanwhile is found by the next sweep: its parent was killed in this one, so
+// an end will be reaped, and a sweep follows each.
+func Sweep() { Signal(unix.SIGKILL) }
+
+// Signal sends a signal to every descendant there is at this moment: to groups
+// as a whole, which the system does in one step even for a fork bomb, and to
+// each by its number.
+func Signal(sig syscall.Signal) {
+	own := unix.Getpgrp()
+	groups := map[int]bool{own: true}
+	seen := map[int]bool{}
+	var reach func(pid int)
+	reach = func(pid int) {
+		if seen[pid] {
+			return
+		}
+		seen[pid] = true
+		if g, err := unix.Getpgid(pid); err == nil && !groups[g] {
+			groups[g] = true
+			_ = unix.Kill(-g, sig) // gone is as good
+		}
+		below := Children(pid)
+		_ = unix.Kill(pid, sig)
+		for _, c := range below {
+			reach(c)
+		}
+	}
+	for _, c := range Children(os.Getpid()) {
+		reach(c)
+	}
+}
+
+// Children lists the children of all threads of a process.
+func Children(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	threads, _ := d.Readdirnames(-1)
+	_ = d.Close()
+	var pids []int
+	for _, t := range threads {
+		b, _ := os.ReadFile(dir + "/" + t + "/children")
+		for _, f := range bytes.Fields(b) {
+			if n, err := strconv.Atoi(string(f)); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}

@@ -1,0 +1,90 @@
+package sys
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
+	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/model"
+)
+
+// FileTools are the names of the file tools that a process with a workspace
+// has.
+func FileTools() []string { return files.Names() }
+
+// builtins are the file tools of a process: those it lists, or all where it has
+// a workspace. A tool that it declares under the name of one stands for it.
+func (p *Program) builtins() (list []*files.Tool, err error) {
+	if p.Workspace == "" {
+		if len(p.Builtin) > 0 {
+			return nil, fmt.Errorf("builtin: %v work on a workspace, and there is none; expected workspace: DIRECTORY", p.Builtin)
+		}
+		return nil, nil
+	}
+	names := p.Builtin
+	if names == nil {
+		names = files.Names()
+	}
+	for i, name := range names {
+		f := files.Find(name)
+		switch {
+		case f == nil:
+			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %v", name, files.Names())
+		case slices.Contains(names[:i], name):
+			return nil, fmt.Errorf("builtin: %s stands twice", name)
+		case !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }):
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
+
+// Builtins are the names of the file tools of a process.
+func (p *Program) Builtins() (names []string) {
+	list, _ := p.builtins() // it was looked at when the process was spawned
+	for _, f := range list {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// addFiles adds the file tools of a process to its others.
+func (l *Loaded) addFiles() error {
+	list, err := l.builtins()
+	if err != nil {
+		return err
+	}
+	l.files = make(map[string]*files.Tool, len(list))
+	for _, f := range list {
+		if l.tools[f.Name], err = fileTool(f); err != nil {
+			return err
+		}
+		l.files[f.Name] = f
+		l.specs = append(l.specs, model.ToolSpec{Name: f.Name, Description: f.Description, Schema: f.Schema})
+	}
+	return nil
+}
+
+// fileTool is a file tool as any other is called. Its Run is given a view in
+// place of a directory; see runFile.
+func fileTool(f *files.Tool) (*tool.Tool, error) {
+	t := &tool.Tool{Spec: tool.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
+	t.Defaults()
+	var err error
+	t.Args, err = schema.Compile(f.Schema)
+	return t, err
+}
+
+// runFile uses a file tool on the view that fs shows.
+func runFile(ctx context.Context, f *files.Tool, fs files.FS, in tool.Input) (out tool.Output) {
+	timed, cancel := context.WithTimeoutCause(ctx, tool.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
+		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tool.DefaultTimeout), Hint: "ask for less at once"})
+	defer cancel()
+	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
+	out.Bytes = int64(len(out.Value))
+	return out
+}

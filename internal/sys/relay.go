@@ -1,0 +1,67 @@
+package sys
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+)
+
+// A Relay is the outside half of a call: a request to a model that a program
+// outside wrote, or a tool call that it carries out. Whoever took it holds it
+// under the pid and the number of the call. It is gone when the daemon is.
+type Relay interface {
+	Plan(v kernel.View) (kernel.Plan, *abi.Error)
+	Run(ctx context.Context, j *kernel.Job) kernel.Done
+}
+
+// Relayed is what the arguments of a model call say of such a request. Its text
+// stands in the parts of the intent, for it is what was said before and a
+// little more; see the gateway.
+type Relayed struct {
+	Face     string `json:"face"`
+	Model    string `json:"model"`
+	Messages int    `json:"messages"`
+}
+
+func planRelay(w *World, v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	var r Relay
+	if w.Relay != nil {
+		r = w.Relay(v.Pid, c.N)
+	}
+	if r == nil {
+		return pl, &abi.Error{Code: abi.ToolGone, Message: "the program that made this request is not here"}
+	}
+	pl, e = r.Plan(v)
+	pl.Work = r
+	return pl, e
+}
+
+// KeyArgs are the arguments of key.
+type KeyArgs struct {
+	Name     string     `json:"name,omitempty"`
+	Key      string     `json:"key"` // its SHA-256, in hex
+	Priority *int       `json:"priority,omitempty"`
+	Limits   abi.Limits `json:"limits,omitzero"`
+}
+
+func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	pl = kernel.Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}
+	a, e := decode[KeyArgs](c)
+	if e != nil {
+		return pl, e
+	}
+	p := Program{Name: a.Name, Hosted: true, Key: a.Key}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	s := &kernel.Spawning{Program: b}
+	s.Name, s.Limits, s.Rows, s.Watchdog, s.Priority = a.Name, a.Limits, p.Grants(), v.Spawn.Watchdog, v.Spawn.Priority
+	if a.Priority != nil {
+		s.Priority = max(*a.Priority, v.Spawn.Priority)
+	}
+	pl.Work = s
+	return pl, nil
+}

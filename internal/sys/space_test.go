@@ -1,0 +1,119 @@
+package sys
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/workspace"
+)
+
+// Mutants that die here: states are taken to be the same when their digests
+// are; a state that came back is another; the history is not looked at; a check
+// that forgives; a pattern whose * crosses directories.
+
+func openSpace(t *testing.T, dir, store string) *workspace.Workspace {
+	t.Helper()
+	w, err := workspace.Open(context.Background(), dir, workspace.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+func put(t *testing.T, w *workspace.Workspace, id, text string) *workspace.Commit {
+	t.Helper()
+	tx, err := w.Begin(context.Background(), workspace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Layer().WriteFile("a", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := tx.Commit(context.Background(), workspace.Note{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestCollision makes every digest the same. States that differ must still be
+// told apart in what is recorded, and states that are the same must not be,
+// also after a restart.
+func TestCollision(t *testing.T) {
+	dir, store := t.TempDir(), t.TempDir()
+	w := openSpace(t, dir, store)
+	collide := func(workspace.Hash) abi.Key { return abi.Key{1} }
+	st := states{hash: collide}
+	look := func(st *states, w *workspace.Workspace) abi.Key {
+		s, err := w.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.snapshot(w, s)
+	}
+	empty := look(&st, w)
+	one := st.commit(w, put(t, w, "1", "one"))
+	two := st.commit(w, put(t, w, "2", "two"))
+	again := st.commit(w, put(t, w, "3", "one"))
+	seen := look(&st, w)
+	if empty == one || one == two || empty == two || again != one || seen != one {
+		t.Errorf("nothing %x, one %x, two %x, one again %x, looked at %x", empty, one, two, again, seen)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w = openSpace(t, dir, store)
+	fresh := states{hash: collide}
+	if k := look(&fresh, w); k != one {
+		t.Errorf("what the last commit holds is %x after a restart, and was %x", k, one)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("three"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if k := look(&fresh, w); k == empty || k == one || k == two {
+		t.Errorf("another state has the digest %x of one that the history holds", k)
+	}
+}
+
+func TestChecks(t *testing.T) {
+	for _, c := range []struct {
+		check, text string
+		ok          bool
+	}{
+		{"json", `{"a": [1, 2]}`, true}, {"json", "{\"a\": 1}\n", true}, {"json", `{"a": `, false}, {"json", ``, false}, {"json", `{"a":1,"a":2}`, false},
+		{"csv", "a,b\n1,2\n", true}, {"csv", "", true}, {"csv", "a,b\n1\n", false}, {"csv", "a,\"b\n", false},
+		{"utf8", "na\u00efve \ufffd", true}, {"utf8", "na\xefve", false},
+		{"yaml", "a: 1\n---\nb: [2]\n", true}, {"yaml", "a: [1\n", false}, {"yaml", "a: \"x\n", false},
+	} {
+		if err := checks[c.check]([]byte(c.text)); (err == nil) != c.ok {
+			t.Errorf("%s of %q: %v", c.check, c.text, err)
+		}
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		paths, name string
+		match       bool
+	}{
+		{"a.json", "a.json", true}, {"a.json", "b/a.json", false}, {"a.json", "axjson", false},
+		{"*.json", "x.json", true}, {"*.json", "d/x.json", false}, {"*.json", "x.json5", false},
+		{"**/*.json", "x.json", true}, {"**/*.json", "d/e/x.json", true}, {"**", "d/e", true},
+		{"d/?.txt", "d/a.txt", true}, {"d/?.txt", "d//.txt", false}, {"d/**/x", "d/x", true}, {"d/**/x", "d/a/b/x", true}, {"d/**/x", "dx", false},
+		{"a+(b)", "a+(b)", true}, {"*", "a\nb", true},
+	} {
+		p, err := (&Invariant{Paths: c.paths}).pattern()
+		if err != nil || p.MatchString(c.name) != c.match {
+			t.Errorf("%s on %q: %v, want %v", c.paths, c.name, err, c.match)
+		}
+	}
+	for _, bad := range []string{"", "/a", "../a", "a/../b", "a/"} {
+		if _, err := (&Invariant{Paths: bad}).pattern(); err == nil {
+			t.Errorf("%q is a pattern", bad)
+		}
+	}
+}

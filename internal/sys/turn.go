@@ -1,0 +1,47 @@
+package sys
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/model"
+)
+
+// Resource is what a call to a model waits for its turn at.
+func Resource(f model.Facts) string {
+	_, name, _ := strings.Cut(f.Name, ":")
+	if f.Provider == "script" {
+		name = path.Base(filepath.ToSlash(name)) // a file
+	}
+	return traffic.Resource{Provider: f.Provider, Model: name}.String()
+}
+
+// Hear puts into d what an answer tells of the provider's limits: q, and e when
+// it is an error. A call that was turned away before anything was taken for it
+// is no attempt and no model call: it goes back and waits for another turn.
+func Hear(d *kernel.Done, e *model.Error, q model.Quota) {
+	f := traffic.Feedback{Quota: q}
+	if e != nil {
+		f.Word, f.Quota, f.After, d.After = word(e), e.Quota, e.RetryAfter, e.RetryAfter
+	}
+	d.Heard = f
+	if f.Word != traffic.Fine && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
+		d.Away, d.Usage[abi.ModelCalls] = true, 0
+	}
+}
+
+// word is what an error says to those who wait. Without a status it came within
+// a stream, or from a script.
+func word(e *model.Error) traffic.Word {
+	switch {
+	case e.Kind == model.RateLimit:
+		return traffic.Slow
+	case e.Kind == model.Overloaded && (e.Status == 0 || e.Status == 503 || e.Status == 529):
+		return traffic.Overloaded
+	}
+	return traffic.Fine
+}

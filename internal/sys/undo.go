@@ -1,0 +1,192 @@
+package sys
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/tool"
+)
+
+// UndoArgs are the arguments of undo: the group of calls to take back, from the
+// first to the last, with those that were made within them.
+type UndoArgs struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+}
+
+// Undone says what became of the compensable calls of a group, the last first.
+type Undone struct {
+	Undone []Taken `json:"undone,omitempty"`
+	Kept   []Taken `json:"not_undone,omitempty"` // with the reason
+}
+
+// Taken is one call that was taken back, or could not be.
+type Taken struct {
+	Call uint64          `json:"call"`
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"args,omitempty"`
+	By   string          `json:"by"`
+	Err  *abi.Error      `json:"error,omitempty"`
+}
+
+// deed is a compensable call that went well.
+type deed struct {
+	call         uint64
+	tool         string
+	args, result json.RawMessage
+}
+
+// Compensates reports whether a program has a tool whose effect can be taken back.
+func (p *Program) Compensates() bool {
+	return slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Undo != nil })
+}
+
+// runUndo takes back what the compensable calls of a group did, in reverse
+// order of their ends. Each is a system call of its own, whose number follows
+// from this one's: asked again after a crash, this call finds those that were
+// answered, and makes the others.
+func (w *World) runUndo(ctx context.Context, j *kernel.Job) kernel.Done {
+	a, e := decode[UndoArgs](j.Call)
+	if e != nil {
+		return failed(e)
+	}
+	l, err := w.Load(j.View.Spawn.Program)
+	if err != nil {
+		return failed(&abi.Error{Code: abi.Internal, Message: err.Error()})
+	}
+	u := &undoing{w, j, l}
+	deeds, err := u.deeds(&a)
+	if err != nil {
+		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
+	}
+	var all Undone
+	for _, d := range slices.Backward(deeds) {
+		t := Taken{Call: d.call, Tool: d.tool, Args: d.args}
+		t.By, t.Err = u.takeBack(ctx, &d)
+		if t.Err != nil {
+			all.Kept = append(all.Kept, t)
+		} else {
+			all.Undone = append(all.Undone, t)
+		}
+		if ctx.Err() != nil { // it is gone on with, or the process has ended
+			return failed(&abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("undo was stopped: %v", context.Cause(ctx))})
+		}
+	}
+	return done(all)
+}
+
+// undoing is one call of undo.
+type undoing struct {
+	w *World
+	j *kernel.Job
+	l *Loaded
+}
+
+// takeBack calls the tool that undoes d.
+func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Error) {
+	i := slices.IndexFunc(u.l.Tools, func(s tool.Spec) bool { return s.Name == d.tool && s.Undo != nil })
+	if i < 0 {
+		return "", &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("the tool %s names nothing that undoes it", d.tool)}
+	}
+	by = u.l.Tools[i].Undo.Tool
+	args, err := u.l.Tools[i].Undo.With(d.args, d.result)
+	if err != nil {
+		return by, &abi.Error{Code: abi.InvalidArguments, Message: err.Error()}
+	}
+	b, err := json.Marshal(ToolArgs{Name: by, Args: args, Undoes: d.call})
+	if err != nil {
+		return by, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	return by, u.j.Nested(ctx, abi.Call{Row: "tool", Args: b}).Err
+}
+
+// deeds are the compensable calls of a group that went well, in the order of
+// their ends, without those that another undo has taken back.
+func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
+	begun := make(map[uint64]*abi.Intent)
+	for r, err := range u.w.Records(u.j.Call.Pid, groupStart(u.j.View)) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Kind == abi.KindBegan {
+			begun[r.Call] = r.Intent
+		}
+		in := r.Intent
+		if in == nil {
+			in = begun[r.Call]
+		}
+		if r.Kind != abi.KindEnded || r.Answer.Outcome != abi.OK || in == nil || in.Row != "tool" {
+			continue
+		}
+		if in.Effect != abi.Compensable && in.Within == 0 {
+			continue
+		}
+		d := deed{call: r.Call, tool: in.Tool}
+		var undoes uint64
+		if d.args, undoes, err = u.called(in); err != nil {
+			return nil, err
+		}
+		if undoes != 0 && in.Within != u.j.Call.N {
+			list = slices.DeleteFunc(list, func(d deed) bool { return d.call == undoes })
+		}
+		top := r.Call % kernel.NestedFrom
+		if in.Effect != abi.Compensable || undoes != 0 || top < a.First || top > a.Last {
+			continue
+		}
+		if d.result, err = u.w.Bytes(r.Answer.Value); err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// groupStart is the record of the reply that the process works on.
+func groupStart(v kernel.View) uint64 {
+	for _, pg := range slices.Backward(v.Pages) {
+		if pg.Role == memory.Assistant && pg.Pid == v.Pid {
+			return pg.N
+		}
+	}
+	return 0
+}
+
+// called is what a recorded tool call was called with, and which call it undid.
+func (u *undoing) called(in *abi.Intent) (args json.RawMessage, undoes uint64, err error) {
+	c := abi.Call{Pid: u.j.Call.Pid, Row: in.Row, For: in.For}
+	if c.Args, err = u.w.Bytes(in.Args); err != nil {
+		return nil, 0, err
+	}
+	if c.For == "" {
+		a, e := decode[ToolArgs](c)
+		if e != nil {
+			return nil, 0, e
+		}
+		undoes = a.Undoes
+	}
+	_, text, e := u.w.wanted(u.j.View, c)
+	if e != nil {
+		return nil, 0, e
+	}
+	return json.RawMessage(text), undoes, nil
+}
+
+// Say is how the model is told; empty when there was nothing to take back.
+func (u *Undone) Say() string {
+	if len(u.Undone)+len(u.Kept) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(struct {
+		Because string `json:"because"`
+		*Undone
+	}{"a call of the same reply did not go well, so the others that can be undone were undone, the last first", u})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,307 @@
+package traffic
+
+import (
+	"container/heap"
+	"math/bits"
+	"slices"
+)
+
+// A call waits for its turn, or has it.
+type call struct {
+	key      string
+	owner    string
+	pid      int64
+	priority int
+	weight   amount
+
+	bucket *bucket // of its model
+	party  *party  // its process
+	lane   *lane   // where it stands; nil when it does not wait
+	level  int     // how urgent it was when last looked at
+	seq    uint64
+	asked  int64
+	went   int64
+	prev   *call // in its lane
+	next   *call
+	older  *call // in its class
+	newer  *call
+	gone   bool          // it gave its turn back
+	ready  chan struct{} // closed when it has its turn; nil when it never waited
+}
+
+// keenLevel is where calls are so urgent that a little of each limit is kept
+// for them.
+const keenLevel = 5
+
+// mostLevel is the least urgent level.
+const mostLevel = 99
+
+// ageStep is how long a call waits for its class to become as urgent as one a
+// level above.
+const ageStep = 5 * second
+
+func (c *call) keen() bool { return c.level < keenLevel }
+
+// cost is what a turn counts for when shares are compared.
+func (c *call) cost() int64 { return c.weight[tokens] + 1 }
+
+// A party shares turns with others of its kind: an owner with the owners at a
+// key, a process with the processes of its owner. The one that had least goes
+// first; who was away starts where the others stand, and saves nothing up.
+type party struct {
+	name   string
+	pid    int64
+	up     *party
+	had    int64  // what it took
+	turn   uint64 // its last turn
+	now    int64  // what the member that went last had taken before: where others start
+	high   int64  // the most that any member took
+	busy   int    // calls that wait or run
+	awake  int    // members that are busy
+	kids   map[id]*party
+	asleep []*party // those that may be forgotten when the others have caught up
+	tired  bool     // it is in that list
+	lanes  []*lane  // where calls of it wait
+}
+
+type id struct {
+	name string
+	pid  int64
+}
+
+// member finds a party below p, or adds it.
+func (p *party) member(k id) *party {
+	m := p.kids[k]
+	if m == nil {
+		m = &party{name: k.name, pid: k.pid, up: p}
+		if p.kids == nil {
+			p.kids = make(map[id]*party)
+		}
+		p.kids[k] = m
+	}
+	return m
+}
+
+// join counts a call of p in.
+func (p *party) join() {
+	for ; p.up != nil; p = p.up {
+		if p.busy == 0 {
+			p.had = max(p.had, p.up.now)
+			p.up.awake++
+		}
+		p.busy++
+	}
+}
+
+// start charges a call of p that goes, as the turn of that number.
+func (p *party) start(turn uint64, cost int64) {
+	for x := p; x.up != nil; x = x.up {
+		x.up.now, x.turn = max(x.up.now, x.had), turn
+	}
+	p.charge(cost)
+}
+
+// charge adds to what p took, or takes away from it.
+func (p *party) charge(n int64) {
+	for ; p.up != nil; p = p.up {
+		p.had += n
+		p.up.high = max(p.up.high, p.had)
+		for _, l := range p.lanes {
+			heap.Fix(&l.up.kids, l.at)
+		}
+	}
+}
+
+// leave counts a call of p out. Who has nothing more to do here is forgotten
+// when it makes no difference: when the others have caught up, or all are away.
+func (p *party) leave() {
+	for ; p.up != nil; p = p.up {
+		if p.busy--; p.busy == 0 {
+			if p.up.awake--; p.up.awake == 0 {
+				p.up.now = p.up.high
+			}
+			if !p.tired {
+				p.tired = true
+				p.up.asleep = append(p.up.asleep, p)
+			}
+		}
+		p.up.forget()
+	}
+}
+
+func (p *party) forget() {
+	for range min(2, len(p.asleep)) {
+		m := p.asleep[0]
+		p.asleep = p.asleep[1:]
+		switch {
+		case m.busy > 0:
+			m.tired = false
+		case m.had <= p.now:
+			delete(p.kids, id{m.name, m.pid})
+		default:
+			p.asleep = append(p.asleep, m)
+		}
+	}
+}
+
+// A lane holds what waits of a party at one level: those of its members, or of
+// a process its calls, in the order they came.
+type lane struct {
+	party       *party
+	up          *lane
+	kids        lanes
+	at          int // among the lanes of up
+	seq         uint64
+	first, last *call
+}
+
+type lanes []*lane
+
+func (l lanes) Len() int { return len(l) }
+func (l lanes) Less(i, j int) bool {
+	p, q := l[i].party, l[j].party
+	return p.had < q.had || p.had == q.had && (p.turn < q.turn || p.turn == q.turn && l[i].seq < l[j].seq)
+}
+func (l lanes) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].at, l[j].at = i, j
+}
+func (l *lanes) Push(x any) {
+	x.(*lane).at = len(*l)
+	*l = append(*l, x.(*lane))
+}
+func (l *lanes) Pop() any {
+	old := *l
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*l = old[:len(old)-1]
+	return x
+}
+
+// A class is what waits with one priority. The longer the oldest call of it
+// waits the more urgent all of it is: so it is not kept waiting for ever by
+// those before it, and within it nobody is preferred for having asked more.
+type class struct {
+	lane
+	oldest, newest *call
+}
+
+// level is how urgent a class is by now.
+func (k *class) level(now int64) int {
+	return max(0, k.oldest.priority-int((now-k.oldest.asked)/ageStep))
+}
+
+// A line is everything that waits for one bucket: by priority, by owner, by
+// process.
+type line struct {
+	classes [mostLevel + 1]*class
+	some    [2]uint64 // where somebody waits
+	waiting int
+	look    int64 // when to look again; never: when something changes
+	why     string
+	served  uint64 // the last turn
+}
+
+// enter puts c at the end of its process's lane.
+func (l *line) enter(c *call) {
+	k := l.classes[c.priority]
+	if k == nil {
+		k = &class{lane: lane{party: c.party.up.up}}
+		l.classes[c.priority] = k
+	}
+	if c.older = k.newest; c.older == nil {
+		k.oldest = c
+		l.some[c.priority/64] |= 1 << (c.priority % 64)
+	} else {
+		c.older.newer = c
+	}
+	k.newest = c
+	at := k.lane.lane(c.party.up, c.seq).lane(c.party, c.seq)
+	c.lane = at
+	if c.prev = at.last; c.prev == nil {
+		at.first = c
+	} else {
+		c.prev.next = c
+	}
+	at.last = c
+	l.waiting++
+}
+
+// lane is the lane of a party within l.
+func (l *lane) lane(p *party, seq uint64) *lane {
+	for _, m := range p.lanes {
+		if m.up == l {
+			return m
+		}
+	}
+	m := &lane{party: p, up: l, seq: seq}
+	p.lanes = append(p.lanes, m)
+	heap.Push(&l.kids, m)
+	return m
+}
+
+// leave takes c out.
+func (l *line) leave(c *call) {
+	k, at := l.classes[c.priority], c.lane
+	unlink(&k.oldest, &k.newest, c.older, c.newer, func(c *call) (older, newer **call) { return &c.older, &c.newer })
+	unlink(&at.first, &at.last, c.prev, c.next, func(c *call) (prev, next **call) { return &c.prev, &c.next })
+	c.lane, c.prev, c.next, c.older, c.newer = nil, nil, nil, nil, nil
+	for ; at.up != nil && at.first == nil && len(at.kids) == 0; at = at.up {
+		heap.Remove(&at.up.kids, at.at)
+		i := slices.Index(at.party.lanes, at)
+		at.party.lanes = slices.Delete(at.party.lanes, i, i+1)
+	}
+	if k.oldest == nil {
+		l.some[c.priority/64] &^= 1 << (c.priority % 64)
+	}
+	l.waiting--
+}
+
+// unlink takes a call out from between two others of a list.
+func unlink(first, last **call, before, after *call, links func(*call) (before, after **call)) {
+	if before == nil {
+		*first = after
+	} else {
+		_, next := links(before)
+		*next = after
+	}
+	if after == nil {
+		*last = before
+	} else {
+		prev, _ := links(after)
+		*prev = before
+	}
+}
+
+// head is the call that is next; nil when none waits.
+func (l *line) head(now int64) (best *call) {
+	for i, m := range l.some {
+		for ; m != 0; m &= m - 1 {
+			k := l.classes[i*64+bits.TrailingZeros64(m)]
+			c := k.kids[0].kids[0].first
+			c.level = k.level(now)
+			if best == nil || c.before(best) {
+				best = c
+			}
+		}
+	}
+	return best
+}
+
+// before says which of the heads of two classes, or of two lines, is next.
+func (c *call) before(d *call) bool {
+	if c.level != d.level {
+		return c.level < d.level
+	}
+	p, q := c.party, d.party
+	if p.up != q.up {
+		p, q = p.up, q.up
+	}
+	if p.up == q.up && p.had != q.had { // of one key, or of one owner
+		return p.had < q.had
+	}
+	if a, b := c.bucket.line.served, d.bucket.line.served; a != b {
+		return a < b
+	}
+	return c.seq < d.seq
+}

@@ -1,0 +1,201 @@
+package traffic
+
+import "strings"
+
+// sched decides who goes when. It is a function of what it is told and of the
+// times it is given, which never go back.
+type sched struct {
+	configs map[string]Config
+	buckets map[string]*bucket // of models, by resource
+	above   map[string]*bucket // of providers and keys
+	seq     uint64
+	round   uint64
+	many    int       // buckets, before it is looked for some to forget
+	looks   []*bucket // whose line has a new time to look again
+}
+
+// bucket finds the bucket of a model.
+func (s *sched) bucket(now int64, resource string) *bucket {
+	if b := s.buckets[resource]; b != nil {
+		return b
+	}
+	s.sweep(now) // before there is one that nobody stands in yet
+	if s.buckets == nil {
+		s.buckets, s.above = make(map[string]*bucket), make(map[string]*bucket)
+	}
+	r := ParseResource(resource)
+	conf, ok := s.configs[r.Provider]
+	if !ok {
+		kind, _, _ := strings.Cut(r.Provider, "@") // a provider at another address is still one of its kind
+		conf = s.configs[kind]
+	}
+	top := s.parent(r.Provider, nil, Limits{Concurrency: conf.Concurrency})
+	rates := conf.Limits
+	rates.Concurrency = 0
+	key := s.parent(r.Provider+"#"+r.Key, top, rates)
+	if key.kin == nil {
+		key.kin = new(party)
+	}
+	b := newBucket(resource, key, conf.Models[r.Model].within(rates))
+	b.line = &line{look: never}
+	s.buckets[resource] = b
+	return b
+}
+
+// parent finds the bucket of a provider, or of a key.
+func (s *sched) parent(name string, up *bucket, l Limits) *bucket {
+	b := s.above[name]
+	if b == nil {
+		b = newBucket(name, up, l)
+		b.blocked = make(map[*bucket]bool)
+		s.above[name] = b
+	}
+	return b
+}
+
+// ask puts a call into its line and returns the calls that go.
+func (s *sched) ask(now int64, c *call) []*call {
+	b := s.bucket(now, c.key)
+	s.seq++
+	c.priority = max(0, min(c.priority, mostLevel))
+	c.bucket, c.asked, c.seq, c.level = b, now, s.seq, c.priority
+	c.party = b.up.kin.member(id{name: c.owner}).member(id{pid: c.pid})
+	c.party.join()
+	if b.line.waiting == 0 && len(b.up.blocked) == 0 && len(b.up.up.blocked) == 0 {
+		if in, _, _ := s.room(now, c); in == nil {
+			s.send(now, c)
+			return []*call{c}
+		}
+	}
+	b.line.enter(c)
+	return s.run(now, b)
+}
+
+// room looks for room for c in its bucket and those above it. It returns the
+// first that has none, and when it will.
+func (s *sched) room(now int64, c *call) (in *bucket, at int64, why string) {
+	for b := c.bucket; b != nil; b = b.up {
+		if t, w := b.room(now, c); t > now && (in == nil || t > at) {
+			in, at, why = b, t, w
+		}
+	}
+	return in, at, why
+}
+
+func (s *sched) send(now int64, c *call) {
+	c.went = now
+	s.seq++
+	for b := c.bucket; b != nil; b = b.up {
+		b.take(now, c)
+	}
+	c.bucket.line.served = s.seq
+	c.party.start(s.seq, c.cost())
+}
+
+// cancel takes a call out that waits.
+func (s *sched) cancel(now int64, c *call) []*call {
+	c.bucket.line.leave(c)
+	c.party.leave()
+	return s.run(now, c.bucket)
+}
+
+// release ends the turn of a call.
+func (s *sched) release(now int64, c *call, f *news) []*call {
+	took := weigh(f.in, f.out)
+	if f.word == Unsent {
+		took = amount{}
+	}
+	c.party.charge(took[tokens] - c.weight[tokens])
+	for b := c.bucket; b != nil; b = b.up {
+		b.give(now, c, took)
+	}
+	c.bucket.hear(now, c, f)
+	c.party.leave()
+	return s.run(now, c.bucket)
+}
+
+// run lets go who can go now, of the line of b and of those that wait for room
+// in the same buckets above. The most urgent is looked at first; where there is
+// no room for it, those behind it do not overtake.
+func (s *sched) run(now int64, b *bucket) (gone []*call) {
+	s.round++
+	for {
+		c := s.best(now, b)
+		if c == nil {
+			return gone
+		}
+		l := c.bucket.line
+		in, at, why := s.room(now, c)
+		if in == nil {
+			l.leave(c)
+			s.send(now, c)
+			gone = append(gone, c)
+			continue
+		}
+		in.closed = s.round // and best remembers who waits for it
+		s.wait(c.bucket, at, why)
+	}
+}
+
+// wait notes when to look at a line again.
+func (s *sched) wait(b *bucket, at int64, why string) {
+	l := b.line
+	if l.why = why; l.look != at {
+		l.look = at
+		s.looks = append(s.looks, b)
+	}
+}
+
+// best is the next call among b and those that wait with it; nil when there is
+// none that may go.
+func (s *sched) best(now int64, b *bucket) (best *call) {
+	look := func(b *bucket) {
+		c := b.line.head(now)
+		switch {
+		case c == nil:
+			delete(b.up.blocked, b)
+			delete(b.up.up.blocked, b)
+			s.wait(b, never, "")
+		case b.closed == s.round:
+		case b.up.closed == s.round:
+			b.up.blocked[b] = true
+		case b.up.up.closed == s.round:
+			b.up.up.blocked[b] = true
+		case best == nil || c.before(best):
+			best = c
+		}
+	}
+	look(b)
+	for x := b.up; x != nil; x = x.up {
+		for o := range x.blocked {
+			if o != b {
+				look(o)
+			}
+		}
+	}
+	return best
+}
+
+// sweep forgets models that nobody uses any more, when there are many: each
+// caller with a key of its own has some.
+func (s *sched) sweep(now int64) {
+	if len(s.buckets) < max(manyBuckets, s.many) {
+		return
+	}
+	forget := func(all map[string]*bucket) {
+		for name, b := range all {
+			if b.idle(now) {
+				delete(all, name)
+				if b.up != nil {
+					b.up.below--
+				}
+			}
+		}
+	}
+	forget(s.buckets)
+	forget(s.above) // keys
+	forget(s.above) // providers that have none left
+	s.many = 2 * len(s.buckets)
+}
+
+const manyBuckets = 1024

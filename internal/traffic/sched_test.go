@@ -1,0 +1,450 @@
+package traffic
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The mutants that these tests kill, each tried by hand:
+//
+//	window.go  span - 1 slots count              TestNeverMore
+//	window.go  take back from another slot       TestNeverMore
+//	bucket.go  room without the window           TestNeverMore
+//	bucket.go  running is not counted down       TestNeverMore (not all go)
+//	bucket.go  output given back at the start    TestNeverMore (counted at the end)
+//	sched.go   blocked lines are not remembered  TestNeverMore (not all go)
+//	sched.go   a smaller call overtakes          TestLargeCall
+//	line.go    parties start at zero             TestAway
+//	line.go    classes do not age                TestNeverMore (not all go), TestAgeing
+//	care.go    a pause is not kept               TestNeverMore
+//	care.go    every 429 of one burst counts     TestSlow
+
+// A judge counts what goes as a provider does: each call when it goes, with
+// what it may take, and with what it took from when it ended; or its output
+// only when it ends.
+type judge struct {
+	went   []*judged // all that did
+	now    int64
+	paused map[string]int64
+}
+
+type judged struct {
+	*call
+	ended   int64 // 0: it runs
+	in, out int64 // tokens it took
+}
+
+// sum is what a provider has counted in the minute before now: output when the
+// call goes, or when it ends.
+func (j *judge) sum(of func(*call) bool, late bool) (a amount) {
+	for _, c := range j.went {
+		if !of(c.call) {
+			continue
+		}
+		fresh, done := j.now-c.call.went < minute, c.ended > 0
+		switch {
+		case late && done:
+			if fresh {
+				a.add(&amount{1, c.in, c.in, 0})
+			}
+			if j.now-c.ended < minute {
+				a.add(&amount{0, c.out, 0, c.out})
+			}
+		case fresh && done:
+			w := weigh(c.in, c.out)
+			a.add(&w)
+		case fresh && late:
+			a.add(&amount{1, c.weight[input], c.weight[input], 0})
+		case fresh:
+			a.add(&c.weight)
+		}
+	}
+	return a
+}
+
+func (j *judge) running(of func(*call) bool) (n int) {
+	for _, c := range j.went {
+		if c.ended == 0 && of(c.call) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNeverMore asks, gives back, cancels and waits at random, and looks after
+// each step whether any limit is passed, as a provider counts, and in the end
+// whether everybody had a turn.
+func TestNeverMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := Limits{Requests: rapid.Int64Range(3, 40).Draw(t, "rpm"), Tokens: rapid.Int64Range(500, 5000).Draw(t, "tpm"), Concurrency: rapid.IntRange(1, 20).Draw(t, "at a time")}
+		some := Limits{Input: rapid.Int64Range(200, 3000).Draw(t, "itpm"), Output: rapid.Int64Range(100, 2000).Draw(t, "otpm"), Concurrency: rapid.IntRange(1, 10).Draw(t, "of m")}
+		s := &sched{configs: map[string]Config{"p": {Limits: all, Models: map[string]Limits{"m": some}}}}
+		j := &judge{now: second, paused: map[string]int64{}}
+		var waiting []*call
+		went := func(gone []*call) {
+			for _, c := range gone {
+				i := slices.Index(waiting, c)
+				if i < 0 {
+					t.Fatalf("a call goes that does not wait")
+				}
+				waiting = slices.Delete(waiting, i, i+1)
+				if j.now < j.paused[c.key] {
+					t.Fatalf("%s was asked within its pause", c.key)
+				}
+				j.went = append(j.went, &judged{call: c})
+				j.check(t, all, some, c)
+			}
+		}
+		ask := func(t *rapid.T) {
+			c := &call{key: rapid.SampledFrom([]string{"p/m", "p/n", "p/o"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
+				pid: rapid.Int64Range(1, 3).Draw(t, "pid"), priority: rapid.IntRange(0, 12).Draw(t, "priority"),
+				weight: weigh(rapid.Int64Range(0, 199).Draw(t, "in"), rapid.Int64Range(0, 99).Draw(t, "out"))}
+			waiting = append(waiting, c)
+			went(s.ask(j.now, c))
+		}
+		release := func(t *rapid.T, word Word) {
+			var open []*judged
+			for _, c := range j.went {
+				if c.ended == 0 {
+					open = append(open, c)
+				}
+			}
+			if len(open) == 0 {
+				return
+			}
+			c := rapid.SampledFrom(open).Draw(t, "call")
+			f := &news{word: word}
+			if word == Fine {
+				f.in, f.out = rapid.Int64Range(0, c.weight[input]).Draw(t, "took"), rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
+			} else {
+				f.after = rapid.Int64Range(0, 20*second).Draw(t, "after")
+				j.paused[c.key] = max(j.paused[c.key], j.now+f.after)
+			}
+			c.ended, c.in, c.out = j.now, f.in, f.out
+			went(s.release(j.now, c.call, f))
+		}
+		later := func(d int64) {
+			j.now += d
+			for _, b := range s.buckets {
+				if b.line.look <= j.now {
+					b.line.look = never
+					went(s.run(j.now, b))
+				}
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"ask":  ask,
+			"ask ": ask,
+			"done": func(t *rapid.T) { release(t, Fine) },
+			"slow": func(t *rapid.T) { release(t, Slow) },
+			"time": func(t *rapid.T) { later(rapid.Int64Range(1, 10*second).Draw(t, "time")) },
+			"cancel": func(t *rapid.T) {
+				if len(waiting) > 0 {
+					i := rapid.IntRange(0, len(waiting)-1).Draw(t, "call")
+					c := waiting[i]
+					waiting = slices.Delete(waiting, i, i+1)
+					went(s.cancel(j.now, c))
+				}
+			},
+		})
+		for range 10_000 { // everybody gets a turn
+			for _, c := range j.went {
+				if c.ended == 0 {
+					c.ended, c.in, c.out = j.now, c.weight[input], c.weight[output]
+					went(s.release(j.now, c.call, &news{in: c.in, out: c.out}))
+				}
+			}
+			if len(waiting) == 0 {
+				break
+			}
+			next := never
+			for _, b := range s.buckets {
+				next = min(next, b.line.look)
+			}
+			if next == never && j.running(func(*call) bool { return true }) == 0 {
+				t.Fatalf("%d wait, nothing runs, and no time is set", len(waiting))
+			}
+			later(max(1, min(next-j.now, 100*second)))
+		}
+		if len(waiting) > 0 {
+			t.Fatalf("%d never had a turn", len(waiting))
+		}
+	})
+}
+
+func (j *judge) check(t *rapid.T, all, some Limits, c *call) {
+	every := func(*call) bool { return true }
+	model := func(d *call) bool { return d.key == "p/m" }
+	for _, late := range []bool{false, true} {
+		a, m := j.sum(every, late), j.sum(model, late)
+		if a[requests] > all.Requests || a[tokens] > max(all.Tokens, c.weight[tokens]) {
+			t.Fatalf("%v in a minute, limits %+v (output late: %v)", a, all, late)
+		}
+		if m[input] > max(some.Input, c.weight[input]) || m[output] > max(some.Output, c.weight[output]) {
+			t.Fatalf("%v for the model in a minute, limits %+v (output late: %v)", m, some, late)
+		}
+	}
+	if n, m := j.running(every), j.running(model); n > all.Concurrency || m > some.Concurrency {
+		t.Fatalf("%d at one time, %d of the model; limits %d and %d", n, m, all.Concurrency, some.Concurrency)
+	}
+}
+
+// inTurn runs calls one after the other through one bucket and says in which
+// order they went.
+func inTurn(s *sched, now int64, calls ...*call) (order []string) {
+	hold := &call{key: calls[0].key, owner: "hold", weight: weigh(0, 0)}
+	s.ask(now, hold)
+	for i, c := range calls {
+		s.ask(now+int64(i), c)
+	}
+	next := s.release(now, hold, &news{})
+	for len(next) > 0 {
+		c := next[0]
+		order = append(order, c.owner)
+		next = append(next[1:], s.release(now, c, &news{in: c.weight[input], out: c.weight[output]})...)
+	}
+	return order
+}
+
+func single() *sched {
+	return &sched{configs: map[string]Config{"p": {Limits: Limits{Concurrency: 1}}}}
+}
+
+// TestAway: an owner that comes late starts where the others are, and one that
+// was away has saved nothing up.
+func TestAway(t *testing.T) {
+	s := single()
+	for range 10 {
+		inTurn(s, second, &call{key: "p/m", owner: "old", pid: 1, weight: weigh(100, 0)})
+	}
+	var calls []*call
+	for range 4 {
+		calls = append(calls, &call{key: "p/m", owner: "old", pid: 1, weight: weigh(100, 0)}, &call{key: "p/m", owner: "new", pid: 2, weight: weigh(100, 0)})
+	}
+	got := fmt.Sprint(inTurn(s, 2*second, calls...))
+	if got != "[new old new old new old new old]" && got != "[old new old new old new old new]" {
+		t.Error(got)
+	}
+}
+
+// TestBack: an owner that had little, long ago, does not go before all others
+// until it has had as much.
+func TestBack(t *testing.T) {
+	s := single()
+	b := s.bucket(second, "p/m")
+	b.up.kin.member(id{name: "stays"}).join() // somebody is always there, so nobody is forgotten
+	inTurn(s, second, &call{key: "p/m", owner: "back", pid: 1, weight: weigh(1, 0)})
+	back := b.up.kin.member(id{name: "back"})
+	back.join()
+	for range 50 {
+		inTurn(s, second, &call{key: "p/m", owner: "busy", pid: 2, weight: weigh(100, 0)}, &call{key: "p/m", owner: "also busy", pid: 3, weight: weigh(100, 0)})
+	}
+	back.leave()
+	var calls []*call
+	for i := range 3 {
+		calls = append(calls, &call{key: "p/m", owner: "back", pid: 1, weight: weigh(100, 0)}, &call{key: "p/m", owner: "busy", pid: 2, weight: weigh(100, 0)},
+			&call{key: "p/m", owner: "also busy", pid: 3, weight: weigh(100, int64(i))})
+	}
+	order := inTurn(s, second, calls...)
+	if n := slices.Index(order, "busy"); n < 0 || n > 2 {
+		t.Error(order)
+	}
+}
+
+// TestShares: what counts is what was taken, not what was asked for.
+func TestShares(t *testing.T) {
+	s := single()
+	hold := &call{key: "p/m", owner: "hold"}
+	s.ask(second, hold)
+	for range 6 {
+		s.ask(second, &call{key: "p/m", owner: "careful", pid: 1, weight: weigh(10, 0)})
+		s.ask(second, &call{key: "p/m", owner: "generous", pid: 2, weight: weigh(10, 1000)})
+	}
+	first := 0
+	for next, n := s.release(second, hold, &news{}), 0; len(next) > 0 && n < 6; n++ {
+		if next[0].owner == "generous" {
+			first++
+		}
+		next = s.release(second, next[0], &news{in: 10})
+	}
+	if first != 3 {
+		t.Errorf("%d of the first 6 turns went to the one that asks for more than it takes, want 3", first)
+	}
+}
+
+// TestUrgent: bulk goes no faster than the limit's slope, and leaves a little
+// of each limit to urgent calls.
+func TestUrgent(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		l     Limits
+		size  int64
+		least int // bulk calls that go at once
+		most  int
+	}{
+		{"the moment", Limits{Requests: 6000}, 1, 24, 27},
+		{"the minute", Limits{Tokens: 1000}, 199, 2, 2},
+		{"at one time", Limits{Concurrency: 32}, 1, 30, 30},
+	} {
+		s := &sched{configs: map[string]Config{"p": {Limits: v.l}}}
+		now, went := second, 0
+		var last *call
+		for i := range 100 {
+			c := &call{key: "p/m", owner: "bulk", pid: int64(i), priority: 10, weight: weigh(v.size, 0)}
+			if i == 0 || last != nil && last.went > 0 {
+				s.ask(now, c)
+				if c.went > 0 {
+					went++
+				}
+				last = c
+			}
+		}
+		if went < v.least || went > v.most {
+			t.Errorf("%s: %d went at once, want %d to %d", v.name, went, v.least, v.most)
+		}
+		for b := s.bucket(now, "p/m"); v.l.Tokens > 0 && now < 50*second; { // until the minute is full
+			switch {
+			case last.went > 0:
+				last = &call{key: "p/m", owner: "bulk", pid: 1, priority: 10, weight: weigh(v.size, 0)}
+				s.ask(now, last)
+			case b.line.look > 50*second:
+				now = 50 * second
+			default:
+				now, b.line.look = b.line.look, never
+				s.run(now, b)
+			}
+		}
+		if last.went > 0 {
+			t.Fatalf("%s: bulk never waits", v.name)
+		}
+		u := &call{key: "p/m", owner: "urgent", weight: weigh(12, 0)}
+		if s.ask(now, u); u.went != now {
+			t.Errorf("%s: the urgent call waits for %s", v.name, s.bucket(now, "p/m").line.why)
+		}
+	}
+}
+
+// TestLargeCall: a call that needs the whole quota is not kept waiting by small
+// ones that come after it, and they not by it for longer than it takes.
+func TestLargeCall(t *testing.T) {
+	s := &sched{configs: map[string]Config{"p": {Limits: Limits{Tokens: 1000}}}}
+	now := second
+	first := &call{key: "p/m", owner: "b", weight: weigh(200, 0)}
+	if len(s.ask(now, first)) != 1 {
+		t.Fatal("the first waits")
+	}
+	s.release(now, first, &news{in: 200})
+	large := &call{key: "p/m", owner: "a", weight: weigh(2000, 0)}
+	if len(s.ask(now, large)) != 0 {
+		t.Fatal("it does not wait")
+	}
+	for i := range 10 {
+		if len(s.ask(now, &call{key: "p/m", owner: "a", pid: int64(i), weight: weigh(10, 0)})) != 0 {
+			t.Fatal("a small one overtakes")
+		}
+	}
+	b := s.bucket(now, "p/m")
+	for b.line.look < never && large.went == 0 {
+		now = b.line.look
+		b.line.look = never
+		s.run(now, b)
+	}
+	if large.went == 0 || large.went > 62*second {
+		t.Errorf("it went at %d s", large.went/second)
+	}
+}
+
+// TestAgeing: bulk gets its turns also when urgent calls never end.
+func TestAgeing(t *testing.T) {
+	s := single()
+	now := second
+	hold := &call{key: "p/m", owner: "u", weight: weigh(10, 0)}
+	s.ask(now, hold)
+	bulk := &call{key: "p/m", owner: "bulk", priority: 10, weight: weigh(10, 0)}
+	s.ask(now, bulk)
+	for bulk.went == 0 && now < 100*second {
+		next := &call{key: "p/m", owner: "u", weight: weigh(10, 0)}
+		s.ask(now, next)
+		now += second
+		if gone := s.release(now, hold, &news{in: 10}); len(gone) == 1 {
+			hold = gone[0]
+		}
+	}
+	if w := bulk.went - bulk.asked; w < 45*second || w > 55*second {
+		t.Errorf("it waited %d s", w/second)
+	}
+}
+
+// TestManyKeys: what nobody uses any more is forgotten.
+func TestManyKeys(t *testing.T) {
+	s := &sched{}
+	now := second
+	for i := range 12 * manyBuckets {
+		now += second / 10
+		c := &call{key: fmt.Sprintf("p#key%d/m", i), owner: "a", weight: weigh(10, 0)}
+		s.ask(now, c)
+		s.release(now, c, &news{in: 10})
+	}
+	if n := len(s.buckets) + len(s.above); n > 8*manyBuckets {
+		t.Errorf("%d buckets are kept", n)
+	}
+	owners := &sched{}
+	for i := range 20_000 {
+		c := &call{key: "p/m", owner: fmt.Sprint(i), pid: int64(i), weight: weigh(10, 0)}
+		owners.ask(second, c)
+		owners.release(second, c, &news{in: 10})
+	}
+	if n := len(owners.above["p#"].kin.kids); n > 100 {
+		t.Errorf("%d owners are kept", n)
+	}
+}
+
+func BenchmarkTurn(b *testing.B) {
+	for _, v := range []struct {
+		name string
+		c    map[string]Config
+	}{{"unlimited", nil}, {"limited", map[string]Config{"p": {Limits: Limits{Requests: 1e9, Tokens: 1e12, Concurrency: 64}}}}} {
+		b.Run(v.name, func(b *testing.B) {
+			turns := Turns{Configs: v.c}
+			b.ReportAllocs()
+			for b.Loop() {
+				turn, err := turns.Acquire(b.Context(), Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
+				if err != nil {
+					b.Fatal(err)
+				}
+				turn.Release(Feedback{In: 100, Out: 50})
+			}
+		})
+	}
+}
+
+// BenchmarkWaiting lets one go and another come while so many wait.
+func BenchmarkWaiting(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := single()
+			now := second
+			running := &call{key: "p/m", weight: weigh(1, 0)}
+			s.ask(now, running)
+			come := func(i int) {
+				now++
+				s.ask(now, &call{key: "p/m", owner: fmt.Sprint(i % 100), pid: int64(i), priority: 10, weight: weigh(100, 100)})
+			}
+			for i := range n {
+				come(i)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				come(i)
+				gone := s.release(now, running, &news{in: 100, out: 50})
+				if len(gone) != 1 {
+					b.Fatalf("%d went", len(gone))
+				}
+				running = gone[0]
+			}
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/model"
+)
+
+// An answer is put together from what came.
+type answer struct {
+	bill
+	asked
+	id, model string
+	stop      model.Stop
+	done      bool
+	idle      bool // the event has the usage that was asked for and nothing else
+	events    int
+	sequence  int64
+	malformed string
+	failure   *model.Error
+}
+
+// A bill is what the provider said of what it took.
+type bill struct {
+	usage              model.Usage
+	hasInput, reported bool
+	thought, hour      int64
+	searches           int64
+	tier               string
+}
+
+// A tally is what was said, and how much that is.
+type tally struct {
+	text   strings.Builder
+	said   []byte // what was said, thought and asked for, not yet counted
+	tokens int64  // of what was counted
+	size   int    // bytes of all of it
+}
+
+// What was asked for: calls, in the order they began.
+type asked struct {
+	tally
+	list    []*part
+	waiting int // calls that were not released
+	at      int // how much was held before this event
+}
+
+// A part is a call as it comes.
+type part struct {
+	Call
+	choice, at int // the provider's indices
+	args       strings.Builder
+	from       int  // where what is held of it begins
+	free       bool // it was released
+}
+
+func (p *part) call() Call {
+	c := p.Call
+	c.Args = p.args.String()
+	if c.Args == "" && p.Whole {
+		c.Args = "{}" // how the formats write a call without arguments
+	}
+	return c
+}
+
+func (t *tally) say(s []byte) {
+	t.text.Write(s)
+	t.think(s)
+}
+
+// think counts what is not part of the text.
+func (t *tally) think(s []byte) {
+	t.size += len(s)
+	t.said = append(t.said, s...)
+}
+
+func (a *asked) add(p *part, args string) {
+	p.args.WriteString(args)
+	a.think([]byte(args))
+}
+
+// open begins a call.
+func (a *asked) open(p *part) *part {
+	p.from, p.free = a.at, p.Hosted
+	if !p.free {
+		a.waiting++
+	}
+	a.list = append(a.list, p)
+	a.think([]byte(p.Name))
+	return p
+}
+
+// find is the last call at an index of the provider.
+func (a *asked) find(at int) *part {
+	for _, p := range slices.Backward(a.list) {
+		if p.at == at {
+			return p
+		}
+	}
+	return nil
+}
+
+// close makes every call whole: the answer has ended.
+func (a *asked) close() {
+	for _, p := range a.list {
+		p.Whole = true
+	}
+}
+
+func (a *asked) ready() (calls []Call) {
+	if a.waiting == 0 {
+		return nil
+	}
+	for _, p := range a.list {
+		if p.Whole && !p.free {
+			calls = append(calls, p.call())
+		}
+	}
+	return calls
+}
+
+// release returns how much of what is held may go, and moves what stays.
+func (a *asked) release(held int, all bool) int {
+	n := held
+	for _, p := range a.list {
+		switch {
+		case p.free:
+		case p.Whole || all:
+			p.free = true
+			a.waiting--
+		default:
+			n = min(n, p.from)
+		}
+	}
+	for _, p := range a.list {
+		p.from -= n
+	}
+	return n
+}
+
+// piece is how much is counted together. The pieces are the same whenever they
+// are counted, so that the sum is.
+const piece = 1 << 10
+
+// pieces counts what is there in whole pieces. A piece ends before a space, if
+// there is one: there two tokens meet.
+func (t *tally) pieces() int64 {
+	from := 0
+	for len(t.said)-from >= 2*piece {
+		n := bytes.LastIndexByte(t.said[from+1:from+piece], ' ') + 1
+		if n <= 0 {
+			n = piece
+		}
+		t.tokens += int64(model.CountText(string(t.said[from : from+n])))
+		from += n
+	}
+	t.said = t.said[:copy(t.said, t.said[from:])]
+	return t.tokens
+}
+
+// counted is how many tokens came.
+func (t *tally) counted() int64 {
+	return t.pieces() + int64(model.CountText(string(t.said)))
+}
+
+func (a *asked) continued(choice, at int, id, name string) *part {
+	for i := len(a.list) - 1; i >= 0; i-- {
+		p := a.list[i]
+		switch {
+		case p.choice != choice, at >= 0 && p.at != at, id != "" && p.ID != "" && id != p.ID:
+			continue
+		case at < 0 && id == "" && name != "":
+			return nil
+		}
+		return p
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An Endpoint is a model at a provider: where requests go, which key opens it,
+// and what is known of it. Who has requests in the provider's own words sends
+// them with [Endpoint.Post].
+type Endpoint struct {
+	Facts  Facts
+	Format string // openai or anthropic
+	Name   string // the provider's name in the configuration
+	Model  string // the name the provider knows
+
+	base   string
+	key    Key
+	client *http.Client
+	now    func() time.Time
+}
+
+// format is what a provider speaks; empty: there is no such provider.
+func (c *Config) format(provider string) string {
+	if _, usual := vendors[provider]; usual {
+		return provider
+	}
+	return c.Providers[provider].Format
+}
+
+// providers lists them for an error.
+func (c *Config) providers() string {
+	names := slices.Sorted(maps.Keys(c.Providers))
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "openai" || n == "anthropic" })
+	return strings.Join(append(names, "openai or anthropic"), ", ")
+}
+
+// endpoint finds a model at a provider. ref is what it is called here.
+func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
+	format := c.format(provider)
+	v, p := vendors[format], c.Providers[provider]
+	base, where := p.BaseURL, "base URL of the provider "+provider
+	if base == "" && format == provider {
+		base, where = c.Getenv(v.envBase), v.envBase
+	}
+	if base == "" && format != provider {
+		return nil, fmt.Errorf("the provider %s has no base URL", provider)
+	}
+	if format == "anthropic" { // the protocol's paths begin with it
+		base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1")
+	}
+	base, place, err := v.place(provider, base, where)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{Format: format, Name: provider, Model: name, base: base, now: c.Now}
+	if e.key, err = c.key(provider, p, v, place == format); err != nil {
+		return nil, err
+	}
+	client := *c.HTTP
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	e.client = &client
+	listed, has := p.Models[name]
+	e.Model = cmp.Or(listed.Alias, name)
+	e.Facts = c.facts(ref, place, e.Model)
+	if has {
+		listed.over(&e.Facts)
+	}
+	if format == "anthropic" && e.Facts.MaxOutput == 0 {
+		e.Facts.MaxOutput = anthropicOutput
+	}
+	return e, nil
+}
+
+// facts are what the tables of prices know.
+func (c *Config) facts(ref, place, name string) Facts {
+	f := Facts{Name: ref, Provider: place, MinOutput: 16}
+	if x, ok := find(c.Prices, place, name, c.Now()); ok {
+		f.Price, f.Priced, f.Window, f.MaxOutput = x.Price, true, x.Window, x.MaxOutput
+	}
+	return f
+}
+
+// over puts what the configuration says in the place of what the tables know.
+func (l *Listed) over(f *Facts) {
+	if l.Priced {
+		f.Price, f.Priced = l.Price, true
+	}
+	f.Window, f.MaxOutput = cmp.Or(l.Window, f.Window), cmp.Or(l.MaxOutput, f.MaxOutput)
+}
+
+// Routes are where a request for a model may go, in a format, in the order in
+// which they are tried. The name is one that a provider lists, or
+// PROVIDER/NAME, or whatever the usual provider of the format knows.
+func (c Config) Routes(format, name string) ([]*Endpoint, error) {
+	c = c.filled()
+	provider, name := c.locate(format, name)
+	if f := c.format(provider); f != format {
+		return nil, fmt.Errorf("the provider %s speaks like %s, and the request is written for %s", provider, f, format)
+	}
+	first, err := c.endpoint(provider+":"+name, provider, name)
+	if err != nil {
+		return nil, err
+	}
+	routes := []*Endpoint{first}
+	for _, other := range c.Providers[provider].Fallback {
+		p, n, ok := strings.Cut(other, "/")
+		if !ok {
+			n = name
+		}
+		e, err := c.endpoint(p+":"+n, p, n)
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, e)
+	}
+	return routes, nil
+}
+
+// locate reads the name of a model in a request.
+func (c *Config) locate(format, name string) (provider, model string) {
+	if p, n, ok := strings.Cut(name, "/"); ok && n != "" && c.format(p) != "" {
+		return p, n
+	}
+	names := slices.Sorted(maps.Keys(c.Providers))
+	for _, p := range names {
+		if _, has := c.Providers[p].Models[name]; has && c.format(p) == format {
+			return p, name
+		}
+	}
+	if c.reachable(format) {
+		return format, name
+	}
+	names = slices.DeleteFunc(names, func(p string) bool { return c.format(p) != format })
+	if len(names) == 1 {
+		return names[0], name
+	}
+	return format, name
+}
+
+// reachable says whether the usual provider of a format was set up.
+func (c *Config) reachable(format string) bool {
+	_, configured := c.Providers[format]
+	v := vendors[format]
+	return configured || c.Getenv(v.envBase) != "" || c.Getenv(v.envKey) != ""
+}
+
+// Keyed says whether the daemon has a key for the usual provider of a format,
+// or another provider of that format to send requests to.
+func (c Config) Keyed(format string) bool {
+	c = c.filled()
+	provider, _ := c.locate(format, "")
+	if provider != format {
+		return true
+	}
+	e, err := c.endpoint("", provider, "")
+	return err != nil || e.Keyed() || e.Facts.Provider != format
+}
+
+// Models lists what the configuration names, as requests may name it.
+func (c Config) Models(format string) (names []string) {
+	for p, v := range c.Providers {
+		for m := range v.Models {
+			if c.format(p) == format {
+				names = append(names, m)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Keyed says whether there is a key for it here.
+func (e *Endpoint) Keyed() bool { return e.key.secret != nil }
+
+// Usual says whether it is the provider's own address, which wants a key.
+func (e *Endpoint) Usual() bool { return e.Facts.Provider == e.Format }
+
+// Post sends a request in the provider's own words, to a path below its
+// address. Where there is a key here it is the one that goes along. The caller
+// closes the answer's body.
+func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
+	p := &parcel{b: body}
+	var wrote atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, &carrier{p: p})
+	if err != nil {
+		return nil, e.lost(err)
+	}
+	req.ContentLength = int64(len(body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&carrier{p: p}), nil }
+	req.Header = h.Clone()
+	if e.Keyed() {
+		switch key := e.key.reveal(); e.Format {
+		case "anthropic":
+			req.Header.Set("X-Api-Key", key)
+		default:
+			req.Header.Set("Authorization", "Bearer "+key)
+		}
+	}
+	if e.Format == "anthropic" && req.Header.Get("Anthropic-Version") == "" {
+		req.Header.Set("Anthropic-Version", "2023-06-01")
+	}
+	resp, err := e.client.Do(req)
+	p.drop()
+	if err != nil {
+		x := e.lost(err)
+		if !wrote.Load() {
+			x.Usage = &Usage{} // nobody saw the request
+		}
+		return nil, x
+	}
+	return resp, nil
+}
+
+// A parcel is the body of a request. It is let go of when the answer begins,
+// which may take long to come to its end.
+type parcel struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (p *parcel) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.b = nil
+}
+
+// A carrier reads a parcel.
+type carrier struct {
+	p  *parcel
+	at int
+}
+
+func (c *carrier) Read(b []byte) (int, error) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	if c.at >= len(c.p.b) {
+		return 0, io.EOF
+	}
+	n := copy(b, c.p.b[c.at:])
+	c.at += n
+	return n, nil
+}
+
+func (e *Endpoint) lost(err error) *Error {
+	return &Error{Kind: Network, Message: e.remote().clean(err.Error())}
+}
+
+// Refusal classifies an answer that is an error.
+func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *Error {
+	m := e.remote()
+	x := &Error{Status: status, Usage: &Usage{}, Quota: ReadQuota(h, e.now())}
+	x.Kind, x.Message = m.classify(status, body)
+	x.Message = cmp.Or(x.Message, string(body), http.StatusText(status))
+	if x.Retryable() {
+		x.RetryAfter = retryAfter(h, e.now())
+	}
+	return m.scrub(x)
+}
+
+// Clean takes the key out of what came from elsewhere.
+func (e *Endpoint) Clean(s string) string { return redact(s, e.key.reveal()) }
+
+func (e *Endpoint) remote() *remote {
+	return &remote{dialect: vendors[e.Format].dialect, key: e.key}
+}
+
+// CloseIdle closes the connections to providers that nobody uses.
+func CloseIdle() { sharedClient().CloseIdleConnections() }
