@@ -26,7 +26,7 @@ type space struct {
 }
 
 // newSpace makes a workspace that holds kept.txt and config.json.
-func newSpace(t *testing.T, script string) *space {
+func newSpace(t testing.TB, script string) *space {
 	s := &space{newWorld(t, script), filepath.Join(t.TempDir(), "files")}
 	if err := os.Mkdir(s.files, 0o755); err != nil {
 		t.Fatal(err)
@@ -540,13 +540,16 @@ func TestRefusedSpaces(t *testing.T) {
 		change func(*kern.Agent)
 		want   string
 	}{
-		"no such directory":  {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "none") }, "no such file"},
-		"a file":             {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "kept.txt") }, "is no directory"},
-		"around the data":    {func(a *kern.Agent) { a.Workspace = s.dir }, "neither lies in the workspace"},
-		"no such view":       {func(a *kern.Agent) { a.Space.View = "layer" }, "expected one of [auto overlay copy]"},
-		"no such check":      {func(a *kern.Agent) { a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
-		"nothing to hold in": {func(a *kern.Agent) { a.Workspace = ""; a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "json"}} }, "no workspace for them"},
-		"a negative quota":   {func(a *kern.Agent) { a.Space.Quota.Bytes = -1 }, "expected 0 or more"},
+		"no such directory": {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "none") }, "no such file"},
+		"a file":            {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "kept.txt") }, "is no directory"},
+		"around the data":   {func(a *kern.Agent) { a.Workspace = s.dir }, "neither lies in the workspace"},
+		"no such view":      {func(a *kern.Agent) { a.Space.View = "layer" }, "expected one of [auto overlay copy]"},
+		"no such check":     {func(a *kern.Agent) { a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
+		"nothing to hold in": {func(a *kern.Agent) {
+			a.Workspace = ""
+			a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "json"}}
+		}, "no workspace for them"},
+		"a negative quota": {func(a *kern.Agent) { a.Space.Quota.Bytes = -1 }, "expected 0 or more"},
 	} {
 		a := s.agent("")
 		c.change(&a)
@@ -575,6 +578,35 @@ func TestQuota(t *testing.T) {
 			}
 			if now := s.tree(); now != before || len(got) != 2 {
 				t.Errorf("%d answers; the workspace was\n%sand is\n%s", len(got), before, now)
+			}
+		})
+	}
+}
+
+// BenchmarkCall is a step of an agent: a script that answers at once asks for
+// one tool. Without a workspace it is a Go function; with one it is fs.write,
+// published and journalled, on a workspace of so many files.
+func BenchmarkCall(b *testing.B) {
+	for _, files := range []int{-1, 2, 1000} {
+		name := fmt.Sprintf("write/%d files", files)
+		script := "repeat: true\nreplies:\n  - calls: [{tool: fs.write, args: {path: a.txt, content: text}}]\n"
+		if files < 0 {
+			name, script = "no workspace", "repeat: true\nreplies:\n  - calls: [{tool: count, args: {n: 1}}]\n"
+		}
+		b.Run(name, func(b *testing.B) {
+			s := newSpace(b, script)
+			for i := range files - 2 {
+				s.put(fmt.Sprintf("f%d", i), "x")
+			}
+			k := s.open()
+			a := kern.Agent{Model: "script:" + s.script, Limits: kern.Limits{abi.Steps: int64(b.N)}, Watchdog: abi.Watchdog{Profile: "off"}}
+			if a.Workspace = s.files; files < 0 {
+				a.Workspace = ""
+				a.Tools = []kern.Callable{kern.Tool("count", "Count.", func(context.Context, number) (string, error) { return "", nil })}
+			}
+			b.ResetTimer()
+			if r, err := k.Run(b.Context(), a, "go"); err != nil || r.Usage.ToolCalls != int64(b.N) {
+				b.Fatalf("%+v %v", r, err)
 			}
 		})
 	}
