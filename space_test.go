@@ -589,7 +589,10 @@ func TestQuota(t *testing.T) {
 func BenchmarkCall(b *testing.B) {
 	for _, files := range []int{-1, 2, 1000} {
 		name := fmt.Sprintf("write/%d files", files)
-		script := "repeat: true\nreplies:\n  - calls: [{tool: fs.write, args: {path: a.txt, content: text}}]\n"
+		script := "repeat: true\nreplies:\n"
+		for i := range 300 { // another text each time, as agents write
+			script += fmt.Sprintf("  - calls: [{tool: fs.write, args: {path: a.txt, content: text %d}}]\n", i)
+		}
 		if files < 0 {
 			name, script = "no workspace", "repeat: true\nreplies:\n  - calls: [{tool: count, args: {n: 1}}]\n"
 		}
