@@ -413,3 +413,30 @@ func TestVerifyWorkspaceDamage(t *testing.T) {
 		t.Errorf("found nothing: %+v", sound)
 	}
 }
+
+// TestCodeUndone: what code did with compensable tools before it ended with an
+// exception is undone.
+func TestCodeUndone(t *testing.T) {
+	w := newWorld(t, `
+replies:
+  - calls:
+      - tool: code
+        args:
+          source: |
+            from tools.agent import book
+            book(seat="a")
+            book(seat="b")
+            raise ValueError("no")
+  - text: done
+`)
+	log := filepath.Join(t.TempDir(), "log")
+	k := w.open()
+	r := w.run(k, kern.Agent{Calls: []string{"code"}, Tools: travel(log, abi.Irreversible, "")})
+	b, err := os.ReadFile(log)
+	if want := "book a\nbook b\ncancel t-b\ncancel t-a\n"; err != nil || string(b) != want || r.Output != "done" {
+		t.Errorf("%v, it did\n%s want\n%s", err, b, want)
+	}
+	if u := told(t, k, r.Pid); len(u.Undone) != 2 || len(u.Kept) != 0 {
+		t.Errorf("%+v", u)
+	}
+}
