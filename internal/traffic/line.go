@@ -12,7 +12,8 @@ type call struct {
 	owner    string
 	pid      int64
 	priority int
-	weight   amount
+	weight   amount // what it may take at most
+	guess    amount // what is counted of it while it runs
 
 	bucket *bucket // of its model
 	party  *party  // its process
@@ -25,6 +26,7 @@ type call struct {
 	next   *call
 	older  *call // in its class
 	newer  *call
+	seen   sight
 	gone   bool          // it gave its turn back
 	ready  chan struct{} // closed when it has its turn; nil when it never waited
 }

@@ -74,6 +74,7 @@ func (s *sched) ask(now int64, c *call) []*call {
 // room looks for room for c in its bucket and those above it. It returns the
 // first that has none, and when it will.
 func (s *sched) room(now int64, c *call) (in *bucket, at int64, why string) {
+	c.guess = c.bucket.habit.guess(&c.weight)
 	for b := c.bucket; b != nil; b = b.up {
 		if t, w := b.room(now, c); t > now && (in == nil || t > at) {
 			in, at, why = b, t, w
@@ -88,6 +89,7 @@ func (s *sched) send(now int64, c *call) {
 	for b := c.bucket; b != nil; b = b.up {
 		b.take(now, c)
 	}
+	c.bucket.look(c)
 	c.bucket.line.served = s.seq
 	c.party.start(s.seq, c.cost())
 }
@@ -102,8 +104,11 @@ func (s *sched) cancel(now int64, c *call) []*call {
 // release ends the turn of a call.
 func (s *sched) release(now int64, c *call, f *news) []*call {
 	took := weigh(f.in, f.out)
-	if f.word == Unsent {
+	switch f.word {
+	case Unsent:
 		took = amount{}
+	case Fine:
+		c.bucket.habit.took(c, f)
 	}
 	c.party.charge(took[tokens] - c.weight[tokens])
 	for b := c.bucket; b != nil; b = b.up {
