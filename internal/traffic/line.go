@@ -131,6 +131,9 @@ func (p *party) leave() {
 	}
 }
 
+// fewParties are kept though they could be forgotten.
+const fewParties = 32
+
 func (p *party) forget() {
 	for range min(2, len(p.asleep)) {
 		m := p.asleep[0]
@@ -138,7 +141,7 @@ func (p *party) forget() {
 		switch {
 		case m.busy > 0:
 			m.tired = false
-		case m.had <= p.now:
+		case m.had <= p.now && len(p.kids) > fewParties:
 			delete(p.kids, id{m.name, m.pid})
 		default:
 			p.asleep = append(p.asleep, m)

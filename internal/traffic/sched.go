@@ -10,7 +10,8 @@ type sched struct {
 	above   map[string]*bucket // of providers and keys
 	seq     uint64
 	round   uint64
-	many    int       // buckets, before it is looked for some to forget
+	many    int // buckets, before it is looked for some to forget
+	one     [1]*call
 	looks   []*bucket // whose line has a new time to look again
 }
 
@@ -64,7 +65,8 @@ func (s *sched) ask(now int64, c *call) []*call {
 	if b.line.waiting == 0 && len(b.up.blocked) == 0 && len(b.up.up.blocked) == 0 {
 		if in, _, _ := s.room(now, c); in == nil {
 			s.send(now, c)
-			return []*call{c}
+			s.one[0] = c
+			return s.one[:]
 		}
 	}
 	b.line.enter(c)
