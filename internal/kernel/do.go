@@ -464,7 +464,7 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
-	r.Blobs = append(r.Blobs, w.blobs...)
+	r.Blobs, w.blobs = append(r.Blobs, w.blobs...), nil // another attempt names them again
 	return in
 }
 
