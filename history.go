@@ -86,20 +86,20 @@ func (p past) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 	if err != nil {
 		return nil, err
 	}
-	born, err := p.k.Info(pid)
-	if err != nil {
-		return nil, err
-	}
+	left := len(records)
 	for c, err := range t.space.History() {
 		if err != nil {
 			return nil, sys.WorkspaceError(err)
 		}
-		if c.Time.UnixNano() < born.Born {
+		if left == 0 { // what lies before the first of them is not theirs
 			break
 		}
 		n, known := records[abi.Hash(c.Hash)]
 		if known || c.Tool == undoTool && family[abi.Pid(c.PID)] {
 			t.steps = append(t.steps, trailStep{c, n})
+		}
+		if known {
+			left--
 		}
 	}
 	slices.Reverse(t.steps)

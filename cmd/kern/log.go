@@ -188,6 +188,10 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	default:
 		colour = red
 	}
+	away := an.Again && an.Outcome == abi.Refused
+	if away {
+		what, colour = t.names[r.Call]+" turned away", yellow
+	}
 	what += attempt(an.Attempt) + took(&an.Usage)
 	if an.First > 0 {
 		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
@@ -197,7 +201,10 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	} else if an.Rolled {
 		what += ", rolled back"
 	}
-	if an.Again {
+	switch {
+	case away:
+		what += ", waits for another turn"
+	case an.Again:
 		what += ", another attempt follows"
 	}
 	if an.Err != nil {
