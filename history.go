@@ -86,20 +86,20 @@ func (p past) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 	if err != nil {
 		return nil, err
 	}
-	born, err := p.k.Info(pid)
-	if err != nil {
-		return nil, err
-	}
+	left := len(records)
 	for c, err := range t.space.History() {
 		if err != nil {
 			return nil, sys.WorkspaceError(err)
 		}
-		if c.Time.UnixNano() < born.Born {
+		if left == 0 { // what lies before the first of them is not theirs
 			break
 		}
 		n, known := records[abi.Hash(c.Hash)]
 		if known || c.Tool == undoTool && family[abi.Pid(c.PID)] {
 			t.steps = append(t.steps, trailStep{c, n})
+		}
+		if known {
+			left--
 		}
 	}
 	slices.Reverse(t.steps)
@@ -180,7 +180,10 @@ func (t *Trail) Commits() ([]Commit, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := Commit{Seq: s.n, Pid: abi.Pid(s.PID), Call: s.Call, Tool: s.Tool, Time: s.Time, Hash: s.Hash.String(), Note: s.Message, Paths: []Changed{}}
+		c := Commit{Seq: s.n, Pid: abi.Pid(s.PID), Call: s.Call, Tool: s.Tool, Time: s.Time, Hash: s.Hash.String(), Paths: []Changed{}}
+		if s.n == 0 {
+			c.Note = s.Message
+		}
 		for _, ch := range changes {
 			if w := what(ch.Before, ch.After); w != "" {
 				c.Paths = append(c.Paths, Changed{ch.Path, w})

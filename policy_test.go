@@ -60,15 +60,16 @@ var ranks = map[string]int{
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 
-	"internal/kernel":  2,
-	"internal/sys":     3,
-	"internal/agent":   4,
-	"internal/gateway": 4,
-	"internal/server":  4,
-	"internal/mock":    4, // a provider for tests and demos
-	"":                 5,
-	"internal/demo":    6, // a caller of the command line
-	"cmd/kern":         6,
+	"internal/kernel":     2,
+	"internal/sys":        3,
+	"internal/agent":      4,
+	"internal/gateway":    4,
+	"internal/server":     4,
+	"internal/mock":       4, // a provider for tests and demos
+	"internal/mock/crowd": 4,
+	"":                    5,
+	"internal/demo":       6, // a caller of the command line
+	"cmd/kern":            6,
 }
 
 // among lists imports within one rank that are meant.
@@ -108,7 +109,8 @@ var forbidden = []struct {
 
 // pureFiles may not read the clock, start goroutines or do input and output:
 // what they decide follows from records alone.
-var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/kernel/lifecycle.go", "internal/memory/memory.go"}
+var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/kernel/lifecycle.go", "internal/memory/memory.go",
+	"internal/traffic/window.go", "internal/traffic/bucket.go", "internal/traffic/care.go", "internal/traffic/line.go", "internal/traffic/sched.go", "internal/traffic/limits.go"}
 
 const module = "github.com/kern-run/kern"
 
@@ -119,10 +121,10 @@ func rel(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// counted says whether a package is part of the house: benchmarks, tools and
-// examples may import what they like.
+// counted says whether a package is part of the house: benchmarks, tools,
+// examples and tests from outside may import what they like.
 func counted(name string) bool {
-	for _, p := range []string{"bench", "tools", "examples"} {
+	for _, p := range []string{"bench", "tools", "examples", "test"} {
 		if name == p || strings.HasPrefix(name, p+"/") {
 			return false
 		}

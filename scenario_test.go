@@ -244,11 +244,12 @@ func TestScenario11Wall(t *testing.T) {
 }
 
 func TestScenario12Kill(t *testing.T) {
-	for _, during := range []string{"tool", "back-off", "turn"} {
+	for _, during := range []string{"tool", "back-off", "turn", "pause"} {
 		t.Run(during, func(t *testing.T) {
 			w := newWorld(t, map[string]string{
 				"tool":     `replies: [{calls: [{tool: slow}]}]`,
 				"back-off": `{repeat: true, replies: [{error: rate_limit}]}`,
+				"pause":    `{repeat: true, replies: [{error: rate_limit}]}`,
 				"turn":     `{latency: 1h, replies: [{text: never}]}`,
 			}[during])
 			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Traffic: map[string]kern.Traffic{"script": {Limits: kern.TrafficLimits{Concurrency: 1}}}}})
@@ -272,6 +273,9 @@ func TestScenario12Kill(t *testing.T) {
 			pid := w.spawn(k, kern.Agent{Tools: []kern.Callable{slow}})
 			until(t, func() bool {
 				i, _ := k.Info(pid)
+				if during == "pause" { // of the provider: the call has backed off, and waits for its turn
+					return len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], "turn script/") && strings.Contains(i.Waits[0], "asked to slow down, ")
+				}
 				return began.Load() == 1 || len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], during)
 			})
 			start := time.Now()

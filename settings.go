@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -92,20 +93,27 @@ func (c *Config) models() model.Config {
 }
 
 // secrets are the keys that no tool may give back.
-func (c *Config) secrets() (list []string) {
-	names := []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
-	for _, p := range c.Settings.Providers {
+func (c *Config) secrets() []string {
+	list := c.Settings.Keys(c.Getenv)
+	for _, n := range []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} {
+		list = append(list, c.Getenv(n))
+	}
+	return slices.DeleteFunc(list, short)
+}
+
+// Keys are the keys of providers that the settings name, as far as they can be
+// read.
+func (s *Settings) Keys(getenv func(string) string) (list []string) {
+	for _, p := range s.Providers {
 		if p.KeyEnv != "" {
-			names = append(names, p.KeyEnv)
+			list = append(list, getenv(p.KeyEnv))
 		}
 		if b, err := os.ReadFile(p.KeyFile); err == nil {
-			list = append(list, string(b))
+			list = append(list, string(b), strings.TrimSpace(string(b)))
 		}
 	}
-	for _, n := range names {
-		if v := c.Getenv(n); v != "" {
-			list = append(list, v)
-		}
-	}
-	return slices.DeleteFunc(list, func(s string) bool { return len(s) < 8 })
+	return slices.DeleteFunc(list, short)
 }
+
+// short is what would be found in any text.
+func short(secret string) bool { return len(secret) < 8 }

@@ -205,7 +205,7 @@ func (r *returning) title(u Undo) string {
 func (r *returning) still(p string, e workspace.Entry, err error) bool {
 	was := r.now(p)
 	if err != nil || was == nil {
-		return was == nil && errors.Is(err, fs.ErrNotExist)
+		return was == nil && err != nil // also where its directory is none
 	}
 	return was.Kind == e.Kind && was.Mode == e.Mode && (e.Kind == workspace.Dir || was.Size == e.Size && was.Time == e.Time && was.Target == e.Target)
 }

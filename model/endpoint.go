@@ -1,14 +1,17 @@
 package model
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -187,10 +190,15 @@ func (e *Endpoint) Usual() bool { return e.Facts.Provider == e.Format }
 // address. Where there is a key here it is the one that goes along. The caller
 // closes the answer's body.
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, bytes.NewReader(body))
+	p := &parcel{b: body}
+	var wrote atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, &carrier{p: p})
 	if err != nil {
 		return nil, e.lost(err)
 	}
+	req.ContentLength = int64(len(body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&carrier{p: p}), nil }
 	req.Header = h.Clone()
 	if e.Keyed() {
 		switch key := e.key.reveal(); e.Format {
@@ -204,10 +212,45 @@ func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []
 		req.Header.Set("Anthropic-Version", "2023-06-01")
 	}
 	resp, err := e.client.Do(req)
+	p.drop()
 	if err != nil {
-		return nil, e.lost(err)
+		x := e.lost(err)
+		if !wrote.Load() {
+			x.Usage = &Usage{} // nobody saw the request
+		}
+		return nil, x
 	}
 	return resp, nil
+}
+
+// A parcel is the body of a request. It is let go of when the answer begins,
+// which may take long to come to its end.
+type parcel struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (p *parcel) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.b = nil
+}
+
+// A carrier reads a parcel.
+type carrier struct {
+	p  *parcel
+	at int
+}
+
+func (c *carrier) Read(b []byte) (int, error) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	if c.at >= len(c.p.b) {
+		return 0, io.EOF
+	}
+	n := copy(b, c.p.b[c.at:])
+	c.at += n
+	return n, nil
 }
 
 func (e *Endpoint) lost(err error) *Error {

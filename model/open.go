@@ -100,7 +100,8 @@ func (c Config) filled() Config {
 // a caller's context ends a request, and silence does.
 var sharedClient = sync.OnceValue(func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024 // as many as there are streams at a time
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // as many as there are streams at a time
+	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // for each of them
 	return &http.Client{Transport: t}
 })
 

@@ -18,7 +18,8 @@ import (
 // without a word, it is started again, and what was asked is asked again. So
 // only what may be asked twice is asked in a session.
 type session struct {
-	app *app
+	app   *app
+	quiet bool
 
 	mu     sync.Mutex
 	client *server.Client
@@ -54,7 +55,9 @@ func (s *session) again(ctx context.Context, lost *server.Client, err error) err
 	if s.losses++; s.losses > maxLosses {
 		return err
 	}
-	s.app.note("kern: the daemon died; it is started again, and the process goes on")
+	if !s.quiet {
+		s.app.note("kern: the daemon died; it is started again, and the process goes on")
+	}
 	c, err := s.app.connect(ctx)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/server"
 )
 
@@ -27,8 +28,15 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}
+	if len(os.Args) > 1 && os.Args[1] == guardVerb {
+		guest.Guard(os.Args[2:])
+	}
 	interrupts := make(chan os.Signal, 4)
-	signal.Notify(interrupts, os.Interrupt, terminate)
+	for _, s := range []os.Signal{os.Interrupt, terminate} {
+		if !signal.Ignored(s) { // nohup and its like mean it
+			signal.Notify(interrupts, s)
+		}
+	}
 	a := &app{
 		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		getenv: os.Getenv, interrupts: interrupts,
@@ -231,7 +239,7 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 	f.StringVar(&a.data, "data", "", "the data `directory`")
 	f.StringVar(&a.config, "config", "", "the configuration `file`")
 	root.AddCommand(
-		runCommand(a), waitCommand(a), psCommand(a), showCommand(a), logCommand(a),
+		runCommand(a), execCommand(a), waitCommand(a), psCommand(a), showCommand(a), logCommand(a),
 		signalCommand(a, abi.Kill, "End a process at once"),
 		signalCommand(a, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
 		signalCommand(a, abi.Cont, "Let a paused process go on"),

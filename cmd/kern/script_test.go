@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/internal/guest"
 )
 
 // The scripts under testdata/script are what a user sees: real commands, real
@@ -35,13 +36,16 @@ import (
 //	crash                    kill -9 of the daemon
 //
 // In files named *.yaml, $WORK is the directory of the script, and the programs
-// in testdata/tools are in the PATH.
+// in testdata/tools are in the PATH. $EXAMPLES is where the examples are.
 func TestMain(m *testing.M) {
 	kern.EnterSandbox()
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}
-	testscript.Main(m, map[string]func(){"kern": main})
+	if len(os.Args) > 1 && os.Args[1] == guardVerb {
+		guest.Guard(os.Args[2:])
+	}
+	testscript.Main(m, map[string]func(){"kern": main, "agent": agentMain})
 }
 
 func TestScript(t *testing.T) {
@@ -70,6 +74,11 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		return err
+	}
+	env.Setenv("EXAMPLES", examples)
 	env.Defer(func() {
 		for _, line := range endDaemons(env.WorkDir) {
 			env.T().Fatal(line)

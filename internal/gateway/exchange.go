@@ -184,6 +184,7 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	if resp.StatusCode != http.StatusOK {
 		return x.turnedAway(j, resp)
 	}
+	x.lighten(j)
 	x.stream = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	x.meter = x.q.Meter(x.stream)
 	x.meter.Hold = true
@@ -192,6 +193,13 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	d := x.settled(ctx, j, fail)
 	sys.Hear(&d, nil, model.ReadQuota(resp.Header, time.Now()))
 	return d
+}
+
+// lighten lets go of the request, now that the provider has it: an answer may
+// take long, and there may be many.
+func (x *exchange) lighten(j *kernel.Job) {
+	x.q = wire.Answered(x.q)
+	x.chain.fresh, j.Plan.Blobs, x.header, x.failure = nil, nil, nil, nil
 }
 
 // lull gives a request that was stopped a moment for what is on its way: as
@@ -229,16 +237,20 @@ func (l *lull) heard() {
 	}
 }
 
-var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
+var buffers = sync.Pool{New: func() any { return new([2 << 10]byte) }}
 
 // receive reads the answer to its end, or to where it must not go on. The
 // client gets what may be shown as soon as it is there; what ends the answer
 // waits until it is written down.
 func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, patience *lull) error {
-	buf := buffers.Get().(*[4 << 10]byte)
-	defer buffers.Put(buf)
+	pooled := buffers.Get().(*[2 << 10]byte)
+	defer buffers.Put(pooled)
+	buf := pooled[:]
+	if !x.stream {
+		buf = make([]byte, 32<<10) // it comes at once, and is soon gone
+	}
 	for {
-		n, err := body.Read(buf[:])
+		n, err := body.Read(buf)
 		if n > 0 {
 			if x.first == 0 {
 				x.first = time.Since(x.start)
@@ -319,9 +331,7 @@ func (x *exchange) pass(b []byte) {
 func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d kernel.Done) {
 	s := x.meter.Seen()
 	d.First = x.first
-	if x.begun {
-		j.Plan.Attempts = 0 // the client has a part of it: there is no second try
-	}
+	j.Plan.Attempts = 0 // the provider took it: there is no second try
 	stopped := ctx.Err() != nil && !x.ended
 	d.Usage = x.booked(j, x.taken(j, &s), s.Hour)
 	var me *model.Error

@@ -69,6 +69,7 @@ type State interface {
 	Stands(pid abi.Pid) (used abi.Usage, left abi.Limits)
 	Ending(pid abi.Pid) *abi.Error
 	Bytes(d abi.Data) ([]byte, error)
+	Wait(ctx context.Context, pid abi.Pid) (kernel.Info, error)
 }
 
 // Config is what a gateway is handed. All but Attempts is needed.
@@ -85,7 +86,8 @@ type Gateway struct {
 	ring  ring
 	known known
 	ways  ways
-	base  atomic.Pointer[string]
+	holds
+	base atomic.Pointer[string]
 
 	ctx    context.Context // of open tool calls
 	cancel context.CancelFunc
@@ -110,12 +112,14 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]sys.Relay)}
 	g.ways.cfg = cfg.Models
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a sys.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	return g, g.load()
 }
 
 // Close waits until no call is open; the kernel has ended them.
 func (g *Gateway) Close() {
 	g.cancel()
+	g.Rest()
 	g.open.Wait()
 }
 
@@ -358,7 +362,7 @@ func (g *Gateway) relayed(v *visit) {
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
 	res := g.do(v.r.Context(), x.call, x)
 	if !momentary(res) {
-		g.known.add(x.chain.fresh)
+		g.known.add(x.chain.parts[x.chain.named:])
 	}
 	x.finish(res)
 }

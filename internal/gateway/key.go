@@ -75,6 +75,9 @@ func (g *Gateway) load() error {
 		var p sys.Program
 		if json.Unmarshal(b, &p) == nil && p.Key != "" {
 			g.ring.add(p.Key, i.Pid)
+			if p.Held && i.Exit == nil {
+				g.miss(i.Pid, rejoinTime)
+			}
 		}
 	}
 	return nil
@@ -95,6 +98,7 @@ type Key struct {
 	Priority int
 	Watchdog abi.Watchdog
 	Parent   abi.Pid // 0: none
+	Hold     bool    // it ends when nobody holds it any more
 }
 
 // An Issued key is said once; only its hash is kept.
@@ -118,12 +122,15 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	if k.Parent != 0 {
 		pid, err = g.child(ctx, k, sum)
 	} else {
-		pid, err = g.cfg.Spawn(ctx, sys.Program{Name: k.Name, Hosted: true, Key: sum}, k)
+		pid, err = g.cfg.Spawn(ctx, sys.Program{Name: k.Name, Hosted: true, Held: k.Hold, Key: sum}, k)
 	}
 	if err != nil {
 		return Issued{}, err
 	}
 	g.ring.add(sum, pid)
+	if k.Hold {
+		g.miss(pid, rejoinTime)
+	}
 	return g.issued(pid, key), nil
 }
 

@@ -75,6 +75,9 @@ func Find(name string) (string, error) {
 	return "", &StartError{NotFound, err}
 }
 
+// ErrNoGuard says that a system cannot find all descendants of a program.
+var ErrNoGuard = errors.New("on this system a program cannot be stopped together with everything it started")
+
 // startError is the error of a program that was found and does not start.
 func startError(name string, e syscall.Errno) error {
 	code := CannotRun

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ type Guest struct {
 	broken bool        // it was told to end
 	grace  *time.Timer // until it is killed
 	ended  Ended
+	over   atomic.Bool
 }
 
 // Start starts a program. The caller's own handling of signals ends until Wait
@@ -165,6 +167,7 @@ func (g *Guest) heard(w word) {
 	case w.Stopped != 0:
 		g.stopped(syscall.Signal(w.Stopped))
 	case w.Ended:
+		g.over.Store(true)
 		g.ended.Exit, g.ended.Signal, g.ended.Lost = w.Exit, w.Signal, false
 	case w.Gone:
 		g.ended.CPU = time.Duration(w.CPU)
@@ -328,6 +331,12 @@ func (g *Guest) Kill() {
 		g.all(unix.SIGKILL)
 	})
 }
+
+// Over says that the program has ended, though not all that it started may have.
+func (g *Guest) Over() bool { return g.over.Load() }
+
+// SignalName is what a signal is called.
+func SignalName(n int) string { return unix.SignalName(syscall.Signal(n)) }
 
 // Signal sends the program's group a signal.
 func (g *Guest) Signal(s syscall.Signal) { g.ask(func() { g.group(s) }) }

@@ -3,15 +3,11 @@
 package guest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
 	"time"
 )
-
-// ErrNoGuard says that this system cannot find all descendants of a program.
-var ErrNoGuard = errors.New("on this system a program cannot be stopped together with everything it started")
 
 // Guard refuses: this system has none. It never returns.
 func Guard([]string) {
@@ -39,6 +35,12 @@ func (g *Guest) End(time.Duration) {}
 
 // Kill does nothing.
 func (g *Guest) Kill() {}
+
+// Over says that there is none.
+func (g *Guest) Over() bool { return true }
+
+// SignalName is what a signal is called.
+func SignalName(n int) string { return syscall.Signal(n).String() }
 
 // Signal does nothing.
 func (g *Guest) Signal(syscall.Signal) {}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -463,7 +464,7 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
-	r.Blobs = append(r.Blobs, w.blobs...)
+	r.Blobs, w.blobs = append(r.Blobs, w.blobs...), nil // another attempt names them again
 	return in
 }
 
@@ -673,7 +674,7 @@ func pauseFor(j *Job, d Done) time.Duration {
 	case j.Plan.Resource == "":
 		return 0
 	case d.Away:
-		return max(d.After, 250*time.Millisecond<<min(j.away, 4))
+		return cmp.Or(d.After, 250*time.Millisecond<<min(j.away, 4))
 	}
 	return max(d.After, min(250*time.Millisecond<<(j.Attempt-j.away-1), 30*time.Second))
 }

@@ -237,17 +237,15 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
-	switch {
-	case p == nil:
+	if p == nil {
 		return unknown(pid)
-	case p.Ending != nil && p.Exit == nil:
-		return ended(&p.fold)
-	case p.Ending != nil: // its exit says less than its end
-		q := p.fold
-		q.Exit = nil
-		return ended(&q)
 	}
-	return nil
+	if p.Ending == nil {
+		return nil
+	}
+	q := p.fold
+	q.Exit = nil // it says less than the end
+	return ended(&q)
 }
 
 // Registers are R0..R7 of a process: a view of its state.

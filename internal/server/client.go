@@ -19,7 +19,10 @@ import (
 )
 
 // A Client talks to the daemon behind a socket. It is safe for concurrent use.
-type Client struct {
+type Client struct{ line }
+
+// A line carries requests to the daemon, and answers back.
+type line struct {
 	Version string // of this side; a daemon of another is refused, except to stop it
 
 	http http.Client
@@ -46,7 +49,7 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Version: version}
+	c := &Client{line{Version: version}}
 	held := make(chan net.Conn, 1)
 	held <- first
 	c.http.Transport = &http.Transport{
@@ -63,9 +66,9 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 }
 
 // Close lets go of the daemon.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *line) Close() { c.http.CloseIdleConnections() }
 
-func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+func (c *line) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -112,7 +115,7 @@ func failureOf(ctx context.Context, res *http.Response) error {
 }
 
 // call makes a request and reads its answer into out.
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+func (c *line) call(ctx context.Context, method, path string, in, out any) error {
 	res, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type Keys interface {
 	End(ctx context.Context, pid abi.Pid, e KeyEnd) error
 	Has(i *kernel.Info) bool // the process has a key
 	Where() Gateway
+	Hold(ctx context.Context, pid abi.Pid) error
 }
 
 // A Gateway is where programs outside come in.
@@ -36,6 +38,7 @@ type Key struct {
 	Priority int          `json:"priority"`
 	Watchdog abi.Watchdog `json:"watchdog,omitzero"` // strict when nothing is said: a warning cannot reach the model
 	Parent   abi.Pid      `json:"parent,omitempty"`  // a process with a key, whose child it is; 0: none
+	Hold     bool         `json:"hold,omitempty"`    // it ends when nobody holds it any more; see [Client.Hold]
 }
 
 // KeyInfo is a new key. The key itself is said this once.
@@ -58,6 +61,9 @@ type KeyEnd struct {
 	Code   abi.Code        `json:"code,omitempty"`
 }
 
+// keys are what can be asked of keys.
+type keys struct{ *API }
+
 func (k *Key) check() error {
 	if err := priority(&k.Priority); err != nil {
 		return err
@@ -78,7 +84,7 @@ func (k *Key) check() error {
 	return nil
 }
 
-func (a *API) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	var k Key
 	if err := decode(w, r, maxRequest, &k); err != nil {
 		return nil, err
@@ -95,7 +101,7 @@ type KeyList struct {
 	Keys    []Process `json:"keys"`
 }
 
-func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) list(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
@@ -114,7 +120,7 @@ func (a *API) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -133,6 +139,40 @@ func (a *API) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, a.Keys.End(r.Context(), pid, e)
 }
 
+// hold answers at once, and stays until the process ends or the client goes.
+func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Views.Info(pid); err != nil {
+		return nil, err
+	}
+	w.WriteHeader(http.StatusOK)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return nil, nil // the client is gone
+	}
+	_ = a.Keys.Hold(r.Context(), pid) // the end of the answer says it
+	return nil, nil
+}
+
+// Hold stays with a process of a key that wants to be held, until it ends: then
+// nil. Those that run its program hold it, so that it ends when they are gone.
+func (c *Client) Hold(ctx context.Context, pid abi.Pid) error {
+	res, err := c.request(ctx, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	switch _, err = io.Copy(io.Discard, res.Body); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return nil
+}
+
 // NewKey makes a process and its key.
 func (c *Client) NewKey(ctx context.Context, k Key) (i KeyInfo, err error) {
 	return i, c.call(ctx, "POST", keysPath, k, &i)
@@ -146,4 +186,27 @@ func (c *Client) EndKey(ctx context.Context, pid abi.Pid, e KeyEnd) error {
 // Keys lists the processes that have keys.
 func (c *Client) Keys(ctx context.Context) (l KeyList, err error) {
 	return l, c.call(ctx, "GET", keysPath, nil, &l)
+}
+
+// request writes what a call asked, as it came.
+func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
+	if err != nil || n == 0 {
+		return nil, expected("/call", r.PathValue("call"), "the number of a call")
+	}
+	b, err := k.Request(pid, n)
+	if err == nil {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(b) // a client that went away hears nothing
+	}
+	return nil, err
+}
+
+// Request reads what a call with a key asked, as it came.
+func (c *Client) Request(ctx context.Context, pid abi.Pid, call uint64) (b json.RawMessage, err error) {
+	return b, c.call(ctx, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil, &b)
 }

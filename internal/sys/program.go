@@ -32,6 +32,7 @@ type Program struct {
 	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
 	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
 	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Held     bool        `json:"held,omitempty"`     // it ends when nobody holds it any more who runs that program
 	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 
 	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none

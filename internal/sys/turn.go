@@ -1,6 +1,8 @@
 package sys
 
 import (
+	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/kern-run/kern/abi"
@@ -12,6 +14,9 @@ import (
 // Resource is what a call to a model waits for its turn at.
 func Resource(f model.Facts) string {
 	_, name, _ := strings.Cut(f.Name, ":")
+	if f.Provider == "script" {
+		name = path.Base(filepath.ToSlash(name)) // a file
+	}
 	return traffic.Resource{Provider: f.Provider, Model: name}.String()
 }
 

@@ -154,7 +154,7 @@ func (b *bucket) slope(u int, limit int64, c *call) int64 {
 	}
 	allowed := max(burst, min(smallBurst, spread(few, limit))) * b.care.ease / 1000
 	if c.keen() {
-		allowed += keenBurst
+		allowed += max(keenBurst, allowed)
 	}
 	return b.due[u] - allowed
 }

@@ -32,7 +32,7 @@ const (
 // How a bucket answers to being turned away.
 const (
 	firstPause = second
-	mostPause  = minute
+	mostPause  = minute / 2
 	leastWidth = 1000
 	mostMargin = 900
 	leastEase  = 50

@@ -73,7 +73,7 @@ type id struct {
 func (p *party) member(k id) *party {
 	m := p.kids[k]
 	if m == nil {
-		m = &party{name: k.name, pid: k.pid, up: p, had: p.now}
+		m = &party{name: k.name, pid: k.pid, up: p}
 		if p.kids == nil {
 			p.kids = make(map[id]*party)
 		}

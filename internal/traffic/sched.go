@@ -132,10 +132,7 @@ func (s *sched) run(now int64, b *bucket) (gone []*call) {
 			gone = append(gone, c)
 			continue
 		}
-		in.closed = s.round
-		if in != c.bucket {
-			in.blocked[c.bucket] = true
-		}
+		in.closed = s.round // and best remembers who waits for it
 		s.wait(c.bucket, at, why)
 	}
 }

@@ -3,3 +3,9 @@ package wire
 // Done says that the provider said that this is the end. It costs nothing to
 // ask.
 func (m *Meter) Done() bool { return m.answer.done }
+
+// Answered is what is left of a request when it was sent: enough to read its
+// answer, and not its body.
+func Answered(r *Request) *Request {
+	return &Request{Face: r.Face, Model: r.Model, Stream: r.Stream, MaxOutput: r.MaxOutput, Choices: r.Choices, Usage: r.Usage, Count: r.Count}
+}

@@ -4,6 +4,7 @@ package workspace
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type job struct {
 	Link                bool // as on a file system without exchange
 	KillAt              int  // die at this step; -1: live
 	Trace               string
+	Boots               bool // each on another boot of the machine
 }
 
 // child runs in a process of its own and kills itself at a step.
@@ -51,6 +53,9 @@ func child() {
 	var j job
 	if err := json.Unmarshal([]byte(os.Getenv(childEnv)), &j); err != nil {
 		panic(err)
+	}
+	if j.Boots {
+		boot, place.Beside = rand.Text, 1
 	}
 	n := 0
 	step := func(p string) {

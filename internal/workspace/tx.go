@@ -52,6 +52,7 @@ type Tx struct {
 	state   state
 	rec     *wal.Record
 	next    tree.Item
+	torn    error // sealed, but a directory could not be made to last
 	commit  *Commit
 	release func()
 }

@@ -221,6 +221,9 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	if p := w.log.Pending(); p != nil {
 		pending = p.Intent.Slots
 	}
+	if err := w.redoLast(); err != nil {
+		return err
+	}
 	w.room.sweep(pending)
 	if err := w.recover(); err != nil {
 		return err

@@ -1,10 +1,9 @@
-// What every client here does: a task, two tools, and one line of JSON at the
-// end. Usage: CLIENT MODE [FACE]; see ../python/task.py.
+// What every client here does: a task, two tools, and a line of JSON for each
+// mode. Usage: CLIENT MODE,MODE... [FACE]; see ../python/task.py.
 import { appendFileSync } from 'node:fs'
 
-export const mode = process.argv[2]
 export const face = process.argv[3] ?? ''
-export const model = process.env.CLIENT_MODEL ?? mode
+export let model = ''
 export const prompt = process.env.CLIENT_PROMPT ?? 'Do your task.'
 export const system = 'You are a careful assistant.'
 export const max = 600
@@ -43,17 +42,19 @@ export function book(input, output) {
   used.output += output ?? 0
 }
 
-// main runs the mode, and tells of an error as agents do: a line, exit code 1.
+// main runs the modes, and tells of an error as agents do: a line, exit code 1.
 export async function main(modes) {
-  const run = modes[mode.split('-')[0]]
-  if (!run) throw new Error(`mode ${mode}, expected one of ${Object.keys(modes)}`)
-  const line = { text: '', calls, pieces: 0, thoughts: 0 }
-  try {
-    Object.assign(line, await run())
-  } catch (e) {
-    const last = e.lastError ?? e
-    line.error = { type: e.constructor.name, status: last.status ?? last.statusCode ?? null, message: String(e.message ?? e).slice(0, 2000) }
-    process.exitCode = 1
+  for (const mode of process.argv[2].split(',')) {
+    model = process.env.CLIENT_MODEL ?? mode
+    calls.length = used.input = used.output = 0
+    const line = { mode, text: '', calls, pieces: 0, thoughts: 0 }
+    try {
+      Object.assign(line, await modes[mode]())
+    } catch (e) {
+      const last = e.lastError ?? e
+      line.error = { type: e.constructor.name, status: last.status ?? last.statusCode ?? null, message: String(e.message ?? e).slice(0, 2000) }
+      process.exitCode = 1
+    }
+    console.log(JSON.stringify({ ...line, ...used }))
   }
-  console.log(JSON.stringify({ ...line, ...used }))
 }

@@ -6,22 +6,22 @@ import { generateObject, generateText, jsonSchema, stepCountIs, streamText, tool
 import * as task from './task.mjs'
 
 const { face } = task
-const model = face === 'anthropic' ? anthropic(task.model) : face === 'chat' ? openai.chat(task.model) : openai(task.model)
-const ask = { model, system: task.system, prompt: task.prompt, maxOutputTokens: task.max }
+const model = () => face === 'anthropic' ? anthropic(task.model) : face === 'chat' ? openai.chat(task.model) : openai(task.model)
+const ask = () => ({ model: model(), system: task.system, prompt: task.prompt, maxOutputTokens: task.max })
 
 function book(usage) {
   task.book(usage.inputTokens, usage.outputTokens)
 }
 
 async function plain() {
-  const r = await generateText(ask)
+  const r = await generateText(ask())
   book(r.totalUsage)
   return { text: r.text }
 }
 
 async function stream(more = {}) {
   let error
-  const r = streamText({ ...ask, ...more, onError: (e) => { error = e.error } })
+  const r = streamText({ ...ask(), ...more, onError: (e) => { error = e.error } })
   let pieces = 0
   for await (const part of r.fullStream) {
     if (part.type === 'text-delta') pieces++
@@ -40,7 +40,7 @@ function tools() {
 }
 
 async function structured() {
-  const r = await generateObject({ ...ask, schema: jsonSchema(task.report) })
+  const r = await generateObject({ ...ask(), schema: jsonSchema(task.report) })
   book(r.usage)
   return { text: `${r.object.city} ${r.object.degrees}` }
 }

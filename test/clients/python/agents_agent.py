@@ -7,6 +7,7 @@ import task
 from pydantic import BaseModel
 
 agents.set_tracing_disabled(True)
+loop = asyncio.new_event_loop()  # one for all modes: the SDK keeps its connections
 if task.FACE == "chat":
     agents.set_default_openai_api("chat_completions")
 
@@ -27,8 +28,12 @@ def book(result):
     return result
 
 
+def run(a):
+    return book(loop.run_until_complete(agents.Runner.run(a, task.PROMPT)))
+
+
 def plain():
-    return {"text": book(agents.Runner.run_sync(agent(), task.PROMPT)).final_output}
+    return {"text": run(agent()).final_output}
 
 
 async def run_streamed(a):
@@ -41,16 +46,16 @@ async def run_streamed(a):
 
 
 def streamed():
-    return asyncio.run(run_streamed(agent()))
+    return loop.run_until_complete(run_streamed(agent()))
 
 
 def tools():
     tool = agents.function_tool
-    return asyncio.run(run_streamed(agent(tools=[tool(task.weather), tool(task.add)])))
+    return loop.run_until_complete(run_streamed(agent(tools=[tool(task.weather), tool(task.add)])))
 
 
 def structured():
-    report = book(agents.Runner.run_sync(agent(output_type=Report), task.PROMPT)).final_output
+    report = run(agent(output_type=Report)).final_output
     return {"text": f"{report.city} {report.degrees}"}
 
 

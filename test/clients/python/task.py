@@ -1,7 +1,7 @@
-"""What every client here does: a task, two tools, and one line of JSON at the end.
+"""What every client here does: a task, two tools, and a line of JSON for each mode.
 
-Usage: CLIENT MODE [FACE]. The mode is also the name of the model, so that a
-provider can say something fitting. Nothing else is configured: where the
+Usage: CLIENT MODE,MODE... [FACE]. The mode is also the name of the model, so
+that a provider can say something fitting. Nothing else is configured: where the
 provider is and which key opens it come from the SDK's own environment
 variables.
 """
@@ -11,9 +11,8 @@ import os
 import sys
 import time
 
-MODE = sys.argv[1]
 FACE = sys.argv[2] if len(sys.argv) > 2 else ""
-MODEL = os.environ.get("CLIENT_MODEL", MODE)
+MODEL = ""
 PROMPT = os.environ.get("CLIENT_PROMPT", "Do your task.")
 SYSTEM = "You are a careful assistant."
 MAX = 600
@@ -64,21 +63,24 @@ class Usage:
 usage = Usage()
 
 
-def finish(text="", pieces=0, thoughts=0, error=None):
-    line = {"text": text, "calls": calls, "input": usage.input, "output": usage.output, "pieces": pieces, "thoughts": thoughts}
+def tell(mode, text="", pieces=0, thoughts=0, error=None):
+    line = {"mode": mode, "text": text, "calls": calls, "input": usage.input, "output": usage.output, "pieces": pieces, "thoughts": thoughts}
     if error is not None:
         line["error"] = {"type": type(error).__name__, "status": getattr(error, "status_code", None), "message": str(error)[:2000]}
     print(json.dumps(line), flush=True)
-    sys.exit(0 if error is None else 1)
 
 
 def main(modes):
-    """Runs the mode, and tells of an error as agents do: a line, exit code 1."""
-    run = modes.get(MODE.split("-")[0])
-    if run is None:
-        sys.exit(f"mode {MODE}, expected one of {', '.join(modes)}")
-    try:
-        result = run()
-    except Exception as e:  # whatever the SDK raises is what is tested
-        finish(error=e)
-    finish(**result)
+    """Runs the modes, and tells of an error as agents do: a line, exit code 1."""
+    global MODEL
+    code = 0
+    for mode in sys.argv[1].split(","):
+        MODEL = os.environ.get("CLIENT_MODEL", mode)
+        calls.clear()
+        usage.input = usage.output = 0
+        try:
+            tell(mode, **modes[mode]())
+        except Exception as e:  # whatever the SDK raises is what is tested
+            tell(mode, error=e)
+            code = 1
+    sys.exit(code)

@@ -1,0 +1,331 @@
+// Command traffic measures what a provider sees of many agents, in real time and
+// over HTTP, with the mock provider on this machine:
+//
+//   - the price of a turn, and of one among many that wait;
+//   - fifty agents that research and report, at a provider that bans a client
+//     after too many 429s: each for itself, and under Kern;
+//   - 512 processes of eight owners at 9,000 requests and 1.5 M tokens a minute,
+//     with an urgent one among them.
+//
+// The whole takes three minutes. Journal, admission and accounts are as always;
+// the provider counts.
+//
+// Processes and quota can be scaled down for a machine that is busy otherwise.
+//
+//	go run ./bench/traffic [-warm 60s] [-measure 60s] [-scale 1] [-only turn,fifty,many]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mock/crowd"
+	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/model"
+)
+
+func main() {
+	warm := flag.Duration("warm", time.Minute, "before it is measured: the first minute fills the window")
+	measure := flag.Duration("measure", time.Minute, "how long the quota is measured")
+	scale := flag.Int("scale", 1, "by what processes and quota of scenario 35 are divided")
+	only := flag.String("only", "turn,fifty,many", "what to run")
+	flag.Parse()
+	for _, step := range []struct {
+		name string
+		run  func() error
+	}{{"turn", turns}, {"fifty", fifty}, {"many", func() error { return many(*warm, *measure, *scale) }}} {
+		if !slices.Contains(strings.Split(*only, ","), step.name) {
+			continue
+		}
+		if err := step.run(); err != nil {
+			fmt.Fprintln(os.Stderr, "traffic:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// median runs f five times and returns the middle of what it says.
+func median(f func() time.Duration) time.Duration {
+	var all []time.Duration
+	for range 5 {
+		all = append(all, f())
+	}
+	slices.Sort(all)
+	return all[2]
+}
+
+// turns is the price of a turn: alone, and when many wait.
+func turns() error {
+	ctx := context.Background()
+	const n = 100_000
+	alone := median(func() time.Duration {
+		t := traffic.Turns{Configs: map[string]traffic.Config{"p": {Limits: traffic.Limits{Requests: 1e12, Tokens: 1e12, Concurrency: 64}}}}
+		start := time.Now()
+		for range n {
+			turn, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
+			if err == nil {
+				turn.Release(traffic.Feedback{In: 100, Out: 50})
+			}
+		}
+		return time.Since(start) / n
+	})
+	say("a turn, asked for and given back       %8s   aim: 2µs", alone)
+	for _, waiting := range []int{100, 10_000} {
+		say("a turn handed on while %6d wait      %8s   (with waking who waited)", waiting, median(func() time.Duration { return handedOn(waiting) }))
+	}
+	return nil
+}
+
+// handedOn lets so many wait for one place, each once, and returns the time for
+// each.
+func handedOn(waiting int) time.Duration {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	t := traffic.Turns{Configs: map[string]traffic.Config{"p": {Limits: traffic.Limits{Concurrency: 1}}}}
+	hold, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m"})
+	if err != nil {
+		return 0
+	}
+	var all sync.WaitGroup
+	for i := range waiting {
+		all.Go(func() {
+			if turn, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m", Owner: fmt.Sprint(i % 50), Pid: int64(i), Priority: 10, In: 100}); err == nil {
+				turn.Release(traffic.Feedback{In: 100})
+			}
+		})
+	}
+	for { // until all wait
+		if v := t.View(); v[len(v)-1].Waiting == waiting || v[0].Waiting == waiting {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	start := time.Now()
+	hold.Release(traffic.Feedback{})
+	all.Wait()
+	return time.Since(start) / time.Duration(waiting)
+}
+
+// provider serves a mock on this machine.
+func provider(c mock.Config) (*mock.Mock, *httptest.Server) {
+	m := mock.New(c)
+	s := httptest.NewUnstartedServer(m)
+	s.Config.ErrorLog = nil
+	s.Start()
+	return m, s
+}
+
+// open opens a kernel in a new directory whose provider is at an address.
+func open(base string, l traffic.Limits) (*kern.Kernel, func(), error) {
+	dir, err := os.MkdirTemp("", "kern-bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := kern.Open(kern.Config{Dir: dir, Getenv: func(string) string { return "" }, Settings: kern.Settings{
+		Providers: map[string]model.Provider{"openai": {BaseURL: base + "/v1", Key: model.NewKey("bench"), Models: map[string]model.Listed{
+			"m": {Priced: true, Price: model.Price{Input: 3e9, Output: 15e9}, Window: 200_000, MaxOutput: 200}}}},
+		Traffic: map[string]kern.Traffic{"openai": {Limits: l}},
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, func() {
+		if err := k.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.RemoveAll(dir)
+	}, nil
+}
+
+type page struct {
+	Page int `json:"page"`
+}
+
+// researcher is an agent that looks things up until the model has enough.
+func researcher(name, account string, priority int) kern.Agent {
+	search := kern.Tool("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil }).As(abi.Pure)
+	return kern.Agent{Name: name, Model: "openai:m", Tools: []kern.Callable{search}, Account: account, Priority: priority, Watchdog: abi.Watchdog{Profile: "off"}}
+}
+
+// fifty agents need 300 calls of a provider that takes 300 a minute and ten at
+// a time, and bans a key after ten refusals within a minute.
+func fifty() error {
+	spread, err := mock.ParseSpread("300ms±200ms")
+	if err != nil {
+		return err
+	}
+	c := mock.Config{Script: crowd.Script(5), Limits: mock.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
+	m, s := provider(c)
+	raw := crowd.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
+	s.Close()
+	say("fifty agents, each for itself:    %2d finished, %2d died, in %s; the provider refused %d requests; the first died of: %s",
+		raw.Finished, raw.Died, raw.Took.Round(10*time.Millisecond), m.Stats().Refused, raw.Why)
+
+	m, s = provider(c)
+	defer s.Close()
+	k, closed, err := open(s.URL, traffic.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
+	if err != nil {
+		return err
+	}
+	defer closed()
+	start := time.Now()
+	finished, why := 0, ""
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			r, err := k.Run(context.Background(), researcher(fmt.Sprint("researcher ", i+1), "", kern.DefaultPriority), "research and report")
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && r.Exit == abi.ExitDone {
+				finished++
+			} else {
+				why = fmt.Sprintf("; one ended with %s: %v %v", r.Exit, r.Err, err)
+			}
+		})
+	}
+	all.Wait()
+	say("fifty agents, under Kern:         %2d finished, %2d died, in %s; the provider refused %d requests of %d%s",
+		finished, 50-finished, time.Since(start).Round(10*time.Millisecond), m.Stats().Refused, m.Stats().Requests, why)
+	return nil
+}
+
+// many is scenario 35.
+func many(warm, measure time.Duration, scale int) error {
+	spread, err := mock.ParseSpread("500ms±300ms")
+	if err != nil {
+		return err
+	}
+	size := func(n int) *int { return &n }
+	script := &model.Script{Name: "endless", Repeat: true, Replies: []model.Reply{}}
+	for i, n := range [][2]int{{40, 10}, {90, 30}, {110, 50}, {260, 74}, {300, 100}, {20, 5}, {150, 60}, {50, 27}} {
+		script.Replies = append(script.Replies, model.Reply{Calls: []model.ScriptCall{{Tool: "search", Args: fmt.Sprintf(`{"page":%d}`, i)}}, Input: size(n[0]), Output: size(n[1])})
+	}
+	l := mock.Limits{Requests: 9000 / int64(scale), Tokens: 1_500_000 / int64(scale), Burst: 0.05}
+	processes := 512 / scale
+	m, s := provider(mock.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
+	defer s.Close()
+	k, closed, err := open(s.URL, traffic.Limits{Requests: l.Requests, Tokens: l.Tokens})
+	if err != nil {
+		return err
+	}
+	defer closed()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	idle, err := urgently(ctx, k, 15, 0)
+	if err != nil {
+		return err
+	}
+	for o := range 8 {
+		if err := k.SetAccount(ctx, fmt.Sprint("owner", o), "bench", abi.Limits{}); err != nil {
+			return err
+		}
+	}
+	pids := make(map[string][]abi.Pid)
+	for i := range processes {
+		owner := fmt.Sprint("owner", i%8)
+		if i < processes/8 {
+			owner = "owner7" // which has twice as many as others
+		}
+		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, kern.DefaultPriority), "research without end")
+		if err != nil {
+			return err
+		}
+		pids[owner] = append(pids[owner], pid)
+	}
+	time.Sleep(warm)
+	before, used, began := m.Stats(), tokensOf(k, pids), time.Now()
+	busy, err := urgently(ctx, k, 1000, measure)
+	if err != nil {
+		return err
+	}
+	after, usedAfter := m.Stats(), tokensOf(k, pids)
+	minutes := time.Since(began).Minutes()
+	dead := 0
+	for _, list := range pids {
+		for _, pid := range list {
+			if i, err := k.Info(pid); err != nil || i.Exit != nil {
+				dead++
+			}
+		}
+	}
+	var owners []float64
+	worst := 1.0
+	for _, list := range pids {
+		sum := 0.0
+		var each []float64
+		for _, pid := range list {
+			n := float64(usedAfter[pid] - used[pid])
+			each, sum = append(each, n), sum+n
+		}
+		owners = append(owners, sum)
+		worst = min(worst, jain(each))
+	}
+	say("%d processes, %.1f minutes after the first: %d died                                    aim: 0", processes, minutes, dead)
+	say("  requests answered with 429            %6d of %d (%.3f %%)                      aim: < 0.1 %%", after.Refused, after.Requests, 100*float64(after.Refused)/float64(after.Requests))
+	say("  quota used                            %.1f %% of requests, %.1f %% of tokens        aim: > 95 %% of one",
+		100*float64(after.OK-before.OK)/minutes/float64(l.Requests), 100*float64(after.Input+after.Output-before.Input-before.Output)/minutes/float64(l.Tokens))
+	say("  fairness (Jain), by tokens            owners %.4f, processes of one owner at least %.4f", jain(owners), worst)
+	say("  an urgent run of one call, p50 / p95  %s / %s, idle %s / %s           aim: at most twice", at(busy, 50), at(busy, 95), at(idle, 50), at(idle, 95))
+	return nil
+}
+
+// urgently runs an urgent agent of one call again and again, and returns how
+// long each took, from its start to its exit.
+func urgently(ctx context.Context, k *kern.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
+	start := time.Now()
+	for n := 0; n < most && (d == 0 || time.Since(start) < d); n++ {
+		a := researcher("urgent", "", 0)
+		a.Limits = kern.Limits{abi.ModelCalls: 1}
+		began := time.Now()
+		r, err := k.Run(ctx, a, "one thing, quickly")
+		if err != nil {
+			return nil, err
+		}
+		if r.Usage.ModelCalls != 1 {
+			return nil, fmt.Errorf("an urgent run ended with %s after %d calls: %v", r.Exit, r.Usage.ModelCalls, r.Err)
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(200 * time.Millisecond)
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+func at(d []time.Duration, percent int) time.Duration {
+	return d[len(d)*percent/100].Round(time.Millisecond)
+}
+
+// tokensOf is what each process has used.
+func tokensOf(k *kern.Kernel, pids map[string][]abi.Pid) map[abi.Pid]int64 {
+	used := make(map[abi.Pid]int64)
+	for _, list := range pids {
+		for _, pid := range list {
+			if i, err := k.Info(pid); err == nil {
+				used[pid] = i.Used[abi.Tokens]
+			}
+		}
+	}
+	return used
+}
+
+// jain is 1 when all have the same, and 1/n when one has all.
+func jain(shares []float64) float64 {
+	var sum, squares float64
+	for _, s := range shares {
+		sum, squares = sum+s, squares+s*s
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}

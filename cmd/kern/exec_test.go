@@ -1,0 +1,443 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/model"
+)
+
+// upstreamKey is the provider's, which no program may see.
+const upstreamKey = "sk-upstream-of-the-provider"
+
+// newUpstream starts a provider, and names it in the configuration of w: a
+// token in costs one dollar for a million, one out two.
+func newUpstream(t *testing.T, w *world, script string, keyed bool) *mock.Mock {
+	t.Helper()
+	c := mock.Config{Reply: "a word of the model", Price: model.Price{Input: 1e9, Output: 2e9}, Keys: []string{upstreamKey}}
+	if script != "" {
+		s, err := model.ParseScript("replies", []byte(script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Script = s
+	}
+	m := mock.New(c)
+	s := httptest.NewServer(m)
+	t.Cleanup(s.Close)
+	key := ""
+	if keyed {
+		key = "key_env: UP_KEY, "
+		w.env = append(w.env, "UP_KEY="+upstreamKey)
+	}
+	text := fmt.Sprintf("providers:\n  openai: {base_url: %q, %smodels: {m: {input: 1, output: 2, max_output: 50}}}\n", s.URL+"/v1", key)
+	if err := os.MkdirAll(w.data(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.data(), "kern.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// ended is the object of --json-summary.
+type ended struct {
+	Program struct {
+		Exit, Signal int
+		Stopped      bool
+	}
+	Process result
+}
+
+// exec runs a program as a process to its end.
+func (w *world) exec(args ...string) (out, errs string, code int, e ended) {
+	w.t.Helper()
+	file := w.file("summary.json")
+	_ = os.Remove(file)
+	out, errs, code = w.kern(append([]string{"exec", "--json-summary", file}, args...)...)
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &e)
+	}
+	if err != nil && code != 125 && code != 126 && code != 127 {
+		w.t.Fatalf("kern exec %q: exit %d, %v: %s%s", args, code, err, out, errs)
+	}
+	return out, errs, code, e
+}
+
+// TestExecCodes looks at what comes out of a program, and at how its process
+// ends.
+func TestExecCodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"plain": "text"})
+	newUpstream(t, w, "", true)
+	for _, c := range []struct {
+		args []string
+		code int
+		exit abi.Exit
+		says string
+	}{
+		{[]string{"--", "sh", "-c", "echo out; exit 0"}, 0, abi.ExitDone, "process 1 done · 0 steps"},
+		{[]string{"sh", "-c", "exit 3"}, 3, abi.ExitFailed, "PROGRAM_FAILED"},
+		{[]string{"--", "sh", "-c", "kill -15 $$"}, 143, abi.ExitFailed, "SIGTERM"},
+		{[]string{"--", "no-such-program"}, 127, "", "not found"},
+		{[]string{"--", "./plain"}, 126, "", "permission denied"},
+		{[]string{"--output-bytes", "5", "--", "true"}, 125, "", "cannot be enforced"},
+		{[]string{"--money", "much", "--", "true"}, 2, "", "expected"},
+		{[]string{"--account", "nobody's", "--", "true"}, 125, "", "account"},
+		{nil, 125, "", "expected a program"},
+	} {
+		if c.args == nil || c.code == 2 {
+			_, errs, code := w.kern(append([]string{"exec"}, c.args...)...)
+			if code != 2 || !strings.Contains(errs, c.says) {
+				t.Errorf("%q: exit %d: %s", c.args, code, errs)
+			}
+			continue
+		}
+		out, errs, code, e := w.exec(c.args...)
+		if code != c.code || e.Process.Exit != c.exit || !strings.Contains(errs, c.says) {
+			t.Errorf("%q: exit %d, %+v: %s%s", c.args, code, e, out, errs)
+		}
+	}
+	if out, errs, code := w.kern("exec", "--quiet", "--", "sh", "-c", "echo out; echo errs >&2"); code != 0 || out != "out\n" || errs != "errs\n" {
+		t.Errorf("exit %d: %q, %q", code, out, errs)
+	}
+	if out := w.ok("ps", "-a"); !strings.Contains(out, "sh ") {
+		t.Errorf("its name is missing: %s", out)
+	}
+}
+
+// TestExecLimits has limits stop a program, each exactly.
+func TestExecLimits(t *testing.T) {
+	t.Parallel()
+	const tools = "replies:\n  - {calls: [{tool: look, args: {n: 1}}]}\n  - {calls: [{tool: look, args: {n: 2}}]}\n  - {calls: [{tool: look, args: {n: 3}}]}\n  - {text: done}\n"
+	const same = "repeat: true\nreplies:\n  - {calls: [{tool: look, args: {}}]}\n"
+	for _, c := range []struct {
+		name, script string
+		args         []string
+		requests     int64
+		exit         abi.Exit
+		code         abi.Code
+	}{
+		{"scenario 1", same, []string{"--watchdog", "off", "--steps", "3", "--", "agent", "0"}, 3, abi.ExitLimit, abi.LimitSteps},
+		{"scenario 2", same, []string{"--steps", "0", "--", "agent", "0"}, 0, abi.ExitLimit, abi.LimitSteps},
+		{"scenario 3", tools, []string{"--tool-calls", "1", "--", "agent", "0"}, 2, abi.ExitLimit, abi.LimitToolCalls},
+		{"scenario 5", "", []string{"--model-calls", "4", "--", "agent", "100"}, 4, abi.ExitLimit, abi.LimitModelCalls},
+		{"scenario 5, tokens", "", []string{"--tokens", "200", "--", "agent", "100"}, -1, abi.ExitLimit, abi.LimitTokens},
+		{"scenario 5, money", "", []string{"--money", "0.001", "--", "agent", "100"}, -1, abi.ExitLimit, abi.LimitMoney},
+		{"scenario 13", same, []string{"--", "agent", "0"}, -1, abi.ExitLoop, abi.WatchdogLoop},
+		{"no limit", tools, []string{"--", "agent", "0"}, 4, abi.ExitDone, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			m := newUpstream(t, w, c.script, true)
+			out, errs, code, e := w.exec(c.args...)
+			want := exitStopped
+			if c.exit == abi.ExitDone {
+				want = 0
+			}
+			if code != want || e.Process.Exit != c.exit || e.Process.Code != c.code || e.Program.Stopped != (want != 0) {
+				t.Fatalf("exit %d, %+v: %s%s", code, e, out, errs)
+			}
+			s := m.Stats()
+			if c.requests >= 0 && s.Requests != c.requests || s.Requests > 30 {
+				t.Errorf("%d requests, want %d: %s", s.Requests, c.requests, out)
+			}
+			if e.Process.Usage.Model != s.Requests {
+				t.Errorf("%d calls are booked, and the provider counts %d", e.Process.Usage.Model, s.Requests)
+			}
+			if c.code == abi.LimitMoney {
+				spent, err := abi.ParseMoney(e.Process.Usage.Money)
+				if err != nil || spent > 1_000_000 || c.script == "" && spent != s.Nano {
+					t.Errorf("spent %s of 0.001, and %d were billed, %v", e.Process.Usage.Money, s.Nano, err)
+				}
+			}
+			if c.code != "" && !strings.Contains(out, string(c.code)) && c.code != abi.WatchdogLoop && c.name != "scenario 2" {
+				t.Logf("the program was ended before it could print the error: %s", out)
+			}
+		})
+	}
+}
+
+// stubborn is a program that heeds nothing, with a child in a session of its
+// own; both write who they are.
+const stubborn = `trap "" TERM INT HUP; (setsid sh -c 'trap "" TERM INT HUP; echo $$ >>pids; while :; do sleep 1; done' &)
+echo $$ >>pids; while [ $(wc -l <pids) -lt 2 ]; do sleep 0.01; done; echo 1 >ready; `
+
+// swept waits until none of the programs is alive, and fails if that takes long.
+func (w *world) swept(within time.Duration) {
+	w.t.Helper()
+	b, err := os.ReadFile(w.file("pids"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		left := ""
+		for _, s := range strings.Fields(string(b)) {
+			if stat, err := os.ReadFile("/proc/" + s + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+				left += " " + s
+			}
+		}
+		if left == "" {
+			return
+		}
+		if time.Since(begun) > within {
+			w.t.Fatalf("alive:%s", left)
+		}
+	}
+}
+
+// start starts a program as a process in the background, and waits for its file ready.
+func (w *world) start(args ...string) *exec.Cmd {
+	w.t.Helper()
+	c := w.command(append([]string{"exec", "--json-summary", w.file("summary.json")}, args...)...)
+	c.Stdout, c.Stderr = nil, os.Stderr
+	c.Stderr = nil
+	if err := c.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until("the program", func() bool { _, err := os.Stat(w.file("ready")); return err == nil })
+	return c
+}
+
+// TestExecScenario11 has a time limit end a program that heeds nothing.
+func TestExecScenario11(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	w.ok("ps")
+	_, errs, code, e := w.exec("--wall", "1s", "--grace", "200ms", "--", "sh", "-c", stubborn+"while :; do sleep 1; done")
+	if code != exitStopped || e.Process.Exit != abi.ExitLimit || e.Process.Reason != "wall" || e.Program.Signal != 9 {
+		t.Errorf("exit %d, %+v: %s", code, e, errs)
+	}
+	w.swept(0)
+}
+
+// TestExecScenario12 has signals to a process act on its program.
+func TestExecScenario12(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		verb   string
+		script string
+		reason string
+		signal int
+	}{
+		{"kill", stubborn + "while :; do sleep 1; done", "kill", 9},
+		{"term", stubborn + "while :; do sleep 1; done", "term", 9},
+		{"term", `trap 'echo 1 >heard; exit 5' TERM; echo $$ >pids; echo 1 >ready; while :; do sleep 0.01; done`, "term", 0},
+	} {
+		w := newWorld(t, nil)
+		newUpstream(t, w, "", true)
+		cmd := w.start("--grace", "300ms", "--", "sh", "-c", c.script)
+		w.ok("stop", "1")
+		b, err := os.ReadFile(w.file("pids"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range strings.Fields(string(b)) {
+			w.until("its stop", func() bool {
+				stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+				return strings.Contains(string(stat), ") T ")
+			})
+		}
+		w.ok("cont", "1")
+		for _, pid := range strings.Fields(string(b)) {
+			w.until("its going on", func() bool {
+				stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+				return !strings.Contains(string(stat), ") T ")
+			})
+		}
+		w.ok(c.verb, "1")
+		if code := codeOf(cmd.Wait()); code != exitStopped {
+			t.Errorf("%s: exit %d", c.verb, code)
+		}
+		w.swept(0)
+		r := w.wait("1")
+		if r.Exit != abi.ExitKilled || r.Reason != c.reason {
+			t.Errorf("%s: %+v", c.verb, r)
+		}
+		if _, err := os.Stat(w.file("heard")); (err == nil) != (c.signal == 0) {
+			t.Errorf("%s: it heard SIGTERM: %v", c.verb, err)
+		}
+	}
+}
+
+// TestExecScenario23 kills the daemon between two calls of a program. The
+// command starts it again, and the same process goes on.
+func TestExecScenario23(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	cmd := w.command("exec", "--steps", "5", "--", "agent", "3", w.file("go"))
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the first answer", func() bool { return m.Stats().Requests == 1 })
+	w.crash()
+	if err := os.WriteFile(w.file("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := codeOf(cmd.Wait()); code != 0 || strings.Count(out.String(), "a word of the model") != 3 {
+		t.Errorf("exit %d: %s%s", code, &out, &errs)
+	}
+	if r := w.wait("1"); r.Exit != abi.ExitDone || m.Stats().Requests > 4 || r.Steps < 3 || r.Steps > 4 {
+		t.Errorf("%+v, and the provider counts %d", r, m.Stats().Requests)
+	}
+}
+
+// TestExecKilled kills the command itself. Nothing of the program is left, and
+// its process ends.
+func TestExecKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	cmd := w.start("--", "sh", "-c", stubborn+"while :; do sleep 1; done")
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	w.swept(patience)
+	if r := w.wait("1"); r.Exit != abi.ExitFailed || r.Code != abi.ProgramGone {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestExecSignals passes signals on.
+func TestExecSignals(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		w := newWorld(t, nil)
+		newUpstream(t, w, "", true)
+		cmd := w.start("--", "sh", "-c", `trap "exit 42" INT TERM HUP; echo $$ >pids; echo 1 >ready; while :; do sleep 0.01; done`)
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if code := codeOf(cmd.Wait()); code != 42 {
+			t.Errorf("%s: exit %d", s, code)
+		}
+		w.swept(0)
+	}
+}
+
+// TestExecScenario24 trips the limit of a child. It is told at once, and its
+// parent goes on.
+func TestExecScenario24(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	out, errs, code, e := w.exec("--", "agent", "child", "2")
+	if code != 0 || !strings.Contains(out, "child: 4") || !strings.Contains(out, string(abi.LimitSteps)) || !strings.Contains(out, "the parent goes on") || m.Stats().Requests != 3 {
+		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, m.Stats().Requests, out, errs)
+	}
+}
+
+// TestExecScenario34 looks for the provider's key in what a program is given.
+func TestExecScenario34(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	w.ok("ps")
+	w.env = append(w.env, "OPENAI_API_KEY="+upstreamKey, "OTHER="+upstreamKey, "NO_PROXY=example.com", "GEMINI_API_KEY=x", "ANTHROPIC_API_KEY=sk-own-of-the-program")
+	out, errs, code, _ := w.exec("--", "sh", "-c", "env; tr '\\0' '\\n' </proc/$PPID/environ; agent 1")
+	if code != 0 || strings.Contains(out, upstreamKey) || !strings.Contains(out, "a word of the model") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	vars := map[string]string{}
+	for l := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(l), "=")
+		vars[name] = value
+	}
+	key := vars["KERN_KEY"]
+	for name, want := range map[string]string{"OPENAI_API_KEY": key, "OTHER": key, "UP_KEY": key, "KERN_PID": "1", "NO_PROXY": "example.com,127.0.0.1,localhost,::1",
+		"OPENAI_BASE_URL": vars["KERN_URL"] + "/v1", "OPENAI_API_BASE": vars["KERN_URL"] + "/v1",
+		"ANTHROPIC_BASE_URL": vars["KERN_URL"] + "/k/" + key, "ANTHROPIC_API_KEY": "sk-own-of-the-program"} {
+		if vars[name] != want || want == "" {
+			t.Errorf("%s is %q, want %q", name, vars[name], want)
+		}
+	}
+	if !strings.Contains(errs, "not governed is what the program does with GEMINI_API_KEY") {
+		t.Errorf("%s", errs)
+	}
+	if n := m.Stats().Requests; n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	w.leaks(upstreamKey, "sk-own-of-the-program")
+}
+
+// leaks looks for secrets in the data directory.
+func (w *world) leaks(secrets ...string) {
+	w.t.Helper()
+	err := filepath.WalkDir(w.data(), func(name string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		for _, s := range secrets {
+			if strings.Contains(string(b), s) {
+				w.t.Errorf("%s holds a key", name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// TestExecOwnCredential runs a program with a key of its own, where the
+// daemon has none: it is passed on, and never stored.
+func TestExecOwnCredential(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	_, errs, _, _ := w.exec("--", "true")
+	if !strings.Contains(errs, "kern mock") || !strings.Contains(errs, "OPENAI_API_KEY") {
+		t.Errorf("without any: %s", errs)
+	}
+	w.env = append(w.env, "OPENAI_API_KEY="+upstreamKey)
+	out, errs, code, _ := w.exec("--", "agent", "env", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
+	if code != 0 || !strings.Contains(out, "OPENAI_API_KEY="+upstreamKey+"\n") || strings.Count(out, "/k/sk-kern-") != 2 || !strings.HasSuffix(out, "ANTHROPIC_API_KEY=\n") || strings.Contains(errs, "kern mock") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	w.ok("stop-daemon")
+	m := newUpstream(t, w, "", false)
+	_, errs, code, e := w.exec("--steps", "1", "--", "sh", "-c", "OPENAI_API_KEY="+upstreamKey+" OPENAI_BASE_URL=$KERN_URL/k/$KERN_KEY/v1 agent 2")
+	if s := m.Stats(); code != exitStopped || e.Process.Usage.Model != 1 || s.Requests != 1 || s.OK != 1 {
+		t.Errorf("exit %d, %+v, %+v: %s", code, e, s, errs)
+	}
+	w.leaks(upstreamKey)
+}
+
+// TestExecMoney runs many calls up to a limit, and compares with what the
+// provider counts: the limit is the price of some of the calls, to the cent.
+func TestExecMoney(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	_, _, _, all := w.exec("--", "agent", "20")
+	price, err := abi.ParseMoney(all.Process.Usage.Money)
+	if err != nil || price != m.Stats().Nano {
+		t.Fatalf("spent %d, billed %d, %v", price, m.Stats().Nano, err)
+	}
+	_, errs, code, e := w.exec("--money", abi.FormatMoney(price), "--", "agent", "60")
+	spent, err := abi.ParseMoney(e.Process.Usage.Money)
+	if err != nil || code != exitStopped || e.Process.Code != abi.LimitMoney || spent > price || spent != m.Stats().Nano-price {
+		t.Errorf("exit %d, spent %d of %d, billed %d: %s", code, spent, price, m.Stats().Nano-price, errs)
+	}
+	if n := e.Process.Steps; n < 15 || n > 20 {
+		t.Errorf("%d calls for the price of twenty", n)
+	}
+}

@@ -1,0 +1,147 @@
+// Package task is what every client here does: a task, two tools, and a line of
+// JSON for each mode. Usage: CLIENT MODE,MODE... [FACE]; see
+// ../../python/task.py.
+package task
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What the command line and the environment say.
+var (
+	Face   = append(os.Args, "")[2]
+	Model  string // of the mode under way
+	Prompt = cmp.Or(os.Getenv("CLIENT_PROMPT"), "Do your task.")
+)
+
+// System tells a model what it is.
+const System = "You are a careful assistant."
+
+// Max is the most output that is asked for.
+const Max = 600
+
+// A Line is what a client prints at the end of a mode.
+type Line struct {
+	Mode     string  `json:"mode"`
+	Text     string  `json:"text"`
+	Calls    []any   `json:"calls"`
+	Input    int64   `json:"input"`
+	Output   int64   `json:"output"`
+	Pieces   int     `json:"pieces"`
+	Thoughts int     `json:"thoughts"`
+	Error    *Failed `json:"error,omitempty"`
+}
+
+// Failed is an error of the SDK.
+type Failed struct {
+	Type    string `json:"type"`
+	Status  int    `json:"status"`
+	Message string `json:"message"`
+}
+
+var line Line
+
+// Book adds up usage.
+func Book(input, output int64) { line.Input, line.Output = line.Input+input, line.Output+output }
+
+// A Tool is one of the two.
+type Tool struct {
+	Name, About string
+	Schema      map[string]any
+	Run         func(args string) string
+}
+
+// Tools are all there are.
+var Tools = []Tool{
+	{"weather", "The weather in a city.", object(map[string]any{"city": kind("string")}, "city"), func(args string) string {
+		var a struct {
+			City string `json:"city"`
+		}
+		must(json.Unmarshal([]byte(args), &a))
+		act("weather", a)
+		degrees, ok := map[string]int{"Paris": 21, "Oslo": 4}[a.City]
+		if !ok {
+			degrees = 15
+		}
+		return fmt.Sprintf("%d degrees in %s", degrees, a.City)
+	}},
+	{"add", "The sum of two whole numbers.", object(map[string]any{"a": kind("integer"), "b": kind("integer")}, "a", "b"), func(args string) string {
+		var a struct {
+			A int `json:"a"`
+			B int `json:"b"`
+		}
+		must(json.Unmarshal([]byte(args), &a))
+		act("add", a)
+		return strconv.Itoa(a.A + a.B)
+	}},
+}
+
+// Report is the schema of a structured answer.
+var Report = object(map[string]any{"city": kind("string"), "degrees": kind("integer")}, "city", "degrees")
+
+// ReadReport reads one.
+func ReadReport(text string) (string, error) {
+	var r struct {
+		City    string `json:"city"`
+		Degrees int    `json:"degrees"`
+	}
+	err := json.Unmarshal([]byte(text), &r)
+	return fmt.Sprintf("%s %d", r.City, r.Degrees), err
+}
+
+func kind(name string) map[string]any { return map[string]any{"type": name} }
+
+func object(properties map[string]any, required ...string) map[string]any {
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
+// Call runs a tool by its name.
+func Call(name, args string) string {
+	for _, t := range Tools {
+		if t.Name == name {
+			return t.Run(args)
+		}
+	}
+	return "there is no tool " + name
+}
+
+func act(name string, args any) {
+	call := []any{name, args}
+	line.Calls = append(line.Calls, call)
+	if trace := os.Getenv("CLIENT_TRACE"); trace != "" {
+		f, err := os.OpenFile(trace, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		must(err)
+		must(json.NewEncoder(f).Encode(call))
+		must(f.Close())
+	}
+	if s, err := strconv.ParseFloat(os.Getenv("CLIENT_TOOL_SECONDS"), 64); err == nil {
+		time.Sleep(time.Duration(s * float64(time.Second)))
+	}
+}
+
+// Main runs the modes, and tells of an error as agents do: a line, exit code 1.
+func Main(modes map[string]func(*Line) error, status func(error) int) {
+	code := 0
+	for mode := range strings.SplitSeq(os.Args[1], ",") {
+		line = Line{Mode: mode, Calls: []any{}}
+		Model = cmp.Or(os.Getenv("CLIENT_MODEL"), mode)
+		if err := modes[mode](&line); err != nil {
+			line.Error = &Failed{fmt.Sprintf("%T", err), status(err), err.Error()}
+			code = 1
+		}
+		must(json.NewEncoder(os.Stdout).Encode(line))
+	}
+	os.Exit(code)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

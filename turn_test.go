@@ -1,0 +1,47 @@
+package kern_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+)
+
+// TestNobodyDiesOfARefusal: a provider that turns every conversation away a
+// dozen times is waited for, in virtual time, by all the agents that ask it.
+func TestNobodyDiesOfARefusal(t *testing.T) {
+	w := newWorld(t, "replies:\n"+strings.Repeat("  - error: rate_limit\n", 7)+strings.Repeat("  - error: overloaded\n", 5)+"  - text: at last\n")
+	synctest.Test(t, func(t *testing.T) {
+		k, err := kern.Open(kern.Config{Dir: w.dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				r, err := k.Run(t.Context(), kern.Agent{Name: fmt.Sprint(i), Model: "script:" + w.script, Limits: kern.Limits{abi.ModelCalls: 1, abi.Steps: 1}}, "go")
+				if err != nil || r.Exit != abi.ExitDone || r.Output != "at last" || r.Usage.ModelCalls != 1 {
+					t.Errorf("%+v %v", r, err)
+				}
+			})
+		}
+		all.Wait()
+		if d := time.Since(start); d < time.Minute || d > time.Hour {
+			t.Errorf("it took %s", d)
+		}
+		for _, v := range k.Traffic() {
+			if v.Running != 0 || v.Waiting != 0 {
+				t.Errorf("%+v", v)
+			}
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
