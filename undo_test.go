@@ -195,6 +195,35 @@ func TestUndoAnywhere(t *testing.T) {
 	}
 }
 
+// TestStatesReadFromEachOther: a state that is read as what differs from another
+// is the state that is read whole.
+func TestStatesReadFromEachOther(t *testing.T) {
+	s := newSpace(t, "replies: []")
+	k := s.open()
+	r := rand.New(rand.NewPCG(8, 8))
+	stirred(t, s, k, 6, func(_ int, l *kern.Layer) error { return stir(r, l) })
+	w, err := k.Space(s.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a := range w.History() {
+		near, err := w.At(a.Hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b := range w.History() {
+			whole, err := w.At(b.Hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := w.AtFrom(b.Hash, near)
+			if err != nil || !got.Identical(whole) || got.Digest() != b.Digest {
+				t.Fatalf("%s from %s: %v", b.Hash, a.Hash, err)
+			}
+		}
+	}
+}
+
 // TestUndoLeavesOthersAlone: what somebody else changed since, or in between,
 // is a conflict that is named, and stays to the byte.
 func TestUndoLeavesOthersAlone(t *testing.T) {
