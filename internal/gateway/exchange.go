@@ -76,7 +76,9 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 		x.path = "?" + v.r.URL.RawQuery
 	}
 	own := v.inPath && credential(v.r.Header)
-	keep(x.header, own)
+	if !own || routes[0].Keyed() {
+		anonymous(x.header)
+	}
 	for _, e := range routes {
 		if e.Usual() && !e.Keyed() && !own {
 			return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
@@ -186,7 +188,12 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, x.header, x.q.Bytes(j.Granted))
+	h := x.header
+	if x.at > 0 { // what the program shows the first is not for the others
+		h = h.Clone()
+		anonymous(h)
+	}
+	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, h, x.q.Bytes(j.Granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
