@@ -88,13 +88,13 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	return x, nil
 }
 
-// resource is what the request waits for its turn at: for the daemon's key, or
+// resource is what a request waits for its turn at: for the daemon's key, or
 // for the credential that it brings itself.
-func (x *exchange) resource(r *model.Endpoint) string {
+func resource(r *model.Endpoint, h http.Header) string {
 	if r.Keyed() {
 		return sys.Resource(r.Facts, "")
 	}
-	return sys.Resource(r.Facts, cmp.Or(x.header.Get("Authorization"), x.header.Get("X-Api-Key")))
+	return sys.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
 
 func (x *exchange) route() *model.Endpoint { return x.routes[x.at] }
@@ -110,7 +110,7 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	b := q.Bound()
 	x.bound = b
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: x.resource(r)}
+		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: resource(r, x.header)}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
