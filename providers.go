@@ -2,7 +2,6 @@ package kern
 
 import (
 	"cmp"
-	"cmp"
 	"maps"
 	"net"
 	"net/netip"
