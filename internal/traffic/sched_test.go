@@ -118,7 +118,7 @@ func TestNeverMore(t *testing.T) {
 			c := rapid.SampledFrom(open).Draw(t, "call")
 			f := &news{word: word}
 			if word == Fine {
-				f.in, f.out = rapid.Int64Range(0, c.weight[input]).Draw(t, "took"), rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
+				f.in, f.out = c.weight[input], rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
 			} else {
 				f.after = rapid.Int64Range(0, 20*second).Draw(t, "after")
 				j.paused[c.key] = max(j.paused[c.key], j.now+f.after)
