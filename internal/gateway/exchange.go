@@ -71,9 +71,7 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	}
 	x := &exchange{g: g, visit: v, q: q, routes: routes, chain: g.known.store(q)}
 	x.header = outbound(v.r.Header)
-	if v.r.URL.RawQuery != "" {
-		x.path = "?" + v.r.URL.RawQuery
-	}
+	x.path = query(v.r.URL.RawQuery)
 	own := v.inPath && credential(v.r.Header)
 	keep(x.header, own)
 	for _, e := range routes {
@@ -176,7 +174,12 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, x.header, x.q.Bytes(j.Granted))
+	header := x.header
+	if r.Keyed() { // whatever the program brings is not for a provider that knows the daemon
+		header = header.Clone()
+		keep(header, false)
+	}
+	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, header, x.q.Bytes(j.Granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
@@ -419,7 +422,11 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
+	me.Message = conceal(me.Message, x.header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
+	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
+		x.failure = nil
+	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
 	sys.Hear(&d, me, model.Quota{})
 	if me.Kind == model.Overloaded {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -481,8 +482,42 @@ func TestRedirect(t *testing.T) {
 	t.Cleanup(up.Close)
 	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL))
 	g := r.post(r.key("").Key, "/v1/chat/completions", chat("x"))
-	if g.status == http.StatusOK || p.all() != "" || g.header.Get("Location") != "" && g.status < 300 {
-		t.Errorf("%d %v\n%s", g.status, g.header, p.all())
+	if g.status < 400 || g.code() == "" || p.all() != "" || g.header.Get("Location") != "" {
+		t.Errorf("%d %v %s\n%s", g.status, g.header, g.body, p.all())
+	}
+}
+
+// TestOwnCredential goes nowhere but to a provider for which the daemon has no
+// key, and is not written down when that provider repeats it.
+func TestOwnCredential(t *testing.T) {
+	const own = "sk-ant-oat01-the-programs-own"
+	var mu sync.Mutex
+	var sent []string
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		sent = append(sent, r.URL.Path+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Api-Key")+" "+r.Header.Get("Cookie"))
+		mu.Unlock()
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid key `+own+`"}}`)
+	}))
+	t.Cleanup(up.Close)
+	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q}, anthropic: {base_url: %q, key_env: UP_KEY}}\n", up.URL+"/v1", up.URL))
+	k := r.key("")
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
+		g := r.post("", "/k/"+k.Key+path, chat("x", `,"max_tokens":9`), "Authorization", "Bearer "+own, "Cookie", "a="+own)
+		if g.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", path, g.status, g.body)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(sent) != 2 || !strings.HasPrefix(sent[0], "/v1/chat/completions Bearer "+own) || sent[1] != "/v1/messages  "+providerKey+" " {
+		t.Errorf("sent %q", sent)
+	}
+	for _, rec := range r.records(k.Pid) {
+		if b, err := json.Marshal(rec); err != nil || strings.Contains(string(b), own) {
+			t.Errorf("%v: it is written down: %s", err, b)
+		}
 	}
 }
 
