@@ -138,6 +138,7 @@ func TestSlowClients(t *testing.T) {
 	r := newRig(t, mock.Config{}, "")
 	k := r.key("")
 	at := r.serve(func(l net.Listener) net.Listener { return hasty{l} })
+	open := make(map[string]net.Conn)
 	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + k.Key + "\r\n"
 	for name, said := range map[string]string{
 		"half a line":         "POST /v1/chat",
@@ -152,30 +153,28 @@ func TestSlowClients(t *testing.T) {
 		"a body without key":  "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
 		"one that goes on to": head + "Content-Length: 100\r\nExpect: 100-continue\r\n\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := dial(t, at)
-			if _, err := io.WriteString(c, said); err != nil {
-				t.Fatal(err)
-			}
-			b, err := io.ReadAll(c)
-			var late net.Error
-			if errors.As(err, &late) && late.Timeout() {
-				t.Fatalf("the connection is still open; it said %q", b)
-			}
-			if strings.Contains(string(b), " 200 ") {
-				t.Errorf("it was answered with %q", b)
-			}
-		})
+		c := dial(t, at)
+		if _, err := io.WriteString(c, said); err != nil {
+			t.Fatal(err)
+		}
+		open[name] = c
 	}
-	t.Cleanup(func() {
-		if n := r.mock.Stats().Requests; n != 0 {
-			t.Errorf("%d requests reached the provider", n)
+	for name, c := range open { // all of them wait at the same time
+		b, err := io.ReadAll(c)
+		var late net.Error
+		if errors.As(err, &late) && late.Timeout() {
+			t.Fatalf("%s: the connection is still open; it said %q", name, b)
 		}
-		if i := r.info(k.Pid); i.Used != (abi.Usage{}) || i.Reserved != (abi.Usage{}) {
-			t.Errorf("%+v was taken", i)
+		if strings.Contains(string(b), " 200 ") {
+			t.Errorf("%s: it was answered with %q", name, b)
 		}
-	})
+	}
+	if n := r.mock.Stats().Requests; n != 0 {
+		t.Errorf("%d requests reached the provider", n)
+	}
+	if i := r.info(k.Pid); i.Used != (abi.Usage{}) || i.Reserved != (abi.Usage{}) {
+		t.Errorf("%+v was taken", i)
+	}
 }
 
 // TestDribble sends a body a byte at a time, for longer than a body may take.
