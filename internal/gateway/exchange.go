@@ -72,9 +72,7 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	}
 	x := &exchange{g: g, visit: v, q: q, routes: routes, chain: g.known.store(q)}
 	x.header = outbound(v.r.Header)
-	if v.r.URL.RawQuery != "" {
-		x.path = "?" + v.r.URL.RawQuery
-	}
+	x.path = query(v.r.URL.RawQuery)
 	own := v.inPath && credential(v.r.Header)
 	if !own || routes[0].Keyed() {
 		anonymous(x.header)
@@ -189,7 +187,7 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
 	h := x.header
-	if x.at > 0 { // what the program shows the first is not for the others
+	if x.at > 0 || r.Keyed() { // what the program shows the first is not for the others, nor for one that knows the daemon
 		h = h.Clone()
 		anonymous(h)
 	}
@@ -436,7 +434,11 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
+	me.Message = conceal(me.Message, x.header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
+	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
+		x.failure = nil
+	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
 	sys.Hear(&d, me, model.Quota{})
 	if me.Kind == model.Overloaded {
