@@ -333,6 +333,7 @@ func TestRawRefused(t *testing.T) {
 // overloaded provider is asked again.
 func TestRawRetries(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
+		t.Parallel() // they wait more than they work
 		s, err := model.ParseScript("plain", []byte("replies: [{error: rate_limit}, {error: overloaded}, {text: well}]"))
 		if err != nil {
 			t.Fatal(err)
