@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/kern-run/kern/model"
 )
@@ -45,6 +47,7 @@ type responsesRequest struct {
 type items []item
 
 type item struct {
+	ID        string  `json:"id"`
 	Type      string  `json:"type"`
 	Role      string  `json:"role"`
 	Content   content `json:"content"`
@@ -95,6 +98,11 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 		}
 	}
 	for _, it := range r.Input {
+		if it.Type == "item_reference" {
+			if it = f.find(it.ID); it.Type == "" {
+				return nil, &problem{status: http.StatusNotFound, kind: badRequest, message: "an item that is referred to is not kept here; expected the id of one, of a response with store: true"}
+			}
+		}
 		q.addItem(it)
 	}
 	for _, t := range r.Tools {
@@ -108,6 +116,26 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 		q.store = func(a *answer) *thread { return f.thread(q, a) }
 	}
 	return q, check(q.request.Messages)
+}
+
+// find is the item of a kept response that a request refers to by its id.
+func (f responses) find(id string) item {
+	kind, rest, _ := strings.Cut(id, "_")
+	rest, n, _ := strings.Cut(rest, "_")
+	t := f.mock.thread("resp_" + rest)
+	if t == nil {
+		return item{}
+	}
+	said := t.messages[len(t.messages)-1]
+	switch i, err := strconv.Atoi(n); {
+	case kind == "msg":
+		return item{Type: "message", Role: "assistant", Content: content{text: said.Text}}
+	case kind == "rs":
+		return item{Type: "reasoning"}
+	case kind == "fc" && err == nil && i >= 0 && i < len(said.Calls):
+		return item{Type: "function_call", CallID: said.Calls[i].ID, Name: said.Calls[i].Name, Arguments: said.Calls[i].Args}
+	}
+	return item{}
 }
 
 // addItem adds an item. The calls of one answer are one message of ours.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/model"
@@ -71,6 +74,11 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	fmt.Printf("clients: %d programs were run, %d tests skipped because a client is not installed\n", ran.Load(), skipped.Load())
 	cleanUp()
 	os.Exit(code)
@@ -333,6 +341,7 @@ func TestRawRefused(t *testing.T) {
 // overloaded provider is asked again.
 func TestRawRetries(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
+		t.Parallel() // they wait more than they work
 		s, err := model.ParseScript("plain", []byte("replies: [{error: rate_limit}, {error: overloaded}, {text: well}]"))
 		if err != nil {
 			t.Fatal(err)

@@ -161,7 +161,7 @@ func TestScenario05(t *testing.T) {
 		lines, _ := program(t, argv, slices.Concat(plainEnv(t), d.env()))
 		took := time.Since(begun)
 		billed := p.Idle(t.Context()).Nano - before.Nano
-		if billed > limit || billed < limit/5 {
+		if billed > limit || billed < limit/8 {
 			t.Errorf("the provider billed %d of %d", billed, limit)
 		}
 		if used := k.show(i.Pid); money(t, used.Usage.Money) != billed {
@@ -483,8 +483,10 @@ func TestScenario23(t *testing.T) {
 			if len(lines) != 1 || lines[0].Error == nil && lines[0].Text != "I counted to 30." {
 				t.Errorf("%+v, expected the end of the task, or an error", lines)
 			}
-			if lines, notes := program(t, argv, slices.Concat(plainEnv(t), baseOf(i).env())); len(lines) != 1 || lines[0].Error != nil || lines[0].Text != "I counted to 30." {
-				t.Errorf("the same program with the same key, after the daemon was started again: %+v %s", lines, notes)
+			// The same calls again would be a loop; another task is not.
+			argv = named(t, name).argv(t, "tools")
+			if lines, notes := program(t, argv, slices.Concat(plainEnv(t), baseOf(i).env())); len(lines) != 1 || lines[0].Text != "Together they have 25 degrees." {
+				t.Errorf("with the same key, after the daemon was started again: %+v %s", lines, notes)
 			}
 		})
 	}
@@ -603,25 +605,24 @@ func TestScenario34(t *testing.T) {
 }
 
 // TestOwnCredential: where no key is configured, the program's own goes to the
-// provider, and is kept nowhere. Scenario 34.
+// provider, and is kept nowhere; Kern's key is in the address. Scenario 34.
 func TestOwnCredential(t *testing.T) {
-	for _, name := range []string{"openai-python", "anthropic-node"} {
+	for _, name := range []string{"openai-python", "anthropic-node", "vercel-node-anthropic", "openai-go-responses"} {
 		t.Run(name, func(t *testing.T) {
 			argv := named(t, name).argv(t, "tools")
 			p := serve(t, mockConfig(t))
 			k := newKernel(t, p, "")
 			k.configure(", key_env: UP_KEY", "")
-			k.env = append(slices.DeleteFunc(k.env, func(s string) bool { return strings.HasPrefix(s, "UP_KEY=") }), "OPENAI_API_KEY="+key, "ANTHROPIC_API_KEY="+key)
-			out, notes, code := k.kern(append([]string{"exec", "--money", "1", "--"}, argv...)...)
-			lines := readLines(t, out)
-			if code != 0 || len(lines) != 1 || lines[0].Error != nil {
-				t.Fatalf("%d %s%s", code, out, notes)
+			i := k.key("--money", "1")
+			lines, notes := program(t, argv, slices.Concat(plainEnv(t), base{i.InPath + "/v1", i.InPath, key}.env()))
+			if len(lines) != 1 || lines[0].Error != nil || lines[0].Text != "Together they have 25 degrees." {
+				t.Fatalf("%+v %s", lines, notes)
 			}
 			s := p.Idle(t.Context())
-			if s.Keys[hashOfKey].OK != s.Requests || money(t, k.show(1).Usage.Money) != s.Nano {
-				t.Errorf("the provider's books: %+v; kern booked %s", s, k.show(1).Usage.Money)
+			if s.Keys[hashOfKey].OK != s.Requests || money(t, k.show(i.Pid).Usage.Money) != s.Nano {
+				t.Errorf("the provider's books: %+v; kern booked %s", s, k.show(i.Pid).Usage.Money)
 			}
-			secretFree(t, k.data(), key)
+			secretFree(t, k.data(), key, i.Key)
 		})
 	}
 }
@@ -632,7 +633,13 @@ func TestExec(t *testing.T) {
 	p := serve(t, mockConfig(t))
 	k := newKernel(t, p, "")
 	each(t, func(t *testing.T, c client) {
-		argv := c.argv(t, "stream,tools,long")
+		modes := "stream,tools,long"
+		if c.name == "vercel-node-responses" {
+			// It refers to texts by ids under which the provider keeps them, so
+			// a turn with tools reserves the model's whole window.
+			modes = "stream,long"
+		}
+		argv := c.argv(t, modes)
 		before := p.Idle(t.Context())
 		limit := int64(20_000_000)
 		if c.native() {
@@ -641,11 +648,11 @@ func TestExec(t *testing.T) {
 		ran.Add(1)
 		out, notes, code := k.kern(append([]string{"exec", "--money", abi.FormatMoney(limit), "--name", c.name, "--"}, argv...)...)
 		lines := readLines(t, out)
-		if len(lines) < 2 || lines[0].Text != story || lines[1].Text != "Together they have 25 degrees." {
+		if len(lines) == 0 || lines[0].Text != story || strings.Contains(modes, "tools") && (len(lines) < 2 || lines[1].Text != "Together they have 25 degrees.") {
 			t.Fatalf("%s%s", out, notes)
 		}
 		billed := p.Idle(t.Context()).Nano - before.Nano
-		if code != 124 || billed > limit || billed < limit/3 || !strings.Contains(notes, "money") {
+		if code != 124 || billed > limit || billed < limit/8 || !strings.Contains(notes, "money") {
 			t.Errorf("exit code %d, billed %d of %d: %s", code, billed, limit, notes)
 		}
 		t.Logf("billed %d of %d: %s", billed, limit, strings.TrimSpace(notes))
