@@ -391,14 +391,14 @@ func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
 		}
 	}
 	if !x.ended && !s.Reported {
-		u.Output = min(j.Granted, u.Output+x.margin(u.Output))
+		u.Output = min(j.Granted, u.Output+margin(u.Output))
 	}
 	return u
 }
 
 // margin is what may have been said and not yet have come when an answer was
 // cut off: a sixteenth of it, and a few words.
-func (x *exchange) margin(n int64) int64 { return n/16 + 16 }
+func margin(n int64) int64 { return n/16 + 16 }
 
 // booked is what was taken, in the units of accounts. What is kept in the
 // provider's cache for an hour costs twice its input.
