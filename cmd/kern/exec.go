@@ -115,6 +115,9 @@ func runExec(a *app, ctx context.Context, f execFlags, argv []string) error {
 	if err := f.check(argv); err != nil {
 		return &exitError{exitNoStart, err}
 	}
+	if err := guest.Able(); err != nil {
+		return notStarted(err)
+	}
 	if _, err := guest.Find(argv[0]); err != nil {
 		return notStarted(err)
 	}

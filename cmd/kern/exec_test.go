@@ -172,9 +172,9 @@ func TestExecLimits(t *testing.T) {
 }
 
 // stubborn is a program that heeds nothing, with a child in a session of its
-// own; both write who they are.
-const stubborn = `trap "" TERM INT HUP; (setsid sh -c 'trap "" TERM INT HUP; echo $$ >>pids; while :; do sleep 1; done' &)
-echo $$ >>pids; while [ $(wc -l <pids) -lt 2 ]; do sleep 0.01; done; echo 1 >ready; `
+// own; both write who they are, and wait without starting others.
+const stubborn = `mkfifo f; trap "" TERM INT HUP; (setsid sh -c 'trap "" TERM INT HUP; echo $$ >>pids; exec 3<>f; read x <&3' &)
+echo $$ >>pids; while [ $(wc -l <pids) -lt 2 ]; do sleep 0.01; done; echo 1 >ready; exec 3<>f; read x <&3`
 
 // swept waits until none of the programs is alive, and fails if that takes long.
 func (w *world) swept(within time.Duration) {
@@ -218,7 +218,7 @@ func TestExecScenario11(t *testing.T) {
 	w := newWorld(t, nil)
 	newUpstream(t, w, "", true)
 	w.ok("ps")
-	_, errs, code, e := w.exec("--wall", "1s", "--grace", "200ms", "--", "sh", "-c", stubborn+"while :; do sleep 1; done")
+	_, errs, code, e := w.exec("--wall", "1s", "--grace", "200ms", "--", "sh", "-c", stubborn)
 	if code != exitStopped || e.Process.Exit != abi.ExitLimit || e.Process.Reason != "wall" || e.Program.Signal != 9 {
 		t.Errorf("exit %d, %+v: %s", code, e, errs)
 	}
@@ -234,9 +234,9 @@ func TestExecScenario12(t *testing.T) {
 		reason string
 		signal int
 	}{
-		{"kill", stubborn + "while :; do sleep 1; done", "kill", 9},
-		{"term", stubborn + "while :; do sleep 1; done", "term", 9},
-		{"term", `trap 'echo 1 >heard; exit 5' TERM; echo $$ >pids; echo 1 >ready; while :; do sleep 0.01; done`, "term", 0},
+		{"kill", stubborn, "kill", 9},
+		{"term", stubborn, "term", 9},
+		{"term", `trap 'echo 1 >heard; exit 5' TERM; echo $$ >pids; echo 1 >ready; while :; do :; done`, "term", 0},
 	} {
 		w := newWorld(t, nil)
 		newUpstream(t, w, "", true)
@@ -305,7 +305,7 @@ func TestExecKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	newUpstream(t, w, "", true)
-	cmd := w.start("--", "sh", "-c", stubborn+"while :; do sleep 1; done")
+	cmd := w.start("--", "sh", "-c", stubborn)
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

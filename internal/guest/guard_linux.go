@@ -65,6 +65,13 @@ type guard struct {
 	pid     int // of the program
 	over    bool
 	woken   bool // the caller told it to go on
+	paused  bool // the caller told all to stop
+}
+
+// halted reports whether a process is stopped.
+func halted(pid int) bool {
+	f := stat(pid)
+	return len(f) > 0 && f[0] == "T"
 }
 
 // say tells the caller. If it is gone, the end of the socket says so too.
@@ -220,6 +227,7 @@ func (g *guard) watch(orders <-chan order, happened <-chan reap.Child) {
 func (g *guard) child(c reap.Child) bool {
 	switch {
 	case c.Pid != g.pid:
+	case c.Stopped && (g.paused || !halted(g.pid)): // by our order, or of a moment ago
 	case c.Stopped:
 		g.woken = false
 		g.say(word{Stopped: c.Signal})
@@ -243,6 +251,7 @@ func (g *guard) obey(o order) bool {
 	case o.All && sig == unix.SIGKILL:
 		return true
 	case o.All:
+		g.paused = sig == unix.SIGSTOP
 		reap.Signal(sig)
 	case !g.over && unix.Kill(-g.pid, sig) != nil:
 		_ = unix.Kill(g.pid, sig) // it went to another group

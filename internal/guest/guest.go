@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kern-run/kern/internal/reap"
 )
 
 // A Spec says what to run.
@@ -77,6 +79,14 @@ func Find(name string) (string, error) {
 
 // ErrNoGuard says that a system cannot find all descendants of a program.
 var ErrNoGuard = errors.New("on this system a program cannot be stopped together with everything it started")
+
+// Able returns [ErrNoGuard] where this system is one of those.
+func Able() error {
+	if !reap.Able {
+		return ErrNoGuard
+	}
+	return nil
+}
 
 // startError is the error of a program that was found and does not start.
 func startError(name string, e syscall.Errno) error {

@@ -3,6 +3,22 @@
 package guest
 
 // What these tests were seen to catch, each by breaking the code on purpose:
+//
+//   - watch: EOF of the control socket ignored                   TestKilled
+//   - child: no end of the rest when the program ended           TestNothingIsLeft
+//   - reap.Adopt: no subreaper                                   TestNothingIsLeft
+//   - reap.Keep: no sweep after the supervisor is gone           TestKilled
+//   - run: streams kept open in the guard                        TestStreamEnds
+//   - heeded: signals caught that were ignored                   TestNohup, TestHome
+//   - handed: descriptors above 2 not handed on                  TestHome
+//   - takeBack: the terminal left with the program               TestKeyboard, TestModes
+//   - restore: modes left as they are                            TestModes
+//   - start: not confined                                        TestOutOfReach
+//   - Pause: of the group alone                                  TestPause
+//   - stopped: no terminal for one that asks for it              TestKeyboard
+//   - End: no kill after the grace                               TestEnd
+//   - signalled: signals not passed on                           TestSignals
+//   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
 import (
 	"errors"
@@ -97,7 +113,7 @@ func marked(dir string) (left []string) {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = 40 * time.Second
 
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,14 +101,19 @@ func isTerminal(fd int) bool {
 
 // parent is the parent of a process, 0 if that is not known.
 func parent(pid int) int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	f := stat(pid)
 	if len(f) < 2 {
 		return 0
 	}
-	n, _ := strconv.Atoi(string(f[1]))
+	n, _ := strconv.Atoi(f[1])
 	return n
+}
+
+// stat is what the system says of a process, from its state on.
+func stat(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
