@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,6 +78,31 @@ func anonymous(h http.Header) {
 	for _, name := range secret {
 		h.Del(name)
 	}
+}
+
+// conceal takes credentials of the program out of words that are written down.
+func conceal(s string, h http.Header) string {
+	for _, name := range secret {
+		for _, v := range h[name] {
+			if _, after, ok := strings.Cut(v, " "); ok {
+				v = after
+			}
+			if len(v) >= 8 {
+				s = strings.ReplaceAll(s, v, "[key]")
+			}
+		}
+	}
+	return s
+}
+
+// query is what is sent on of a query: nothing of one with a key of this
+// gateway in it.
+func query(raw string) string {
+	plain, err := url.PathUnescape(raw)
+	if raw == "" || err != nil || strings.Contains(plain, keyPrefix) {
+		return ""
+	}
+	return "?" + raw
 }
 
 // head gives the client the head of an answer that is streamed.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,19 +73,16 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	}
 	x := &exchange{g: g, visit: v, q: q, routes: routes, chain: g.known.store(q)}
 	x.header = outbound(v.r.Header)
-	if v.r.URL.RawQuery != "" {
-		x.path = "?" + v.r.URL.RawQuery
-	}
+	x.path = query(v.r.URL.RawQuery)
 	own := v.inPath && credential(v.r.Header)
-	if !own || routes[0].Keyed() {
+	if !own {
 		anonymous(x.header)
 	}
-	for _, e := range routes {
-		if e.Usual() && !e.Keyed() && !own {
-			return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
-				Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key show"}
-		}
+	if e := routes[0]; e.Usual() && !e.Keyed() && !own {
+		return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
+			Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key new prints both"}
 	}
+	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *model.Endpoint) bool { return e != routes[0] && e.Usual() && !e.Keyed() })
 	return x, nil
 }
 
@@ -188,12 +186,12 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
-	h := x.header
-	if x.at > 0 { // what the program shows the first is not for the others
-		h = h.Clone()
-		anonymous(h)
+	header := x.header
+	if x.at > 0 || r.Keyed() { // what a program shows the first is not for others, nor for one that knows the daemon
+		header = header.Clone()
+		anonymous(header)
 	}
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, h, x.q.Bytes(j.Granted))
+	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, header, x.q.Bytes(j.Granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
@@ -436,7 +434,11 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
+	me.Message = conceal(me.Message, x.header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
+	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
+		x.failure = nil
+	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
 	sys.Hear(&d, me, model.Quota{})
 	if me.Kind == model.Overloaded {

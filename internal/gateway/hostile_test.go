@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -137,6 +138,7 @@ func TestSlowClients(t *testing.T) {
 	r := newRig(t, mock.Config{}, "")
 	k := r.key("")
 	at := r.serve(func(l net.Listener) net.Listener { return hasty{l} })
+	open := make(map[string]net.Conn)
 	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + k.Key + "\r\n"
 	for name, said := range map[string]string{
 		"half a line":         "POST /v1/chat",
@@ -151,30 +153,28 @@ func TestSlowClients(t *testing.T) {
 		"a body without key":  "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
 		"one that goes on to": head + "Content-Length: 100\r\nExpect: 100-continue\r\n\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := dial(t, at)
-			if _, err := io.WriteString(c, said); err != nil {
-				t.Fatal(err)
-			}
-			b, err := io.ReadAll(c)
-			var late net.Error
-			if errors.As(err, &late) && late.Timeout() {
-				t.Fatalf("the connection is still open; it said %q", b)
-			}
-			if strings.Contains(string(b), " 200 ") {
-				t.Errorf("it was answered with %q", b)
-			}
-		})
+		c := dial(t, at)
+		if _, err := io.WriteString(c, said); err != nil {
+			t.Fatal(err)
+		}
+		open[name] = c
 	}
-	t.Cleanup(func() {
-		if n := r.mock.Stats().Requests; n != 0 {
-			t.Errorf("%d requests reached the provider", n)
+	for name, c := range open { // all of them wait at the same time
+		b, err := io.ReadAll(c)
+		var late net.Error
+		if errors.As(err, &late) && late.Timeout() {
+			t.Fatalf("%s: the connection is still open; it said %q", name, b)
 		}
-		if i := r.info(k.Pid); i.Used != (abi.Usage{}) || i.Reserved != (abi.Usage{}) {
-			t.Errorf("%+v was taken", i)
+		if strings.Contains(string(b), " 200 ") {
+			t.Errorf("%s: it was answered with %q", name, b)
 		}
-	})
+	}
+	if n := r.mock.Stats().Requests; n != 0 {
+		t.Errorf("%d requests reached the provider", n)
+	}
+	if i := r.info(k.Pid); i.Used != (abi.Usage{}) || i.Reserved != (abi.Usage{}) {
+		t.Errorf("%+v was taken", i)
+	}
 }
 
 // TestDribble sends a body a byte at a time, for longer than a body may take.
@@ -481,8 +481,42 @@ func TestRedirect(t *testing.T) {
 	t.Cleanup(up.Close)
 	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL))
 	g := r.post(r.key("").Key, "/v1/chat/completions", chat("x"))
-	if g.status == http.StatusOK || p.all() != "" || g.header.Get("Location") != "" && g.status < 300 {
-		t.Errorf("%d %v\n%s", g.status, g.header, p.all())
+	if g.status < 400 || g.code() == "" || p.all() != "" || g.header.Get("Location") != "" {
+		t.Errorf("%d %v %s\n%s", g.status, g.header, g.body, p.all())
+	}
+}
+
+// TestOwnCredential goes nowhere but to a provider for which the daemon has no
+// key, and is not written down when that provider repeats it.
+func TestOwnCredential(t *testing.T) {
+	const own = "sk-ant-oat01-the-programs-own"
+	var mu sync.Mutex
+	var sent []string
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		sent = append(sent, r.URL.Path+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Api-Key")+" "+r.Header.Get("Cookie"))
+		mu.Unlock()
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid key `+own+`"}}`)
+	}))
+	t.Cleanup(up.Close)
+	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q}, anthropic: {base_url: %q, key_env: UP_KEY}}\n", up.URL+"/v1", up.URL))
+	k := r.key("")
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
+		g := r.post("", "/k/"+k.Key+path, chat("x", `,"max_tokens":9`), "Authorization", "Bearer "+own, "Cookie", "a="+own)
+		if g.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", path, g.status, g.body)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(sent) != 2 || !strings.HasPrefix(sent[0], "/v1/chat/completions Bearer "+own) || sent[1] != "/v1/messages  "+providerKey+" " {
+		t.Errorf("sent %q", sent)
+	}
+	for _, rec := range r.records(k.Pid) {
+		if b, err := json.Marshal(rec); err != nil || strings.Contains(string(b), own) {
+			t.Errorf("%v: it is written down: %s", err, b)
+		}
 	}
 }
 
