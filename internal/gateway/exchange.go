@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,25 +75,24 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	x.header = outbound(v.r.Header)
 	x.path = query(v.r.URL.RawQuery)
 	own := v.inPath && credential(v.r.Header)
-	if !own || routes[0].Keyed() {
+	if !own {
 		anonymous(x.header)
 	}
-	for _, e := range routes {
-		if e.Usual() && !e.Keyed() && !own {
-			return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
-				Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key show"}
-		}
+	if e := routes[0]; e.Usual() && !e.Keyed() && !own {
+		return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
+			Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key new prints both"}
 	}
+	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *model.Endpoint) bool { return e != routes[0] && e.Usual() && !e.Keyed() })
 	return x, nil
 }
 
-// resource is what a request waits for its turn at: for the daemon's key, or
+// resource is what the request waits for its turn at: for the daemon's key, or
 // for the credential that it brings itself.
-func resource(r *model.Endpoint, h http.Header) string {
+func (x *exchange) resource(r *model.Endpoint) string {
 	if r.Keyed() {
 		return sys.Resource(r.Facts, "")
 	}
-	return sys.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
+	return sys.Resource(r.Facts, cmp.Or(x.header.Get("Authorization"), x.header.Get("X-Api-Key")))
 }
 
 func (x *exchange) route() *model.Endpoint { return x.routes[x.at] }
@@ -108,7 +108,7 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	b := q.Bound()
 	x.bound = b
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: resource(r, x.header)}
+		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: x.resource(r)}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -186,12 +186,12 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
-	h := x.header
-	if x.at > 0 || r.Keyed() { // what the program shows the first is not for the others, nor for one that knows the daemon
-		h = h.Clone()
-		anonymous(h)
+	header := x.header
+	if x.at > 0 || r.Keyed() { // what a program shows the first is not for others, nor for one that knows the daemon
+		header = header.Clone()
+		anonymous(header)
 	}
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, h, x.q.Bytes(j.Granted))
+	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, header, x.q.Bytes(j.Granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
