@@ -281,6 +281,9 @@ func crashAll(t *testing.T, j job) {
 			t.Logf("%d steps", k)
 			return
 		}
+		if racing && !soak {
+			k += 2
+		}
 		for r := range 60 {
 			if !soak {
 				r = (k*7 + r*11) % 40

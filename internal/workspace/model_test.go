@@ -614,6 +614,8 @@ func TestModel(t *testing.T) {
 	steps, games := 1500, 2
 	if soak {
 		steps, games = 10_000, 12
+	} else if racing {
+		steps = 500
 	}
 	first := uint64(1)
 	if s := os.Getenv("KERN_SEED"); s != "" {

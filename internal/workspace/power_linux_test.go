@@ -99,7 +99,7 @@ func powerAll(t *testing.T, j job) {
 			}
 		}
 		checkDisk(t, disk{image, d.at}, rec, do, where, before, done)
-		if j.Link && !soak {
+		if (j.Link || racing) && !soak {
 			k += 2
 		}
 	}

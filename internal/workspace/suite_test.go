@@ -568,7 +568,7 @@ func TestObserver(t *testing.T) {
 	_, err := io.ReadFull(first, make([]byte, 1))
 	must(t, err)
 	commits := 1000
-	if testing.Short() {
+	if testing.Short() || racing && !soak {
 		commits = 100
 	}
 	for i := range commits {

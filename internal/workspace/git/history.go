@@ -259,12 +259,28 @@ func (h *objects) Forget(name string) {
 func (h *objects) Refresh() (gone bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	d, err := os.Open(h.PackDir())
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return false, err
+	}
+	there := map[string]bool{}
+	for _, n := range names {
+		if name, ok := strings.CutSuffix(n, ".pack"); ok {
+			there[name] = true
+		}
+	}
 	before := len(h.packs)
-	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool {
-		_, err := os.Lstat(filepath.Join(h.PackDir(), p.Name+".pack"))
-		return errors.Is(err, fs.ErrNotExist)
-	})
-	return len(h.packs) < before, h.load()
+	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool { return !there[p.Name] })
+	gone = len(h.packs) < before
+	if len(there) == len(h.packs) {
+		return gone, nil
+	}
+	return gone, h.load()
 }
 
 // release lets Git have the packs that were kept from it.

@@ -35,14 +35,6 @@ func Together(jobs []func() error) error {
 	return errors.Join(errs...)
 }
 
-func Sync(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
 // Replace puts b at name in one step.
 func Replace(name string, b []byte, mode fs.FileMode, sync bool) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "tmp_")

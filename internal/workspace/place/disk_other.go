@@ -234,3 +234,12 @@ func (p *Place) Each(f func(e *tree.Item) error) error {
 	}
 	return nil
 }
+
+// Sync makes a file, or the names in a directory, last.
+func Sync(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -103,24 +103,17 @@ func (l *shadow) load(n *lnode) error {
 			return err
 		}
 		defer p.Close()
-		names, err := p.Names()
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			e, err := p.Lstat(name)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
+		err = p.Each(func(e *tree.Item) (err error) {
 			if e.Kind == tree.Symlink {
-				if e.Target, err = p.Readlink(name); err != nil {
+				if e.Target, err = p.Readlink(e.Name); err != nil {
 					return err
 				}
 			}
-			kids[name] = l.inherit(path.Join(n.base, name), e)
+			kids[e.Name] = l.inherit(path.Join(n.base, e.Name), *e)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	n.kids, n.orig = kids, maps.Clone(kids)

@@ -312,6 +312,10 @@ func (l *Log) Follow() (bool, error) {
 		l.f, l.off, l.room, l.state = n.f, n.off, n.room, n.state
 		return true, nil
 	}
+	var head [8]byte // zeros: nothing was written since, and the room need not be read
+	if n, err := l.f.ReadAt(head[:], l.off); err == nil && n == len(head) && head == [8]byte{} {
+		return false, nil
+	}
 	was := l.off
 	torn, err := l.read()
 	if err == nil && torn {
