@@ -55,6 +55,7 @@ type Trail struct {
 	space *workspace.Workspace
 	steps []trailStep // oldest first
 	at    map[workspace.Hash]*workspace.Snapshot
+	near  *workspace.Snapshot // the last that was read: the next is much like it
 }
 
 type trailStep struct {
@@ -86,20 +87,20 @@ func (p past) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 	if err != nil {
 		return nil, err
 	}
-	born, err := p.k.Info(pid)
-	if err != nil {
-		return nil, err
-	}
+	left := len(records)
 	for c, err := range t.space.History() {
 		if err != nil {
 			return nil, sys.WorkspaceError(err)
 		}
-		if c.Time.UnixNano() < born.Born {
+		if left == 0 { // what lies before the first of them is not theirs
 			break
 		}
 		n, known := records[abi.Hash(c.Hash)]
 		if known || c.Tool == undoTool && family[abi.Pid(c.PID)] {
 			t.steps = append(t.steps, trailStep{c, n})
+		}
+		if known {
+			left--
 		}
 	}
 	slices.Reverse(t.steps)
@@ -147,11 +148,11 @@ func (t *Trail) state(id workspace.Hash) (*workspace.Snapshot, error) {
 	if s := t.at[id]; s != nil {
 		return s, nil
 	}
-	s, err := t.space.At(id)
+	s, err := t.space.AtFrom(id, t.near)
 	if err != nil {
 		return nil, sys.WorkspaceError(err)
 	}
-	t.at[id] = s
+	t.at[id], t.near = s, s
 	return s, nil
 }
 

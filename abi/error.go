@@ -56,6 +56,7 @@ const (
 	FileMissing   Code = "FILE_MISSING"
 	FileKind      Code = "FILE_KIND"
 	FileTooLarge  Code = "FILE_TOO_LARGE"
+	FileRefused   Code = "FILE_REFUSED"
 	EditNoMatch   Code = "EDIT_NO_MATCH"
 	EditAmbiguous Code = "EDIT_AMBIGUOUS"
 
@@ -140,6 +141,7 @@ var Codes = []struct {
 	{FileMissing, "no such file or directory in the workspace"},
 	{FileKind, "the path is a directory, a binary file or something else that the tool does not work on"},
 	{FileTooLarge, "the file is larger than the file tools take"},
+	{FileRefused, "the path leads out of the workspace, or to what file tools never touch"},
 	{EditNoMatch, "the text to be replaced is not in the file; the error shows what is nearest"},
 	{EditAmbiguous, "the text to be replaced occurs several times; the error says where"},
 	{ModelRateLimit, "the provider asks to slow down"},
@@ -180,7 +182,7 @@ var Codes = []struct {
 // nothing, and its failure says nothing of the tool.
 func (c Code) Mistake() bool {
 	switch c {
-	case FileMissing, FileKind, FileTooLarge, EditNoMatch, EditAmbiguous:
+	case FileMissing, FileKind, FileTooLarge, FileRefused, EditNoMatch, EditAmbiguous:
 		return true
 	}
 	return false

@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/bench/rig"
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/model"
 )
@@ -163,16 +164,18 @@ func (o *options) once(p *provider, r run) (line string, over int64, err error) 
 	before := p.mock.Stats().Nano
 	killed := make(chan struct{})
 	if o.url == "" {
-		k, err := startKern(p.url, limit, r.atOnce())
+		k, err := rig.Start(p.url, r.atOnce())
 		if err != nil {
 			return "", 0, err
 		}
-		defer k.close()
-		l.url, l.key = k.base, k.key
+		defer k.Close()
+		if l.url, l.key, err = k.Key(limit); err != nil {
+			return "", 0, err
+		}
 		go func() {
 			defer close(killed)
 			if r.form == "kill" {
-				err = k.killOnAndOff(ctx, p, r.requests/share/2, 3)
+				err = killOnAndOff(ctx, k, p, r.requests/share/2, 3)
 			}
 		}()
 	} else {
@@ -249,4 +252,26 @@ func (p *provider) settled(ctx context.Context, before int64) (int64, error) {
 			return 0, ctx.Err()
 		}
 	}
+}
+
+// killOnAndOff kills the daemon so many times, each when the provider has got
+// another part of the requests that the key can pay and is at work on some.
+func killOnAndOff(ctx context.Context, k *rig.Daemon, p *provider, paid, times int) error {
+	before := p.mock.Stats().Requests
+	for i := range times {
+		for s := p.mock.Stats(); s.InFlight == 0 || s.Requests-before < int64(paid*(i+1)/(times+1)); s = p.mock.Stats() {
+			select {
+			case <-time.After(2 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("the provider got %d requests, too few to kill the daemon %d times", s.Requests-before, times)
+			}
+		}
+		if err := k.Kill(); err != nil {
+			return err
+		}
+		if err := k.Serve(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

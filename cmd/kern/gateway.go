@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -18,13 +20,14 @@ import (
 // the data directory for programs that have no network.
 type gate struct {
 	*gateway.Gateway
+	kernel *kern.Kernel
 	http   *http.Server
 	socket string
 	open   []net.Listener
 }
 
 func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (*gate, error) {
-	g := &gate{Gateway: k.Gateway}
+	g := &gate{Gateway: k.Gateway, kernel: k}
 	g.http = g.Server(ctx)
 	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
 	if err != nil {
@@ -68,4 +71,23 @@ func (g *gate) Has(i *kernel.Info) bool { return g.Keyed(i) }
 
 func (g *gate) Where() server.Gateway {
 	return server.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
+}
+
+// request is what a call asked, put together from the journal.
+func (g *gate) request(pid abi.Pid, call uint64) ([]byte, error) {
+	var found *abi.Intent
+	err := g.kernel.Records(context.Background(), pid, 0, false, func(r *abi.Record) error {
+		if r.Call == call && r.Intent != nil {
+			found = r.Intent
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var a sys.ModelArgs
+	if found == nil || json.Unmarshal(found.Args.Bytes, &a) != nil || a.Relay == nil {
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d of process %d is no request that came with a key", call, pid)}
+	}
+	return gateway.Stored(a.Relay.Face, found.Parts, func(h abi.Hash) ([]byte, error) { return g.kernel.Bytes(abi.Data{Hash: h}) })
 }

@@ -156,6 +156,12 @@ func TestKeyVerbs(t *testing.T) {
 	if out := w.ok("log", fmt.Sprint(k.Pid)); !strings.Contains(out, "openai.chat asked for m, 1 message") || !strings.Contains(out, "first token after") {
 		t.Error(out)
 	}
+	if out := w.ok("log", fmt.Sprint(k.Pid), "--request", "1"); out != `{"model":"m","messages":[{"role":"user","content":"x"}]}`+"\n" {
+		t.Error(out)
+	}
+	if _, errs, code := w.kern("log", "1", "--request", "1"); code != exitFailed || !strings.Contains(errs, "is no request") {
+		t.Error(code, errs)
+	}
 	w.ok("key", "revoke", "crew")
 	if status, body := ask(t.Context(), k, `{"model":"m","messages":[{"role":"user","content":"x"}]}`); status != http.StatusForbidden || !strings.Contains(body, "PROCESS_KILLED") {
 		t.Error(status, body)

@@ -20,16 +20,27 @@ import (
 
 func logCommand(a *app) *cobra.Command {
 	var follow, asJSON, verify bool
+	var request uint64
 	cmd := &cobra.Command{
 		Use:   "log PID",
 		Short: "Print the journal of a process",
 		Long: `Print the journal of a process: everything it asked for, what it was answered,
 and what it took. --json prints one record a line, whole. --verify reads every
-record and every payload and checks the chain of their hashes.`,
+record and every payload and checks the chain of their hashes. --request prints
+what a call with a key asked, as it came.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if request > 0 {
+				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+					b, err := c.Request(ctx, pid, request)
+					if err != nil {
+						return err
+					}
+					return a.print("%s\n", b)
+				})
+			}
 			if verify {
 				if follow {
 					return usage("verify it when it has exited", "--follow and --verify do not go together")
@@ -45,6 +56,7 @@ record and every payload and checks the chain of their hashes.`,
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until the process has exited")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print records as lines of JSON")
+	cmd.Flags().Uint64Var(&request, "request", 0, "print the request of this `call`")
 	cmd.Flags().BoolVar(&verify, "verify", false, "check the chain of hashes")
 	return cmd
 }
@@ -176,6 +188,10 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	default:
 		colour = red
 	}
+	away := an.Again && an.Outcome == abi.Refused
+	if away {
+		what, colour = t.names[r.Call]+" turned away", yellow
+	}
 	what += attempt(an.Attempt) + took(&an.Usage)
 	if an.First > 0 {
 		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
@@ -185,7 +201,10 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	} else if an.Rolled {
 		what += ", rolled back"
 	}
-	if an.Again {
+	switch {
+	case away:
+		what += ", waits for another turn"
+	case an.Again:
 		what += ", another attempt follows"
 	}
 	if an.Err != nil {

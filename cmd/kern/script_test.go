@@ -36,7 +36,7 @@ import (
 //	crash                    kill -9 of the daemon
 //
 // In files named *.yaml, $WORK is the directory of the script, and the programs
-// in testdata/tools are in the PATH.
+// in testdata/tools are in the PATH. $EXAMPLES is where the examples are.
 func TestMain(m *testing.M) {
 	kern.EnterSandbox()
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
@@ -74,6 +74,11 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		return err
+	}
+	env.Setenv("EXAMPLES", examples)
 	env.Defer(func() {
 		for _, line := range endDaemons(env.WorkDir) {
 			env.T().Fatal(line)

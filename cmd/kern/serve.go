@@ -206,7 +206,7 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 	}
 	d.gate.http.ConnState = d.seen
 	api := served(d.kernel)
-	api.Keys = d.gate
+	api.Keys, api.Request = d.gate, d.gate.request
 	api.Stop = d.end
 	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
 		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,7 +128,8 @@ func showProcess(a *app, s shown) error {
 	for _, t := range s.Program.Tools {
 		tools = append(tools, t.Name)
 	}
-	add("tools", "%s", strings.Join(append(tools, s.Program.Rows...), ", "))
+	add("tools", "%s", strings.Join(slices.Concat(tools, s.Program.Builtins(), s.Program.Rows), ", "))
+	add("workspace", "%s", s.Program.Workspace)
 	add("watchdog", "%s", watchdogLine(s.Watchdog))
 	add("task", "%s", s.Task)
 	add("limits", "%s", limitsLine(p.Limits))

@@ -82,6 +82,9 @@ func (d *demo) steps() []step {
 		{"The daemon is killed with kill -9 in the middle of a run", d.killed},
 		{"A limit in a grandchild is reported to its grandparent", d.family},
 		{"Code from a model runs in a box", d.boxed},
+		{"A tool is killed with kill -9 in the middle of writing", d.torn},
+		{"Broken settings never reach the disk, and undo brings back yesterday", d.mended},
+		{"An agent written for OpenAI, unchanged, is stopped to the cent", d.stranger},
 		{"Fifty agents at a provider that bans who asks too often", d.crowd},
 	}
 }

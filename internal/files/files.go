@@ -264,16 +264,22 @@ func (c *call) failed(err error) *abi.Error {
 		e := c.errorf(abi.Code(w.Code), "/path", "%s: %s", c.Path, w.Text)
 		switch w.Code {
 		case workspace.Refused:
-			e.Hint = "paths are relative to the workspace and stay inside it, for example src/main.go"
+			e.Code, e.Hint = abi.FileRefused, inside
 		case workspace.Conflict:
 			e.Hint = "somebody else changed it meanwhile; look at it again in the next call"
 		}
+		return e
+	case strings.HasSuffix(err.Error(), "path escapes from parent"): // the words of an os.Root; it has no name for it
+		e := c.errorf(abi.FileRefused, "/path", "%s: the path leads out of the workspace", c.Path)
+		e.Hint = inside
 		return e
 	case errors.Is(err, fs.ErrNotExist), c.throughFile():
 		return c.missing()
 	}
 	return c.errorf(abi.ToolFailed, "/path", "%v", err)
 }
+
+const inside = "paths are relative to the workspace and stay inside it, for example src/main.go"
 
 // throughFile reports whether the path leads through something that is no
 // directory.

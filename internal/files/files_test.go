@@ -297,7 +297,7 @@ func TestWrite(t *testing.T) {
 	b.refuse(abi.FileKind, "fs.write", m{"path": "d", "content": ""}, "directory")
 	b.refuse(abi.FileMissing, "fs.write", m{"path": "a.txt/b", "content": ""}, "a.txt is a file")
 	b.refuse(abi.InvalidArguments, "fs.write", m{"path": "new/", "content": ""}, "directory")
-	b.refuse("WORKSPACE_REFUSED", "fs.write", m{"path": ".git/config", "content": ""}, "repository")
+	b.refuse(abi.FileRefused, "fs.write", m{"path": ".git/config", "content": ""}, "repository")
 
 	must(t, b.tx.Rollback())
 	b.begin()
@@ -352,7 +352,7 @@ func TestRemove(t *testing.T) {
 	b.want("removed d/ with 3 entries below it", "fs.remove", m{"path": "d", "recursive": true})
 	b.refuse(abi.FileMissing, "fs.remove", m{"path": "d/z"}, "no d/z")
 	b.refuse(abi.InvalidArguments, "fs.remove", m{"path": "void/..", "recursive": true}, "itself")
-	b.refuse("WORKSPACE_REFUSED", "fs.remove", m{"path": ".git", "recursive": true}, "repository")
+	b.refuse(abi.FileRefused, "fs.remove", m{"path": ".git", "recursive": true}, "repository")
 }
 
 // TestLinks: links inside the workspace lead where they say, and one that leads
@@ -368,13 +368,13 @@ func TestLinks(t *testing.T) {
 	b.want("in/a:1:b", "fs.search", m{"pattern": "."})
 	outside := []string{"abs", "up/passwd", "../x", "/etc/passwd", secret, "in/../../x", "dir/../../x"}
 	for _, p := range outside {
-		b.refuse("WORKSPACE_REFUSED", "fs.read", m{"path": p}, "relative to the workspace")
-		b.refuse("WORKSPACE_REFUSED", "fs.write", m{"path": p, "content": "x"})
-		b.refuse("WORKSPACE_REFUSED", "fs.edit", m{"path": p, "old": "secret", "new": "x"})
-		b.refuse("WORKSPACE_REFUSED", "fs.list", m{"path": p})
-		b.refuse("WORKSPACE_REFUSED", "fs.search", m{"pattern": "secret", "path": p})
+		b.refuse(abi.FileRefused, "fs.read", m{"path": p}, "relative to the workspace")
+		b.refuse(abi.FileRefused, "fs.write", m{"path": p, "content": "x"})
+		b.refuse(abi.FileRefused, "fs.edit", m{"path": p, "old": "secret", "new": "x"})
+		b.refuse(abi.FileRefused, "fs.list", m{"path": p})
+		b.refuse(abi.FileRefused, "fs.search", m{"pattern": "secret", "path": p})
 		if p != "abs" { // the link itself may go
-			b.refuse("WORKSPACE_REFUSED", "fs.remove", m{"path": p, "recursive": true})
+			b.refuse(abi.FileRefused, "fs.remove", m{"path": p, "recursive": true})
 		}
 	}
 	b.refuse(abi.ToolFailed, "fs.read", m{"path": "self"}, "too many links")

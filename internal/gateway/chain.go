@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -31,13 +33,13 @@ type chain struct {
 // store makes the chain of a request.
 func (k *known) store(q *wire.Request) (c chain) {
 	rest, msgs := q.Split()
-	rest, groups := lists(rest)
-	c.parts = append(c.parts, k.blob(&c, rest))
+	groups := lists(rest)
+	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
 	for _, g := range groups {
-		group := msgs[:g.len]
-		msgs = msgs[g.len:]
+		group := msgs[:g.len()]
+		msgs = msgs[g.len():]
 		switch {
-		case g.len == 0:
+		case g.n == 0:
 		case g.grows:
 			var last abi.Hash
 			for _, m := range group {
@@ -57,6 +59,63 @@ func (k *known) store(q *wire.Request) (c chain) {
 	return c
 }
 
+// Stored is a request as it came, put together from the parts of an intent.
+func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]byte, error) {
+	if len(parts) == 0 {
+		return nil, errors.New("the call has no request that is stored in parts")
+	}
+	rest, err := blob(parts[0])
+	if err != nil {
+		return nil, err
+	}
+	groups := lists(rest)
+	var msgs []json.RawMessage
+	parts = parts[1:]
+	for i := range groups {
+		g := &groups[i]
+		if g.n == 0 {
+			continue
+		}
+		if len(parts) == 0 {
+			return nil, errors.New("a part of the request is not named")
+		}
+		var group []json.RawMessage
+		if g.grows {
+			group, err = links(parts[0], blob)
+		} else {
+			var b []byte
+			if b, err = blob(parts[0]); err == nil {
+				err = json.Unmarshal(b, &group)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if parts = parts[1:]; g.n > 0 {
+			g.n = len(group)
+		}
+		msgs = append(msgs, group...)
+	}
+	return wire.Join(wire.Face(face), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
+}
+
+// links are the elements of a conversation, by its last link.
+func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.RawMessage, err error) {
+	for !last.IsZero() {
+		b, err := blob(last)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) < len(last) {
+			return nil, fmt.Errorf("link %s has %d bytes", last, len(b))
+		}
+		group = append(group, b[len(last):])
+		last = abi.Hash(b[:len(last)])
+	}
+	slices.Reverse(group)
+	return group, nil
+}
+
 // blob names b, and stores it unless it is known to be stored.
 func (k *known) blob(c *chain, b []byte) abi.Hash {
 	h := sha256.Sum256(b)
@@ -66,21 +125,23 @@ func (k *known) blob(c *chain, b []byte) abi.Hash {
 	return h
 }
 
-// A list is one that [wire.Request.Split] took out.
+// A list is one that [wire.Request.Split] took out of the body, and left a
+// number for: how many elements it has, or -1 for a text.
 type list struct {
-	len   int
+	n     int
 	grows bool // from request to request
+	from  int  // where the number stands
+	to    int
 }
 
-// lists reads the numbers that were left for lists in the rest of a request. A
-// list of any length is a 1 in what it returns, so that the rest is the same
-// while the conversation grows: the links say how many they are.
-func lists(rest []byte) (same []byte, all []list) {
+func (l *list) len() int { return max(l.n, -l.n) }
+
+// lists finds the numbers that were left.
+func lists(rest []byte) (all []list) {
 	d := json.NewDecoder(bytes.NewReader(rest))
 	if _, err := d.Token(); err != nil {
-		return rest, nil
+		return nil
 	}
-	from := int64(0)
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -92,17 +153,25 @@ func lists(rest []byte) (same []byte, all []list) {
 		}
 		name, _ := key.(string)
 		n, err := strconv.Atoi(string(v))
-		if err != nil || !slices.Contains([]string{"messages", "input", "system", "instructions", "tools", "functions"}, name) {
-			continue
-		}
-		all = append(all, list{max(n, -n), name == "messages" || name == "input"})
-		if n > 1 {
-			end := d.InputOffset()
-			same = append(append(same, rest[from:end-int64(len(v))]...), '1')
-			from = end
+		if err == nil && slices.Contains([]string{"messages", "input", "system", "instructions", "tools", "functions"}, name) {
+			end := int(d.InputOffset())
+			all = append(all, list{n, name == "messages" || name == "input", end - len(v), end})
 		}
 	}
-	return append(same, rest[from:]...), all
+	return all
+}
+
+// numbered puts other numbers in the place of those. What is stored has a 1 for
+// a list of any length, so that it is the same while a conversation grows: the
+// links say how many they are.
+func numbered(rest []byte, all []list, number func(*list) int) []byte {
+	var b []byte
+	from := 0
+	for i := range all {
+		b = strconv.AppendInt(append(b, rest[from:all[i].from]...), int64(number(&all[i])), 10)
+		from = all[i].to
+	}
+	return append(b, rest[from:]...)
 }
 
 // known remembers blobs that are in the journal, so that they are not given to

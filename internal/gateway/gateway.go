@@ -194,6 +194,7 @@ type visit struct {
 // wants, whose it is, and then the face that serves it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{w: w, r: r}
+	v.hurry()
 	key, path := splitPath(r.URL.Path)
 	if name, ok := strings.CutPrefix(path, "/models/"); ok {
 		path, v.rest = "/models", name
@@ -279,11 +280,15 @@ func faceOf(r *http.Request) wire.Face {
 	return wire.Chat
 }
 
+// hurry bounds the time in which the body must come. The bound is taken away
+// only when all of it is there: of a request that is refused before, the server
+// still reads what follows, and would wait for it for ever.
+func (v *visit) hurry() {
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
+}
+
 // body reads what came, in the time and to the size that are allowed.
 func (v *visit) body() ([]byte, error) {
-	c := http.NewResponseController(v.w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
-	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
 	if v.r.ContentLength > maxBody {
 		return nil, tooLarge
 	}
@@ -298,6 +303,7 @@ func (v *visit) body() ([]byte, error) {
 	case err != nil:
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off"}
 	}
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // as above
 	return b, nil
 }
 

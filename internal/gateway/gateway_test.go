@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,8 @@ var faces = []struct{ name, path, body, says string }{
 // refusal with a code and a status that no library tries again, and what is
 // refused reaches nobody. Scenarios 4 and 5.
 //
-// Mutants that die here: an output maximum that is not lowered, usage taken
-// from our own count, a refusal that is sent on all the same.
+// Mutants that die here: usage taken from our own count, a refusal that is sent
+// on all the same.
 func TestFaces(t *testing.T) {
 	for _, f := range faces {
 		t.Run(f.name, func(t *testing.T) {
@@ -306,7 +307,12 @@ func TestWhoseCredential(t *testing.T) {
 		t.Errorf("%+v", r.mock.Stats().Keys)
 	}
 	r.ok("", "/k/"+k.Key+"/v1/chat/completions", chat("x"), "Authorization", "Bearer "+own)
-	if seen(own) != 1 || seen(providerKey) != 1 {
+	r.ok("", "/k/"+k.Key+"/v1/chat/completions", chat("x"), "X-Api-Key", own, "Cookie", own)
+	if seen(own) != 1 || seen(providerKey) != 2 {
+		t.Errorf("%+v", r.mock.Stats().Keys)
+	}
+	r.ok("", "/k/"+k.Key+"/v1/messages", body, "X-Api-Key", k.Key, "Authorization", "Bearer "+own)
+	if seen(own) != 2 || seen(k.Key) != 0 {
 		t.Errorf("%+v", r.mock.Stats().Keys)
 	}
 	r.ok("", "/k/"+k.Key+"/v1/messages", body, "X-Api-Key", k.Key) // this server wants none
@@ -392,6 +398,11 @@ func TestConversationIsStoredOnce(t *testing.T) {
 	if stored > unique*13/10 { // a link is 32 bytes, and messages here are short
 		t.Errorf("%d bytes are stored for %d", stored, unique)
 	}
+	last := r.records(k.Pid)[2*turns-1]
+	body, err := gateway.Stored("openai.chat", last.Intent.Parts, func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) })
+	if want := `{"model":"m","messages":[` + strings.Join(msgs[:2*turns-1], ",") + `]` + tools + `}`; err != nil || string(body) != want {
+		t.Errorf("%v: stored is\n%s\nwant\n%s", err, body, want)
+	}
 	if n, err := r.kernel.Verify(t.Context(), k.Pid); err != nil || n < 2*turns {
 		t.Errorf("%d %v", n, err)
 	}
@@ -444,8 +455,6 @@ func TestPaused(t *testing.T) {
 		t.Error("it does not go on")
 	}
 }
-
-var _ = gateway.ChildHeader
 
 // TestModels lists what is configured, as the clients of both formats read it.
 func TestModels(t *testing.T) {
@@ -519,5 +528,79 @@ func TestFaults(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestStored reads requests of every face back from the journal, to the byte.
+func TestStored(t *testing.T) {
+	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	k := r.key("")
+	bodies := []string{`{"model":"m","messages":[],"tools":[]}`, `{"model":"m","input":[],"instructions":"x"}`}
+	for _, f := range faces {
+		bodies = append(bodies, f.body)
+	}
+	long := strings.Repeat("word ", 100)
+	bodies = append(bodies, `{"tools":[{"name":"a","input_schema":{}},{"name":"b","input_schema":{}}],"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"text","text":"`+long+`"}]},{"role":"assistant","content":"a"},{"role":"user","content":"b"}],"metadata":{"messages":7}}`,
+		`{"model":"m","max_tokens":9,"system":"`+long+`","messages":[{"role":"user","content":"b"}]}`)
+	seen := 0
+	for _, body := range bodies {
+		path := "/v1/messages"
+		switch {
+		case strings.Contains(body, `"input":["`):
+			path = "/v1/embeddings"
+		case strings.Contains(body, `"input"`) && !strings.Contains(body, "_schema"):
+			path = "/v1/responses"
+		case !strings.Contains(body, `"max_tokens"`):
+			path = "/v1/chat/completions"
+		}
+		r.post(k.Key, path, body) // the provider may not like it
+		for _, rec := range r.records(k.Pid)[seen:] {
+			if seen++; rec.Intent == nil {
+				continue
+			}
+			var a sys.ModelArgs
+			if err := json.Unmarshal(rec.Intent.Args.Bytes, &a); err != nil {
+				t.Fatal(err)
+			}
+			got, err := gateway.Stored(a.Relay.Face, rec.Intent.Parts, func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) })
+			if err != nil || string(got) != body {
+				t.Errorf("%v: stored is\n%s\nwant\n%s", err, got, body)
+			}
+		}
+	}
+}
+
+// TestOverloadedFallsBack asks the next provider when the first is overloaded.
+func TestOverloadedFallsBack(t *testing.T) {
+	first := httptest.NewServer(mock.New(mock.Config{Overload: 1}))
+	defer first.Close()
+	r := newRig(t, mock.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", fallback: [second]}\n"+
+		"  second: {format: openai, base_url: \"$UP/v1\"}\n")
+	if g := r.ok(r.key("").Key, "/v1/chat/completions", chat("x")); !strings.Contains(g.body, "from the second") {
+		t.Errorf("%s", g.body)
+	}
+}
+
+// TestLowered sets the output maximum to what is left, in the words of every
+// format: the provider gives no more, and the program is told that it was cut.
+func TestLowered(t *testing.T) {
+	for _, f := range faces {
+		if f.name == "embeddings" {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 10), Price: price}, "")
+			k := r.key("output_tokens=60")
+			g := r.ok(k.Key, f.path, f.body)
+			if !strings.Contains(g.body, "length") && !strings.Contains(g.body, "max_tokens") && !strings.Contains(g.body, "incomplete") {
+				t.Errorf("%s", g.body)
+			}
+			if i := r.info(k.Pid); i.Used[abi.OutputTokens] != 60 {
+				t.Errorf("%v", i.Used)
+			}
+			r.books(k.Pid)
+			r.refused(k.Key, f.path, f.body, abi.LimitOutputTokens, http.StatusPaymentRequired)
+		})
 	}
 }

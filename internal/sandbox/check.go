@@ -60,6 +60,9 @@ func (s *Spec) checkRun() error {
 	if s.Dir != "" && !filepath.IsAbs(s.Dir) {
 		return fmt.Errorf("want Dir as an absolute path, got %q", s.Dir)
 	}
+	if s.Dir != "" && s.Files != nil {
+		return fmt.Errorf("want Dir or Files, got both")
+	}
 	for k, v := range s.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
 			return fmt.Errorf("want an environment of NAME=VALUE without NUL, got the name %q", k)

@@ -23,6 +23,7 @@ type Spec struct {
 	Argv []string // a program and its arguments
 
 	Dir       string            // workspace, seen inside as /workspace, where the code starts; empty: a private one that is removed at the end
+	Files     FS                // the workspace in place of Dir, where the code runs in this program; nil: Dir
 	Env       map[string]string // the whole environment; nothing is inherited
 	Stdin     io.Reader         // nil: empty
 	Stdout    io.Writer         // receives output as it comes; nil: kept in the Outcome only

@@ -187,3 +187,26 @@ func (c *Client) EndKey(ctx context.Context, pid abi.Pid, e KeyEnd) error {
 func (c *Client) Keys(ctx context.Context) (l KeyList, err error) {
 	return l, c.call(ctx, "GET", keysPath, nil, &l)
 }
+
+// request writes what a call asked, as it came.
+func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
+	if err != nil || n == 0 {
+		return nil, expected("/call", r.PathValue("call"), "the number of a call")
+	}
+	b, err := k.Request(pid, n)
+	if err == nil {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(b) // a client that went away hears nothing
+	}
+	return nil, err
+}
+
+// Request reads what a call with a key asked, as it came.
+func (c *Client) Request(ctx context.Context, pid abi.Pid, call uint64) (b json.RawMessage, err error) {
+	return b, c.call(ctx, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil, &b)
+}

@@ -39,8 +39,9 @@ type API struct {
 	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Keys    Keys
-	Traffic func() []traffic.View // how the limits of providers stand
-	Stop    func()                // asks the daemon to end; returns at once
+	Request func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
+	Traffic func() []traffic.View                          // how the limits of providers stand
+	Stop    func()                                         // asks the daemon to end; returns at once
 
 	changing sync.Mutex // a change of some limits reads the others first
 }
@@ -116,6 +117,7 @@ func (a *API) Handler() http.Handler {
 		"GET /v1/keys":                    keys{a}.list,
 		"POST /v1/keys":                   keys{a}.newKey,
 		"POST /v1/keys/{pid}/exit":        keys{a}.endKey,
+		"GET /v1/keys/{pid}/calls/{call}": keys{a}.request,
 		"GET /v1/keys/{pid}/hold":         keys{a}.hold,
 		"GET /v1/accounts":                a.accounts,
 		"GET /v1/traffic":                 a.traffic,

@@ -13,6 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/workspace"
 )
 
 // CodeArgs are the arguments of code.
@@ -75,7 +76,7 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
-	s, e := cw.loaded.stage(ctx, w, cw.loaded.view())
+	s, e := cw.loaded.stage(ctx, w, cw.loaded.codeView())
 	if e != nil {
 		return failed(e)
 	}
@@ -84,10 +85,25 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 		Functions: w.functions(s, j, cw.loaded),
 		Limits:    sandbox.Limits{Wall: cw.wall, CPU: cw.wall, Output: j.Granted},
 	}
-	if s != nil {
+	if s != nil && s.tx.Layer() != nil {
+		spec.Files = layered{s.tx.Layer()}
+	} else if s != nil {
 		spec.Dir = s.tx.Dir()
 	}
 	return s.finish(ctx, j, ran(box.Run(ctx, spec)))
+}
+
+// codeView is how code sees the workspace: as a view in Go where the sandbox is
+// in this program, and as a copy in a jail, which gives files to a user of its
+// own and so cannot work on an overlay.
+func (p *Program) codeView() workspace.View {
+	if p.Sandbox != "jail" {
+		return workspace.Layered
+	}
+	if p.View == "overlay" {
+		return workspace.Overlay
+	}
+	return workspace.Copied
 }
 
 // ran is what a run of code came to.

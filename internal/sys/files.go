@@ -43,6 +43,15 @@ func (p *Program) builtins() (list []*files.Tool, err error) {
 	return list, nil
 }
 
+// Builtins are the names of the file tools of a process.
+func (p *Program) Builtins() (names []string) {
+	list, _ := p.builtins() // it was looked at when the process was spawned
+	for _, f := range list {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 // addFiles adds the file tools of a process to its others.
 func (l *Loaded) addFiles() error {
 	list, err := l.builtins()

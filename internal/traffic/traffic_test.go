@@ -174,6 +174,31 @@ func TestCancelRaces(t *testing.T) {
 	empty(t, &turns)
 }
 
+// TestTurnAndEnd: a wait that ends at the moment when its turn comes, whichever
+// is seen first, loses none.
+func TestTurnAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: one(1)}
+		for i := range 200 {
+			hold := take(t, &turns, Ask{Resource: "p"})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if turn, err := turns.Acquire(ctx, Ask{Resource: "p"}); err == nil {
+					turn.Release(Feedback{})
+				}
+			}()
+			synctest.Wait()
+			if i%2 == 0 {
+				cancel()
+			}
+			hold.Release(Feedback{})
+			cancel()
+			synctest.Wait()
+		}
+		empty(t, &turns)
+	})
+}
+
 // TestMinute spreads the calls of a busy caller over the minute, and gives back
 // what was not taken.
 func TestMinute(t *testing.T) {
@@ -255,6 +280,49 @@ func TestSlow(t *testing.T) {
 		}
 		if went[39] > 30*time.Second {
 			t.Errorf("the last went after %s", went[39])
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestNarrow: what a 429 leads to follows from what is left: of a minute that is
+// used up a margin is kept; else the moment, or the number at one time, was too
+// much. Both are forgotten in time.
+func TestNarrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
+		b := func() *bucket { return turns.sched.buckets["p/m"] }
+		refuse := func(left int64) {
+			var all []*Turn
+			for range 10 {
+				all = append(all, take(t, &turns, Ask{Resource: "p/m"}))
+			}
+			for _, u := range all {
+				u.Release(Feedback{Word: Slow, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 6000, Left: left}}})
+			}
+		}
+		refuse(0)
+		if k := b().care; k.margin == 0 || k.ease != 1000 || k.width != mostWidth*1000 {
+			t.Errorf("after an empty minute: %+v", k)
+		}
+		first := b().care.margin
+		time.Sleep(2 * time.Minute)
+		refuse(0)
+		if k := b().care; k.margin <= first {
+			t.Errorf("after the second: %+v", k)
+		}
+		time.Sleep(2 * time.Minute)
+		margin := b().care.margin
+		refuse(3000)
+		if k := b().care; k.margin > margin || k.ease >= 1000 || k.ceiling != 9000 || k.width != 9000 {
+			t.Errorf("after a moment that was too much: %+v", k)
+		}
+		for range 60 {
+			time.Sleep(time.Minute)
+			take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{})
+		}
+		if k := b().care; k.margin > 2 || k.ease < 1000 || k.ceiling < 50_000 {
+			t.Errorf("an hour later: %+v", k)
 		}
 		empty(t, &turns)
 	})

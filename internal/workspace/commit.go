@@ -9,6 +9,7 @@ import (
 
 	"github.com/kern-run/kern/internal/workspace/fault"
 	"github.com/kern-run/kern/internal/workspace/git"
+	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
@@ -81,18 +82,13 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	w.step("checked")
 	root = root.Merge(p.before)
 	next := root.Merge(p.after)
-	rec, c, err := tx.record(ctx, root, next, note, kind)
+	in := &wal.Intent{Note: note, Auto: auto, Boot: boot(), Slots: tx.name, Ops: p.ops}
+	rec, c, err := tx.record(ctx, root, next, in, kind)
 	if err != nil {
 		return nil, err
 	}
-	rec.Intent = &wal.Intent{Note: note, Auto: auto, Slots: tx.name, Pack: rec.Intent.Pack, Ops: p.ops}
-	w.step("synced")
-	if err := w.log.Append(*rec); err != nil {
-		w.hist.Forget(rec.Intent.Pack)
-		return nil, err
-	}
 	w.step("intent")
-	if err := w.hand.Perform(rec.Intent.Ops, tx.slots); err != nil {
+	if err := tx.perform(rec); err != nil {
 		bad := w.takeBack(rec, tx.slots)
 		if w.log.Pending() != nil {
 			tx.state = doubtful
@@ -104,9 +100,41 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	return c, nil
 }
 
+// perform does the operations and makes them last. When nobody else decides,
+// the seal goes to the disk beside them: whichever comes first, recovery on
+// another boot does again what did not.
+func (tx *Tx) perform(rec *wal.Record) error {
+	w, ops := tx.w, rec.Intent.Ops
+	if err := w.hand.Perform(ops, tx.slots); err != nil {
+		return err
+	}
+	var with []func() error
+	if rec.Intent.Auto {
+		if err := w.log.Put(wal.Record{Kind: "seal", Head: rec.Head}); err != nil {
+			return err
+		}
+		w.step("sealing")
+		with = append(with, w.syncLog)
+	}
+	err := w.hand.Sync(ops, tx.slots, with...)
+	if err != nil && rec.Intent.Auto && w.log.Pending() == nil {
+		tx.torn = err
+		err = nil
+	}
+	w.step("dirs")
+	return err
+}
+
+// syncLog is one of several syncs whose order is left to the disk.
+func (w *Workspace) syncLog() error {
+	err := w.log.Sync()
+	w.step("log first")
+	return err
+}
+
 // record writes the new state into the history and makes all of it last: what
 // somebody else did to the directory as a commit of its own, then ours.
-func (tx *Tx) record(ctx context.Context, root, next tree.Item, note Note, kind string) (*wal.Record, *Commit, error) {
+func (tx *Tx) record(ctx context.Context, root, next tree.Item, in *wal.Intent, kind string) (*wal.Record, *Commit, error) {
 	w := tx.w
 	last, err := w.lastNode()
 	if err != nil {
@@ -130,17 +158,31 @@ func (tx *Tx) record(ctx context.Context, root, next tree.Item, note Note, kind 
 	if err := r.Tree(".", next.Dir, root.Dir); err != nil {
 		return nil, nil, err
 	}
-	c := &Commit{Kind: kind, Note: note, Time: time.Now(), Digest: next.Dir.Digest()}
+	c := &Commit{Kind: kind, Note: in.Note, Time: time.Now(), Digest: next.Dir.Digest()}
 	head = r.Commit(c, next.Dir, head)
 	pk, err := r.Write()
 	if err != nil {
 		return nil, nil, err
 	}
 	w.step("packed")
-	if err := tx.stage.sync(pk, w.hist.PackDir()); err != nil {
-		return nil, nil, errors.Join(err, pk.Close())
+	in.Pack = pk.Name
+	rec := &wal.Record{Kind: "intent", Head: head, Intent: in}
+	if err = w.log.Put(*rec); err == nil {
+		w.step("written")
+		err = tx.stage.sync(w.syncLog, pk.Sync, func() error { return place.Sync(w.hist.PackDir()) })
 	}
-	return &wal.Record{Kind: "intent", Head: head, Intent: &wal.Intent{Pack: pk.Name}}, c, w.hist.Adopt(pk)
+	if err == nil {
+		err = w.hist.Adopt(pk)
+	}
+	if err != nil {
+		err = errors.Join(err, pk.Close(), w.log.Append(wal.Record{Kind: "undone"}))
+		w.hist.Forget(in.Pack)
+		if w.log.Pending() != nil {
+			tx.state = doubtful
+		}
+		return nil, nil, err
+	}
+	return rec, c, nil
 }
 
 // settled gives next the metadata that publishing left: entries of next that
@@ -174,9 +216,11 @@ func (tx *Tx) Seal() error {
 		return fault.Errorf(Ended, "", "expected a transaction that Publish has published")
 	}
 	w := tx.w
-	w.step("sealing")
-	if err := w.log.Append(wal.Record{Kind: "seal", Head: tx.rec.Head}); err != nil {
-		return err
+	if !tx.rec.Intent.Auto {
+		w.step("sealing")
+		if err := w.log.Append(wal.Record{Kind: "seal", Head: tx.rec.Head}); err != nil {
+			return err
+		}
 	}
 	w.step("sealed")
 	tx.state = ended
@@ -187,12 +231,17 @@ func (tx *Tx) Seal() error {
 	}
 	w.mu.Unlock()
 	w.stale = false
+	w.mu.Lock()
+	w.upkeep = nil // it is tried again now
+	w.mu.Unlock()
 	err := w.keepUp()
 	tx.release()
-	err = errors.Join(err, tx.leave())
-	w.mu.Lock()
-	w.upkeep = err
-	w.mu.Unlock()
+	if tx.torn != nil { // recovery may need the slots
+		err = errors.Join(err, tx.close(), tx.torn)
+	} else {
+		err = errors.Join(err, tx.leave())
+	}
+	w.complain(err)
 	return nil
 }
 
@@ -204,7 +253,15 @@ func (w *Workspace) keepUp() error {
 	if w.log.Full() {
 		err = errors.Join(err, w.log.Rewrite())
 	}
-	return errors.Join(err, w.hist.Gather())
+	w.room.trash.Go(func() { w.complain(w.hist.Gather()) })
+	return err
+}
+
+// complain keeps what upkeep failed, for Close to tell.
+func (w *Workspace) complain(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.upkeep = errors.Join(w.upkeep, err)
 }
 
 // Rollback takes back whatever the transaction did, also after Publish, and

@@ -46,11 +46,11 @@ func TestPowerLoss(t *testing.T) {
 		t.Skip("mounting a disk needs root")
 	}
 	for _, link := range []bool{false, true} {
-		for _, do := range []string{"publish", "rollback"} {
-			if link && do == "rollback" && !soak {
+		for _, do := range []string{"publish", "commit", "rollback"} {
+			if link && do != "publish" && !soak {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/link=%t", do, link), func(t *testing.T) { powerAll(t, job{Do: do, View: Layered, Link: link}) })
+			t.Run(fmt.Sprintf("%s/link=%t", do, link), func(t *testing.T) { powerAll(t, job{Do: do, View: Layered, Link: link, Boots: true}) })
 		}
 	}
 }
@@ -66,15 +66,12 @@ func powerAll(t *testing.T, j job) {
 	d.mount(t)
 	must(t, os.Mkdir(j.Dir, 0o755))
 	furnish(t, j.Dir)
+	do := j.Do
 	j.Do, j.KillAt = "recover", -1
-	do := t.Name()
 	spawn(t, j) // the first commit: what was there
 	before := dump(t, j.Dir)
 	d.unmount(t)
-	j.Do = "publish"
-	if filepath.Base(filepath.Dir(do)) == "rollback" {
-		j.Do = "rollback"
-	}
+	j.Do = do
 	done := lastState(t, d, j, before)
 	for k := 0; ; k++ {
 		image := filepath.Join(top, "image")
@@ -101,7 +98,7 @@ func powerAll(t *testing.T, j job) {
 				break
 			}
 		}
-		checkDisk(t, disk{image, d.at}, rec, where, before, done)
+		checkDisk(t, disk{image, d.at}, rec, do, where, before, done)
 		if j.Link && !soak {
 			k += 2
 		}
@@ -143,7 +140,7 @@ func lastState(t *testing.T, d disk, j job, before string) string {
 	return dump(t, j.Dir)
 }
 
-func checkDisk(t *testing.T, d disk, rec job, where, before, done string) {
+func checkDisk(t *testing.T, d disk, rec job, do, where, before, done string) {
 	t.Helper()
 	d.mount(t)
 	defer d.unmount(t)
@@ -151,7 +148,11 @@ func checkDisk(t *testing.T, d disk, rec job, where, before, done string) {
 	for range 2 {
 		spawn(t, rec)
 		want := before
-		if _, err := os.Stat(rec.Journal); err == nil {
+		if do == "commit" { // the workspace alone decides
+			if committed(t, rec) {
+				want = done
+			}
+		} else if _, err := os.Stat(rec.Journal); err == nil {
 			want = done
 		} else if !errors.Is(err, unix.ENOENT) {
 			t.Fatal(err)
@@ -160,6 +161,6 @@ func checkDisk(t *testing.T, d disk, rec job, where, before, done string) {
 			t.Fatalf("%s: neither before nor after:\n%s", where, unlike(want, got))
 		}
 	}
-	rec.Do = "publish"
+	rec.Do = do
 	checkStore(t, rec, where)
 }

@@ -3,6 +3,10 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
 
 	"github.com/kern-run/kern/internal/workspace/fault"
 	"github.com/kern-run/kern/internal/workspace/place"
@@ -85,6 +89,9 @@ func (w *Workspace) recover() error {
 // settle brings a commit in doubt to its end. Every step of it may be repeated.
 func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err error) {
 	slots, err := w.room.place.Sub(p.Intent.Slots + "/slots")
+	if errors.Is(err, fs.ErrNotExist) && v == Undo && w.hand.Untouched(p.Intent.Ops) {
+		return nil, w.log.Append(wal.Record{Kind: "undone"}) // the power went before the slots were on disk
+	}
 	if err != nil {
 		return nil, fault.Errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
 	}
@@ -133,3 +140,29 @@ func (w *Workspace) takeBack(rec *wal.Record, slots *place.Place) error {
 	}
 	return nil
 }
+
+// redoLast does again what was sealed last by itself, if the machine went down
+// since and its slots are still there: its seal may have reached the disk before
+// an operation did. The lock is held.
+func (w *Workspace) redoLast() error {
+	p := w.log.Now().Last
+	if p == nil || p.Intent.Boot != "" && p.Intent.Boot == boot() {
+		return nil
+	}
+	slots, err := w.room.place.Sub(p.Intent.Slots + "/slots")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer slots.Close()
+	_, err = w.hand.Redo(p.Intent.Ops, slots)
+	return err
+}
+
+// boot names this run of the machine; empty where the system does not say.
+var boot = sync.OnceValue(func() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+})

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/git"
 	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/scan"
 	"github.com/kern-run/kern/internal/workspace/tree"
@@ -210,10 +209,9 @@ func (s *stage) within(cs []view.Staged) error {
 	return nil
 }
 
-// sync makes slots, their directories and the pack last. Syncs of one moment
-// share the file system's own commit, so they are started together.
-func (s *stage) sync(pk *git.Pack, packs string) error {
-	jobs := []func() error{pk.Sync, func() error { return place.Sync(packs) }}
+// sync makes slots and their directories last, and runs jobs beside that: syncs
+// of one moment share the file system's own commit.
+func (s *stage) sync(jobs ...func() error) error {
 	n := 0
 	for _, c := range s.changes {
 		if c.To != nil && c.To.Kind == File {
@@ -232,5 +230,8 @@ func (s *stage) sync(pk *git.Pack, packs string) error {
 		}
 		return err
 	})
-	return errors.Join(err, place.Together(append(jobs, func() error { return place.Sync(s.ground.Scratch) })))
+	for _, dir := range []string{s.ground.Scratch, filepath.Dir(s.ground.Scratch)} {
+		jobs = append(jobs, func() error { return place.Sync(dir) })
+	}
+	return errors.Join(err, place.Together(jobs))
 }

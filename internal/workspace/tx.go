@@ -52,6 +52,7 @@ type Tx struct {
 	state   state
 	rec     *wal.Record
 	next    tree.Item
+	torn    error // sealed, but a directory could not be made to last
 	commit  *Commit
 	release func()
 }
@@ -250,16 +251,13 @@ func (tx *Tx) close() error {
 
 // leave takes the view and the transaction's directory away.
 func (tx *Tx) leave() error {
-	var err error
-	if tx.view != nil {
-		err = tx.view.End()
+	if l := tx.Layer(); l != nil {
+		tx.view.End()
 	}
 	if tx.slots != nil {
 		tx.slots.Close()
 	}
-	if rerr := tx.w.room.remove(tx.name); err == nil {
-		err = rerr
-	}
+	err := tx.w.room.remove(tx.name)
 	if tx.lock != nil {
 		tx.lock.Close()
 	}

@@ -157,6 +157,9 @@ func (b *Backend) admit(s *sandbox.Spec) error {
 	if err := s.Check(); err != nil {
 		return refuse(err.Error(), "")
 	}
+	if s.Files != nil {
+		return refuse("what it runs needs a directory of the host as the workspace, got Files", "set Dir")
+	}
 	if s.Code != "" && b.python == "" {
 		return refuse("no python3 in what the box can see", "apt-get install python3, or set Config.Python and Config.ReadOnly")
 	}

@@ -65,7 +65,7 @@ func (in *instance) begin(s *sandbox.Spec) error {
 		},
 	}
 	g.sys.Tree.Base = in.engine.library
-	if err := g.sys.Tree.Open(s.Dir); err != nil {
+	if err := g.sys.Tree.Open(s.Dir, s.Files); err != nil {
 		return errors.Join(refuse("Dir: %v", err), in.end())
 	}
 	g.sys.Start()

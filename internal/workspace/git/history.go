@@ -48,6 +48,8 @@ type objects struct {
 	Dir   string
 	mu    sync.Mutex
 	packs []*Pack // newest last
+
+	joining sync.Mutex // held while packs are joined
 }
 
 // Retention bounds the history. Zero means no bound. What a person had in the

@@ -24,8 +24,12 @@ import (
 // about log(n) times in all and a few dozen packs remain.
 const packsMost = 32
 
-// Gather joins small packs when there are many.
+// Gather joins small packs when there are many. It may run beside commits.
 func (h *objects) Gather() error {
+	if !h.joining.TryLock() {
+		return nil // somebody else is at it
+	}
+	defer h.joining.Unlock()
 	h.mu.Lock()
 	packs := slices.DeleteFunc(slices.Clone(h.packs), func(p *Pack) bool { return p.kept })
 	h.mu.Unlock()
@@ -55,7 +59,7 @@ func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
 		return err
 	}
 	final := filepath.Join(h.PackDir(), all.Name+".pack")
-	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.PackDir(), true)); err != nil {
+	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.PackDir(), false), place.Sync(h.PackDir())); err != nil {
 		f.Close()
 		return err
 	}
@@ -63,7 +67,7 @@ func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
 		os.Remove(filepath.Join(h.PackDir(), name)) // Git's own, and made again when it wants to
 	}
 	h.mu.Lock()
-	h.packs = append([]*Pack{all}, h.packs...)
+	h.packs = append([]*Pack{all}, slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == all.Name })...)
 	h.mu.Unlock()
 	for _, p := range packs {
 		if p.Name != all.Name {
@@ -249,6 +253,8 @@ func (h *History) prune(head Head, keep int) error {
 	if err := place.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
 		return err
 	}
+	h.joining.Lock()
+	defer h.joining.Unlock()
 	h.mu.Lock()
 	packs := slices.Clone(h.packs)
 	h.mu.Unlock()

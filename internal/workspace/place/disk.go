@@ -18,11 +18,15 @@ func Theirs(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || Foreign(err)
 }
 
+// Beside is how many jobs Together runs at a time. A test that cuts the power
+// between two of them runs one after the other, in order.
+var Beside = 8
+
 // Together runs jobs a few at a time.
 func Together(jobs []func() error) error {
 	errs := make([]error, len(jobs))
 	var wg sync.WaitGroup
-	sem := make(chan struct{}, 8)
+	sem := make(chan struct{}, Beside)
 	for i, job := range jobs {
 		sem <- struct{}{}
 		wg.Go(func() { errs[i] = job(); <-sem })

@@ -60,7 +60,7 @@ type Hand struct {
 	Step  func(point string) // called before each step, for who wants to crash there
 }
 
-// Perform does every operation, looks at what came out, and syncs.
+// Perform does every operation and looks at what came out.
 func (h *Hand) Perform(ops []Op, slots *place.Place) error {
 	for i := range ops {
 		h.Step("op")
@@ -69,10 +69,6 @@ func (h *Hand) Perform(ops []Op, slots *place.Place) error {
 		}
 	}
 	h.Step("ops")
-	if err := h.syncTouched(ops, slots); err != nil {
-		return err
-	}
-	h.Step("dirs")
 	return nil
 }
 
@@ -147,8 +143,9 @@ func (h *Hand) doLinked(o *Op, slots *place.Place, clash func(error) error) erro
 	return put(slots, o.Slot, o.At())
 }
 
-// syncTouched makes every directory that an operation touched last.
-func (h *Hand) syncTouched(ops []Op, slots *place.Place) error {
+// Sync makes every directory that an operation touched last, and runs with
+// beside that.
+func (h *Hand) Sync(ops []Op, slots *place.Place, with ...func() error) error {
 	dirs := map[string]bool{}
 	var files []string
 	for i := range ops {
@@ -163,10 +160,10 @@ func (h *Hand) syncTouched(ops []Op, slots *place.Place) error {
 	}
 	if len(dirs)+len(files) > 50 {
 		if err := h.Place.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
-			return err
+			return errors.Join(err, place.Together(with))
 		}
 	}
-	jobs := []func() error{func() error { return slots.SyncDir(".") }}
+	jobs := append(with, func() error { return slots.SyncDir(".") })
 	for d := range dirs {
 		jobs = append(jobs, func() error {
 			if err := h.Place.SyncDir(d); err != nil && !place.Theirs(err) {
@@ -201,7 +198,8 @@ func (h *Hand) done(o *Op, slots *place.Place) (done bool, old string, err error
 		return !gone, o.Slot, nil
 	}
 	if !gone {
-		return scan.Shape(e) != o.New, o.Slot, nil
+		done, err := h.swapped(o, scan.Shape(e))
+		return done, o.Slot, err
 	}
 	if _, err = slots.Lstat(o.oldSlot()); errors.Is(err, fs.ErrNotExist) {
 		return false, "", nil // undone: the new content was moved back over nothing
@@ -236,7 +234,21 @@ func (h *Hand) Undo(ops []Op, slots *place.Place) (rescued []string, err error) 
 		}
 	}
 	h.Step("taken back")
-	return rescued, h.syncTouched(ops, slots)
+	return rescued, h.Sync(ops, slots)
+}
+
+// swapped tells whether a swap was done whose slot has this shape. When it is
+// neither what was to go nor what was to come, somebody still writes to what
+// was replaced, or the slot never reached the disk: then the path tells.
+func (h *Hand) swapped(o *Op, slot tree.Hash) (bool, error) {
+	if slot == o.New || slot == o.Old {
+		return slot == o.Old, nil
+	}
+	now, err := scan.Look(h.Place, o.At())
+	if err != nil && !place.Theirs(err) {
+		return false, err
+	}
+	return err != nil || scan.Shape(now) != o.Old, nil
 }
 
 func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
@@ -256,6 +268,9 @@ func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
 			return "", err
 		}
 		if err != nil || scan.Shape(now) != o.New {
+			if errors.Is(err, fs.ErrNotExist) && old == "" {
+				return "", nil // never made, or taken away since
+			}
 			if old == "" {
 				return o.At(), nil // what we made is theirs now
 			}
@@ -346,7 +361,7 @@ func (h *Hand) Redo(ops []Op, slots *place.Place) (rescued []string, err error) 
 		}
 	}
 	h.Step("redone")
-	return rescued, h.syncTouched(ops, slots)
+	return rescued, h.Sync(ops, slots)
 }
 
 // clear tells that o's path still holds what the plan saw.
@@ -373,4 +388,23 @@ func (h *Hand) rescue(slot string, slots *place.Place) (string, error) {
 		return "", err
 	}
 	return name, place.Sync(dir)
+}
+
+// Untouched tells, without slots, that no operation was done.
+func (h *Hand) Untouched(ops []Op) bool {
+	for i := range ops {
+		o := &ops[i]
+		if o.Do == Adjust {
+			continue
+		}
+		now, err := scan.Look(h.Place, o.At())
+		if o.Do == Make {
+			if err == nil && scan.Shape(now) == o.New {
+				return false
+			}
+		} else if err != nil || scan.Shape(now) == o.New {
+			return false
+		}
+	}
+	return true
 }

@@ -24,7 +24,7 @@ import (
 //
 // Room is written as zeros ahead of the records, so that appending one changes
 // no metadata and costs one fdatasync. Each record is synced before the next
-// is written; a record that does not read back is therefore a torn tail,
+// is written after it; a record that does not read back is therefore a torn tail,
 // which is cut, unless a whole record follows it: then the log is damaged and
 // refuses to open. Zeros never read as a record.
 type Log struct {
@@ -32,6 +32,10 @@ type Log struct {
 	f    *os.File
 	off  int64 // end of the last record
 	room int64 // zeros are written up to here
+
+	next *Record // written and not synced yet: it ends at end
+	end  int64
+	put  int64 // nothing but zeros lies beyond
 
 	mu    sync.Mutex // guards state, which is also read by who does not hold the lock
 	state State
@@ -55,6 +59,7 @@ type Record struct {
 type Intent struct {
 	Note  git.Note     `json:"note"`
 	Auto  bool         `json:"auto,omitempty"` // nobody decides but the log: not sealed means undone
+	Boot  string       `json:"boot,omitempty"` // of the machine, while it was published
 	Slots string       `json:"slots"`          // the transaction's directory below scratch
 	Pack  string       `json:"pack,omitempty"`
 	Ops   []publish.Op `json:"ops"`
@@ -64,6 +69,7 @@ type Intent struct {
 type State struct {
 	git.Head
 	Doubt *Record // the intent that is neither sealed nor undone
+	Last  *Record // the intent that was sealed last, if nobody else decided it
 }
 
 // Now is the state.
@@ -79,10 +85,14 @@ func (l *Log) Pending() *Record { return l.Now().Doubt }
 func (s *State) apply(r Record) {
 	switch r.Kind {
 	case "head":
-		s.Head, s.Doubt = r.Head, nil
+		s.Head, s.Doubt, s.Last = r.Head, nil, nil
 	case "intent":
-		s.Doubt = &r
+		s.Doubt, s.Last = &r, nil
 	case "seal":
+		s.Last = nil
+		if s.Doubt != nil && s.Doubt.Intent.Auto {
+			s.Last = s.Doubt
+		}
 		s.Head, s.Doubt = r.Head, nil
 	case "undone":
 		s.Doubt = nil
@@ -203,11 +213,21 @@ func (l *Log) tail(b []byte) error {
 
 // Append makes r last, then part of the state.
 func (l *Log) Append(r Record) error {
+	if err := l.Put(r); err != nil {
+		return err
+	}
+	return l.Sync()
+}
+
+// Put writes r where it may or may not survive a crash, until Sync makes it
+// last. What was put before and not synced is overwritten.
+func (l *Log) Put(r Record) error {
 	b, err := frame(r)
 	if err != nil {
 		return err
 	}
-	if l.off+int64(len(b)) > l.room {
+	end := l.off + int64(len(b))
+	if end > l.room {
 		n := int64(len(b)) + logRoom
 		if _, err := l.f.WriteAt(make([]byte, n), l.off); err != nil {
 			return err
@@ -217,16 +237,26 @@ func (l *Log) Append(r Record) error {
 		}
 		l.room = l.off + n
 	}
+	if l.put > end { // zeros over what is longer and was never synced
+		b = append(b, make([]byte, l.put-end)...)
+	}
+	l.put = max(l.put, end)
 	if _, err := l.f.WriteAt(b, l.off); err != nil {
 		return err
 	}
+	l.next, l.end = &r, end
+	return nil
+}
+
+// Sync makes what was put last, then part of the state.
+func (l *Log) Sync() error {
 	if err := place.Datasync(l.f); err != nil {
 		return err
 	}
-	l.off += int64(len(b))
+	l.off = l.end
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state.apply(r)
+	l.state.apply(*l.next)
 	return nil
 }
 

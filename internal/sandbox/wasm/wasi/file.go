@@ -7,6 +7,8 @@ import (
 	"path"
 
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/kern-run/kern/internal/sandbox"
 )
 
 // A file is an open descriptor of the guest.
@@ -18,9 +20,9 @@ type file struct {
 	append bool
 	pos    int64
 
-	host *os.File // in /workspace or /tmp
-	node *node    // when host may be written
-	data []byte   // content of a file of the library
+	host sandbox.File // in /workspace or /tmp
+	node *node        // when host may be written
+	data []byte       // content of a file of the library
 	st   sys.Stat_t
 	list *listing // of a directory
 }
@@ -94,7 +96,7 @@ func (t *Tree) openHost(p string, w where, name string, o openFlags) (*file, Err
 }
 
 // openFile opens what is there, or makes it, so that it is known which.
-func (t *Tree) openFile(root *os.Root, name string, o openFlags) (h *os.File, created bool, e Errno) {
+func (t *Tree) openFile(root sandbox.FS, name string, o openFlags) (h sandbox.File, created bool, e Errno) {
 	flags := os.O_RDONLY
 	switch {
 	case o.read && o.write:
@@ -113,8 +115,10 @@ func (t *Tree) openFile(root *os.Root, name string, o openFlags) (h *os.File, cr
 	for range 3 { // each turn is lost to somebody else making or removing the file
 		if !o.exclusive || !o.create {
 			h, err := root.OpenFile(name, flags|openQuietly, 0)
-			if err == nil || !o.create || errnoOf(err) != eNoEnt {
-				return h, false, errnoOf(err)
+			if err == nil {
+				return h, false, ok
+			} else if !o.create || errnoOf(err) != eNoEnt {
+				return nil, false, errnoOf(err)
 			}
 		}
 		if _, err := root.Lstat(name); err == nil {
@@ -144,7 +148,7 @@ func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
 	if err != nil {
 		return errnoOf(err)
 	}
-	f.st = sys.NewStat_t(info)
+	f.st = statOf(f.path, info)
 	switch {
 	case info.IsDir():
 		if o.write || o.truncate {
@@ -159,7 +163,7 @@ func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
 	if !o.write && !o.truncate && !created {
 		return ok
 	}
-	f.node = t.Quota.node(f.st)
+	f.node = t.Quota.node(sys.NewStat_t(info))
 	f.node.created = f.node.created || created
 	f.node.opens++
 	if !o.truncate || f.node.size == 0 && f.st.Size == 0 {
@@ -262,7 +266,7 @@ func (f *file) stat() (sys.Stat_t, Errno) {
 	if err != nil {
 		return sys.Stat_t{}, errnoOf(err)
 	}
-	return sys.NewStat_t(st), ok
+	return statOf(f.path, st), ok
 }
 
 // A listing is the part of a directory that is being read: a directory of any
@@ -288,8 +292,8 @@ func (f *file) entry(t *Tree, n int) (entry, Errno) {
 			{".", fs.ModeDir, number(f.path)},
 			{"..", fs.ModeDir, number(path.Dir(f.path))},
 		}}
-		if f.host != nil {
-			if _, err := f.host.Seek(0, io.SeekStart); err != nil {
+		if d, is := f.host.(sandbox.Folder); is {
+			if _, err := d.Seek(0, io.SeekStart); err != nil {
 				return entry{}, errnoOf(err)
 			}
 		}
@@ -314,8 +318,8 @@ func (f *file) more(t *Tree) Errno {
 	add := func(name string, mode fs.FileMode) {
 		l.entries = append(l.entries, entry{name, mode.Type(), number(f.path + "/" + name)})
 	}
-	if f.host != nil {
-		ds, err := f.host.ReadDir(listed)
+	if dir, is := f.host.(sandbox.Folder); is {
+		ds, err := dir.ReadDir(listed)
 		for _, d := range ds {
 			add(d.Name(), d.Type())
 		}

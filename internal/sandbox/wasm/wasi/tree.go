@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/kern-run/kern/internal/sandbox"
 )
 
 // A Tree is all that a guest sees of files: the library below /usr, read-only;
 // the workspace in /workspace and a private /tmp, both behind an [os.Root], so
-// that no name and no symbolic link leads out of them; and /dev/null.
+// that no name and no symbolic link leads out of them, or the workspace behind
+// the files that the caller hands in; and /dev/null.
 //
 // There are no links to be made, no FIFO and no device to be opened.
 type Tree struct {
@@ -23,20 +26,31 @@ type Tree struct {
 	work, tmp place
 }
 
-// A place is a directory of the host. A private one comes into being when
-// something is first written there, and is removed at the end.
+// A place is a directory of the host, or files that were handed in. A private
+// one comes into being when something is first written there, and is removed at
+// the end.
 type place struct {
-	root    *os.Root
-	private string // the directory to remove
+	root    sandbox.FS
+	dir     *os.Root // to be closed
+	private string   // the directory to remove
 }
 
-// Open points the tree at a workspace; "" is a private one.
-func (t *Tree) Open(workspace string) error {
+// Open points the tree at a workspace; "" and nil are a private one.
+func (t *Tree) Open(workspace string, files sandbox.FS) error {
+	if files != nil {
+		t.work.root = files
+		return nil
+	}
 	if workspace == "" {
 		return nil
 	}
-	root, err := os.OpenRoot(workspace)
-	t.work.root = root
+	return t.work.open(workspace)
+}
+
+func (p *place) open(name string) (err error) {
+	if p.dir, err = os.OpenRoot(name); err == nil {
+		p.root = host{p.dir}
+	}
 	return err
 }
 
@@ -49,8 +63,8 @@ func (t *Tree) Close() error {
 
 func (p *place) close() error {
 	var err error
-	if p.root != nil {
-		err = p.root.Close()
+	if p.dir != nil {
+		err = p.dir.Close()
 	}
 	if p.private != "" {
 		err = errors.Join(err, os.RemoveAll(p.private))
@@ -69,8 +83,7 @@ func (p *place) ready() error {
 		return err
 	}
 	p.private = dir
-	p.root, err = os.OpenRoot(dir)
-	return err
+	return p.open(dir)
 }
 
 // where says what a cleaned absolute path of the guest is.
@@ -120,12 +133,12 @@ func (t *Tree) place(w where) *place {
 	return &t.tmp
 }
 
-// root gives the host's directory for something that only looks; nil when it
+// root gives the files of a place for something that only looks; nil when it
 // is private and nothing was written there yet.
-func (t *Tree) root(w where) *os.Root { return t.place(w).root }
+func (t *Tree) root(w where) sandbox.FS { return t.place(w).root }
 
-// writable gives the host's directory for something that changes p.
-func (t *Tree) writable(p string) (*os.Root, where, string, Errno) {
+// writable gives the files of a place for something that changes p.
+func (t *Tree) writable(p string) (sandbox.FS, where, string, Errno) {
 	w, name := locate(p)
 	switch w {
 	case work, tmp:
@@ -184,7 +197,7 @@ func (t *Tree) stat(p string, follow bool) (sys.Stat_t, Errno) {
 		if err != nil {
 			return sys.Stat_t{}, errnoOf(err)
 		}
-		return sys.NewStat_t(st), ok
+		return statOf(p, st), ok
 	}
 	return sys.Stat_t{}, eNoEnt
 }

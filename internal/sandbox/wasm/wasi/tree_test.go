@@ -40,7 +40,7 @@ func TestQuotaIsWhatIsHeld(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		dir := t.TempDir()
 		tree := &Tree{Base: fstest.MapFS{}, Quota: Quota{Bytes: room, Files: most}}
-		if err := tree.Open(dir); err != nil {
+		if err := tree.Open(dir, nil); err != nil {
 			t.Fatal(err)
 		}
 		var open []*file
@@ -104,7 +104,7 @@ func TestQuotaGivesNoRoomForOldFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := &Tree{Base: fstest.MapFS{}, Quota: Quota{Bytes: 100, Files: 1}}
-	if err := tree.Open(dir); err != nil {
+	if err := tree.Open(dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	defer tree.Close()
@@ -119,7 +119,7 @@ func TestQuotaGivesNoRoomForOldFiles(t *testing.T) {
 func TestPrivatePlacesComeAndGo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	tree := &Tree{Base: fstest.MapFS{}, Quota: Quota{Bytes: 100, Files: 5}}
-	if err := tree.Open(""); err != nil {
+	if err := tree.Open("", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"/workspace", "/tmp", "/", "/dev/null"} {
