@@ -405,3 +405,72 @@ func TestFenceRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestFenceTerminal types at programs behind a fence as a person does.
+func TestFenceTerminal(t *testing.T) {
+	y := newYard(t)
+	s := newScreen(t)
+	s.line("CALL='" + strings.Join([]string{y.self, "warden", y.dir, y.socket, y.hide}, " ") + " '; CALL=\"$CALL /usr/share\"; D=" + y.dir)
+	s.see("READY> ")
+	s.line(`$CALL sh -c 'tty; read a </dev/tty; echo "got=$a"; exit 3' $D; echo "code=$?"`)
+	s.see("/dev/console")
+	s.key("hello\r")
+	s.see("got=hello")
+	s.see("code=3")
+	s.line(`$CALL sh -c 'echo is""here; exec sleep 100' $D; echo "code=$?"`)
+	s.see("ishere")
+	s.key(ctrlC)
+	s.see("code=130")
+	for range 2 { // suspended by its shell, and brought back
+		s.line(`$CALL sh -c 'echo is""here; read a; echo "got=$a"; exit 4' $D`)
+		s.see("ishere")
+		s.key(ctrlZ)
+		s.see("Stopped")
+		s.see("READY> ")
+		s.line("echo shell; fg; echo code=$?")
+		s.see("shell\r\n")
+		s.key("hello\r")
+		s.see("got=hello")
+		s.see("code=4")
+	}
+	s.line(`PS1=INN""ER'> ' $CALL sh -i`) // a shell within, with jobs of its own
+	s.see("INNER> ")
+	s.line(`sh -c 'echo is""here; exec sleep 100'`)
+	s.see("ishere")
+	s.key(ctrlZ)
+	s.see("Stopped")
+	s.line("kill -9 %1; exit 6")
+	s.see("stopped jobs")
+	s.line("exit 6")
+	s.see("READY> ")
+	s.line("echo code=$?")
+	s.see("code=6")
+}
+
+// TestFencePause stops and continues a program behind a fence, then ends it.
+func TestFencePause(t *testing.T) {
+	y := newYard(t)
+	p, err := fence.New(fence.Wish{Dir: y.dir, Path: "/bin/sh", Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := spec(shell(y.dir, `trap "exit 4" TERM; echo 1 >me; while :; do :; done`)...)
+	s.Fence = p
+	g, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan Ended, 1)
+	go func() { done <- g.Wait() }()
+	number(t, y.dir, "me")
+	for range 3 {
+		g.Pause()
+		until(t, "the stop", func() bool { return state(g.Pid) == "T" })
+		g.Resume()
+		until(t, "the end of the stop", func() bool { return state(g.Pid) == "R" || state(g.Pid) == "S" })
+	}
+	g.End(patience)
+	if e := <-done; e.Exit != 4 || e.Lost || e.CPU == 0 {
+		t.Errorf("%+v", e)
+	}
+}
