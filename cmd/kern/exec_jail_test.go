@@ -1,0 +1,140 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// newJail is a world whose programs start in a directory beside all else.
+func newJail(t *testing.T) (w *world, m interface{ bill() (int64, int64) }) {
+	t.Helper()
+	w = newWorld(t, nil)
+	up := newUpstream(t, w, "", true)
+	w.env = append(w.env, "HOME="+os.Getenv("HOME"))
+	return w, billed(func() (int64, int64) { s := up.Stats(); return s.Requests, s.Nano })
+}
+
+// billed is what the provider counts: requests and nanodollars.
+type billed func() (int64, int64)
+
+func (b billed) bill() (int64, int64) { return b() }
+
+const unmodified = `
+import json, os, urllib.request
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+head = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+for i in range(100):
+    body = {"model": "m", "messages": [{"role": "user", "content": "question %d" % i}]}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head), timeout=60) as r:
+        print(json.load(r)["choices"][0]["message"]["content"], flush=True)
+    open("progress", "a").write("%d\n" % i)
+`
+
+// TestExecJailAgent runs an agent in Python that knows nothing of all this, and
+// stops it to the cent.
+func TestExecJailAgent(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 on this host")
+	}
+	w, m := newJail(t)
+	if err := os.WriteFile(w.file("agent.py"), []byte(unmodified), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code, e := w.exec("--sandbox", "jail", "--money", "0.001", "--", python, "agent.py")
+	requests, nano := m.bill()
+	spent, err := abi.ParseMoney(e.Process.Usage.Money)
+	if code != exitStopped || e.Process.Code != abi.LimitMoney || err != nil || int64(spent) != nano || nano > 1_000_000 || requests < 5 {
+		t.Errorf("exit %d, %+v, %d requests for %d, %v: %s%s", code, e, requests, nano, err, out, errs)
+	}
+	b, err := os.ReadFile(w.file("progress"))
+	if n := int64(strings.Count(string(b), "\n")); err != nil || n != requests {
+		t.Errorf("%d answers in the workspace, and %d requests: %v", n, requests, err)
+	}
+}
+
+// TestExecJailShut has a program look for Kern: it is not there.
+func TestExecJailShut(t *testing.T) {
+	t.Parallel()
+	w, m := newJail(t)
+	w.ok("ps")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := strings.Join([]string{
+		"[ -S " + server.SocketOf(w.data()) + " ] && echo control socket",
+		"cat " + w.data() + "/kern.yaml 2>/dev/null",
+		"[ -e /proc/$PPID ] && echo parent",
+		"echo x 2>/dev/null >" + w.data() + "/x && echo written",
+		"echo $UP_KEY",
+		"agent 1",
+	}, "; ")
+	out, errs, code, _ := w.exec("--sandbox", "jail", "--show", self, "--", "sh", "-c", tries)
+	if requests, _ := m.bill(); code != 0 || requests != 1 || !strings.Contains(out, "a word of the model") || strings.Contains(out, upstreamKey) {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	for _, open := range []string{"control", "providers", "parent", "written"} {
+		if strings.Contains(out, open) {
+			t.Errorf("%s", out)
+		}
+	}
+}
+
+// TestExecJailRefused asks for jails that cannot be.
+func TestExecJailRefused(t *testing.T) {
+	t.Parallel()
+	w, _ := newJail(t)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--sandbox", "vm", "--", "true"}, "expected jail"},
+		{[]string{"--show", "/usr", "--", "true"}, "for a program in a jail"},
+		{[]string{"--sandbox", "jail", "--show", "/proc", "--", "true"}, "a jail has its own"},
+		{[]string{"--sandbox", "jail", "--show", w.data(), "--", "true"}, "no program may see"},
+		{[]string{"--sandbox", "jail", "--show", "/nothing/there", "--", "true"}, "no such file"},
+	} {
+		_, errs, code, _ := w.exec(c.args...)
+		if code != exitNoStart || !strings.Contains(errs, c.says) {
+			t.Errorf("%q: exit %d: %s", c.args, code, errs)
+		}
+	}
+	w.env = append(w.env, "HOME="+w.dir)
+	if _, errs, code, _ := w.exec("--sandbox", "jail", "--", "true"); code != exitNoStart || !strings.Contains(errs, "is too much") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// TestExecJailScenario23 kills the daemon between two calls: the way to it is
+// found again.
+func TestExecJailScenario23(t *testing.T) {
+	t.Parallel()
+	w, m := newJail(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.command("exec", "--sandbox", "jail", "--show", self, "--steps", "5", "--", "agent", "3", w.file("go"))
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the first answer", func() bool { n, _ := m.bill(); return n == 1 })
+	w.crash()
+	if err := os.WriteFile(w.file("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := codeOf(cmd.Wait()); code != 0 || strings.Count(out.String(), "a word of the model") != 3 {
+		t.Errorf("exit %d: %s%s", code, &out, &errs)
+	}
+}
