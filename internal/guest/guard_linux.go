@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/reap"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 )
 
 // How nothing of a program is left
@@ -52,7 +53,11 @@ func Guard(args []string) {
 		os.Exit(2)
 	}
 	if !h.Inner {
-		os.Exit(reap.Keep(g.inner))
+		code := reap.Keep(g.inner)
+		if code != 0 {
+			_ = cgroup.Tidy() // it could not
+		}
+		os.Exit(code)
 	}
 	unix.CloseOnExec(h.Control)
 	g.run()
@@ -68,6 +73,7 @@ type guard struct {
 	woken   bool // the caller told it to go on
 	paused  bool // the caller told all to stop
 	line    *fence.Line
+	pen     *cgroup.Pen // nil: this host gives us none
 }
 
 // halted reports whether a process is stopped.
@@ -156,8 +162,15 @@ func (g *guard) start(to chan<- started) {
 			sys.Foreground, sys.Ctty = true, tty
 		}
 	}
+	if g.pen != nil {
+		sys.UseCgroupFD, sys.CgroupFD = true, g.pen.FD()
+	}
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: sys}
 	pid, err := syscall.ForkExec(g.Path, g.argv, attr)
+	if err != nil && g.pen != nil { // it may be the pen that fails: go without
+		sys.UseCgroupFD = false
+		pid, err = syscall.ForkExec(g.Path, g.argv, attr)
+	}
 	if err == syscall.ENOEXEC { // a script without a first line that says so
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", g.Path}, g.argv[1:]...), attr)
 	}
@@ -169,12 +182,21 @@ func (g *guard) start(to chan<- started) {
 // to it is held.
 func (g *guard) fenced() (pid int, err error) {
 	i := fence.Inmate{Plan: g.Fence, Path: g.Path, Argv: g.argv, Front: g.Front}
+	if g.pen != nil {
+		if pid, g.line, err = i.Start(g.pen.FD()); err == nil {
+			return pid, nil
+		}
+	}
 	pid, g.line, err = i.Start(-1)
 	return pid, err
 }
 
 // run runs the program to the end of everything it started.
 func (g *guard) run() {
+	if p, err := cgroup.NewPen(); err == nil { // elsewhere descendants are found one by one
+		g.pen = p
+		defer func() { _ = p.Remove() }()
+	}
 	first := make(chan started)
 	go g.start(first)
 	s := <-first
@@ -214,6 +236,9 @@ func (g *guard) watch(orders <-chan order, happened <-chan reap.Child) {
 	for {
 		var next <-chan time.Time
 		if ending {
+			if g.pen != nil {
+				g.pen.Kill()
+			}
 			reap.Sweep()
 			again = min(2*again+time.Millisecond, 50*time.Millisecond)
 			next = time.After(again)

@@ -346,10 +346,13 @@ func (g *Group) Remove() error {
 	}
 	var errs []error
 	for _, dir := range g.dirs {
-		errs = append(errs, removeGroup(dir, g.rmdir, time.Now().Add(2*time.Second)))
+		errs = append(errs, removeGroup(dir, g.rmdir, soon()))
 	}
 	return errors.Join(errs...)
 }
+
+// soon is until when the dying are waited for.
+func soon() time.Time { return time.Now().Add(2 * time.Second) }
 
 // removeGroup removes one directory. A process that was killed stays in its
 // group until it is gone; there is no event for that in v1.
@@ -397,7 +400,7 @@ func (d *Driver) Sweep() error {
 			}
 			dir := filepath.Join(tree, e.Name())
 			emptyGroup(dir)
-			errs = append(errs, removeGroup(dir, d.rmdir, time.Now().Add(2*time.Second)))
+			errs = append(errs, removeGroup(dir, d.rmdir, soon()))
 		}
 	}
 	return errors.Join(errs...)

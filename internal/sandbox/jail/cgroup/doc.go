@@ -4,4 +4,6 @@
 // The two differ in how a program gets in before its first instruction. On v1
 // the thread that will start it moves itself through the group's doors. On v2
 // a thread cannot go alone: the process enters, starts the program and leaves.
+//
+// A [Pen] limits nothing and is there to be killed whole.
 package cgroup
