@@ -65,8 +65,8 @@ programs, what of /etc everybody may, and the trees that PATH, VIRTUAL_ENV and i
 own links name; --show adds to that. It writes in the directory it is started in,
 which is the real one, and in a /tmp and a home that are empty and go at the end.
 All other files, sockets and processes of the host are not there, nor is Kern's
-data directory; what is in the environment, the program has. A host that cannot
-build this is told, and nothing is started.
+data directory. What it does have: its environment, and sockets in directories that
+it sees. A host that cannot build this is told so, and nothing is started.
 
 The exit code is the program's, or 128+n if the signal n ended it. Else it is
   124  Kern stopped it: a limit, a loop, or a signal to the process

@@ -22,8 +22,8 @@ import (
 	"github.com/kern-run/kern/internal/guest/fence"
 )
 
-// What these tests were seen to catch, each by breaking the code on purpose,
-// stands with those of main_test.go.
+// What these tests were seen to catch
+// stands in main_test.go.
 
 // gatewayPort is free in every new network.
 const gatewayPort = 4411
@@ -214,7 +214,7 @@ func try(args []string) {
 			}
 			return err
 		},
-		"read beside": read(y.out + "/secret"), "read home": read(y.home + "/secret"), "read hidden": read(y.hide + "/secret"), "read shadow": read("/etc/shadow"),
+		"read beside": read(y.out + "/secret"), "read by the old root": read("/.." + y.out + "/secret"), "read home": read(y.home + "/secret"), "read hidden": read(y.hide + "/secret"), "read shadow": read("/etc/shadow"),
 		"read environment": read(fmt.Sprintf("/proc/%d/environ", pid)), "read by root of": read(fmt.Sprintf("/proc/%d/root%s/secret", pid, y.out)),
 		"write beside": write(y.out + "/written"), "write system": write("/usr/kern-fence-test"), "write settings": write("/etc/kern-fence-test"),
 		"write workspace": write(y.dir + "/written"), "write tmp": write("/tmp/kern-fence-test"), "write home": write(y.home + "/written"),
@@ -463,6 +463,9 @@ func TestFencePause(t *testing.T) {
 	done := make(chan Ended, 1)
 	go func() { done <- g.Wait() }()
 	number(t, y.dir, "me")
+	if group, err := unix.Getpgid(g.Pid); err != nil || group != g.Pid {
+		t.Errorf("it is in group %d, %v", group, err)
+	}
 	for range 3 {
 		g.Pause()
 		until(t, "the stop", func() bool { return state(g.Pid) == "T" })

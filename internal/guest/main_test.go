@@ -18,6 +18,11 @@ package guest
 //   - stopped: no terminal for one that asks for it              TestKeyboard
 //   - End: no kill after the grace                               TestEnd
 //   - signalled: signals not passed on                           TestSignals
+//   - fence: the hidden shown, /etc shown whole, the system to write in,
+//     descriptors left open, no filter, no filter of typing, capabilities kept,
+//     the host's home or network, a process of another user's  TestFence
+//   - fence: a directory as a stream, or as too much              TestFenceRefuses
+//   - fence: the program in its guard's group                     TestFencePause
 //   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
 import (

@@ -302,6 +302,9 @@ func startHolder() error {
 func hold() {
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
 		fmt.Fprintf(os.Stderr, "/proc: %v", err)
+		if err == unix.EPERM {
+			fmt.Fprint(os.Stderr, " (parts of this host's own are covered, as containers do: run it outside of one, or in one whose /proc is whole)")
+		}
 		os.Exit(1)
 	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
