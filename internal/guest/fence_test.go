@@ -203,6 +203,15 @@ func try(args []string) {
 			return nil
 		}
 	}
+	family := func(family, protocol int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, unix.SOCK_RAW, protocol)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}
+	}
 	said := map[string]string{}
 	for name, do := range map[string]func() error{
 		"tcp": talk("tcp", y.tcp), "udp": talk("udp", y.udp), "abstract socket": talk("unix", y.unnamed), "socket": talk("unix", y.named),
@@ -235,6 +244,7 @@ func try(args []string) {
 		"signal": call(unix.SYS_KILL, uintptr(pid), 0, 0),
 		"ptrace": call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0),
 		"typing": call(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0),
+		"packet": family(unix.AF_PACKET, 0), "audit": family(unix.AF_NETLINK, unix.NETLINK_AUDIT), "interfaces": family(unix.AF_NETLINK, unix.NETLINK_ROUTE),
 		"vsock": func() error {
 			fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)
 			if err == nil {
@@ -289,7 +299,7 @@ func users() []int {
 // TestFence tries every way out as the program. Each way is open without the
 // fence, or the attempt would show nothing.
 func TestFence(t *testing.T) {
-	inside := map[string]bool{"gateway": true, "write workspace": true, "write tmp": true, "write home": true}
+	inside := map[string]bool{"gateway": true, "write workspace": true, "write tmp": true, "write home": true, "interfaces": true}
 	for _, uid := range users() {
 		t.Run(fmt.Sprint("root is ", uid == 0), func(t *testing.T) {
 			y := newYard(t)
@@ -310,7 +320,7 @@ func TestFence(t *testing.T) {
 					t.Errorf("%s: %s", what, came)
 				}
 			}
-			for _, what := range []string{"typing", "mount", "unshare", "ptrace", "vsock"} {
+			for _, what := range []string{"typing", "mount", "unshare", "ptrace", "vsock", "packet", "audit"} {
 				if came := said[what]; came != unix.EPERM.Error() {
 					t.Errorf("%s: %s", what, came)
 				}

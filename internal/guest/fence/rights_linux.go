@@ -30,7 +30,7 @@ func renounce() error {
 	if err := reap.Confine(reap.ScopedSince); err != nil { // sets no_new_privs
 		return err
 	}
-	program, err := filter.Program()
+	program, err := filter.Guest()
 	if err != nil {
 		return err
 	}

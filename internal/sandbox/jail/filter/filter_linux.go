@@ -27,7 +27,16 @@ var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
 // Program returns the seccomp program of every box, as the kernel takes it. It is an allow-list: the
 // calls containers are given, less what is withheld; all else answers EPERM.
-var Program = sync.OnceValues(func() (string, error) {
+var Program = sync.OnceValues(func() (string, error) { return program(nil) })
+
+// Guest is Program for what was written for another place: it may also ask
+// which network interfaces there are, as many a runtime does at its start.
+var Guest = sync.OnceValues(func() (string, error) {
+	return program([]bpf.NameWithConditions{{Name: "socket", Conditions: bpf.ArgumentConditions{
+		{Argument: 0, Operation: bpf.Equal, Value: unix.AF_NETLINK}, {Argument: 2, Operation: bpf.Equal, Value: unix.NETLINK_ROUTE}}}})
+})
+
+func program(more []bpf.NameWithConditions) (string, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
 	if err != nil {
 		return "", err
@@ -38,7 +47,7 @@ var Program = sync.OnceValues(func() (string, error) {
 	}
 	policy := bpf.Policy{DefaultAction: bpf.ActionErrno}
 	var plain []string
-	var conditional []bpf.NameWithConditions
+	conditional := slices.Clone(more)
 	for _, rule := range profile.Syscalls {
 		if rule.Action != specs.ActAllow || slices.Equal(rule.Names, []string{"socket"}) {
 			continue
@@ -68,7 +77,7 @@ var Program = sync.OnceValues(func() (string, error) {
 		{Action: bpf.ActionErrno | bpf.Action(unix.ENOSYS), Names: []string{"clone3"}},
 	}
 	return assemble(&policy)
-})
+}
 
 func conditions(args []specs.LinuxSeccompArg) (cs bpf.ArgumentConditions, err error) {
 	for _, a := range args {
