@@ -169,12 +169,12 @@ func (p past) VerifyWorkspace(ctx context.Context, dir string) (Sound, error) {
 		s.Files, s.Bytes = s.Files+1, s.Bytes+e.Size
 	}
 	read := make(map[workspace.Hash]bool)
+	var at *workspace.Snapshot // each commit is much like the one before it
 	for c, err := range w.History() {
 		if err != nil {
 			return s, sys.WorkspaceError(err)
 		}
-		at, err := w.At(c.Hash)
-		if err != nil {
+		if at, err = w.AtFrom(c.Hash, at); err != nil {
 			return s, sys.WorkspaceError(err)
 		}
 		if at.Digest() != c.Digest {

@@ -55,6 +55,7 @@ type Trail struct {
 	space *workspace.Workspace
 	steps []trailStep // oldest first
 	at    map[workspace.Hash]*workspace.Snapshot
+	near  *workspace.Snapshot // the last that was read: the next is much like it
 }
 
 type trailStep struct {
@@ -147,11 +148,11 @@ func (t *Trail) state(id workspace.Hash) (*workspace.Snapshot, error) {
 	if s := t.at[id]; s != nil {
 		return s, nil
 	}
-	s, err := t.space.At(id)
+	s, err := t.space.AtFrom(id, t.near)
 	if err != nil {
 		return nil, sys.WorkspaceError(err)
 	}
-	t.at[id] = s
+	t.at[id], t.near = s, s
 	return s, nil
 }
 

@@ -13,12 +13,12 @@ import (
 
 // world is a data directory and a script.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	script string
 }
 
-func newWorld(t *testing.T, script string) *world {
+func newWorld(t testing.TB, script string) *world {
 	w := &world{t: t, dir: filepath.Join(t.TempDir(), "data"), script: filepath.Join(t.TempDir(), "replies.yaml")}
 	if err := os.WriteFile(w.script, []byte(script), 0o600); err != nil {
 		t.Fatal(err)

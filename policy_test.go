@@ -110,7 +110,7 @@ var forbidden = []struct {
 // pureFiles may not read the clock, start goroutines or do input and output:
 // what they decide follows from records alone.
 var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/kernel/lifecycle.go", "internal/memory/memory.go",
-	"internal/traffic/window.go", "internal/traffic/bucket.go", "internal/traffic/care.go", "internal/traffic/line.go", "internal/traffic/sched.go", "internal/traffic/limits.go"}
+	"internal/traffic/window.go", "internal/traffic/bucket.go", "internal/traffic/care.go", "internal/traffic/habit.go", "internal/traffic/line.go", "internal/traffic/sched.go", "internal/traffic/limits.go"}
 
 const module = "github.com/kern-run/kern"
 

@@ -167,6 +167,19 @@ func (s *Settings) readGateway(d *strict.Document, n ast.Node, what string) erro
 	return nil
 }
 
+// String says where, and how.
+func (g Gateway) String() string {
+	where := cmp.Or(g.Listen, "a port of 127.0.0.1 that is remembered in the data directory")
+	host, _, _ := net.SplitHostPort(g.Listen)
+	switch {
+	case g.TLSCert != "":
+		return where + ", with TLS"
+	case !loopback(host):
+		return where + ", without TLS, as insecure_public says"
+	}
+	return where
+}
+
 // loopback says whether only this machine reaches a host; none is loopback.
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)

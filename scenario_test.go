@@ -65,7 +65,7 @@ func (w *world) spawn(k *kern.Kernel, a kern.Agent) abi.Pid {
 }
 
 // answers are the results of tool calls as the journal has them, in order.
-func answers(t *testing.T, k *kern.Kernel, pid abi.Pid) (all []*abi.Record) {
+func answers(t testing.TB, k *kern.Kernel, pid abi.Pid) (all []*abi.Record) {
 	t.Helper()
 	if err := k.Records(t.Context(), pid, 0, false, func(r *abi.Record) error {
 		if r.Answer != nil && r.Answer.Page != nil && r.Answer.Page.Role == "tool" {

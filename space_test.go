@@ -26,7 +26,7 @@ type space struct {
 }
 
 // newSpace makes a workspace that holds kept.txt and config.json.
-func newSpace(t *testing.T, script string) *space {
+func newSpace(t testing.TB, script string) *space {
 	s := &space{newWorld(t, script), filepath.Join(t.TempDir(), "files")}
 	if err := os.Mkdir(s.files, 0o755); err != nil {
 		t.Fatal(err)
@@ -468,5 +468,149 @@ replies:
 				}
 			})
 		}
+	}
+}
+
+// TestChildWorks: a child works in the workspace of its parent, and its calls
+// are its own in the history.
+func TestChildWorks(t *testing.T) {
+	s := newSpace(t, `
+replies:
+  - calls: [{tool: spawn, args: {task: write, model: "script:child.yaml"}}]
+  - calls: [{tool: wait, args: {}}]
+  - text: done
+`)
+	a := s.agent("")
+	a.Calls = []string{"spawn", "wait"}
+	child := "replies:\n  - calls: [{tool: fs.write, args: {path: child.txt, content: from below}}]\n  - text: written\n"
+	if err := os.WriteFile(filepath.Join(filepath.Dir(s.script), "child.yaml"), []byte(child), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := s.open()
+	r, _ := s.do(k, a)
+	if b, err := os.ReadFile(filepath.Join(s.files, "child.txt")); err != nil || string(b) != "from below" {
+		t.Fatalf("%q %v %+v", b, err, r)
+	}
+	w, err := k.Space(s.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c, err := range w.History() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.PID != 2 || c.Tool != "fs.write" || c.Call == 0 {
+			t.Errorf("the last commit is %+v", c.Note)
+		}
+		break
+	}
+}
+
+// TestElsewhere: a workspace on another file system than the data is staged
+// beside itself.
+func TestElsewhere(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "kern-test-")
+	if err != nil {
+		t.Skip("no other file system:", err)
+	}
+	defer os.RemoveAll(dir)
+	s := newSpace(t, "replies:\n  - calls: [{tool: fs.write, args: {path: a.txt, content: there}}]\n  - text: done\n")
+	s.files = filepath.Join(dir, "files")
+	if err := os.Mkdir(s.files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, got := s.do(s.open(), s.agent(""))
+	if b, err := os.ReadFile(filepath.Join(s.files, "a.txt")); err != nil || string(b) != "there" {
+		t.Errorf("%q %v %v", b, err, codes(got))
+	}
+	if list, err := os.ReadDir(s.files); err != nil || len(list) != 1 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
+// TestRefusedSpaces: what cannot be kept is refused before anything runs.
+func TestRefusedSpaces(t *testing.T) {
+	s := newSpace(t, "replies: [{text: done}]")
+	k := s.open()
+	within := filepath.Join(s.dir, "x")
+	if err := os.MkdirAll(within, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*kern.Agent)
+		want   string
+	}{
+		"no such directory": {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "none") }, "no such file"},
+		"a file":            {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "kept.txt") }, "is no directory"},
+		"around the data":   {func(a *kern.Agent) { a.Workspace = s.dir }, "neither lies in the workspace"},
+		"no such view":      {func(a *kern.Agent) { a.Space.View = "layer" }, "expected one of [auto overlay copy]"},
+		"no such check":     {func(a *kern.Agent) { a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
+		"nothing to hold in": {func(a *kern.Agent) {
+			a.Workspace = ""
+			a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "json"}}
+		}, "no workspace for them"},
+		"a negative quota": {func(a *kern.Agent) { a.Space.Quota.Bytes = -1 }, "expected 0 or more"},
+	} {
+		a := s.agent("")
+		c.change(&a)
+		if _, err := k.Spawn(t.Context(), a, "go"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if list := k.List(); len(list) != 0 {
+		t.Errorf("%d processes were made", len(list))
+	}
+}
+
+// TestQuota: a call that would stage too much is told so, and leaves nothing.
+func TestQuota(t *testing.T) {
+	for _, view := range views(t) {
+		t.Run(view, func(t *testing.T) {
+			s := newSpace(t, "replies:\n  - calls: [{tool: floods, args: {}}]\n  - calls: [{tool: fs.write, args: {path: b.txt, content: '0123456789abcdef'}}]\n  - text: done\n")
+			a := s.agent("tools:\n" + sh("floods", "irreversible", "head -c 100000 /dev/zero > big", ""))
+			a.Space.View, a.Space.Quota.Bytes = view, 10
+			before := s.tree()
+			_, got := s.do(s.open(), a)
+			for _, r := range got {
+				if e := r.Answer.Err; e == nil || e.Code != abi.WorkspaceQuota && e.Code != abi.ToolFailed {
+					t.Errorf("%+v", e)
+				}
+			}
+			if now := s.tree(); now != before || len(got) != 2 {
+				t.Errorf("%d answers; the workspace was\n%sand is\n%s", len(got), before, now)
+			}
+		})
+	}
+}
+
+// BenchmarkCall is a step of an agent: a script that answers at once asks for
+// one tool. Without a workspace it is a Go function; with one it is fs.write,
+// published and journalled, on a workspace of so many files.
+func BenchmarkCall(b *testing.B) {
+	for _, files := range []int{-1, 2, 1000} {
+		name := fmt.Sprintf("write/%d files", files)
+		script := "repeat: true\nreplies:\n"
+		for i := range 300 { // another text each time, as agents write
+			script += fmt.Sprintf("  - calls: [{tool: fs.write, args: {path: a.txt, content: text %d}}]\n", i)
+		}
+		if files < 0 {
+			name, script = "no workspace", "repeat: true\nreplies:\n  - calls: [{tool: count, args: {n: 1}}]\n"
+		}
+		b.Run(name, func(b *testing.B) {
+			s := newSpace(b, script)
+			for i := range files - 2 {
+				s.put(fmt.Sprintf("f%d", i), "x")
+			}
+			k := s.open()
+			a := kern.Agent{Model: "script:" + s.script, Limits: kern.Limits{abi.Steps: int64(b.N)}, Watchdog: abi.Watchdog{Profile: "off"}}
+			if a.Workspace = s.files; files < 0 {
+				a.Workspace = ""
+				a.Tools = []kern.Callable{kern.Tool("count", "Count.", func(context.Context, number) (string, error) { return "", nil })}
+			}
+			b.ResetTimer()
+			if r, err := k.Run(b.Context(), a, "go"); err != nil || r.Usage.ToolCalls != int64(b.N) {
+				b.Fatalf("%+v %v", r, err)
+			}
+		})
 	}
 }

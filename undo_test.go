@@ -195,6 +195,35 @@ func TestUndoAnywhere(t *testing.T) {
 	}
 }
 
+// TestStatesReadFromEachOther: a state that is read as what differs from another
+// is the state that is read whole.
+func TestStatesReadFromEachOther(t *testing.T) {
+	s := newSpace(t, "replies: []")
+	k := s.open()
+	r := rand.New(rand.NewPCG(8, 8))
+	stirred(t, s, k, 6, func(_ int, l *kern.Layer) error { return stir(r, l) })
+	w, err := k.Space(s.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a := range w.History() {
+		near, err := w.At(a.Hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b := range w.History() {
+			whole, err := w.At(b.Hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := w.AtFrom(b.Hash, near)
+			if err != nil || !got.Identical(whole) || got.Digest() != b.Digest {
+				t.Fatalf("%s from %s: %v", b.Hash, a.Hash, err)
+			}
+		}
+	}
+}
+
 // TestUndoLeavesOthersAlone: what somebody else changed since, or in between,
 // is a conflict that is named, and stays to the byte.
 func TestUndoLeavesOthersAlone(t *testing.T) {
@@ -382,5 +411,32 @@ func TestVerifyWorkspaceDamage(t *testing.T) {
 	k = s.open()
 	if sound, err := k.VerifyWorkspace(t.Context(), s.files); err == nil {
 		t.Errorf("found nothing: %+v", sound)
+	}
+}
+
+// TestCodeUndone: what code did with compensable tools before it ended with an
+// exception is undone.
+func TestCodeUndone(t *testing.T) {
+	w := newWorld(t, `
+replies:
+  - calls:
+      - tool: code
+        args:
+          source: |
+            from tools.agent import book
+            book(seat="a")
+            book(seat="b")
+            raise ValueError("no")
+  - text: done
+`)
+	log := filepath.Join(t.TempDir(), "log")
+	k := w.open()
+	r := w.run(k, kern.Agent{Calls: []string{"code"}, Tools: travel(log, abi.Irreversible, "")})
+	b, err := os.ReadFile(log)
+	if want := "book a\nbook b\ncancel t-b\ncancel t-a\n"; err != nil || string(b) != want || r.Output != "done" {
+		t.Errorf("%v, it did\n%s want\n%s", err, b, want)
+	}
+	if u := told(t, k, r.Pid); len(u.Undone) != 2 || len(u.Kept) != 0 {
+		t.Errorf("%+v", u)
 	}
 }

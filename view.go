@@ -11,21 +11,24 @@ type SettingsView struct {
 	File      string                  `json:"file"`
 	Yield     string                  `json:"yield"`
 	Prices    string                  `json:"prices"`
+	Gateway   string                  `json:"gateway"` // where programs come in
 	Providers map[string]ProviderView `json:"providers"`
 }
 
 // ProviderView is what it comes to for one provider.
 type ProviderView struct {
-	BaseURL     string `json:"base_url"`
-	Key         string `json:"key"`         // where it comes from, and whether it is there
-	Concurrency int    `json:"concurrency"` // calls at one time; 0: as many as it bears
+	Format      string   `json:"format"` // what it speaks
+	Fallback    []string `json:"fallback,omitempty"`
+	BaseURL     string   `json:"base_url"`
+	Key         string   `json:"key"`         // where it comes from, and whether it is there
+	Concurrency int      `json:"concurrency"` // calls at one time; 0: as many as it bears
 
 	Limits Traffic `json:"limits"` // what it is said to grant
 }
 
 // View says what settings come to, together with the environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
-	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Providers: make(map[string]ProviderView)}
+	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Providers: make(map[string]ProviderView)}
 	if v.Yield == "" {
 		v.Yield = "ask"
 	}
@@ -39,7 +42,7 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 	for _, name := range append(slices.Collect(maps.Keys(s.Providers)), slices.Collect(maps.Keys(envs))...) {
 		env := envs[name]
 		p := s.Providers[name]
-		q := ProviderView{BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
+		q := ProviderView{Format: s.speaks(name), Fallback: p.Fallback, BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
 		if q.BaseURL == "" {
 			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
 				q.BaseURL = env.usual

@@ -215,6 +215,30 @@ func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
 }
 
+// CommitAt is the last commit of its workspace that a process had made when its
+// record at was written; zero: none yet. at 0 is its last record.
+func (r *reader) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (last abi.Hash, err error) {
+	if err := r.log.Flush(ctx); err != nil {
+		return last, err
+	}
+	n := uint64(0)
+	for rec, err := range r.store.Records(pid, 0) {
+		if err != nil {
+			return last, err
+		}
+		if n = rec.N; rec.Answer != nil && !rec.Answer.Commit.IsZero() {
+			last = rec.Answer.Commit
+		}
+		if n == at {
+			return last, nil
+		}
+	}
+	if n == 0 || n < at {
+		return last, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, n, at)}
+	}
+	return last, nil
+}
+
 // A Layer is the workspace of a process as one call sees it: a file system that
 // nobody else sees until the call has gone well.
 type Layer = workspace.Layer

@@ -34,7 +34,6 @@ const (
 type execFlags struct {
 	key     server.Key
 	grace   time.Duration
-	sandbox string
 	summary string
 	quiet   bool
 }

@@ -441,3 +441,32 @@ func TestExecMoney(t *testing.T) {
 		t.Errorf("%d calls for the price of twenty", n)
 	}
 }
+
+// TestExecExample runs the agent of examples/exec, which is Python with its
+// standard library alone, against what kern mock says by its script.
+func TestExecExample(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed: examples/exec/agent.py is not run")
+	}
+	script, err := os.ReadFile("../../examples/exec/replies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := filepath.Abs("../../examples/exec/agent.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, string(script), true)
+	w.env = append(w.env, "MODEL=m", "PYTHONDONTWRITEBYTECODE=1")
+	out, errs, code, e := w.exec("--money", "1", "--steps", "5", "--", python, file)
+	if code != 0 || strings.Count(out, "look ") != 2 || !strings.HasSuffix(out, "That is all there is.\n") || e.Process.Usage.Model != 3 || e.Process.Usage.Tool != 2 || m.Stats().Requests != 3 {
+		t.Errorf("exit %d, %+v: %s%s", code, e, out, errs)
+	}
+	out, errs, code, e = w.exec("--tool-calls", "1", "--", python, file)
+	if code != exitStopped || strings.Count(out, "look ") != 1 || e.Process.Code != abi.LimitToolCalls {
+		t.Errorf("exit %d, %+v: %s%s", code, e, out, errs)
+	}
+}

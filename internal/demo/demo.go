@@ -84,6 +84,7 @@ func (d *demo) steps() []step {
 		{"Code from a model runs in a box", d.boxed},
 		{"A tool is killed with kill -9 in the middle of writing", d.torn},
 		{"Broken settings never reach the disk, and undo brings back yesterday", d.mended},
+		{"An agent written for OpenAI, unchanged, is stopped to the cent", d.stranger},
 		{"Fifty agents at a provider that bans who asks too often", d.crowd},
 	}
 }

@@ -73,13 +73,10 @@ func credential(h http.Header) bool {
 	return false
 }
 
-// keep leaves the program's own credentials in the headers only where they are
-// meant to go along.
-func keep(h http.Header, own bool) {
+// anonymous takes the program's own credentials out of the headers.
+func anonymous(h http.Header) {
 	for _, name := range secret {
-		if !own {
-			h.Del(name)
-		}
+		h.Del(name)
 	}
 }
 

@@ -61,3 +61,36 @@ func BenchmarkAdded(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCarried sends many requests at a time: what two cores carry, with
+// client and provider on them.
+func BenchmarkCarried(b *testing.B) {
+	r := newRig(b, mock.Config{Reply: "a short answer of some words"}, "")
+	k := r.key("money=1000000")
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+	b.Cleanup(c.CloseIdleConnections)
+	body := chat("hello there", `,"max_tokens":50`)
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			q, err := http.NewRequest("POST", r.front.URL+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			q.Header.Set("Authorization", "Bearer "+k.Key)
+			resp, err := c.Do(q)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				b.Error(resp.StatusCode)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,9 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	x.header = outbound(v.r.Header)
 	x.path = query(v.r.URL.RawQuery)
 	own := v.inPath && credential(v.r.Header)
-	keep(x.header, own)
+	if !own || routes[0].Keyed() {
+		anonymous(x.header)
+	}
 	for _, e := range routes {
 		if e.Usual() && !e.Keyed() && !own {
 			return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
@@ -81,6 +84,15 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 		}
 	}
 	return x, nil
+}
+
+// resource is what a request waits for its turn at: for the daemon's key, or
+// for the credential that it brings itself.
+func resource(r *model.Endpoint, h http.Header) string {
+	if r.Keyed() {
+		return sys.Resource(r.Facts, "")
+	}
+	return sys.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
 
 func (x *exchange) route() *model.Endpoint { return x.routes[x.at] }
@@ -96,7 +108,7 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	b := q.Bound()
 	x.bound = b
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: sys.Resource(f)}
+		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: resource(r, x.header)}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -174,12 +186,12 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
 	r := x.route()
-	header := x.header
-	if r.Keyed() { // whatever the program brings is not for a provider that knows the daemon
-		header = header.Clone()
-		keep(header, false)
+	h := x.header
+	if x.at > 0 { // what the program shows the first is not for the others
+		h = h.Clone()
+		anonymous(h)
 	}
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, header, x.q.Bytes(j.Granted))
+	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, h, x.q.Bytes(j.Granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
@@ -377,14 +389,14 @@ func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
 		}
 	}
 	if !x.ended && !s.Reported {
-		u.Output = min(j.Granted, u.Output+x.margin(u.Output))
+		u.Output = min(j.Granted, u.Output+margin(u.Output))
 	}
 	return u
 }
 
 // margin is what may have been said and not yet have come when an answer was
 // cut off: a sixteenth of it, and a few words.
-func (x *exchange) margin(n int64) int64 { return n/16 + 16 }
+func margin(n int64) int64 { return n/16 + 16 }
 
 // booked is what was taken, in the units of accounts. What is kept in the
 // provider's cache for an hour costs twice its input.
@@ -422,7 +434,7 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
-	me.Message = conceal(me.Message, x.header)
+	me.Message = conceal(me.Message, x.visit.r.Header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
 	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
 		x.failure = nil

@@ -43,8 +43,8 @@ var faces = []struct{ name, path, body, says string }{
 // refusal with a code and a status that no library tries again, and what is
 // refused reaches nobody. Scenarios 4 and 5.
 //
-// Mutants that die here: an output maximum that is not lowered, usage taken
-// from our own count, a refusal that is sent on all the same.
+// Mutants that die here: usage taken from our own count, a refusal that is sent
+// on all the same.
 func TestFaces(t *testing.T) {
 	for _, f := range faces {
 		t.Run(f.name, func(t *testing.T) {
@@ -307,7 +307,12 @@ func TestWhoseCredential(t *testing.T) {
 		t.Errorf("%+v", r.mock.Stats().Keys)
 	}
 	r.ok("", "/k/"+k.Key+"/v1/chat/completions", chat("x"), "Authorization", "Bearer "+own)
-	if seen(own) != 1 || seen(providerKey) != 1 {
+	r.ok("", "/k/"+k.Key+"/v1/chat/completions", chat("x"), "X-Api-Key", own, "Cookie", own)
+	if seen(own) != 1 || seen(providerKey) != 2 {
+		t.Errorf("%+v", r.mock.Stats().Keys)
+	}
+	r.ok("", "/k/"+k.Key+"/v1/messages", body, "X-Api-Key", k.Key, "Authorization", "Bearer "+own)
+	if seen(own) != 2 || seen(k.Key) != 0 {
 		t.Errorf("%+v", r.mock.Stats().Keys)
 	}
 	r.ok("", "/k/"+k.Key+"/v1/messages", body, "X-Api-Key", k.Key) // this server wants none
@@ -573,5 +578,29 @@ func TestOverloadedFallsBack(t *testing.T) {
 		"  second: {format: openai, base_url: \"$UP/v1\"}\n")
 	if g := r.ok(r.key("").Key, "/v1/chat/completions", chat("x")); !strings.Contains(g.body, "from the second") {
 		t.Errorf("%s", g.body)
+	}
+}
+
+// TestLowered sets the output maximum to what is left, in the words of every
+// format: the provider gives no more, and the program is told that it was cut.
+func TestLowered(t *testing.T) {
+	for _, f := range faces {
+		if f.name == "embeddings" {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 10), Price: price}, "")
+			k := r.key("output_tokens=60")
+			g := r.ok(k.Key, f.path, f.body)
+			if !strings.Contains(g.body, "length") && !strings.Contains(g.body, "max_tokens") && !strings.Contains(g.body, "incomplete") {
+				t.Errorf("%s", g.body)
+			}
+			if i := r.info(k.Pid); i.Used[abi.OutputTokens] != 60 {
+				t.Errorf("%v", i.Used)
+			}
+			r.books(k.Pid)
+			r.refused(k.Key, f.path, f.body, abi.LimitOutputTokens, http.StatusPaymentRequired)
+		})
 	}
 }

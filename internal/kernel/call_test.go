@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -418,27 +419,31 @@ func TestAbandonedPublished(t *testing.T) {
 	})
 }
 
-// TestCommitAt: the fold knows the last commit as of every record.
+// TestCommitAt: the fold knows the last commit, and the registers show it with
+// the digest, and where the calls began that are open.
 func TestCommitAt(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
 		pid := m.spawn(Spawning{})
-		m.do(pid, 1, "act", deed{Nonce: 1})
-		m.do(pid, 2, "act", deed{Publish: true, State: 1})
-		m.do(pid, 3, "act", deed{Nonce: 3})
-		m.do(pid, 4, "act", deed{Publish: true, State: 2})
+		for n, d := range []deed{{Nonce: 1}, {Publish: true, State: 1}, {Nonce: 3}, {Publish: true, State: 2}, {Nonce: 5}} {
+			m.do(pid, uint64(n+1), "act", d)
+		}
 		var want abi.Hash
 		for _, r := range m.records(pid) {
 			if r.Answer != nil && !r.Answer.Commit.IsZero() {
 				want = r.Answer.Commit
 			}
-			if got, err := m.CommitAt(t.Context(), pid, r.N); err != nil || got != want {
-				t.Errorf("record %d: %s %v, want %s", r.N, got, err, want)
-			}
 		}
+		m.start(pid, 6, "act", deed{Gate: "g"})
+		m.idle()
 		regs, err := m.Registers(pid)
-		if err != nil || regs["R3"] != "02000000000000000000000000000000" || regs["R6"].(map[string]any)["commit"] != want || want.IsZero() {
-			t.Errorf("%v %v", regs, err)
+		if err != nil {
+			t.Fatal(err)
 		}
+		r6 := regs["R6"].(map[string]any)
+		if regs["R3"] != "02000000000000000000000000000000" || r6["commit"] != want || want.IsZero() || !slices.Equal(r6["open"].([]uint64), []uint64{12}) {
+			t.Errorf("%v", regs)
+		}
+		m.let("g")
 	})
 }
 

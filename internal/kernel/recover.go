@@ -170,19 +170,6 @@ func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
 	return p, nil
 }
 
-// CommitAt is the last commit of the workspace that a process had made when its
-// record at was written; zero: none yet. at 0 is its last record.
-func (w window) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (abi.Hash, error) {
-	if err := w.k.cfg.Log.Flush(ctx); err != nil {
-		return abi.Hash{}, w.k.broken()
-	}
-	p, err := w.past(pid, at)
-	if err != nil {
-		return abi.Hash{}, err
-	}
-	return p.Regs.Commit, nil
-}
-
 // below lists the descendants of a process, parents before children.
 func (w window) below(pid abi.Pid) (all []abi.Pid) {
 	k := w.k

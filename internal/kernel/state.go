@@ -58,7 +58,8 @@ func (c *calls) highest(n uint64) uint64 {
 
 type open struct {
 	*abi.Intent
-	Since int64 `json:"since"`
+	Since int64  `json:"since"`
+	N     uint64 `json:"n"` // its record: from there the journal has no end of it
 }
 
 type pending struct {
@@ -163,7 +164,7 @@ func (p *fold) begin(r *abi.Record) {
 	if q := c.Pending[r.Call]; q != nil {
 		since = q.Since
 	}
-	c.Open[r.Call] = &open{in, since}
+	c.Open[r.Call] = &open{in, since, r.N}
 	p.acct.reserve(&in.Reserve)
 	c.Steps += in.Reserve[abi.Steps]
 	c.Index += int(in.Reserve[abi.ModelCalls])

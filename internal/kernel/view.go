@@ -284,9 +284,19 @@ func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 		"R3": fmt.Sprintf("%x", r.Digest[:]),
 		"R4": r.Err,
 		"R5": map[string]any{"tool": r.Tool, "args": r.Args},
-		"R6": map[string]any{"open": len(p.Calls.Open), "record": p.N, "commit": r.Commit},
+		"R6": map[string]any{"open": p.Calls.positions(), "record": p.N, "commit": r.Commit},
 		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.settled},
 	}, nil
+}
+
+// positions are the records of the calls that are open.
+func (c *calls) positions() []uint64 {
+	at := make([]uint64, 0, len(c.Open))
+	for _, o := range c.Open {
+		at = append(at, o.N)
+	}
+	slices.Sort(at)
+	return at
 }
 
 // Dump writes the fold of a process, and the sums of its account, in a form

@@ -97,7 +97,7 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 	case a.Last:
 		hi = max(lo, min(hi, lastWordsOutput))
 	}
-	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), Resource(f), m
+	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), Resource(f, ""), m
 	pl.Reserve = abi.Usage{
 		abi.Money:       f.Price.Cost(model.Usage{Input: m.input}),
 		abi.Tokens:      m.input,

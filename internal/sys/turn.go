@@ -1,6 +1,8 @@
 package sys
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"path"
 	"path/filepath"
 	"strings"
@@ -11,13 +13,20 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Resource is what a call to a model waits for its turn at.
-func Resource(f model.Facts) string {
+// Resource is what a call to a model waits for its turn at. A provider limits
+// each key by itself: a credential that is not the daemon's own is told apart
+// from others by a short hash.
+func Resource(f model.Facts, credential string) string {
 	_, name, _ := strings.Cut(f.Name, ":")
 	if f.Provider == "script" {
 		name = path.Base(filepath.ToSlash(name)) // a file
 	}
-	return traffic.Resource{Provider: f.Provider, Model: name}.String()
+	r := traffic.Resource{Provider: f.Provider, Model: name}
+	if credential != "" {
+		sum := sha256.Sum256([]byte(credential))
+		r.Key = hex.EncodeToString(sum[:4])
+	}
+	return r.String()
 }
 
 // Hear puts into d what an answer tells of the provider's limits: q, and e when

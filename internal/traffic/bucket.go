@@ -16,8 +16,12 @@ type bucket struct {
 
 	window window
 	due    amount // when the slope of each unit will be level again
+	open   amount // what calls that run may take at most, beyond what is counted of them
+	writes flight
+	all    amount // what all calls that went might have taken at most
 	care   care
 
+	habit   habit
 	blocked map[*bucket]bool // models whose next call waits for room here
 	closed  uint64           // the round of looking in which there was none
 }
@@ -67,6 +71,7 @@ const (
 func newBucket(name string, up *bucket, l Limits) *bucket {
 	b := &bucket{name: name, up: up, set: l.amount(), most: l.Concurrency}
 	b.care = care{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
+	b.habit = habit{1000, 1000, 1000}
 	if up != nil {
 		up.below++
 	}
@@ -122,7 +127,7 @@ func (b *bucket) room(now int64, c *call) (at int64, why string) {
 		if !c.keen() {
 			most -= l * kept / 1000
 		}
-		if t := b.window.room(now, u, max(0, most-c.weight[u])); t > at {
+		if t := b.window.room(now, u, max(0, most-c.guess[u])); t > at {
 			at, why = t, unitNames[u]
 		}
 	}
@@ -168,8 +173,13 @@ func spread(n, limit int64) int64 {
 // take counts a call that goes.
 func (b *bucket) take(now int64, c *call) {
 	b.running++
-	b.window.add(now, &c.weight)
-	b.incline(now, &c.weight)
+	b.window.add(now, &c.guess)
+	b.incline(now, &c.guess)
+	b.open.add(&c.weight)
+	b.open.sub(&c.guess)
+	b.all.add(&c.weight)
+	b.writes.guess += c.guess[output]
+	b.writes.bound += c.weight[output]
 }
 
 // incline moves the slope by what is used, or given back.
@@ -185,11 +195,15 @@ func (b *bucket) incline(now int64, a *amount) {
 // to be read when the call goes, output to be written when it ends.
 func (b *bucket) give(now int64, c *call, took amount) {
 	b.running--
-	b.window.take(now, c.went, &c.weight)
+	b.window.take(now, c.went, &c.guess)
+	b.open.sub(&c.weight)
+	b.open.add(&c.guess)
+	b.writes.guess -= c.guess[output]
+	b.writes.bound -= c.weight[output]
 	then := amount{took[requests], took[input], took[input], 0}
 	b.window.take(now, c.went, then.negative())
 	b.window.add(now, &amount{0, took[output], 0, took[output]})
-	took.sub(&c.weight)
+	took.sub(&c.guess)
 	for u := range took {
 		if l := b.limit(u); l > 0 {
 			b.due[u] += spread(took[u], l)

@@ -42,7 +42,7 @@ const (
 
 // hear learns from what came back of a call.
 func (b *bucket) hear(now int64, c *call, f *news) {
-	b.learn(now, f)
+	b.learn(now, c, f)
 	switch f.word {
 	case Fine:
 		b.well(now, c)
@@ -163,7 +163,8 @@ func (b *bucket) paced() bool {
 // learn takes over what the provider says of its limits. When less is left than
 // we know of having used, somebody else uses the same key, or the provider
 // counts otherwise than we do: that is counted as used.
-func (b *bucket) learn(now int64, f *news) {
+func (b *bucket) learn(now int64, c *call, f *news) {
+	b.habit.heard(c, f)
 	if f.age > minute {
 		return
 	}
@@ -173,8 +174,8 @@ func (b *bucket) learn(now int64, f *news) {
 			continue
 		}
 		b.told[u] = l.limit
-		b.window.slide(now)
-		ours := b.window.since(now-f.age-minute, u)
+		// Calls that went since may have been counted, or not yet.
+		ours := c.seen.most[u] + b.all[u] - c.seen.all[u]
 		if other := l.limit - max(0, l.left) - ours; other > 0 {
 			var a amount
 			a[u] = other

@@ -12,7 +12,8 @@ type call struct {
 	owner    string
 	pid      int64
 	priority int
-	weight   amount
+	weight   amount // what it may take at most
+	guess    amount // what is counted of it while it runs
 
 	bucket *bucket // of its model
 	party  *party  // its process
@@ -25,6 +26,7 @@ type call struct {
 	next   *call
 	older  *call // in its class
 	newer  *call
+	seen   sight
 	gone   bool          // it gave its turn back
 	ready  chan struct{} // closed when it has its turn; nil when it never waited
 }
@@ -129,6 +131,9 @@ func (p *party) leave() {
 	}
 }
 
+// fewParties are kept though they could be forgotten.
+const fewParties = 32
+
 func (p *party) forget() {
 	for range min(2, len(p.asleep)) {
 		m := p.asleep[0]
@@ -136,7 +141,7 @@ func (p *party) forget() {
 		switch {
 		case m.busy > 0:
 			m.tired = false
-		case m.had <= p.now:
+		case m.had <= p.now && len(p.kids) > fewParties:
 			delete(p.kids, id{m.name, m.pid})
 		default:
 			p.asleep = append(p.asleep, m)

@@ -28,6 +28,7 @@ type crowd struct {
 	mock  *mock.Mock
 	turns *Turns
 	until time.Time
+	mute  bool // the provider's headers say nothing of its limits
 
 	mu    sync.Mutex
 	took  map[string]int64 // tokens, by owner
@@ -71,7 +72,10 @@ func (c *crowd) call(a Ask, kind int) (took int64) {
 		}
 		w := httptest.NewRecorder()
 		c.mock.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", bytes.NewReader(body.Bytes())))
-		f := Feedback{Quota: model.ReadQuota(w.Header(), time.Now())}
+		f := Feedback{}
+		if !c.mute {
+			f.Quota = model.ReadQuota(w.Header(), time.Now())
+		}
 		switch w.Code {
 		case http.StatusOK:
 			f.In, f.Out = s[0], s[1]
@@ -98,6 +102,27 @@ func (c *crowd) process(owner string, pid int) {
 		c.each[pid] += n
 		c.mu.Unlock()
 	}
+}
+
+// TestToldNothing: a provider of which nothing is known, and which tells nothing
+// but 429, is used well enough, and refuses few.
+func TestToldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{t: t, mock: newProvider(t, mock.Limits{Requests: 3000}, "500ms±300ms"), turns: &Turns{}, mute: true, took: map[string]int64{}, each: map[int]int64{}}
+		c.until = time.Now().Add(10 * time.Minute)
+		var wg sync.WaitGroup
+		for pid := range 100 {
+			wg.Go(func() { c.process("a", pid) })
+		}
+		wg.Wait()
+		s := c.mock.Stats()
+		bad, used := float64(s.Refused)/float64(s.Requests), float64(s.OK)/10/3000
+		t.Logf("%d requests, %.2f %% of them 429, %.1f %% of the quota used", s.Requests, 100*bad, 100*used)
+		if bad > 0.02 || used < 0.7 {
+			t.Errorf("%.2f %% of the requests got a 429, %.1f %% of the quota is used", 100*bad, 100*used)
+		}
+		empty(t, c.turns)
+	})
 }
 
 // jain is 1 when all have the same, and 1/n when one has all.

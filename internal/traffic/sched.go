@@ -10,7 +10,8 @@ type sched struct {
 	above   map[string]*bucket // of providers and keys
 	seq     uint64
 	round   uint64
-	many    int       // buckets, before it is looked for some to forget
+	many    int // buckets, before it is looked for some to forget
+	one     [1]*call
 	looks   []*bucket // whose line has a new time to look again
 }
 
@@ -64,7 +65,8 @@ func (s *sched) ask(now int64, c *call) []*call {
 	if b.line.waiting == 0 && len(b.up.blocked) == 0 && len(b.up.up.blocked) == 0 {
 		if in, _, _ := s.room(now, c); in == nil {
 			s.send(now, c)
-			return []*call{c}
+			s.one[0] = c
+			return s.one[:]
 		}
 	}
 	b.line.enter(c)
@@ -74,6 +76,7 @@ func (s *sched) ask(now int64, c *call) []*call {
 // room looks for room for c in its bucket and those above it. It returns the
 // first that has none, and when it will.
 func (s *sched) room(now int64, c *call) (in *bucket, at int64, why string) {
+	c.guess = c.bucket.habit.guess(&c.weight)
 	for b := c.bucket; b != nil; b = b.up {
 		if t, w := b.room(now, c); t > now && (in == nil || t > at) {
 			in, at, why = b, t, w
@@ -88,6 +91,7 @@ func (s *sched) send(now int64, c *call) {
 	for b := c.bucket; b != nil; b = b.up {
 		b.take(now, c)
 	}
+	c.bucket.look(c)
 	c.bucket.line.served = s.seq
 	c.party.start(s.seq, c.cost())
 }
@@ -102,8 +106,11 @@ func (s *sched) cancel(now int64, c *call) []*call {
 // release ends the turn of a call.
 func (s *sched) release(now int64, c *call, f *news) []*call {
 	took := weigh(f.in, f.out)
-	if f.word == Unsent {
+	switch f.word {
+	case Unsent:
 		took = amount{}
+	case Fine:
+		c.bucket.habit.took(c, f)
 	}
 	c.party.charge(took[tokens] - c.weight[tokens])
 	for b := c.bucket; b != nil; b = b.up {

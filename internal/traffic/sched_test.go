@@ -10,17 +10,28 @@ import (
 
 // The mutants that these tests kill, each tried by hand:
 //
-//	window.go  span - 1 slots count              TestNeverMore
-//	window.go  take back from another slot       TestNeverMore
-//	bucket.go  room without the window           TestNeverMore
-//	bucket.go  running is not counted down       TestNeverMore (not all go)
-//	bucket.go  output given back at the start    TestNeverMore (counted at the end)
-//	sched.go   blocked lines are not remembered  TestNeverMore (not all go)
-//	sched.go   a smaller call overtakes          TestLargeCall
-//	line.go    parties start at zero             TestAway
-//	line.go    classes do not age                TestNeverMore (not all go), TestAgeing
-//	care.go    a pause is not kept               TestNeverMore
-//	care.go    every 429 of one burst counts     TestSlow
+//	window.go   what is taken back is taken from now    TestNeverMore
+//	window.go   slots are forgotten early               TestScenario35
+//	bucket.go   the minute is not looked at             TestNeverMore, TestLargeCall, TestLearned
+//	bucket.go   a released call is not counted down     every test that ends
+//	bucket.go   a refused request is not counted        TestNeverMore
+//	bucket.go   output is not counted when it ends      TestNeverMore
+//	bucket.go   a pause ends early                      TestNeverMore
+//	bucket.go   no slope; nothing kept for urgent calls TestUrgent
+//	sched.go    blocked lines are not remembered        TestNeverMore
+//	sched.go    who comes does not stand in line        TestLargeCall
+//	sched.go    what was not taken is not given back    TestShares
+//	line.go     who was away has saved up               TestBack
+//	line.go     classes do not age                      TestAgeing, TestOrder
+//	line.go     turns are not charged                   TestOrder
+//	line.go     nobody is forgotten                     TestManyKeys
+//	care.go     every 429 of one burst counts           TestSlow
+//	care.go     all go at once after a pause            TestSlow
+//	care.go     margin, ease or ceiling is not learned  TestNarrow
+//	care.go     what others use is not seen             TestLearned
+//	habit.go    bounds are counted as they are          TestHabit
+//	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
+//	traffic.go  a turn can be given back twice          TestConcurrency
 
 // A judge counts what goes as a provider does: each call when it goes, with
 // what it may take, and with what it took from when it ended; or its output
@@ -118,7 +129,7 @@ func TestNeverMore(t *testing.T) {
 			c := rapid.SampledFrom(open).Draw(t, "call")
 			f := &news{word: word}
 			if word == Fine {
-				f.in, f.out = rapid.Int64Range(0, c.weight[input]).Draw(t, "took"), rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
+				f.in, f.out = c.weight[input], rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
 			} else {
 				f.after = rapid.Int64Range(0, 20*second).Draw(t, "after")
 				j.paused[c.key] = max(j.paused[c.key], j.now+f.after)

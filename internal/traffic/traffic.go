@@ -100,11 +100,11 @@ type Feedback struct {
 	Quota   model.Quota   // from its headers
 }
 
-func (f *Feedback) news() *news {
-	n := &news{in: max(0, f.In), out: max(0, f.Out), word: f.Word, after: int64(max(0, f.After))}
+func (f *Feedback) news() news {
+	n := news{in: max(0, f.In), out: max(0, f.Out), word: f.Word, after: int64(max(0, f.After))}
 	if !f.Quota.At.IsZero() {
 		n.age = int64(max(0, time.Since(f.Quota.At)))
-		for u, l := range []model.Allowance{f.Quota.Requests, f.Quota.Tokens, f.Quota.Input, f.Quota.Output} {
+		for u, l := range [units]model.Allowance{f.Quota.Requests, f.Quota.Tokens, f.Quota.Input, f.Quota.Output} {
 			n.levels[u] = level{l.Limit, l.Left}
 		}
 	}
@@ -120,8 +120,8 @@ func (u *Turn) Release(f Feedback) {
 		return
 	}
 	u.c.gone = true
-	now := t.clock()
-	t.wake(now, t.sched.release(now, u.c, f.news()), nil)
+	now, n := t.clock(), f.news()
+	t.wake(now, t.sched.release(now, u.c, &n), nil)
 }
 
 // wake tells those that go, but for the one that asks, and sets the alarms for

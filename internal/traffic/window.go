@@ -92,14 +92,6 @@ func (w *window) take(now, then int64, a *amount) {
 	}
 }
 
-// since is what was counted of a unit from then on, as far as it is known.
-func (w *window) since(then int64, u int) (sum int64) {
-	for n := max(then/slotTime, w.last-ring+1, 0); n <= w.last; n++ {
-		sum += w.at(n)[u]
-	}
-	return sum
-}
-
 // room is when the sum of a unit will have come down to most.
 func (w *window) room(now int64, u int, most int64) int64 {
 	w.slide(now)

@@ -386,3 +386,85 @@ func committed(t *testing.T, j job) bool {
 	must(t, err)
 	return state == Committed
 }
+
+// killedAt runs a job that dies at the first step of this name.
+func killedAt(t *testing.T, j job, point string) job {
+	t.Helper()
+	for k := range 100 {
+		top := memory(t)
+		j.Dir, j.Store, j.Journal, j.KillAt, j.Trace = filepath.Join(top, "work"), filepath.Join(top, "store"), filepath.Join(top, "journal"), k, filepath.Join(top, "trace")
+		must(t, os.Mkdir(j.Dir, 0o755))
+		furnish(t, j.Dir)
+		if !spawn(t, j) {
+			break
+		}
+		if at, _ := os.ReadFile(j.Trace); string(at) == point {
+			return j
+		}
+		os.RemoveAll(top)
+	}
+	t.Fatalf("no step %q", point)
+	return j
+}
+
+// The intent may reach the disk before the slots it speaks of: nothing was
+// done then, and recovery finds that out whatever is left of them. When
+// something was done, it does not pretend.
+func TestSlotsNeverArrived(t *testing.T) {
+	lose := map[string]func(t *testing.T, slots string){
+		"all":     func(t *testing.T, slots string) { must(t, os.RemoveAll(filepath.Dir(slots))) },
+		"slots":   func(t *testing.T, slots string) { must(t, os.RemoveAll(slots)) },
+		"content": eachSlot(func(name string) error { return os.Truncate(name, 0) }),
+		"names": func(t *testing.T, slots string) {
+			must(t, os.RemoveAll(slots))
+			must(t, os.Mkdir(slots, 0o700))
+		},
+	}
+	for what, f := range lose {
+		for _, link := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/link=%t", what, link), func(t *testing.T) {
+				j := killedAt(t, job{Do: "publish", View: Layered, Link: link}, "log first")
+				before := dump(t, j.Dir)
+				f(t, slotsOf(t, j))
+				w := opened(t, j.Dir, j.Store)
+				rescued, err := w.Resolve(context.Background(), "1.1", Undo)
+				if err != nil || len(rescued) > 0 {
+					t.Fatalf("rescued %v, %v", rescued, err)
+				}
+				if got := dump(t, j.Dir); got != before {
+					t.Errorf("something was changed:\n%s", unlike(before, got))
+				}
+				commit(t, begin(t, w, Options{}))
+			})
+		}
+	}
+	j := killedAt(t, job{Do: "publish", View: Layered}, "ops")
+	must(t, os.RemoveAll(filepath.Dir(slotsOf(t, j))))
+	w := opened(t, j.Dir, j.Store)
+	if _, err := w.Resolve(context.Background(), "1.1", Undo); !isCode(err, Damaged) {
+		t.Errorf("expected %s, found %v", Damaged, err)
+	}
+}
+
+func slotsOf(t *testing.T, j job) string {
+	found := get(filepath.Glob(filepath.Join(j.Store, "scratch", "tx-*", "slots")))(t)
+	if len(found) != 1 {
+		t.Fatalf("%v", found)
+	}
+	return found[0]
+}
+
+func eachSlot(f func(name string) error) func(t *testing.T, slots string) {
+	return func(t *testing.T, slots string) {
+		n := 0
+		for _, e := range get(os.ReadDir(slots))(t) {
+			if fi := get(e.Info())(t); fi.Mode().IsRegular() && fi.Sys().(*syscall.Stat_t).Nlink == 1 { // not one of the workspace's own
+				n++
+				must(t, f(filepath.Join(slots, e.Name())))
+			}
+		}
+		if n == 0 {
+			t.Fatal("no slots")
+		}
+	}
+}

@@ -147,12 +147,16 @@ func (p *past) find(id string) (Hash, bool, error) {
 func (p *past) Commit(id Hash) (*Commit, error) { return p.hist.Commit(id) }
 
 // At reads the state that a commit recorded.
-func (p *past) At(id Hash) (*Snapshot, error) {
+func (p *past) At(id Hash) (*Snapshot, error) { return p.AtFrom(id, nil) }
+
+// AtFrom is At for a state like another that was read: only what differs from
+// it is read, and the two share the rest.
+func (p *past) AtFrom(id Hash, near *Snapshot) (*Snapshot, error) {
 	c, err := p.hist.Commit(id)
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.hist.State(c, nil)
+	e, err := p.hist.State(c, near.Dir())
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,8 @@ import (
 // its holder lives.
 type room struct {
 	place *place.Place
-	trash sync.WaitGroup // what is being removed
+	busy  chan struct{}  // a token for each removal that runs beside
+	trash sync.WaitGroup // what is being removed, or joined in the history
 }
 
 // sweep removes the transactions of holders that died, but not the one in doubt. The lock is held.
@@ -25,7 +26,7 @@ func (r *room) sweep(pending string) {
 			continue
 		}
 		if strings.HasPrefix(e.Name(), "trash-") {
-			place.RemoveAll(filepath.Join(r.place.Name, e.Name()))
+			discard(filepath.Join(r.place.Name, e.Name()))
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(r.place.Name, e.Name(), "lock"), os.O_RDWR, 0)
@@ -42,19 +43,30 @@ func (r *room) sweep(pending string) {
 	}
 }
 
-// remove puts a transaction's directory out of sight, then away.
+// remove puts a transaction's directory, with all that is mounted in it, out of
+// sight, then away: a few beside each other, any more one after the other. What
+// a crash leaves of it is swept.
 func (r *room) remove(name string) error {
 	dir := filepath.Join(r.place.Name, name)
-	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
-		place.Unmount(dir)
-	}
 	unshare(filepath.Join(dir, "slots"))
 	gone := filepath.Join(r.place.Name, "trash-"+name)
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
-	r.trash.Go(func() { place.RemoveAll(gone) })
+	select {
+	case r.busy <- struct{}{}:
+		r.trash.Go(func() { discard(gone); <-r.busy })
+	default:
+		discard(gone)
+	}
 	return nil
+}
+
+func discard(dir string) {
+	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
+		place.Unmount(dir)
+	}
+	place.RemoveAll(dir)
 }
 
 // unshare removes the slots that are further names of files in the workspace.

@@ -251,16 +251,13 @@ func (tx *Tx) close() error {
 
 // leave takes the view and the transaction's directory away.
 func (tx *Tx) leave() error {
-	var err error
-	if tx.view != nil {
-		err = tx.view.End()
+	if l := tx.Layer(); l != nil {
+		tx.view.End()
 	}
 	if tx.slots != nil {
 		tx.slots.Close()
 	}
-	if rerr := tx.w.room.remove(tx.name); err == nil {
-		err = rerr
-	}
+	err := tx.w.room.remove(tx.name)
 	if tx.lock != nil {
 		tx.lock.Close()
 	}

@@ -33,8 +33,8 @@
 //	lock          gate, then a file lock that dies with its holder    nothing happened
 //	check         every path still is what Begin saw, else Conflict   nothing happened
 //	pack          history of the new state, written as one pack       an unused pack; its objects are valid
-//	sync          slots, their directory, the pack: on disk           nothing happened
-//	intent        operations and pack into the log, synced            IN DOUBT from here; nothing is visible yet
+//	intent        operations and pack into the log, not synced        IN DOUBT from here; nothing is visible yet
+//	sync          log, slots, their directory, the pack: on disk      in doubt; what never got to the disk is told by the paths
 //	op 1..n       each operation; what came out is looked at again    in doubt: some are done, each is told by its slot
 //	syncdirs      every directory touched: on disk                    in doubt: all are done
 //	  (the caller writes its own journal here: Publish has returned)
@@ -47,9 +47,16 @@
 // is followed by the same again. How an operation is found to be done:
 //
 //	make   its slot is gone
-//	swap   its slot holds another inode than the intent says (exchange), or is gone while slot.old is there (link)
+//	swap   its slot holds what the path held (exchange), or is gone while slot.old is there (link)
 //	drop   its slot is there
 //	attr   not asked: done or undone again
+//
+// The syncs of one step go to the disk in any order. An intent may be there
+// without its slots: then no operation was begun, and each path holds what it
+// held. [Tx.Commit] decides by itself, so it writes the seal before syncdirs and
+// syncs both together: a seal may be there without an operation. Its slots are
+// removed only after that sync, so the first Open on another boot of the machine
+// does what is missing.
 //
 // What is in doubt is decided by [Workspace.Resolve]: the caller's journal
 // says Finish or Undo. A commit by [Tx.Commit] needs no other journal: it is
@@ -174,6 +181,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 		}
 	}
 	w = &Workspace{conf: conf}
+	w.room.busy = make(chan struct{}, 4)
 	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
 	w.hand.Step = func(string) {}
 	if err = w.enter(dir); err != nil {

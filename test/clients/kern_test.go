@@ -43,11 +43,10 @@ func cleanUp() {
 
 // A kernel is a data directory with a daemon, whose providers are mocks.
 type kernel struct {
-	t    *testing.T
-	bin  string
-	dir  string
-	env  []string
-	pids []string // of daemons that were seen
+	t   *testing.T
+	bin string
+	dir string
+	env []string
 }
 
 // newKernel starts nothing: the first command does. more is put at the end of
@@ -133,7 +132,7 @@ func money(t *testing.T, s string) int64 {
 // crash kills the daemon with SIGKILL.
 func (k *kernel) crash() {
 	k.t.Helper()
-	b, err := os.ReadFile(filepath.Join(k.data(), "daemon.pid"))
+	b, err := os.ReadFile(filepath.Join(k.data(), "lock"))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -144,6 +143,7 @@ func (k *kernel) crash() {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		k.t.Fatal(err)
 	}
+	until(k.t, "the daemon is gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
 // TestGateway: through the gateway every client says and does the same, and

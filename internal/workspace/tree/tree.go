@@ -295,6 +295,14 @@ func Of(root Item) *Snapshot {
 	return &Snapshot{root: root, sum: root.Dir.Digest()}
 }
 
+// Dir is the directory that s holds; nil for none.
+func (s *Snapshot) Dir() *Node {
+	if s == nil {
+		return nil
+	}
+	return s.root.Dir
+}
+
 // Digest sums up the content: names, kinds, permissions, bytes and targets; not
 // times, owners or which names share a file. It is a hint: equal digests are
 // confirmed with [Snapshot.Same] where something hangs on it.

@@ -54,7 +54,13 @@ func NewOverlay(g Ground) (View, error) {
 	}
 	opts := "lowerdir=" + place.Escape(g.Place.Name) + ",upperdir=" + place.Escape(o.upper) + ",workdir=" + place.Escape(work) +
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
-	if err := unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts); err != nil {
+	// Nothing in the view has to last: what is committed is synced as slots. An
+	// older kernel does not know the word, and then syncs all of it at the end.
+	err = unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts+",volatile")
+	if err == unix.EINVAL {
+		err = unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts)
+	}
+	if err != nil {
 		return nil, errors.Join(fault.Errorf(fault.Unsupported, o.dir, "this host cannot mount an overlay here: %v", err), o.End())
 	}
 	return o, nil

@@ -20,7 +20,7 @@ async function act(call) {
 export const tools = {
   weather: async ({ city }) => {
     await act(['weather', { city }])
-    return `${degrees[city] ?? 15} degrees in ${city}`
+    return `${degrees[city] ?? 15} degrees in ${city}${process.env.CLIENT_SAY ?? ''}`
   },
   add: async ({ a, b }) => {
     await act(['add', { a, b }])

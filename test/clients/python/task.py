@@ -17,6 +17,7 @@ PROMPT = os.environ.get("CLIENT_PROMPT", "Do your task.")
 SYSTEM = "You are a careful assistant."
 MAX = 600
 
+SAY = os.environ.get("CLIENT_SAY", "")  # what tells this program's tools from others of the same name
 DEGREES = {"Paris": 21, "Oslo": 4}
 calls = []
 
@@ -25,7 +26,7 @@ def weather(city: str) -> str:
     """The weather in a city."""
     calls.append(["weather", {"city": city}])
     act()
-    return f"{DEGREES.get(city, 15)} degrees in {city}"
+    return f"{DEGREES.get(city, 15)} degrees in {city}" + SAY
 
 
 def add(a: int, b: int) -> str:

@@ -211,12 +211,14 @@ func responseStructured(l *task.Line) error {
 	return err
 }
 
-func status(err error) int {
+// status is what the SDK keeps of an answer that is an error; not all of it is in
+// the error's words.
+func status(err error) (int, string) {
 	var e *openai.Error
 	if errors.As(err, &e) {
-		return e.StatusCode
+		return e.StatusCode, e.RawJSON()
 	}
-	return 0
+	return 0, ""
 }
 
 func main() {

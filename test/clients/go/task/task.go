@@ -69,7 +69,7 @@ var Tools = []Tool{
 		if !ok {
 			degrees = 15
 		}
-		return fmt.Sprintf("%d degrees in %s", degrees, a.City)
+		return fmt.Sprintf("%d degrees in %s%s", degrees, a.City, os.Getenv("CLIENT_SAY"))
 	}},
 	{"add", "The sum of two whole numbers.", object(map[string]any{"a": kind("integer"), "b": kind("integer")}, "a", "b"), func(args string) string {
 		var a struct {
@@ -126,13 +126,14 @@ func act(name string, args any) {
 }
 
 // Main runs the modes, and tells of an error as agents do: a line, exit code 1.
-func Main(modes map[string]func(*Line) error, status func(error) int) {
+func Main(modes map[string]func(*Line) error, status func(error) (int, string)) {
 	code := 0
 	for mode := range strings.SplitSeq(os.Args[1], ",") {
 		line = Line{Mode: mode, Calls: []any{}}
 		Model = cmp.Or(os.Getenv("CLIENT_MODEL"), mode)
 		if err := modes[mode](&line); err != nil {
-			line.Error = &Failed{fmt.Sprintf("%T", err), status(err), err.Error()}
+			n, body := status(err)
+			line.Error = &Failed{fmt.Sprintf("%T", err), n, err.Error() + " " + body}
 			code = 1
 		}
 		must(json.NewEncoder(os.Stdout).Encode(line))

@@ -1,0 +1,18 @@
+//go:build unix
+
+package main
+
+import (
+	"syscall"
+	"time"
+)
+
+// spent is the processor time of this program so far: what others do on the
+// machine is not in it.
+func spent() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return time.Since(began)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
