@@ -209,7 +209,7 @@ const (
 
 // larger are the packages that may hold more lines, with the reason.
 var larger = map[string]int{
-	"internal/kernel": 3500, // the path, the fold and what reads the fold: a wall between them would need the fold exported
+	"internal/kernel": 3600, // the path, the fold and what reads the fold: a wall between them would need the fold exported; the queue reads the accounts
 	"cmd/kern":        5500, // a verb is a file here, never a package: more verbs, more lines
 }
 
