@@ -59,6 +59,7 @@ var ranks = map[string]int{
 	"internal/memory":              1,
 	"internal/tool":                1,
 	"internal/guest":               1,
+	"internal/guest/fence":         1,
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 

@@ -17,6 +17,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/guest"
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -36,6 +37,8 @@ type execFlags struct {
 	grace   time.Duration
 	summary string
 	quiet   bool
+	sandbox string   // jail, or none
+	show    []string // to a program in a jail
 }
 
 func execCommand(a *app) *cobra.Command {
@@ -57,13 +60,22 @@ SIGTERM, and after the grace period it is killed with everything it started, whe
 that went. stop, cont, term and kill do to the program what they do to any process.
 Nothing of it is left at the end, nor when this command or the daemon is killed.
 
+With --sandbox jail (Linux) the gateway is its only way out. It reads the system's
+programs, what of /etc everybody may, and the trees that PATH, VIRTUAL_ENV and its
+own links name; --show adds to that. It writes in the directory it is started in,
+which is the real one, and in a /tmp and a home that are empty and go at the end.
+All other files, sockets and processes of the host are not there, nor is Kern's
+data directory; what is in the environment, the program has. A host that cannot
+build this is told, and nothing is started.
+
 The exit code is the program's, or 128+n if the signal n ended it. Else it is
   124  Kern stopped it: a limit, a loop, or a signal to the process
   125  it was not started
   126  it cannot be executed
   127  it was not found`,
 		Example: `  kern exec --money 1 --steps 5 -- python agent.py
-  kern exec --wall 10m --tool-calls 50 -- claude -p "mend the tests"`,
+  kern exec --wall 10m --tool-calls 50 -- claude -p "mend the tests"
+  kern exec --sandbox jail --show ~/data -- python agent.py`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -82,6 +94,8 @@ The exit code is the program's, or 128+n if the signal n ended it. Else it is
 	flags.IntVar(&f.key.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and the end of everything")
 	flags.StringVar(&f.summary, "json-summary", "", "write how it ended to this `file`, as a JSON object")
+	flags.StringVar(&f.sandbox, "sandbox", "", "jail: the program's only way out is the gateway")
+	flags.StringArrayVar(&f.show, "show", nil, "a `directory` or file that a program in a jail may read; as often as needed")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the program prints, and errors")
 	addLimits(flags, &f.key.Limits, sys.Units())
 	return cmd
@@ -91,6 +105,12 @@ The exit code is the program's, or 128+n if the signal n ended it. Else it is
 func (f *execFlags) check(argv []string) error {
 	if _, set := f.key.Limits.Get(abi.OutputBytes); set {
 		return usage("leave it out; tokens and tool calls are counted in what the model is sent", "--%s cannot be enforced for a program: what its tools print does not come by here", flagName(abi.OutputBytes))
+	}
+	switch {
+	case f.sandbox != "" && f.sandbox != "jail":
+		return usage("expected jail, or nothing", "--sandbox is %q", f.sandbox)
+	case f.sandbox == "" && len(f.show) > 0:
+		return usage("without --sandbox jail a program sees all there is", "--show is for a program in a jail")
 	}
 	if f.grace < 0 {
 		return usage("0 kills at once", "--grace is %s, expected 0 or more", f.grace)
@@ -118,7 +138,8 @@ func runExec(a *app, ctx context.Context, f execFlags, argv []string) error {
 	if err := guest.Able(); err != nil {
 		return notStarted(err)
 	}
-	if _, err := guest.Find(argv[0]); err != nil {
+	path, err := guest.Find(argv[0])
+	if err != nil {
 		return notStarted(err)
 	}
 	p, err := newProgram(a, ctx, f, argv)
@@ -126,7 +147,14 @@ func runExec(a *app, ctx context.Context, f execFlags, argv []string) error {
 		return &exitError{exitNoStart, err}
 	}
 	defer p.session.close()
-	g, err := guest.Start(guest.Spec{Argv: argv, Env: p.environ(os.Environ()), Guard: []string{"/proc/self/exe", guardVerb}})
+	var g *guest.Guest
+	spec := guest.Spec{Argv: argv, Env: p.environ(os.Environ()), Guard: []string{"/proc/self/exe", guardVerb}}
+	if f.sandbox != "" {
+		err = p.confine(&spec, path)
+	}
+	if err == nil {
+		g, err = guest.Start(spec)
+	}
 	if err != nil {
 		p.end(ctx, sys.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
 		return notStarted(err)
@@ -186,6 +214,35 @@ func newProgram(a *app, ctx context.Context, f execFlags, argv []string) (*progr
 	}
 	p.session = &session{app: a, client: c, quiet: f.quiet}
 	return p, nil
+}
+
+// confine puts the program of a path behind a fence.
+func (p *program) confine(s *guest.Spec, path string) error {
+	if err := fence.Able(); err != nil {
+		return err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	data, err := p.app.dataDir()
+	if err != nil {
+		return err
+	}
+	w := fence.Wish{Dir: dir, Home: p.app.getenv("HOME"), Path: path, Env: s.Env, Show: p.flags.show, Base: p.key.Anthropic, Socket: p.key.Socket,
+		Hide: []string{data, p.key.Socket, server.SocketOf(data)}}
+	if set, _, err := p.app.settings(data); err == nil { // else the daemon has none either
+		for _, provider := range set.Providers {
+			if provider.KeyFile != "" {
+				w.Hide = append(w.Hide, provider.KeyFile)
+			}
+		}
+	}
+	if s.Fence, err = fence.New(w); err != nil {
+		return usage("look at kern help exec, and at --show", "the jail cannot be built: %v", err)
+	}
+	s.Env = s.Fence.Environ(s.Env)
+	return nil
 }
 
 // environ is the environment of the program.

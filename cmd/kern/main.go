@@ -20,11 +20,13 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/guest"
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/server"
 )
 
 func main() {
 	kern.EnterSandbox()
+	fence.Stage(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/internal/guest"
+	"github.com/kern-run/kern/internal/guest/fence"
 )
 
 // The scripts under testdata/script are what a user sees: real commands, real
@@ -39,6 +40,7 @@ import (
 // in testdata/tools are in the PATH. $EXAMPLES is where the examples are.
 func TestMain(m *testing.M) {
 	kern.EnterSandbox()
+	fence.Stage(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		kern.Supervise()
 	}

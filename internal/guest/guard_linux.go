@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/reap"
 )
 
@@ -66,6 +67,7 @@ type guard struct {
 	over    bool
 	woken   bool // the caller told it to go on
 	paused  bool // the caller told all to stop
+	line    *fence.Line
 }
 
 // halted reports whether a process is stopped.
@@ -138,6 +140,11 @@ func (g *guard) start(to chan<- started) {
 		go g.start(to) // the first thread stands for the guard: keep it out of the program's reach
 		select {}
 	}
+	if g.Fence != nil {
+		pid, err := g.fenced()
+		to <- started{pid, err}
+		select {}
+	}
 	if err := reap.Confine(reap.ScopedSince); err != nil {
 		to <- started{err: err}
 		return
@@ -156,6 +163,14 @@ func (g *guard) start(to chan<- started) {
 	}
 	to <- started{pid, err}
 	select {}
+}
+
+// fenced starts the program behind its fence, which stands as long as the line
+// to it is held.
+func (g *guard) fenced() (pid int, err error) {
+	i := fence.Inmate{Plan: g.Fence, Path: g.Path, Argv: g.argv, Front: g.Front}
+	pid, g.line, err = i.Start(-1)
+	return pid, err
 }
 
 // run runs the program to the end of everything it started.

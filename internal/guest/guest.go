@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/reap"
 )
 
@@ -25,7 +26,8 @@ import (
 type Spec struct {
 	Argv  []string
 	Env   []string
-	Guard []string // the command line whose main calls [Guard] with what follows
+	Guard []string    // the command line whose main calls [Guard] with what follows
+	Fence *fence.Plan // what it runs behind; nil: nothing
 }
 
 // An Ended is how a program ended.

@@ -54,7 +54,7 @@ func Start(s Spec) (*Guest, error) {
 	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1), asks: make(chan func()), done: make(chan struct{}),
 		ended: Ended{Lost: true}}
 	g.control = os.NewFile(uintptr(fds[0]), "control")
-	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
+	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Fence: s.Fence, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
 	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP)...) // from now on all are for the program
 	signal.Notify(g.wakes, unix.SIGCONT)
 	err = g.launch(s, h)

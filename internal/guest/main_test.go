@@ -35,17 +35,24 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/reap"
 )
 
 // The test binary is also the guard, and the caller.
 func TestMain(m *testing.M) {
+	fence.Stage(os.Args)
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "guard":
 			Guard(os.Args[2:])
 		case "caller":
-			os.Exit(caller(os.Args[2:]))
+			os.Exit(caller(nil, os.Args[2:]))
+		case "warden":
+			os.Exit(warden(os.Args[2:]))
+		case "try":
+			try(os.Args[2:])
+			os.Exit(0)
 		}
 	}
 	before := len(descriptors())
@@ -68,8 +75,10 @@ func spec(argv ...string) Spec {
 }
 
 // caller runs a program as kern exec does.
-func caller(argv []string) int {
-	g, err := Start(spec(argv...))
+func caller(f *fence.Plan, argv []string) int {
+	s := spec(argv...)
+	s.Fence = f
+	g, err := Start(s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "caller:", err)
 		var s *StartError

@@ -1,5 +1,7 @@
 package guest
 
+import "github.com/kern-run/kern/internal/guest/fence"
+
 // What is said on the control socket between the caller and the guard, as
 // lines of JSON. Its end on either side is the end of the other.
 
@@ -11,6 +13,8 @@ type home struct {
 	Front   bool   `json:"front"`   // the program has the terminal from its start
 	Caller  int    `json:"caller"`  // to wake, should it sleep when the program goes on
 	Path    string `json:"path"`
+
+	Fence *fence.Plan `json:"fence,omitempty"` // the program runs behind
 }
 
 // An order is for the guard: a signal to the program's group, or to everything
