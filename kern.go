@@ -83,7 +83,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.models()}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
 	k.past.k = k
-	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log}
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
 		if k.named[a.Name], err = byName(a.Tools); err != nil {

@@ -23,6 +23,7 @@ import (
 //	    base_url: "http://127.0.0.1:11434/v1"
 //	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
 //	gateway: {listen: "127.0.0.1:8100"}
+//	workspaces: {ignore: [node_modules/, target/], commits: 10000, bytes: 1GiB}   # what their histories leave out, and keep
 //	prices: prices.yaml     # looked at before the built-in table
 //	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
 type Settings struct {
@@ -32,6 +33,7 @@ type Settings struct {
 	PriceFile string
 	Yield     string
 	Gateway   Gateway
+	Spaces    Spaces
 
 	prices *model.Prices
 }
@@ -49,10 +51,11 @@ func ReadSettings(file string) (s Settings, err error) {
 		return s, err
 	}
 	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic)}
-	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "prices", "yield"}, map[string]strict.Field{
-		"providers": func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
-		"gateway":   func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
-		"prices":    func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]strict.Field{
+		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
+		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
+		"workspaces": func(n ast.Node, what string) error { return s.Spaces.read(d, n, what) },
+		"prices":     func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
 		"yield": func(n ast.Node, what string) (err error) {
 			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {
 				err = d.Errorf(n, "%s is %q, expected ask or deny", what, s.Yield)

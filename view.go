@@ -13,6 +13,7 @@ type SettingsView struct {
 	Prices    string                  `json:"prices"`
 	Gateway   string                  `json:"gateway"` // where programs come in
 	Providers map[string]ProviderView `json:"providers"`
+	Spaces    Spaces                  `json:"workspaces"`
 }
 
 // ProviderView is what it comes to for one provider.
@@ -28,7 +29,7 @@ type ProviderView struct {
 
 // View says what settings come to, together with the environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
-	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Providers: make(map[string]ProviderView)}
+	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
 	if v.Yield == "" {
 		v.Yield = "ask"
 	}

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -26,8 +29,59 @@ type workspaces struct {
 	journal journal.Store
 	log     *journal.Log
 
+	rules Spaces
+
 	mu   sync.Mutex
 	open map[string]*place // by canonical directory
+}
+
+// Spaces are what a host says of the histories of workspaces. What is ignored
+// is published and rolled back like the rest, and cannot be brought back later.
+type Spaces struct {
+	Ignore  []string `json:"ignore,omitempty"`  // patterns as in .gitignore
+	Commits int      `json:"commits,omitempty"` // how many are kept; 0: all
+	Bytes   int64    `json:"bytes,omitempty"`   // how large a history may grow; 0: as large as it will
+}
+
+func (s *Spaces) read(d *strict.Document, n ast.Node, what string) error {
+	return d.Mapping(n, what, []string{"ignore", "commits", "bytes"}, map[string]strict.Field{
+		"ignore": func(n ast.Node, what string) error {
+			return d.List(n, what, func(n ast.Node) error {
+				p, err := d.Text(n, what)
+				if err == nil && strings.TrimSpace(p) == "" {
+					err = d.Errorf(n, "%s has an empty pattern, expected one such as node_modules/", what)
+				}
+				s.Ignore = append(s.Ignore, p)
+				return err
+			})
+		},
+		"commits": strict.Into(&s.Commits, d.Count),
+		"bytes": func(n ast.Node, what string) (err error) {
+			text, err := d.Scalar(n, what)
+			if err != nil {
+				return err
+			}
+			if s.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || s.Bytes == 0 {
+				return d.Errorf(n, "%s is %q, expected a size such as 500MiB", what, text)
+			}
+			return nil
+		},
+	})
+}
+
+// String says what holds.
+func (s Spaces) String() string {
+	text := "histories keep everything"
+	if s.Commits > 0 {
+		text = fmt.Sprintf("histories keep %d commits", s.Commits)
+	}
+	if s.Bytes > 0 {
+		text += fmt.Sprintf(", in at most %d bytes", s.Bytes)
+	}
+	if len(s.Ignore) > 0 {
+		text += ", but not " + strings.Join(s.Ignore, " ")
+	}
+	return text
 }
 
 // place is one of them. It is opened once; who comes meanwhile waits.
@@ -114,7 +168,8 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 			return nil, err
 		}
 	}
-	conf := workspace.Config{Store: filepath.Join(home, "store")}
+	conf := workspace.Config{Store: filepath.Join(home, "store"), Ignore: s.rules.Ignore,
+		History: workspace.Retention{MaxCommits: s.rules.Commits, MaxBytes: s.rules.Bytes}}
 	w, err := workspace.Open(context.Background(), dir, conf)
 	if errors.Is(err, &workspace.Error{Code: workspace.Unsupported}) {
 		// It is on another file system than the data: what is staged must lie

@@ -80,7 +80,6 @@ const (
 	WorkspaceFull        Code = "WORKSPACE_FULL"
 	WorkspaceEnded       Code = "WORKSPACE_ENDED"
 	InvariantFailed      Code = "INVARIANT_FAILED"
-	Undone               Code = "UNDONE"
 
 	EmptyAnswer    Code = "EMPTY_ANSWER"
 	OutcomeUnknown Code = "OUTCOME_UNKNOWN"
@@ -163,7 +162,6 @@ var Codes = []struct {
 	{WorkspaceFull, "the history of the workspace may not grow any more"},
 	{WorkspaceEnded, "the workspace is closed"},
 	{InvariantFailed, "a file would break what is declared to hold; nothing of the call was published"},
-	{Undone, "the calls that had to be taken back, and whether they were"},
 	{EmptyAnswer, "the model gave neither text nor a tool call, twice"},
 	{OutcomeUnknown, "the effect began and nobody saw its end; it was not tried again"},
 	{ProcessKilled, "the process was killed"},

@@ -18,6 +18,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -40,11 +41,40 @@ func main() {
 	if *quick {
 		n = 10
 	}
+	if err := disk(); err != nil {
+		log.Fatal(err)
+	}
 	for _, f := range []func(int) error{streams, answers, most, func(n int) error { return resting(min(idle, int(files/2)-500) / n) }} {
 		if err := f(n); err != nil {
 			log.Fatal(err)
 		}
 	}
+}
+
+// disk prints what it takes to put something on this disk: a call has two
+// records there, one before the provider is asked and one before the program
+// sees the end of the answer.
+func disk() error {
+	f, err := os.CreateTemp("", "kern-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var took []time.Duration
+	for range 500 {
+		start := time.Now()
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return err
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	fmt.Printf("a write of 4 KiB that is synced, twice a call: p50 %s, p99 %s\n", short(at(took, 50)), short(at(took, 99)))
+	return nil
 }
 
 // pair is a provider, and Kern before it.
@@ -126,13 +156,15 @@ func (c *client) ask(ctx context.Context, stream bool) (first, last time.Duratio
 // times are those of many answers.
 type times struct{ first, last []time.Duration }
 
-// many makes so many clients ask so often each, all at once.
-func (c *client) many(clients, each int, stream bool) (t times, took time.Duration, err error) {
+// many makes so many clients ask so often each. They begin one after the other,
+// over a time, as clients do that know nothing of each other.
+func (c *client) many(clients, each int, over time.Duration, stream bool) (t times, took time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	start := time.Now()
-	for range clients {
+	for i := range clients {
 		wg.Go(func() {
+			time.Sleep(over * time.Duration(i) / time.Duration(clients))
 			for range each {
 				first, last, e := c.ask(context.Background(), stream)
 				mu.Lock()
@@ -150,13 +182,13 @@ func (c *client) many(clients, each int, stream bool) (t times, took time.Durati
 }
 
 // both measures without and with Kern, in turn, after one round to warm up.
-func (p *pair) both(clients, each int, stream bool) (bare, kern times, err error) {
+func (p *pair) both(clients, each int, over time.Duration, stream bool) (bare, kern times, err error) {
 	for i := range rounds + 1 {
-		b, _, err := p.bare.many(clients, each, stream)
+		b, _, err := p.bare.many(clients, each, over, stream)
 		if err != nil {
 			return bare, kern, err
 		}
-		k, _, err := p.kern.many(clients, each, stream)
+		k, _, err := p.kern.many(clients, each, over, stream)
 		if err != nil {
 			return bare, kern, err
 		}
@@ -200,7 +232,7 @@ func streams(n int) error {
 	defer p.close()
 	heading("streams: the first event at once, then 20 tokens a second")
 	for _, c := range []int{10, 100, 1000} {
-		bare, kern, err := p.both(c, max(1, 200/c/n), true)
+		bare, kern, err := p.both(c, max(2, 400/c/n), 500*time.Millisecond, true)
 		if err != nil {
 			return err
 		}
@@ -223,7 +255,7 @@ func answers(n int) error {
 	defer p.close()
 	heading("whole answers: after 20 ms")
 	for _, c := range []int{1, 10, 100} {
-		bare, kern, err := p.both(c, max(1, 600/c/n), false)
+		bare, kern, err := p.both(c, max(2, 600/c/n), 20*time.Millisecond, false)
 		if err != nil {
 			return err
 		}
@@ -252,7 +284,7 @@ func most(n int) error {
 			c    *client
 			into *[]float64
 		}{{&p.bare, &bare}, {&p.kern, &kern}} {
-			_, took, err := x.c.many(clients, each, false)
+			_, took, err := x.c.many(clients, each, 0, false)
 			if err != nil {
 				return err
 			}

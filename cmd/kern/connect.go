@@ -85,7 +85,7 @@ func (a *app) settings(dir string) (kern.Settings, string, error) {
 	}
 	s, err := kern.ReadSettings(file)
 	if err != nil {
-		return s, file, usage("the keys of kern.yaml are providers, gateway, prices and yield", "%v", err)
+		return s, file, usage("the keys of kern.yaml are providers, gateway, workspaces, prices and yield", "%v", err)
 	}
 	return s, file, nil
 }

@@ -142,7 +142,7 @@ func printDoctor(a *app, x examination) error {
 	}
 	rows = append(rows, []string{"limits", fmt.Sprint(x.Limits)})
 	if v, ok := x.Settings.(kern.SettingsView); ok {
-		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway})
+		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", clean(v.Spaces.String())})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
 			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), p.Limits.String())})

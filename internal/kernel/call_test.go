@@ -79,6 +79,86 @@ func TestSmallerPasses(t *testing.T) {
 	})
 }
 
+// TestNoHope: a call that what is settled leaves no room for does not wait for
+// another unit, of which others have reserved too much.
+func TestNoHope(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10, abi.InputTokens, 3)))
+		m.do(pid, 1, "act", deed{Reserve: abi.Usage{abi.InputTokens: 2}})
+		m.start(pid, 2, "act", deed{Reserve: money(8), Gate: "open"})
+		m.idle()
+		hopeless := m.start(pid, 3, "act", deed{Reserve: abi.Usage{abi.Money: 5, abi.InputTokens: 2}})
+		m.idle()
+		if r, ok := got(hopeless); !ok || code(r) != abi.LimitInputTokens {
+			t.Errorf("%+v %v", r.Err, ok)
+		}
+	})
+}
+
+// TestHopeLost: while a call waits for room at one account of its path, another
+// is used up, or its limit is lowered. The call is refused then, or content with
+// what is left, and does not wait on.
+func TestHopeLost(t *testing.T) {
+	reserve := abi.Usage{abi.Money: 5, abi.ToolCalls: 8}
+	out := &Elastic{Unit: abi.ToolCalls, Min: 1, Max: 30, Price: 1_000_000}
+	for name, c := range map[string]struct {
+		limit, use int64 // of the other account
+		waits      deed
+		above      bool // it waits at the account above, and the other is its process
+		want       abi.Code
+	}{
+		"lowered":         {limit: 4, waits: deed{Reserve: reserve}, want: abi.LimitMoney},
+		"used up":         {limit: 20, use: 16, waits: deed{Reserve: reserve}, want: abi.LimitMoney},
+		"less is enough":  {limit: 20, use: 16, waits: deed{Elastic: out, Used: 30}},
+		"lowered to less": {limit: 4, waits: deed{Elastic: out, Used: 30}},
+		"less than that":  {limit: 0, waits: deed{Elastic: out, Used: 30}, want: abi.LimitMoney},
+		"below, lowered":  {limit: 4, waits: deed{Reserve: reserve}, want: abi.LimitMoney, above: true},
+		"below, used up":  {limit: 20, use: 16, waits: deed{Reserve: reserve}, want: abi.LimitMoney, above: true},
+		"below, to less":  {limit: 4, waits: deed{Elastic: out, Used: 30}, above: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lived(t, func(t *testing.T, m *rig) {
+				upper, lower := limits(abi.Money, 20), limits(abi.ToolCalls, 10)
+				if c.above {
+					upper, lower = lower, upper
+				}
+				team := func(l abi.Limits) {
+					if err := m.SetAccount(t.Context(), "team", "test", l); err != nil {
+						t.Fatal(err)
+					}
+				}
+				team(upper)
+				s := under(lower)
+				s.Account = "team"
+				pid, other := m.spawn(s), m.spawn(s)
+				m.start(pid, 1, "act", deed{Reserve: abi.Usage{abi.ToolCalls: 6}, Gate: "open"})
+				m.idle()
+				waiting := m.start(pid, 2, "act", c.waits)
+				m.idle()
+				if m.waits(pid) != "room" {
+					t.Fatal(m.waits(pid))
+				}
+				if c.above {
+					m.do(pid, 3, "act", deed{Reserve: money(c.use)})
+					l := limits(abi.Money, int(c.limit))
+					if err := m.Change(t.Context(), pid, abi.Change{Limits: &l}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					m.do(other, 1, "act", deed{Reserve: money(c.use)})
+					team(limits(abi.Money, int(c.limit)))
+				}
+				m.idle()
+				if r, ok := got(waiting); !ok || code(r) != c.want {
+					t.Errorf("%+v %v, want %q", r.Err, ok, c.want)
+				}
+				m.let("open")
+				m.idle()
+			})
+		})
+	}
+}
+
 // TestClaimsOnTheirAccount: what a call of the parent holds does not weigh on
 // the account of the child.
 func TestClaimsOnTheirAccount(t *testing.T) {

@@ -165,10 +165,8 @@ func (m *rig) forgotten() (err error) {
 			switch o.waits {
 			case waitRoom, waitCont, waitApproval:
 				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, p.waitedFor(&o.call), k.cfg.Now().UnixNano())
-				e := o.job.Plan.elastic()
-				_, f := p.acct.fits(&o.job.Plan.Reserve, &e, p.waitedFor(&o.call))
-				if v.refused != nil && (o.waits == waitApproval || o.waits == waitRoom && f.at != o.at) {
-					continue // it hears of that when what it waits for comes
+				if v.refused != nil && o.waits == waitApproval {
+					continue // it hears of that when a person has decided
 				}
 				if v.wait != o.waits {
 					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)

@@ -272,7 +272,11 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 		waits := p.waitedFor(&o.call)
 		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, waits, k.cfg.Now().UnixNano())
 		if v.wait == waitRoom {
-			o.least, o.nested = j.Plan.least(), len(waits) > 0
+			o.least, o.most, o.nested = j.Plan.least(), &abi.Usage{}, len(waits) > 0
+			o.most.Add(&v.need)
+			for i := range waits {
+				o.most.Add(&waits[i].use)
+			}
 			if v.hopeless(o) {
 				v = verdict{refused: p.over(fit{unit: v.unit, at: v.at}, v.need[v.unit])}
 			}

@@ -198,7 +198,8 @@ type op struct {
 	waits   string                  // for what; empty while it runs
 	at      *account                // whose queue it stands in
 	least   abi.Usage               // what it needs there at least
-	nested  bool                    // something waits for it to settle
+	most    *abi.Usage              // and what it asks for, with what waits for it to settle
+	nested  bool                    // something does
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again

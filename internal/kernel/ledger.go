@@ -22,6 +22,9 @@ type account struct {
 	stuck    abi.Usage // reserved by calls whose end nobody saw: it is never given back
 	held     abi.Usage // what admitted calls may take that are not yet in the journal
 	queue    []*op     // calls that wait for room here, by priority
+
+	others map[*op]struct{} // calls that wait at another account of their path
+	tall   abi.Usage        // none of those asks for more
 }
 
 // fit says whether a call fits on an account and all above it.
@@ -112,34 +115,49 @@ func (e *elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
 	return n
 }
 
-// room says whether need fits on a and above it. A call that would fit but for
-// the reservations of others waits, unless those wait for it. When it is firm
-// that it does not fit, it is said where that is so.
-func (a *account) room(need *abi.Usage, claims []claim, firm bool) fit {
+// room says whether need fits on a and above it. What is settled anywhere on
+// the way refuses; a call that would fit but for the reservations of others
+// waits, unless those wait for it.
+func (a *account) room(need *abi.Usage, claims []claim) fit {
 	var waits abi.Usage
-	for ; a != nil; a = a.parent {
-		claims = upTo(a, claims, &waits)
-		if a.limits.IsZero() {
-			continue
+	for b := a; b != nil; b = b.parent {
+		claims = upTo(b, claims, &waits)
+		if u, short := b.short(need, &waits); short {
+			return fit{unit: u, at: b}
 		}
+	}
+	for ; a != nil; a = a.parent {
 		for u := range need {
-			limit, set := a.limits.Get(abi.Unit(u))
-			if set && limit == 0 && abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0 {
-				return fit{unit: abi.Money, at: a} // no money means no model, also one that is free
-			}
-			if !set || need[u] == 0 {
-				continue
-			}
-			free := limit - need[u]
-			switch {
-			case a.settled[u]+a.stuck[u]+waits[u] > free:
-				return fit{unit: abi.Unit(u), at: a}
-			case !firm && a.settled[u]+a.reserved[u]+a.held[u] > free:
+			if limit, set := a.limits.Get(abi.Unit(u)); set && need[u] > 0 && a.settled[u]+a.reserved[u]+a.held[u] > limit-need[u] {
 				return fit{unit: abi.Unit(u), at: a, wait: true}
 			}
 		}
 	}
 	return fit{ok: true}
+}
+
+// short says of what a itself has too little left for need, whatever settles
+// except waits.
+func (a *account) short(need, waits *abi.Usage) (abi.Unit, bool) {
+	if a.limits.IsZero() {
+		return 0, false
+	}
+	for u := range need {
+		limit, set := a.limits.Get(abi.Unit(u))
+		if set && limit == 0 && abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0 {
+			return abi.Money, true // no money means no model, also one that is free
+		}
+		if set && need[u] > 0 && a.settled[u]+a.stuck[u]+waits[u] > limit-need[u] {
+			return abi.Unit(u), true
+		}
+	}
+	return 0, false
+}
+
+// full reports whether what is settled leaves no room for need on a itself.
+func (a *account) full(need *abi.Usage) bool {
+	_, short := a.short(need, &abi.Usage{})
+	return short
 }
 
 // fits is room for a call with an elastic part: it gets as much as what is
@@ -148,25 +166,12 @@ func (a *account) room(need *abi.Usage, claims []claim, firm bool) fit {
 func (a *account) fits(base *abi.Usage, e *elastic, claims []claim) (abi.Usage, fit) {
 	n := int64(0)
 	if e.max > 0 {
-		if n = e.most(a, base, claims); n < e.min {
-			need := e.need(*base, e.min)
-			return need, a.room(&need, claims, true)
-		}
+		n = max(e.most(a, base, claims), e.min)
 	}
 	need := e.need(*base, n)
-	f := a.room(&need, claims, false)
+	f := a.room(&need, claims)
 	f.amount = n
 	return need, f
-}
-
-// full reports whether what is settled leaves no room for need on a itself.
-func (a *account) full(need *abi.Usage) bool {
-	for u := range need {
-		if limit, set := a.limits.Get(abi.Unit(u)); set && need[u] > 0 && a.settled[u]+a.stuck[u] > limit-need[u] {
-			return true
-		}
-	}
-	return false
 }
 
 // under reports whether a is b or below it.

@@ -12,6 +12,10 @@ import (
 // better, so nobody waits for room that is there: a smaller call is never kept
 // waiting by a larger one that waits itself.
 
+//
+// What is settled at another account of its path can take a call that waits
+// all hope, or some of what it waits for, so those know of it too: see curb.
+
 // join puts o into the queue of v.at, where it stays until it passes, and lets
 // the next one look.
 func (o *op) join(v *verdict) {
@@ -24,6 +28,16 @@ func (o *op) join(v *verdict) {
 			i--
 		}
 		a.queue = slices.Insert(a.queue, i, o)
+	}
+	for b := o.p.acct; b != nil; b = b.parent {
+		if b == a {
+			continue
+		}
+		if b.others == nil {
+			b.others = make(map[*op]struct{})
+		}
+		b.others[o] = struct{}{}
+		b.cover(o.most)
 	}
 	for _, w := range a.queue[slices.Index(a.queue, o)+1:] {
 		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {
@@ -42,6 +56,9 @@ func (o *op) pass() {
 	o.at = nil
 	i := slices.Index(a.queue, o)
 	a.queue = slices.Delete(a.queue, i, i+1)
+	for b := o.p.acct; b != nil; b = b.parent {
+		delete(b.others, o)
+	}
 	if i < len(a.queue) {
 		a.queue[i].poke()
 	}
@@ -53,6 +70,29 @@ func stir(a *account) {
 		if len(a.queue) > 0 {
 			a.queue[0].poke()
 		}
+		a.curb()
+	}
+}
+
+// curb makes the calls look again that wait elsewhere for more than a has left.
+func (a *account) curb() {
+	if len(a.others) == 0 || !a.full(&a.tall) {
+		return
+	}
+	a.tall = abi.Usage{}
+	for o := range a.others {
+		if a.full(o.most) {
+			o.poke()
+		} else {
+			a.cover(o.most)
+		}
+	}
+}
+
+// cover notes that a call that waits elsewhere asks for so much.
+func (a *account) cover(most *abi.Usage) {
+	for u := range most {
+		a.tall[u] = max(a.tall[u], most[u])
 	}
 }
 

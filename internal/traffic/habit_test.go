@@ -83,9 +83,12 @@ func TestHabit(t *testing.T) {
 			served, refused := p.served, p.refused
 			p.mu.Unlock()
 			time.Sleep(5 * time.Minute)
+			turns.mu.Lock()
+			learned := turns.sched.buckets["p/m"].habit
+			turns.mu.Unlock()
 			p.mu.Lock()
 			used := float64(p.served-served) / 5 / float64(p.limit)
-			t.Logf("%s: %.1f %% of the quota is used, %d refused at first and %d later; %+v", v.name, 100*used, refused, p.refused-refused, turns.sched.buckets["p/m"].habit)
+			t.Logf("%s: %.1f %% of the quota is used, %d refused at first and %d later; %+v", v.name, 100*used, refused, p.refused-refused, learned)
 			if used < v.least || p.refused-refused > 5 || refused > 40 {
 				t.Errorf("%s: %.1f %% of the quota is used, %d refused at first and %d later", v.name, 100*used, refused, p.refused-refused)
 			}
