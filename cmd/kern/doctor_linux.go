@@ -6,6 +6,9 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/guest"
+	"github.com/kern-run/kern/internal/guest/fence"
 )
 
 // signalScope is the version of Landlock that can keep a tool's signals away
@@ -34,7 +37,45 @@ func hostChecks() []check {
 	case v < signalScope:
 		guard.Note = fmt.Sprintf("Landlock version %d, %d would keep a hostile tool from killing its supervisor; what it leaves is then killed by the keeper", v, signalScope)
 	}
-	return []check{tools, guard}
+	return []check{tools, guard, jailedExec()}
+}
+
+// jailedExec runs a program behind the fence that kern exec --sandbox jail
+// builds.
+func jailedExec() check {
+	c := check{Name: "exec in a jail"}
+	code, err := runFenced("true")
+	switch {
+	case err != nil:
+		c.Note = err.Error()
+	case code != 0:
+		c.Note = fmt.Sprintf("a first program ended with exit code %d", code)
+	default:
+		c.OK, c.Note = true, "kern exec --sandbox jail works: the gateway is a program's only way out"
+	}
+	return c
+}
+
+// runFenced runs a program behind a fence that leads nowhere.
+func runFenced(name string) (int, error) {
+	dir, err := os.MkdirTemp("", "kern-doctor-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	path, err := guest.Find(name)
+	if err != nil {
+		return 0, err
+	}
+	plan, err := fence.New(fence.Wish{Dir: dir, Path: path, Base: "http://127.0.0.1:1", Socket: dir + "/none"})
+	if err != nil {
+		return 0, err
+	}
+	g, err := guest.Start(guest.Spec{Argv: []string{name}, Env: os.Environ(), Guard: []string{"/proc/self/exe", guardVerb}, Fence: plan})
+	if err != nil {
+		return 0, err
+	}
+	return g.Wait().Code(), nil
 }
 
 func canWrite(dir string) bool {

@@ -89,6 +89,15 @@ func TestExecJailShut(t *testing.T) {
 	}
 }
 
+// TestExecJailDoctor has the doctor build one.
+func TestExecJailDoctor(t *testing.T) {
+	t.Parallel()
+	w, _ := newJail(t)
+	if out, errs, code := w.kern("doctor"); code != 0 || !strings.Contains(out, "only way out") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+}
+
 // TestExecJailRefused asks for jails that cannot be.
 func TestExecJailRefused(t *testing.T) {
 	t.Parallel()

@@ -20,9 +20,10 @@ package guest
 //   - signalled: signals not passed on                           TestSignals
 //   - fence: the hidden shown, /etc shown whole, the system to write in,
 //     descriptors left open, no filter, no filter of typing, capabilities kept,
-//     the host's home or network, a process of another user's  TestFence
-//   - fence: a directory as a stream, or as too much              TestFenceRefuses
-//   - fence: the program in its guard's group                     TestFencePause
+//     the host's home, network or old root, nothing forwarded    TestFence
+//   - fence: a directory as a stream, or as too much             TestFenceRefuses
+//   - fence: the program in its guard's group                    TestFencePause
+//   - run: no pen where there could be one                       TestPen
 //   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
 import (
