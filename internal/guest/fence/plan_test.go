@@ -1,0 +1,92 @@
+package fence
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What these tests were seen to catch: links not followed, who interprets a
+// script not shown, a tree shown that holds a secret, what is hidden shown by
+// PATH.
+
+// tree makes files, links (to what stands behind the arrow) and directories
+// (which end in a slash) below a new directory.
+func tree(t *testing.T, names ...string) string {
+	t.Helper()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		name, to, link := strings.Cut(n, " -> ")
+		name, text, _ := strings.Cut(name, " = ")
+		at := filepath.Join(top, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case link:
+			err = os.Symlink(strings.ReplaceAll(to, "$", top), at)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(at, 0o755)
+		default:
+			err = os.WriteFile(at, []byte(strings.ReplaceAll(text, "$", top)), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return top
+}
+
+func TestNew(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no fence, and no such path
+	}
+	top := tree(t, "home/work/", "home/.ssh/id", "home/work/data/", "home/tool/python3 -> $/home/.versions/3/bin/python3", "home/.versions/3/bin/python3 = binary",
+		"home/.versions/3/lib/", "home/.local/bin/agent = #!$/home/venv/bin/python\n", "home/venv/bin/python -> python3", "home/venv/bin/python3 -> ../../tool/python3",
+		"home/venv/lib/", "home/.cargo/bin/", "home/.cargo/credentials.toml", "home/.pyenv/shims/", "home/.pyenv/versions/", "home/.local/lib/", "home/.local/share/keyrings/", "extra/")
+	in := func(names ...string) (all []string) {
+		for _, n := range names {
+			all = append(all, filepath.Join(top, n))
+		}
+		return all
+	}
+	w := Wish{Dir: top + "/home/work", Home: top + "/home", Path: top + "/home/.local/bin/agent", Hide: in("home/work/data", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
+		Env: []string{"PATH=" + strings.Join(append(in("home/.cargo/bin", "home/.pyenv/shims", "home/work/data", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
+	p, err := New(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := in("extra", "home/.cargo/bin", "home/.local/bin", "home/.pyenv", "home/.versions/3", "home/tool", "home/venv")
+	if !slices.Equal(p.Show, want) {
+		t.Errorf("it shows\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
+	}
+	if p.Port != 4400 || p.Home != top+"/home" || !slices.Equal(p.Hide, in("home/work/data")) {
+		t.Errorf("%+v", p)
+	}
+	for what, change := range map[string]func(w *Wish){
+		"too much":         func(w *Wish) { w.Dir = w.Home },
+		"the system's":     func(w *Wish) { w.Dir = "/usr" },
+		"no program may":   func(w *Wish) { w.Dir = top + "/home/work/data" },
+		"a jail has":       func(w *Wish) { w.Show = []string{"/"} },
+		"cannot be shown":  func(w *Wish) { w.Show = in("home/work/data") },
+		"no such file":     func(w *Wish) { w.Show = in("nothing") },
+		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
+		"has no socket":    func(w *Wish) { w.Socket = "" },
+	} {
+		c := w
+		change(&c)
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("want %q, got %v", what, err)
+		}
+	}
+	env := p.Environ([]string{"TMPDIR=/elsewhere", "PWD=/link", "A=b"})
+	if !slices.Equal(env, []string{"TMPDIR=/tmp", "PWD=" + p.Dir, "A=b"}) {
+		t.Errorf("%q", env)
+	}
+}
