@@ -49,15 +49,15 @@ func TestNew(t *testing.T) {
 	}
 	top := tree(t, "home/work/", "home/.ssh/id", "home/work/data/", "home/tool/python3 -> $/home/.versions/3/bin/python3", "home/.versions/3/bin/python3 = binary",
 		"home/.versions/3/lib/", "home/.local/bin/agent = #!$/home/venv/bin/python\n", "home/venv/bin/python -> python3", "home/venv/bin/python3 -> ../../tool/python3",
-		"home/venv/lib/", "home/.cargo/bin/", "home/.cargo/credentials.toml", "home/.pyenv/shims/", "home/.pyenv/versions/", "home/.local/lib/", "home/.local/share/keyrings/", "extra/")
+		"home/venv/lib/", "home/.cargo/bin/", "home/.cargo/credentials.toml", "home/.pyenv/shims/", "home/.pyenv/versions/", "home/.local/lib/", "home/.local/share/keyrings/", "home/.hidden/bin/", "extra/")
 	in := func(names ...string) (all []string) {
 		for _, n := range names {
 			all = append(all, filepath.Join(top, n))
 		}
 		return all
 	}
-	w := Wish{Dir: top + "/home/work", Home: top + "/home", Path: top + "/home/.local/bin/agent", Hide: in("home/work/data", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
-		Env: []string{"PATH=" + strings.Join(append(in("home/.cargo/bin", "home/.pyenv/shims", "home/work/data", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
+	w := Wish{Dir: top + "/home/work", Home: top + "/home", Path: top + "/home/.local/bin/agent", Hide: in("home/work/data", "home/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
+		Env: []string{"PATH=" + strings.Join(append(in("home/.cargo/bin", "home/.pyenv/shims", "home/work/data", "home/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
 	p, err := New(w)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestNew(t *testing.T) {
 	if !slices.Equal(p.Show, want) {
 		t.Errorf("it shows\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Port != 4400 || p.Home != top+"/home" || !slices.Equal(p.Hide, in("home/work/data")) {
+	if p.Port != 4400 || p.Home != top+"/home" || !slices.Equal(p.Hide, in("home/work/data", "home/.hidden")) {
 		t.Errorf("%+v", p)
 	}
 	for what, change := range map[string]func(w *Wish){
