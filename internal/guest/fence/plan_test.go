@@ -47,34 +47,34 @@ func TestNew(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no fence, and no such path
 	}
-	top := tree(t, "home/work/", "home/.ssh/id", "home/work/data/", "home/tool/python3 -> $/home/.versions/3/bin/python3", "home/.versions/3/bin/python3 = binary",
-		"home/.versions/3/lib/", "home/.local/bin/agent = #!$/home/venv/bin/python\n", "home/venv/bin/python -> python3", "home/venv/bin/python3 -> ../../tool/python3",
-		"home/venv/lib/", "home/.cargo/bin/", "home/.cargo/credentials.toml", "home/.pyenv/shims/", "home/.pyenv/versions/", "home/.local/lib/", "home/.local/share/keyrings/", "home/.hidden/bin/", "extra/")
+	top := tree(t, "house/proj/", "house/.ssh/id", "house/proj/data/", "house/tool/python3 -> $/house/.versions/3/bin/python3", "house/.versions/3/bin/python3 = binary",
+		"house/.versions/3/lib/", "house/.local/bin/agent = #!$/house/venv/bin/python\n", "house/venv/bin/python -> python3", "house/venv/bin/python3 -> ../../tool/python3",
+		"house/venv/lib/", "house/.cargo/bin/", "house/.cargo/credentials.toml", "house/.pyenv/shims/", "house/.pyenv/versions/", "house/.local/lib/", "house/.local/share/keyrings/", "house/.hidden/bin/", "extra/")
 	in := func(names ...string) (all []string) {
 		for _, n := range names {
 			all = append(all, filepath.Join(top, n))
 		}
 		return all
 	}
-	w := Wish{Dir: top + "/home/work", Home: top + "/home", Path: top + "/home/.local/bin/agent", Hide: in("home/work/data", "home/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
-		Env: []string{"PATH=" + strings.Join(append(in("home/.cargo/bin", "home/.pyenv/shims", "home/work/data", "home/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
+	w := Wish{Dir: top + "/house/proj", Home: top + "/house", Path: top + "/house/.local/bin/agent", Hide: in("house/proj/data", "house/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
+		Env: []string{"PATH=" + strings.Join(append(in("house/.cargo/bin", "house/.pyenv/shims", "house/proj/data", "house/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
 	p, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := in("extra", "home/.cargo/bin", "home/.local/bin", "home/.pyenv", "home/.versions/3", "home/tool", "home/venv")
+	want := in("extra", "house/.cargo/bin", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/tool", "house/venv")
 	if !slices.Equal(p.Show, want) {
 		t.Errorf("it shows\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Port != 4400 || p.Home != top+"/home" || !slices.Equal(p.Hide, in("home/work/data", "home/.hidden")) {
+	if p.Port != 4400 || p.Home != top+"/house" || !slices.Equal(p.Hide, in("house/proj/data", "house/.hidden")) {
 		t.Errorf("%+v", p)
 	}
 	for what, change := range map[string]func(w *Wish){
 		"too much":         func(w *Wish) { w.Dir = w.Home },
 		"the system's":     func(w *Wish) { w.Dir = "/usr" },
-		"no program may":   func(w *Wish) { w.Dir = top + "/home/work/data" },
+		"no program may":   func(w *Wish) { w.Dir = top + "/house/proj/data" },
 		"a jail has":       func(w *Wish) { w.Show = []string{"/"} },
-		"cannot be shown":  func(w *Wish) { w.Show = in("home/work/data") },
+		"cannot be shown":  func(w *Wish) { w.Show = in("house/proj/data") },
 		"no such file":     func(w *Wish) { w.Show = in("nothing") },
 		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
 		"has no socket":    func(w *Wish) { w.Socket = "" },
