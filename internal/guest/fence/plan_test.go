@@ -47,34 +47,34 @@ func TestNew(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no fence, and no such path
 	}
-	top := tree(t, "den/work/", "den/.ssh/id", "den/work/data/", "den/tool/python3 -> $/den/.versions/3/bin/python3", "den/.versions/3/bin/python3 = binary",
-		"den/.versions/3/lib/", "den/.local/bin/agent = #!$/den/venv/bin/python\n", "den/venv/bin/python -> python3", "den/venv/bin/python3 -> ../../tool/python3",
-		"den/venv/lib/", "den/.cargo/bin/", "den/.cargo/credentials.toml", "den/.pyenv/shims/", "den/.pyenv/versions/", "den/.local/lib/", "den/.local/share/keyrings/", "extra/")
+	top := tree(t, "house/proj/", "house/.ssh/id", "house/proj/data/", "house/tool/python3 -> $/house/.versions/3/bin/python3", "house/.versions/3/bin/python3 = binary",
+		"house/.versions/3/lib/", "house/.local/bin/agent = #!$/house/venv/bin/python\n", "house/venv/bin/python -> python3", "house/venv/bin/python3 -> ../../tool/python3",
+		"house/venv/lib/", "house/.cargo/bin/", "house/.cargo/credentials.toml", "house/.pyenv/shims/", "house/.pyenv/versions/", "house/.local/lib/", "house/.local/share/keyrings/", "house/.hidden/bin/", "extra/")
 	in := func(names ...string) (all []string) {
 		for _, n := range names {
 			all = append(all, filepath.Join(top, n))
 		}
 		return all
 	}
-	w := Wish{Dir: top + "/den/work", Home: top + "/den", Path: top + "/den/.local/bin/agent", Hide: in("den/work/data", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
-		Env: []string{"PATH=" + strings.Join(append(in("den/.cargo/bin", "den/.pyenv/shims", "den/work/data", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
+	w := Wish{Dir: top + "/house/proj", Home: top + "/house", Path: top + "/house/.local/bin/agent", Hide: in("house/proj/data", "house/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
+		Env: []string{"PATH=" + strings.Join(append(in("house/.cargo/bin", "house/.pyenv/shims", "house/proj/data", "house/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
 	p, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := in("den/.cargo/bin", "den/.local/bin", "den/.pyenv", "den/.versions/3", "den/tool", "den/venv", "extra")
+	want := in("extra", "house/.cargo/bin", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/tool", "house/venv")
 	if !slices.Equal(p.Show, want) {
 		t.Errorf("it shows\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Port != 4400 || p.Home != top+"/den" || !slices.Equal(p.Hide, in("den/work/data")) {
+	if p.Port != 4400 || p.Home != top+"/house" || !slices.Equal(p.Hide, in("house/proj/data", "house/.hidden")) {
 		t.Errorf("%+v", p)
 	}
 	for what, change := range map[string]func(w *Wish){
 		"too much":         func(w *Wish) { w.Dir = w.Home },
 		"the system's":     func(w *Wish) { w.Dir = "/usr" },
-		"no program may":   func(w *Wish) { w.Dir = top + "/den/work/data" },
+		"no program may":   func(w *Wish) { w.Dir = top + "/house/proj/data" },
 		"a jail has":       func(w *Wish) { w.Show = []string{"/"} },
-		"cannot be shown":  func(w *Wish) { w.Show = in("den/work/data") },
+		"cannot be shown":  func(w *Wish) { w.Show = in("house/proj/data") },
 		"no such file":     func(w *Wish) { w.Show = in("nothing") },
 		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
 		"has no socket":    func(w *Wish) { w.Socket = "" },
