@@ -6,7 +6,11 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // settings is a file with a field of every kind.
 type settings struct {
@@ -73,10 +77,28 @@ func TestRefuses(t *testing.T) {
 		"a: 1\n---\nb: 2":         "a second document, expected one",
 		"name: \xff":              "f.yaml:1:1: the line is not UTF-8",
 		strings.Repeat("[", 5000): "f.yaml:1:1: nested too deeply",
-		"json: {<<: {a: 1}}":      "the merge key << is not supported",
+		"name: x\n\njson: " + strings.Repeat("{a: [", 3000): "f.yaml:3:1: nested too deeply",
+		"name: x\njson:\n  " + strings.Repeat("- ", 3000):   "f.yaml:3:1: nested too deeply",
+		"name: x\njson:\n  " + strings.Repeat("? ", 3000):   "f.yaml:3:1: nested too deeply",
+		"name: x\njson:\n  " + strings.Repeat(": ", 3000):   "f.yaml:3:1: nested too deeply",
+		"json: {<<: {a: 1}}":                                "the merge key << is not supported",
 	} {
 		if _, err := read(data); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", data, err, want)
+		}
+	}
+}
+
+// TestWideIsNotDeep: what opens and closes, or begins many lines, is not deep, nor
+// is a text of dashes.
+func TestWideIsNotDeep(t *testing.T) {
+	for _, data := range []string{
+		"name: x\njson: [" + strings.Repeat("{a: [1]}, ", 3000) + "1]\n",
+		"name: x\njson:\n" + strings.Repeat("  - - a\n", 3000),
+		"name: x\njson: a " + strings.Repeat("- ", 3000) + "\n",
+	} {
+		if _, err := read(data); err != nil {
+			t.Errorf("%.40q: %v", data, err)
 		}
 	}
 }

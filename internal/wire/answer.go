@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 )
 
@@ -84,8 +86,17 @@ func (a *answer) choice(c []byte) {
 	for _, p := range a.list {
 		p.Whole = p.Whole || p.choice == at
 	}
+	a.end(at)
 	if at == 0 && a.stop != model.StopFilter || a.stop == "" {
 		a.stop = chatStop(string(finish))
+	}
+}
+
+// end notes that a choice came to its end, of which servers speak more than
+// once.
+func (a *answer) end(choice int) {
+	if !slices.Contains(a.ends, choice) {
+		a.ends = append(a.ends, choice)
 	}
 }
 
@@ -185,7 +196,8 @@ func (a *answer) oldPart(choice int, f []byte) {
 // chatUsage reads the usage of Chat. There are servers that do not count
 // thoughts as completion; the total has them.
 func (a *answer) chatUsage(u []byte) {
-	var in, out, total, cached int64
+	var in, out, total int64
+	var details []byte
 	for k, v := range lex.Members(u) {
 		switch string(k) {
 		case "prompt_tokens":
@@ -195,15 +207,12 @@ func (a *answer) chatUsage(u []byte) {
 		case "total_tokens":
 			total = number(v)
 		case "prompt_tokens_details":
-			cached = number(lex.Get(v, "cached_tokens"))
+			details = v
 		case "completion_tokens_details":
 			a.thought = number(lex.Get(v, "reasoning_tokens"))
 		}
 	}
-	out = max(out, total-in)
-	cached = min(cached, in)
-	a.usage = model.Usage{Input: in - cached, CacheRead: cached, Output: out}
-	a.reported = a.hasInput
+	a.split(in, max(out, total-in), details)
 }
 
 // response reads an event of Responses, or a whole answer.
@@ -277,6 +286,9 @@ func (a *answer) finish(p *part, args string) {
 // item reads an item of an answer: a call, if it is one.
 func (a *answer) item(at int, v []byte, whole bool) {
 	kind := lex.String(lex.Get(v, "type"))
+	if whole {
+		a.keep(v, kind)
+	}
 	if !strings.HasSuffix(kind, "_call") {
 		return
 	}
@@ -299,6 +311,41 @@ func (a *answer) item(at int, v []byte, whole bool) {
 	}
 }
 
+// keep notes what an item takes as a part of a request. What a tool of the
+// provider's found is not known, and what was thought may not be shown: then it
+// is no more than all that was.
+func (a *answer) keep(v []byte, kind string) {
+	id := lex.String(lex.Get(v, "id"))
+	if a.of == nil || id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
+		return
+	}
+	n, ok := int64(thought), kind == "reasoning"
+	if kind == "message" || strings.HasSuffix(kind, "_call") && tariff.OwnItem(kind) {
+		n, ok = tariff.Item(a.of, v)
+	}
+	if ok {
+		a.kept = append(a.kept, Kept{id, n})
+	}
+}
+
+// thought stands for the size of a thought until the usage is known.
+const thought = -1
+
+// keeps is what the provider keeps of an answer that has ended.
+func (a *answer) keeps() (all []Kept) {
+	if a.of == nil || a.id == "" {
+		return nil
+	}
+	whole := a.usage.Input + a.usage.CacheRead + a.usage.CacheWrite + a.usage.Output + tariff.PerRequest
+	for _, k := range a.kept {
+		if k.Tokens == thought {
+			k.Tokens = a.usage.Output
+		}
+		all, whole = append(all, k), whole+tariff.PerMessage
+	}
+	return append(all, Kept{a.id, whole})
+}
+
 // ended reads the whole answer, which stands in the last event too. What did
 // not come before is taken from it.
 func (a *answer) ended(r []byte) {
@@ -307,6 +354,7 @@ func (a *answer) ended(r []byte) {
 	a.name(&a.tier, lex.Get(r, "service_tier"))
 	silent := a.text.Len() == 0
 	for at, v := range lex.Elements(lex.Get(r, "output")) {
+		a.keep(v, lex.String(lex.Get(v, "type")))
 		if lex.String(lex.Get(v, "type")) == "message" && silent {
 			for _, c := range lex.Elements(lex.Get(v, "content")) {
 				a.say(lex.Bare(lex.Get(c, "text")))
@@ -338,7 +386,8 @@ func (a *answer) ended(r []byte) {
 }
 
 func (a *answer) responseUsage(u []byte) {
-	var in, out, cached int64
+	var in, out int64
+	var details []byte
 	for k, v := range lex.Members(u) {
 		switch string(k) {
 		case "input_tokens":
@@ -346,13 +395,21 @@ func (a *answer) responseUsage(u []byte) {
 		case "output_tokens":
 			out = number(v)
 		case "input_tokens_details":
-			cached = number(lex.Get(v, "cached_tokens"))
+			details = v
 		case "output_tokens_details":
 			a.thought = number(lex.Get(v, "reasoning_tokens"))
 		}
 	}
-	cached = min(cached, in)
-	a.usage = model.Usage{Input: in - cached, CacheRead: cached, Output: out}
+	a.split(in, out, details)
+}
+
+// split takes over a usage whose input holds what was read from the cache and
+// what was written to it, to be kept for half an hour or for twelve.
+func (a *answer) split(in, out int64, details []byte) {
+	read := min(number(lex.Get(details, "cached_tokens")), in)
+	write := min(number(lex.Get(details, "cache_write_tokens")), in-read)
+	a.hour = min(number(lex.Get(lex.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
+	a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: out}
 	a.reported = a.hasInput
 }
 
@@ -396,6 +453,7 @@ func (a *answer) message(data []byte) {
 		a.reported = a.hasInput && (a.reported || lex.Get(usage, "output_tokens") != nil)
 		if s := lex.String(lex.Get(delta, "stop_reason")); s != "" {
 			a.stop = messageStop(s)
+			a.end(0)
 		}
 	case "message_stop":
 		a.close()

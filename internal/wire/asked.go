@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 )
 
@@ -14,12 +15,15 @@ type answer struct {
 	asked
 	id, model string
 	stop      model.Stop
+	ends      []int // choices that came to their end
 	done      bool
 	idle      bool // the event has the usage that was asked for and nothing else
 	events    int
 	sequence  int64
 	malformed string
 	failure   *model.Error
+	of        *tariff.Request // where the format lets a later request refer to what is kept of this answer
+	kept      []Kept
 }
 
 // A bill is what the provider said of what it took.
@@ -33,6 +37,7 @@ type bill struct {
 
 // A tally is what was said, and how much that is.
 type tally struct {
+	count  model.Counter
 	text   strings.Builder
 	said   []byte // what was said, thought and asked for, not yet counted
 	tokens int64  // of what was counted
@@ -109,6 +114,11 @@ func (a *asked) close() {
 	}
 }
 
+// whole says that no call is open.
+func (a *asked) whole() bool {
+	return !slices.ContainsFunc(a.list, func(p *part) bool { return !p.Whole })
+}
+
 func (a *asked) ready() (calls []Call) {
 	if a.waiting == 0 {
 		return nil
@@ -153,7 +163,7 @@ func (t *tally) pieces() int64 {
 		if n <= 0 {
 			n = piece
 		}
-		t.tokens += int64(model.CountText(string(t.said[from : from+n])))
+		t.tokens += int64(t.count.Said(string(t.said[from : from+n])))
 		from += n
 	}
 	t.said = t.said[:copy(t.said, t.said[from:])]
@@ -162,7 +172,7 @@ func (t *tally) pieces() int64 {
 
 // counted is how many tokens came.
 func (t *tally) counted() int64 {
-	return t.pieces() + int64(model.CountText(string(t.said)))
+	return t.pieces() + int64(t.count.Said(string(t.said)))
 }
 
 func (a *asked) continued(choice, at int, id, name string) *part {
@@ -171,7 +181,7 @@ func (a *asked) continued(choice, at int, id, name string) *part {
 		switch {
 		case p.choice != choice, at >= 0 && p.at != at, id != "" && p.ID != "" && id != p.ID:
 			continue
-		case at < 0 && id == "" && name != "":
+		case at < 0 && name != "" && (id == "" || p.ID == "" && p.Name != ""):
 			return nil
 		}
 		return p

@@ -46,7 +46,7 @@ func BenchmarkRequest(b *testing.B) {
 		var body strings.Builder
 		body.WriteString(`{"model":"gpt-5","stream":true,"max_completion_tokens":4096,"messages":[{"role":"system","content":"You help."}`)
 		for i := range turns {
-			fmt.Fprintf(&body, `,{"role":"user","content":"Question %d: %s"}`, i, strings.Repeat("what is to be done here, and why? ", 30))
+			fmt.Fprintf(&body, `,{"role":"user","content":"Question %d: %s"}`, i, strings.Repeat(`what is \"to be done\" here,\nand why? `, 30))
 		}
 		body.WriteString(`]}`)
 		b.Run(fmt.Sprintf("%dKB", body.Len()>>10), func(b *testing.B) {
@@ -64,6 +64,29 @@ func BenchmarkRequest(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkCalls is the same for a conversation of 200 tool calls.
+func BenchmarkCalls(b *testing.B) {
+	var body strings.Builder
+	body.WriteString(`{"model":"gpt-5","max_completion_tokens":4096,"messages":[{"role":"user","content":"Look."}`)
+	for i := range 200 {
+		fmt.Fprintf(&body, `,{"role":"assistant","content":null,"tool_calls":[{"id":"call_Ab12Cd34Ef56Gh78Ij%08d","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"file%d.go\"}"}}]}`, i, i)
+		fmt.Fprintf(&body, `,{"role":"tool","tool_call_id":"call_Ab12Cd34Ef56Gh78Ij%08d","content":"package file%d"}`, i, i)
+	}
+	body.WriteString(`]}`)
+	data := []byte(body.String())
+	b.ReportAllocs()
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		r, err := Parse(Chat, data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if r.Count = model.CounterOf("openai", r.Model); r.Bound().Input == 0 {
+			b.Fatal("nothing")
+		}
 	}
 }
 

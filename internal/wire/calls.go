@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/wire/tariff"
 )
 
 // A Call is a model's wish to have a tool called.
@@ -32,28 +33,12 @@ func (r *Request) Calls() (calls []Call) {
 	return calls
 }
 
-// AllCalls are the tool calls of the whole conversation, in its order.
-func (r *Request) AllCalls() (calls []Call) {
-	for _, m := range r.Messages {
-		calls = append(calls, callsOf(m)...)
-	}
-	return calls
-}
-
 // Results are the tool results that came after the last turn of the assistant
 // began: those that the model has not read yet. Where a conversation is a list
 // of items, calls and results of several turns may stand in a row; then
 // earlier results are among them, and their ids tell.
 func (r *Request) Results() (results []Result) {
 	for _, m := range r.Messages[r.turn():] {
-		results = append(results, resultsOf(m)...)
-	}
-	return results
-}
-
-// AllResults are the tool results of the whole conversation, in its order.
-func (r *Request) AllResults() (results []Result) {
-	for _, m := range r.Messages {
 		results = append(results, resultsOf(m)...)
 	}
 	return results
@@ -162,7 +147,7 @@ func blockCall(b []byte) (c Call, ok bool) {
 // itemCall reads an item of Responses. What a tool is given stands in a field
 // that depends on the tool.
 func itemCall(m []byte, kind string) Call {
-	c := Call{Hosted: !ownItem(kind), Name: strings.TrimSuffix(kind, "_call"), Whole: true}
+	c := Call{Hosted: !tariff.OwnItem(kind), Name: strings.TrimSuffix(kind, "_call"), Whole: true}
 	id := ""
 	for k, v := range lex.Members(m) {
 		switch string(k) {
@@ -180,16 +165,6 @@ func itemCall(m []byte, kind string) Call {
 		c.ID = id
 	}
 	return c
-}
-
-// ownItem says whether a call is one that the client carries out. One of a
-// kind that is not known here is taken for one, for then it is asked about.
-func ownItem(kind string) bool {
-	switch kind {
-	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "tool_search_call":
-		return false
-	}
-	return true
 }
 
 // resultsOf finds the results in a message or an item.

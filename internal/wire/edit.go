@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/model"
 )
 
 // An edit puts text in the place of a part of the body.
@@ -26,7 +28,8 @@ func (r *Request) WithModel(name string) *Request {
 
 // Bytes is the body to send so that all choices together give at most max
 // output tokens: each gets an equal share, and never more than it asked for. A
-// max of 0 sets no maximum. A Chat stream asks for its usage, also where the
+// max of 0 sets no maximum. Where what was asked may not be read by the
+// provider the maximum is set beside it. A Chat stream asks for its usage, also where the
 // client did not; the [Meter] of [Request.Meter] keeps that from the client. All
 // else is the body that came, byte for byte; so is all of it where nothing must
 // change.
@@ -41,12 +44,15 @@ func (r *Request) Bytes(max int64) []byte {
 		if each < 1 {
 			each = 1 // what Bound calls the least is never below the number of choices
 		}
+		if r.MaxOutput > 0 {
+			each = min(each, r.MaxOutput)
+		}
 		for _, name := range maxima[r.Face] {
 			v := r.val(name)
 			if v == nil {
 				continue
 			}
-			found = true
+			found = found || r.obeys(name)
 			if n, _ := lex.Whole(v); n <= 0 || n > each {
 				edits = append(edits, edit{r.at(name), strconv.FormatInt(each, 10)})
 			}
@@ -121,21 +127,18 @@ func (r *Request) maxField() string {
 		return maxima[r.Face][0]
 	case r.MaxField != "":
 		return r.MaxField
-	case ofOpenAI(r.Model):
+	case model.OfOpenAI(r.Model):
 		return "max_completion_tokens"
 	}
 	return "max_tokens"
 }
 
-// ofOpenAI tells by the name whether a model is one that OpenAI serves.
-func ofOpenAI(name string) bool {
-	name = strings.TrimPrefix(name, "ft:")
-	for _, p := range []string{"gpt-3", "gpt-4", "gpt-5", "chatgpt-", "codex-"} {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return len(name) > 1 && name[0] == 'o' && name[1] >= '1' && name[1] <= '9'
+// obeys says that the provider is known to read a maximum by this name. There
+// are servers that know max_tokens alone, and let the other name pass unread;
+// who knows the newer one reads the older one too, or refuses it.
+func (r *Request) obeys(name string) bool {
+	field := r.maxField()
+	return name == field || field == "max_completion_tokens" && name == "max_tokens"
 }
 
 func apply(body []byte, edits []edit) []byte {
@@ -149,6 +152,9 @@ func apply(body []byte, edits []edit) []byte {
 	}
 	return append(out, body[at:]...)
 }
+
+// Parted says whether [Request.Split] takes a field of the format apart.
+func (f Face) Parted(field string) bool { return slices.Contains(parts[f], field) }
 
 // parts are the fields that [Request.Split] takes apart: those that grow with a
 // conversation, and those that are long and stay.
@@ -168,7 +174,7 @@ var parts = map[Face][]string{
 func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 	var edits []edit
 	for _, f := range r.fields {
-		if !slices.Contains(parts[r.Face], f.name) {
+		if !r.Face.Parted(f.name) {
 			continue
 		}
 		v := r.body[f.val.From:f.val.To]
@@ -209,7 +215,7 @@ func Join(f Face, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) 
 	for key, val := range lex.Spans(rest[start:]) {
 		name := lex.String(rest[start+key.From : start+key.To])
 		v := rest[start+val.From : start+val.To]
-		if lex.Kind(v) != '0' || !slices.Contains(parts[f], name) {
+		if lex.Kind(v) != '0' || !f.Parted(name) {
 			continue
 		}
 		n, ok := lex.Whole(v)
@@ -239,3 +245,41 @@ func list(msgs []json.RawMessage, brackets bool) string {
 	}
 	return "[" + b.String() + "]"
 }
+
+// maxMark is the longest mark for a cache that is taken for one.
+const maxMark = 64
+
+// Unmarked is an element of a conversation without its marks for the provider's
+// cache: programs move them along while a conversation grows, and no model
+// reads them.
+func Unmarked(m json.RawMessage) json.RawMessage {
+	if !bytes.Contains(m, []byte("cache_control")) {
+		return m
+	}
+	return apply(m, marks(nil, m, 0))
+}
+
+// marks finds the marks of a block, and of those that are its content.
+func marks(edits []edit, v []byte, base int) []edit {
+	switch lex.Kind(v) {
+	case '[':
+		for _, e := range lex.Elements(v) {
+			edits = marks(edits, e, base+offset(v, e))
+		}
+	case '{':
+		end := 0 // of the member before
+		for key, val := range lex.Spans(v) {
+			switch name := lex.String(v[key.From:key.To]); {
+			case name == "content":
+				edits = marks(edits, v[val.From:val.To], base+val.From)
+			case name == "cache_control" && val.To-val.From <= maxMark && end > 0:
+				edits = append(edits, edit{Span: lex.Span{From: base + end, To: base + val.To}})
+			}
+			end = val.To
+		}
+	}
+	return edits
+}
+
+// offset is where part begins, a slice of whole.
+func offset(whole, part []byte) int { return cap(whole) - cap(part) }

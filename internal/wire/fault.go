@@ -23,7 +23,7 @@ func Status(code abi.Code) int {
 		return http.StatusNotFound
 	case abi.ModelAuth:
 		return http.StatusUnauthorized
-	case abi.NotGranted, abi.NotApproved, abi.UnknownPrice, abi.WatchdogLoop, abi.ToolBlocked,
+	case abi.NotGranted, abi.NotApproved, abi.WatchdogLoop, abi.ToolBlocked,
 		abi.ProcessKilled, abi.ProcessEnding, abi.ProcessExited:
 		return http.StatusForbidden
 	case abi.OutcomeUnknown, abi.Interrupted, abi.ToolGone, abi.ToolFailed, abi.ToolTimeout, abi.EmptyAnswer:

@@ -44,6 +44,8 @@ type Meter struct {
 	fail   error
 	data   []byte // joined lines
 	answer answer
+
+	choices int // that were asked for; 0: one
 }
 
 // A fate is what becomes of an event.
@@ -66,6 +68,11 @@ func NewMeter(f Face, stream bool) *Meter {
 func (r *Request) Meter(stream bool) *Meter {
 	m := NewMeter(r.Face, stream)
 	m.Drop = r.Face == Chat && r.Stream && !r.Usage
+	m.answer.count = r.Count
+	m.choices = int(r.Choices)
+	if r.Face == Responses {
+		m.answer.of = r.billed()
+	}
 	return m
 }
 
@@ -230,18 +237,23 @@ func (m *Meter) End() (forward []byte, err error) {
 		return nil, m.fail
 	}
 	a := &m.answer
-	rest := m.buf
+	rest, half := m.buf, false
 	m.buf = nil
 	switch {
 	case m.face == Embeddings:
 		m.tap.into(a)
 	case m.stream && len(rest) == 0:
 	case m.stream:
-		if f, err := m.event(rest); err == nil && f != pass {
+		f, err := m.event(rest)
+		if half = err != nil; half { // it says nothing, and stands where it stood
+			m.fail, a.malformed = nil, ""
+			if m.Hold && a.waiting > 0 {
+				f = hold
+			}
+		}
+		if f != pass {
 			m.settle(rest, f)
 			rest = nil
-		} else if err != nil {
-			m.fail, a.malformed, rest = nil, "", nil // a half event, and no end
 		}
 	default:
 		if bad := lex.Check(rest, false); bad != nil && bad.Cut {
@@ -254,11 +266,14 @@ func (m *Meter) End() (forward []byte, err error) {
 			m.held, rest = rest, nil
 		}
 	}
-	if a.stop != "" {
+	if len(a.ends) > 0 && a.whole() {
 		a.done = true // there are servers that say no more than why they stopped
 	}
 	if !a.done && a.failure == nil {
 		m.fail = &model.Error{Kind: model.Network, Message: "the answer was cut before its end"}
+		if half { // an error can be put behind a whole event only
+			rest = nil
+		}
 		return rest, m.fail
 	}
 	return rest, nil
@@ -312,9 +327,17 @@ type Seen struct {
 	HasInput bool  // Usage has the input
 	Output   int64 // tokens: as reported, else counted in what came, thoughts that are shown too
 	Thought  int64 // of the reported output: thoughts
-	Hour     int64 // of Usage.CacheWrite: kept for an hour, at twice the price of input
+	Hour     int64 // of Usage.CacheWrite: kept for an hour or longer, at twice the price of input
 	Searches int64 // web searches that the provider made and bills by the piece
 	Tier     string
+	Kept     []Kept `json:",omitempty"`
+}
+
+// Kept is what a provider keeps of an answer, and what that takes at most in a
+// request that refers to it.
+type Kept struct {
+	ID     string
+	Tokens int64
 }
 
 // Seen is what came so far. It counts tokens where none were reported: ask at
@@ -340,6 +363,9 @@ func (m *Meter) Seen() Seen {
 		s.Output = max(s.Output, a.counted())
 	}
 	s.Usage.Output = s.Output
+	if a.done && a.reported {
+		s.Kept = a.keeps()
+	}
 	return s
 }
 

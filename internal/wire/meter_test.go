@@ -55,7 +55,7 @@ func feed(t testing.TB, m *Meter, pieces ...string) (o outcome) {
 }
 
 func faceOf(dir string) Face {
-	for f := range governed {
+	for f := range parts {
 		if strings.HasSuffix(string(f), dir) {
 			return f
 		}
@@ -263,6 +263,21 @@ func agree(t *testing.T, path, ref string, face Face, data string) {
 	for i, c := range calls {
 		if i >= len(s.Calls) || s.Calls[i].Name != c.Name || s.Calls[i].Args != c.Args {
 			t.Errorf("%s: calls %+v, model has %+v", path, s.Calls, calls)
+		}
+	}
+}
+
+// An answer of Claude's that is cut before its usage came is counted by the
+// bound of its vocabulary, and one of another model as it always was.
+func TestWhatWasSaidIsCountedForItsModel(t *testing.T) {
+	const said = "Die Donaudampfschifffahrtsgesellschaft befördert überraschend viele Fahrgäste."
+	for name, least := range map[string]int64{"claude-opus-4-8": 38, "llama3": int64(model.CountText(said))} {
+		r := parse(t, Messages, `{"model":"`+name+`","max_tokens":100,"stream":true,"messages":[]}`)
+		r.Count = model.CounterOf("anthropic", name)
+		o := feed(t, r.Meter(true), "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n"+
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\""+said+"\"}}\n\n")
+		if got := o.seen.Output; got < least || name == "llama3" && got != least {
+			t.Errorf("%s: %d tokens, want %d", name, got, least)
 		}
 	}
 }

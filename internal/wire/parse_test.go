@@ -9,8 +9,12 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/wire/tariff"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func parse(t testing.TB, f Face, body string) *Request {
 	t.Helper()
@@ -40,6 +44,20 @@ func TestParseRefuses(t *testing.T) {
 		{Chat, `{"model":"m","messages":[{"role":"user","role":"system"}]}`, "/messages/0/role", "only once"},
 		{Chat, `{"model":"m","messages":[],"Max_Tokens":9}`, "/Max_Tokens", `"max_tokens"`},
 		{Chat, `{"model":"m","meſſages":[],"messages":[]}`, "/meſſages", `"messages"`},
+		{Chat, `{"model":"m","messages":[],"Mcp_Servers":[]}`, "/Mcp_Servers", `"mcp_servers"`},
+		{Messages, `{"model":"m","messages":[],"Search_Parameters":{}}`, "/Search_Parameters", `"search_parameters"`},
+		{Chat, `{"model":"m","messages":[],"max_tokens":9,"max_tokens\u0000":900}`, "/max_tokens\x00", "less of it"},
+		{Chat, `{"model":"m","messages":[],"model\ud800":"dear"}`, "/model\ufffd", "less of it"},
+		{Chat, "\ufeff" + `{"model":"m","messages":[]}`, "", "JSON value"},
+		{Chat, `{"model":"m","messages":[],"max_tokens":true}`, "/max_tokens", "whole number"},
+		{Chat, `{"model":"m","messages":[],"max_tokens":1.5}`, "/max_tokens", "whole number"},
+		{Chat, `{"model":"m","messages":[],"max_tokens":18446744073709551717}`, "/max_tokens", "whole number"},
+		{Chat, `{"model":"m","messages":[],"n":"2"}`, "/n", "whole number"},
+		{Chat, `{"model":"m","messages":[],"n":1025}`, "/n", "whole number"},
+		{Chat, `{"model":"m","messages":[` + strings.Repeat("0,", maxElements) + `0]}`, "/messages", "longer than"},
+		{Responses, `{"model":"m","functions":[` + strings.Repeat("0,", maxElements) + `0]}`, "/functions", "longer than"},
+		{Messages, `{"model":"m","messages":[],"system":[` + strings.Repeat("0,", maxElements) + `0]}`, "/system", "longer than"},
+		{Chat, `{"model":"m","messages":[],"x":{` + members(lex.MaxKeys+1) + `}}`, "/x/" + fmt.Sprint(lex.MaxKeys), "members of one object"},
 		{Chat, `{"messages":[]}`, "/model", "name of a model"},
 		{Chat, `{"model":7,"messages":[]}`, "/model", "name of a model"},
 		{Chat, `{"model":"m","messages":[],"stream":"yes"}`, "/stream", "true or false"},
@@ -62,9 +80,33 @@ func TestParseRefuses(t *testing.T) {
 			continue
 		}
 		var e *abi.Error
+		if errors.As(err, &e) && strings.Contains(e.Message, "cannot be used") && strings.Contains(c.body, strings.Trim(c.where, "/")+`":`) && e.Got == "" {
+			t.Errorf("%s: it does not say what came", c.body)
+		}
 		if errors.As(err, &e) && (e.Code != abi.InvalidArguments || e.Where != c.where) {
 			t.Errorf("%s %.80s: %s at %q, want %q", c.face, c.body, e.Code, e.Where, c.where)
 		}
+	}
+}
+
+// members are as many of an object.
+func members(n int) string {
+	var b strings.Builder
+	for i := range n - 1 {
+		fmt.Fprintf(&b, `"%d":0,`, i)
+	}
+	return b.String() + fmt.Sprintf(`"%d":0`, n-1)
+}
+
+// As many as are allowed pass.
+func TestParseMany(t *testing.T) {
+	r := parse(t, Chat, `{"model":"m","messages":[`+strings.Repeat("0,", maxElements-1)+`0],"x":{`+members(lex.MaxKeys)+`}}`)
+	if len(r.Messages) != maxElements {
+		t.Errorf("%d elements", len(r.Messages))
+	}
+	sounds := parse(t, Chat, `{"model":"m","messages":[`+strings.Repeat(`{"type":"audio"},`, 999)+`0]}`)
+	if n := len(sounds.Bound().Extras); n != tariff.MaxExtras {
+		t.Errorf("%d are named", n)
 	}
 }
 
@@ -104,12 +146,21 @@ func TestBytes(t *testing.T) {
 		{Chat, 50, `{"model":"gpt-5","max_completion_tokens":50,"messages":[]}`, `=`},
 		{Chat, 51, `{"model":"gpt-5","max_completion_tokens":50,"messages":[]}`, `=`},
 		{Chat, 49, `{"model":"gpt-5","max_completion_tokens" : 50 ,"messages":[]}`, `{"model":"gpt-5","max_completion_tokens" : 49 ,"messages":[]}`},
-		{Chat, 9, `{"model":"m","messages":[],"max_tokens":50,"max_completion_tokens":5}`, `{"model":"m","messages":[],"max_tokens":9,"max_completion_tokens":5}`},
+		{Chat, 9, `{"model":"m","messages":[],"max_tokens":50,"max_completion_tokens":5}`, `{"model":"m","messages":[],"max_tokens":5,"max_completion_tokens":5}`},
 		{Chat, 9, `{"model":"m","messages":[],"max_tokens":-1}`, `{"model":"m","messages":[],"max_tokens":9}`},
 		{Chat, 9, `{"model":"gpt-4o","messages":[] }`, `{"model":"gpt-4o","messages":[],"max_completion_tokens":9 }`},
 		{Chat, 9, `{"model":"llama3","messages":[]}`, `{"model":"llama3","messages":[],"max_tokens":9}`},
+		{Chat, 9, `{"model":"gpt-6.2-sol","messages":[]}`, `{"model":"gpt-6.2-sol","messages":[],"max_completion_tokens":9}`},
+		{Chat, 9, `{"model":"gpt-oss-120b","messages":[]}`, `{"model":"gpt-oss-120b","messages":[],"max_tokens":9}`},
 		{Chat, 9, `{"model":"gpt-5","max_completion_tokens":null,"messages":[]}`, `{"model":"gpt-5","max_completion_tokens":9,"messages":[]}`},
 		{Chat, 9, `{"model":"gpt-5","n":2,"messages":[]}`, `{"model":"gpt-5","n":2,"messages":[],"max_completion_tokens":4}`},
+		{Chat, 9, `{"model":"deepseek-chat","max_completion_tokens":5,"messages":[]}`, `{"model":"deepseek-chat","max_completion_tokens":5,"messages":[],"max_tokens":5}`},
+		{Chat, 5, `{"model":"deepseek-chat","max_completion_tokens":50,"messages":[]}`, `{"model":"deepseek-chat","max_completion_tokens":5,"messages":[],"max_tokens":5}`},
+		{Chat, 5, `{"model":"deepseek-chat","max_completion_tokens":5,"max_tokens":5,"messages":[]}`, `=`},
+		{Chat, 5, `{"model":"gpt-5","n_predict":5,"messages":[]}`, `{"model":"gpt-5","n_predict":5,"messages":[],"max_completion_tokens":5}`},
+		{Chat, 5, `{"model":"gpt-5","max_tokens":5,"messages":[]}`, `=`},
+		{Chat, 9, `{"model":"m","n":3,"messages":[],"max_tokens":3}`, `=`},
+		{Responses, 5, `{"model":"m","max_tokens":5,"input":"x"}`, `{"model":"m","max_tokens":5,"input":"x","max_output_tokens":5}`},
 		{Chat, 0, `{"model":"m","stream":true,"messages":[]}`, `{"model":"m","stream":true,"messages":[],"stream_options":{"include_usage":true}}`},
 		{Chat, 0, `{"model":"m","stream":true,"stream_options":null,"messages":[]}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[]}`},
 		{Chat, 0, `{"model":"m","stream":true,"stream_options":{},"messages":[]}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[]}`},
@@ -171,6 +222,7 @@ func TestSplit(t *testing.T) {
 	}{
 		{`{"messages":3}`, []json.RawMessage{[]byte(`1`)}},
 		{`{"messages":-2}`, nil},
+		{`{"messages":-2}`, []json.RawMessage{[]byte(`1`), []byte(`2`)}},
 		{`{"messages":0}`, []json.RawMessage{[]byte(`1`)}},
 		{`{"messages":`, nil},
 	} {

@@ -22,10 +22,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 )
 
@@ -63,6 +65,10 @@ type Request struct {
 	// MaxField is how this provider's Chat calls the output maximum that is
 	// put in where none was asked; empty: as the model's name suggests.
 	MaxField string
+	// Free are fields that cost nothing at this provider beside their words.
+	Free []string
+	// Learned is what is known of it because a part went through before.
+	Learned Learned
 
 	body    []byte
 	fields  []field // the members of the body
@@ -78,23 +84,16 @@ type field struct {
 // maxKey bounds the names that are compared with the governed ones.
 const maxKey = 64
 
-// governed are the fields that are read here. One that is written in another
-// case is refused: there are servers that would read it all the same.
-var governed = map[Face][]string{
-	Chat: {"model", "stream", "stream_options", "messages", "tools", "functions", "n", "max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens",
-		"prediction", "service_tier", "web_search_options", "modalities", "audio", "models", "plugins", "response_format"},
-	Responses: {"model", "stream", "input", "instructions", "tools", "max_output_tokens", "max_tokens", "previous_response_id", "conversation", "prompt",
-		"background", "service_tier", "text"},
-	Embeddings: {"model", "input", "stream"},
-	Messages: {"model", "stream", "system", "messages", "tools", "max_tokens", "thinking", "mcp_servers", "container", "speed", "inference_geo",
-		"service_tier", "output_config", "output_format", "context_management"},
-}
+// governed are the fields that are read here, and those that the tariff knows
+// something of. One that is written in another case is refused: there are
+// servers that would read it all the same.
+var governed = append([]string{"model", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens", "background"}, tariff.Named()...)
 
 // Parse reads a body. Its error is an [*abi.Error] that says what was expected
 // and where. A body that the provider will refuse for other reasons passes: the
 // provider says it better.
 func Parse(f Face, body []byte) (*Request, error) {
-	if governed[f] == nil {
+	if parts[f] == nil {
 		return nil, fmt.Errorf("format %q, expected one of %s, %s, %s and %s", f, Chat, Responses, Embeddings, Messages)
 	}
 	if !utf8.Valid(body) {
@@ -151,7 +150,10 @@ func (r *Request) names() *abi.Error {
 		if len(f.name) > maxKey {
 			continue
 		}
-		for _, g := range governed[r.Face] {
+		if strings.ContainsFunc(f.name, func(c rune) bool { return c == utf8.RuneError || unicode.IsControl(c) }) {
+			return invalid("/"+lex.Pointer(f.name), "a field is named %q, and there are servers that read less of it", f.name)
+		}
+		for _, g := range governed {
 			if f.name != g && strings.EqualFold(f.name, g) {
 				return invalid("/"+lex.Pointer(f.name), "a field is written %q, expected %q", f.name, g)
 			}
@@ -206,12 +208,16 @@ func (r *Request) head() *abi.Error {
 }
 
 // maxima are the fields that bound the output, the usual one first. Servers
-// know some by other names, and one that is there is lowered like the others.
+// know some by other names, and one that is there is lowered like the others;
+// whether the server knows it is another question, see [Request.obeys].
 var maxima = map[Face][]string{
 	Chat:      {"max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"},
 	Responses: {"max_output_tokens", "max_tokens"},
 	Messages:  {"max_tokens"},
 }
+
+// maxMaximum is the most tokens that a maximum is read as.
+const maxMaximum = 1 << 40
 
 // maximum reads the output maximum: the least that is asked for. Servers take
 // -1 and 0 for none.
@@ -225,8 +231,22 @@ func (r *Request) maximum() *abi.Error {
 		if !ok {
 			return r.unlike(name, "a whole number of tokens")
 		}
-		if n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
+		if n = min(n, maxMaximum); n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
 			r.MaxOutput = n
+		}
+	}
+	return nil
+}
+
+// maxElements is how many elements a conversation may have, or a list of tools:
+// as many messages as Anthropic takes. Each of them is stored.
+const maxElements = 100_000
+
+// many refuses a list that is longer.
+func many(name string, v []byte) *abi.Error {
+	for i := range lex.Elements(v) {
+		if i == maxElements {
+			return invalid("/"+name, "%s is longer than the %d elements that are taken", name, maxElements)
 		}
 	}
 	return nil
@@ -234,13 +254,18 @@ func (r *Request) maximum() *abi.Error {
 
 // talk reads the conversation and the tools.
 func (r *Request) talk() *abi.Error {
+	for _, name := range []string{"messages", "input", "system", "instructions", "tools", "functions"} {
+		if err := many(name, r.val(name)); err != nil {
+			return err
+		}
+	}
 	for _, name := range []string{"tools", "functions"} {
 		v := r.val(name)
 		if v != nil && lex.Kind(v) != '[' {
 			return r.unlike(name, "a list of tools")
 		}
 		for _, t := range lex.Elements(v) {
-			r.Tools = append(r.Tools, toolName(t))
+			r.Tools = append(r.Tools, tariff.ToolName(t))
 		}
 	}
 	before, list := "", "messages"
@@ -279,28 +304,4 @@ func (r *Request) talk() *abi.Error {
 		return r.unlike(list, "a list")
 	}
 	return nil
-}
-
-// toolName finds the name that a call of a tool would bear.
-func toolName(t []byte) string {
-	if lex.Kind(t) == '"' {
-		return lex.String(t)
-	}
-	var name, kind string
-	for k, v := range lex.Members(t) {
-		switch string(k) {
-		case "name":
-			name = lex.String(v)
-		case "type":
-			kind = lex.String(v)
-		case "function", "custom":
-			if n := lex.String(lex.Get(v, "name")); n != "" {
-				name = n
-			}
-		}
-	}
-	if name == "" {
-		return kind
-	}
-	return name
 }

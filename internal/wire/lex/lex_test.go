@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestCheck(t *testing.T) {
 	for in, want := range map[string]string{
@@ -73,6 +77,28 @@ func TestWhole(t *testing.T) {
 		if got := fmt.Sprint(n, " ", ok); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
+	}
+}
+
+// TestText holds what a text says to what the standard library reads.
+func TestText(t *testing.T) {
+	parts := []string{``, `a`, `\"`, `\\`, `\/`, `\b\f\n\r\t`, `\u0041`, `\u00e9`, `\uABcd`, `\u0000`, `\ud83d`, `\ude00`, `\ud83d\ude00`, `\ud83d\u0041`, `é`, "\x80", "\xe2\x82", `€`, `\u20AC`, `\uFFFD`}
+	for _, a := range parts {
+		for _, b := range parts {
+			for _, c := range parts {
+				v := []byte(`"` + a + b + c + `"`)
+				var want string
+				if err := json.Unmarshal(v, &want); err != nil {
+					t.Fatal(err)
+				}
+				if got, ok := Text(v); got != want || !ok {
+					t.Errorf("%s: %q, %v, want %q", v, got, ok, want)
+				}
+			}
+		}
+	}
+	if s, ok := Text([]byte(`5`)); s != "" || ok {
+		t.Errorf("a number is a text: %q", s)
 	}
 }
 

@@ -1,0 +1,215 @@
+package tariff
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/model"
+)
+
+// part adds what stands within a message, whatever it is.
+func (w *weigher) part(v []byte) {
+	switch lex.Kind(v) {
+	case '"':
+		w.text(lex.String(v))
+	case '[':
+		for _, e := range lex.Elements(v) {
+			w.part(e)
+		}
+	case '{':
+		w.object(v)
+	default:
+		w.n += int64(len(v))
+	}
+}
+
+// raw adds what the model reads as it stands: nothing in it has a meaning.
+func (w *weigher) raw(v []byte) {
+	if lex.Kind(v) == '"' {
+		w.text(lex.String(v))
+		return
+	}
+	w.text(string(v))
+}
+
+// object adds an object of a message by its type.
+func (w *weigher) object(v []byte) {
+	w.n += perObject
+	var room [8]member
+	o := membersOf(v, room[:0])
+	kind := lex.String(o.get("type"))
+	if c := o.get("cache_control"); c != nil {
+		w.cache("", c)
+	}
+	if o.elsewhere() {
+		w.b.Elsewhere = true
+	}
+	if !w.measured(kind, o) {
+		return
+	}
+	if lex.Kind(lex.Get(o.get("citations"), "enabled")) == 't' {
+		w.cited(v)
+	}
+	w.pass(o)
+}
+
+// measured adds what is billed of an object beside its members, and reports
+// whether these are still to be counted.
+func (w *weigher) measured(kind string, o object) bool {
+	switch parts[kind] {
+	case picture:
+		w.picture()
+		w.pass(o, "image_url", "source", "image")
+		return false
+	case drawn:
+		w.picture()
+		w.pass(o, "result")
+		return false
+	case sound:
+		w.sound()
+		return false
+	case document:
+		if src := o.get("source"); lex.Kind(o.get("file_id")) == '"' || lex.String(lex.Get(src, "type")) != "text" && lex.String(lex.Get(src, "type")) != "content" {
+			w.unknown("how many tokens a document is, is not known here")
+			w.pass(o, "source")
+			return false
+		}
+	case unbounded:
+		w.unknown("how many tokens a " + kind + " is, is not known here")
+		return false
+	case defined:
+		w.tool("", o.get("definition"))
+		w.pass(o, "definition")
+		return false
+	case brought:
+		for _, t := range lex.Elements(o.get("tools")) {
+			w.tool("", t)
+		}
+		w.pass(o, "tools")
+		return false
+	case referred:
+		w.n += w.again(lex.String(o.get("tool_name")))
+	case reference:
+		if kind == "item_reference" && w.kept(o.get("id")) {
+			return false
+		}
+		w.unknown("an item is kept by the provider, and how long it is is not known here")
+	default:
+		if w.r.stored(kind, o) && !w.kept(o.get("id")) {
+			w.unknown("a part of an item is kept by the provider, and how long it is is not known here")
+		}
+	}
+	return true
+}
+
+func (w *weigher) picture() {
+	w.n += w.r.picture()
+	w.beside += w.r.picture()
+}
+
+func (w *weigher) sound() {
+	w.extra("audio", "", "sound has a price of its own")
+	w.unknown("how many tokens sound is, is not known here")
+}
+
+// cited adds what a text takes in which sentences can be cited: each is marked.
+func (w *weigher) cited(v []byte) {
+	w.n += perTools
+	for _, end := range []string{".", "!", "?", `\n`, "\u3002"} {
+		w.n += int64(perCited * bytes.Count(v, []byte(end)))
+	}
+}
+
+// stored says that an item of Responses is more than it shows: a thought that
+// is named and not there, or what a tool of the provider's found.
+func (r *Request) stored(kind string, o object) bool {
+	if r.Format != Responses || lex.String(o.get("id")) == "" {
+		return false
+	}
+	if kind == "reasoning" {
+		shown := len(lex.String(lex.Get(first(o.get("content")), "text"))) > 0 && !model.OfOpenAI(r.Model)
+		return lex.String(o.get("encrypted_content")) == "" && !shown
+	}
+	return strings.HasSuffix(kind, "_call") && !OwnItem(kind)
+}
+
+// first is the first element of a list.
+func first(v []byte) []byte {
+	for _, e := range lex.Elements(v) {
+		return e
+	}
+	return nil
+}
+
+// An object is its members, found once: a long text is skipped each time.
+type (
+	object []member
+	member struct{ name, val []byte }
+)
+
+func membersOf(v []byte, room object) object {
+	for name, val := range lex.Members(v) {
+		room = append(room, member{name, val})
+	}
+	return room
+}
+
+// get is the value of a member, nil if there is none; of two the last.
+func (o object) get(name string) (found []byte) {
+	for i := range o {
+		if string(o[i].name) == name {
+			found = o[i].val
+		}
+	}
+	return found
+}
+
+// elsewhere says that an object is only the address of what is meant.
+func (o object) elsewhere() bool {
+	for _, name := range []string{"image_url", "source", "file_url", "video_url"} {
+		v := o.get(name)
+		at := lex.Bare(lex.Get(v, "url"))
+		if name != "source" && lex.Kind(v) == '"' { // there it is a name
+			at = lex.Bare(v)
+		}
+		if len(at) > 0 && !bytes.HasPrefix(at, []byte("data:")) {
+			return true
+		}
+	}
+	return false
+}
+
+// pass adds the members of an object but some.
+func (w *weigher) pass(o object, but ...string) {
+	for i := range o {
+		k, val := o[i].name, o[i].val
+		if slices.Contains(but, string(k)) {
+			continue
+		}
+		switch string(k) {
+		case "cache_control":
+		case "type", "role":
+			before := w.n
+			w.part(val)
+			w.n = max(before, w.n-perWord)
+		case "encrypted_content", "signature":
+			if lex.Kind(val) != '"' {
+				w.raw(val)
+			}
+			w.n += int64(len(val)*3/4) + 1 // base64 of at least a byte for each token
+		case "arguments", "input", "action", "operation":
+			w.raw(val)
+		case "audio":
+			if lex.Kind(val) == '{' { // what was said before is kept by the provider
+				w.sound()
+			}
+		case "content", "text", "name", "id", "call_id", "tool_call_id", "tool_use_id", "function", "output", "tool_calls", "source":
+			w.part(val)
+		default:
+			w.text(string(k))
+			w.part(val)
+		}
+	}
+}

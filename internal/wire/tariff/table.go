@@ -1,0 +1,319 @@
+package tariff
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/internal/wire/lex"
+)
+
+// A row is a field of a body, and what it makes a provider bill. A row that
+// says no more than a name is of a field that no model reads: it is free.
+type row struct {
+	name string // or several, with a space between them; "a/b" is the member b of the field a
+	at   Format // of these formats; 0: of all. In another the next row holds that has the name, and else nothing is known of the field
+
+	off   func(v []byte) bool            // such a value asks for nothing
+	sold  string                         // why it is an extra: it is paid for by another measure than tokens, or without a bound
+	as    string                         // what the extra is called; empty: as the field
+	kept  string                         // what of it the provider keeps, and how long that is is not known here
+	known func(*weigher, []byte) bool    // but here it is
+	read  func(*weigher, string, []byte) // counts what the model reads of it; nil: nothing
+	moves func(v []byte) bool            // such a value may make the model read less of a request the next time, or more
+}
+
+// Why several things are sold.
+const (
+	answers  = "more answers may be made and billed than are counted"
+	another  = "another model may answer, at another price"
+	dearer   = "a dearer host of the model may answer"
+	media    = "sound and images have prices of their own"
+	own      = "this has a price of its own"
+	searches = "searches are billed by the piece, and what they find as input"
+	summary  = "what it takes to sum up a conversation is billed beside the answer"
+	theirs   = "the provider calls tools itself, and bills what they give as input"
+)
+
+// fields are the fields of a body: of OpenAI, of Anthropic, of those who sell
+// the models of others, and of servers that anybody can run. One that is not here
+// counts, for a model may read it; so does a member of a field of which members
+// are here.
+var fields = []row{
+	{name: "model stream stream_options max_tokens max_completion_tokens max_output_tokens n_predict max_new_tokens"},
+	{name: "temperature top_p top_k min_p top_a frequency_penalty presence_penalty seed random_seed stop stop_sequences stop_token_ids"},
+	{name: "repetition_penalty repeat_penalty repeat_last_n length_penalty typical_p tfs_z min_tokens min_keep ignore_eos bad_words logit_bias"},
+	{name: "mirostat mirostat_tau mirostat_eta mirostat_lr mirostat_target dynatemp_range dynatemp_exponent xtc_probability xtc_threshold top_n_sigma samplers do_sample allowed_token_ids"},
+	{name: "dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers"},
+	{name: "logprobs top_logprobs prompt_logprobs n_probs return_token_ids return_tokens_as_token_ids return_progress timings_per_token"},
+	{name: "skip_special_tokens spaces_between_special_tokens include_stop_str_in_output no_stop_trim add_generation_prompt continue_final_message add_special_tokens"},
+	{name: "user user_id user_profile_id workspace_id metadata client_metadata store parallel_tool_calls disable_tool_validation max_tool_calls include"},
+	{name: "background background_options diagnostics safety_identifier fallback_credit_token anthropic_version"},
+	{name: "session_id trace debug usage usage/include request_id cache_prompt cache_salt id_slot keep_alive citation_options tool_stream raw_output perf_metrics_in_response"},
+	{name: "prompt_cache_key prompt_cache_isolation_key prompt_cache_max_len verbosity encoding_format dimensions output_dimension embedding_type input_type truncate task normalized"},
+
+	{name: "messages input system instructions", read: (*weigher).talk},
+	{name: "tools functions", read: (*weigher).tools},
+	{name: "tool_choice function_call documents suffix grammar json_schema guided_json guided_regex guided_choice guided_grammar structured_outputs regex ebnf", read: (*weigher).anything},
+	{name: "chat_template chat_template_kwargs", read: (*weigher).anything},
+	{name: "response_format text output_format output_config", read: shape},
+	{name: "safe_prompt prompt_mode", read: told},
+	{name: "cache_control prompt_cache_options", read: (*weigher).cache},
+	{name: "prompt_cache_retention", off: among("in_memory", "in-memory"), read: lasting},
+
+	{name: "reasoning thinking", read: thinking},
+	{name: "reasoning/effort reasoning/summary reasoning/generate_summary reasoning/context reasoning/max_tokens reasoning/exclude reasoning/enabled"},
+	{name: "reasoning/mode", off: among("", "standard"), as: "reasoning mode", sold: "this mode thinks more than an output maximum tells"},
+	{name: "thinking/type thinking/budget_tokens thinking/display thinking/clear_thinking"},
+	{name: "reasoning_effort", off: among("none"), read: silent},
+	{name: "enable_thinking", off: no, read: silent},
+	{name: "include_reasoning reasoning_format reasoning_split separate_reasoning stream_reasoning thinking_budget thinking_token_budget", read: silent},
+
+	{name: "previous_response_id", at: Responses, kept: "previous_response_id", known: (*weigher).kept},
+	{name: "conversation", at: Responses, kept: "conversation", moves: always},
+	{name: "prompt", at: Responses, kept: "prompt", moves: always},
+	{name: "prompt", read: (*weigher).anything},
+	{name: "thread", off: with("type", "create"), kept: "a thread", moves: always},
+	{name: "cached_content extra_body/google/cached_content", kept: "cached content", read: (*weigher).anything},
+	{name: "extra_body/google/safety_settings extra_body/google/thought_tag_marker"},
+	{name: "extra_body/google/thinking_config", read: silent},
+
+	{name: "truncation", moves: but("disabled")},
+	{name: "transforms truncate_prompt_tokens prompt_truncate_len context_length_exceeded_behavior", moves: always},
+	{name: "context_management compaction", off: clears, sold: summary, moves: always},
+
+	{name: "n", at: Chat}, // they are counted
+	{name: "n best_of", off: one, sold: answers},
+	{name: "use_beam_search", off: no, sold: answers},
+	{name: "service_tier", off: among("auto", "default", "standard", "standard_only", "on_demand", "flex"), sold: "this tier has a price of its own"},
+	{name: "speed inference_geo", off: among("standard", "global"), sold: own},
+	{name: "models fallbacks preset access_programs route safety_model", sold: another},
+	{name: "provider/max_price provider/allow_fallbacks"},
+	{name: "provider/sort", off: among("price"), sold: dearer},
+	{name: "provider/data_collection", off: among("allow"), sold: dearer},
+	{name: "provider/require_parameters provider/zdr provider/enforce_distillable_text", off: no, sold: dearer},
+	{name: "provider/order provider/only provider/ignore provider/quantizations provider/preferred_min_throughput provider/preferred_max_latency", sold: dearer},
+	{name: "multi_agent", sold: "the provider runs further agents, and bills all that they read and write"},
+	{name: "prediction speculation", sold: "a prediction that does not come true is billed as output", read: content},
+	{name: "plugins", off: mends, sold: searches, moves: always},
+	{name: "web_search_options data_sources search_options", sold: searches},
+	{name: "search_parameters search_settings enable_search web_search compound_custom enable_code_interpreter", off: no, sold: searches},
+	{name: "mcp_servers container", sold: theirs},
+	{name: "deferred", off: no, sold: "an answer that is fetched later is not seen here"},
+	{name: "audio image_config", as: "audio", sold: media},
+	{name: "modalities", off: words, as: "audio", sold: media},
+}
+
+// router is the field that says who may answer: a wish of it that is not known here
+// may lead to somebody dearer.
+const router = "provider"
+
+// searching are parts of names of models that do more than answer, and bill it.
+var searching = []struct{ part, why string }{
+	{":online", searches},
+	{"-search-preview", searches},
+	{"-search-api", searches},
+	{"deep-research", searches},
+	{"sonar", searches},
+	{"groq/compound", theirs},
+	{"openrouter/", another}, // it chooses one
+	{"@preset", another},
+}
+
+// The tools that are offered, by their type, which may be the beginning of a
+// longer one. They cost nothing but their words: the client runs them. A type
+// that is not here is run by the provider, at a price of its own.
+type offer struct {
+	name   string
+	family bool   // the name is the beginning of one that ends with the digits of a day
+	at     Format // of these formats; 0: of all
+	taught bool   // the model is told more of it than the request says
+}
+
+var offers = []offer{
+	{name: "function"},
+	{name: "custom"},
+	{name: "local_shell", at: Responses, taught: true},
+	{name: "apply_patch", at: Responses, taught: true},
+	{name: "computer", at: Responses, taught: true},
+	{name: "computer_use_preview", at: Responses, taught: true},
+	{name: "bash_", family: true, at: Messages, taught: true},
+	{name: "text_editor_", family: true, at: Messages, taught: true},
+	{name: "computer_", family: true, at: Messages, taught: true},
+	{name: "memory_", family: true, at: Messages, taught: true},
+}
+
+// hosted are the calls of Responses that the provider carries out itself. One of
+// a kind that is not here is taken for the client's, for then it is asked about.
+var hosted = []string{"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "tool_search_call"}
+
+// OwnItem says whether a call of Responses is one that the client carries out.
+func OwnItem(kind string) bool { return !slices.Contains(hosted, kind) }
+
+// A measure says what is billed of a part of a message beside its words.
+type measure uint8
+
+const (
+	plain     measure = iota // nothing
+	picture                  // what a picture takes; its bytes are no words
+	drawn                    // the same of one that was made
+	sound                    // it has a price of its own
+	document                 // there is no bound, but where it is a text
+	unbounded                // there is no bound
+	defined                  // it defines a tool
+	brought                  // it brings tools
+	referred                 // what it names is read again
+	reference                // what the provider keeps under its name
+)
+
+// parts are the parts of a message that are billed for more than their words, by
+// their type.
+var parts = map[string]measure{
+	"image_url":             picture,
+	"input_image":           picture,
+	"image":                 picture,
+	"computer_screenshot":   picture,
+	"image_generation_call": drawn,
+	"input_audio":           sound,
+	"audio":                 sound,
+	"audio_url":             sound,
+	"document":              document,
+	"document_url":          unbounded,
+	"file":                  unbounded,
+	"input_file":            unbounded,
+	"container_upload":      unbounded,
+	"video":                 unbounded,
+	"video_url":             unbounded,
+	"input_video":           unbounded,
+	"tool_definition":       defined,
+	"additional_tools":      brought,
+	"tool_search_output":    brought,
+	"tool_reference":        referred,
+	"item_reference":        reference,
+	"compaction":            reference,
+}
+
+// pictures are the most tokens that one picture takes, whatever its size: models
+// shrink what is larger than they see. The first row that fits holds.
+var pictures = []struct {
+	at   Format // of these formats; 0: of all
+	name string // the beginnings of names of models; one with $ is all of the name
+	most int64
+}{
+	{Messages, "claude-", 5_000}, // some 1,600, and 4,784 of the models that see more
+	{0, "gpt-4o-mini", 48_200},   // 2,833 and 5,667 for each of up to 8 tiles
+	{0, "gpt-4.1-mini gpt-4.1-nano gpt-5-mini gpt-5-nano o4-mini gpt-5.1-codex-mini", 4_000}, // 1,536 patches at up to 2.46
+	{0, "gpt-4o gpt-4.1 gpt-4-turbo o1 o3 gpt-5$ gpt-5-2 gpt-5.1", 1_500},                    // 85 and 170 for each of up to 8 tiles
+	{0, "", 50_000},
+}
+
+// picture is the most that one takes of the model that is asked.
+func (r *Request) picture() int64 {
+	for _, p := range pictures {
+		if p.at != 0 && p.at&r.Format == 0 {
+			continue
+		}
+		for name := range strings.SplitSeq(p.name, " ") {
+			if whole, exact := strings.CutSuffix(name, "$"); exact && whole == r.Model || !exact && strings.HasPrefix(r.Model, name) {
+				return p.most
+			}
+		}
+	}
+	return 0
+}
+
+// What a value is, for a row.
+
+// among says that a value is one of these words.
+func among(words ...string) func([]byte) bool {
+	return func(v []byte) bool { return lex.Kind(v) == '"' && slices.Contains(words, lex.String(v)) }
+}
+
+// with says that a member of the value is this word.
+func with(name, word string) func([]byte) bool {
+	return func(v []byte) bool { return lex.String(lex.Get(v, name)) == word }
+}
+
+// always says that every value is one.
+func always([]byte) bool { return true }
+
+// but says that a value is any other word.
+func but(word string) func([]byte) bool {
+	return func(v []byte) bool { return lex.String(v) != word }
+}
+
+// mends says that plugins do nothing but mend the form of an answer, or leave
+// out what is too long.
+func mends(v []byte) bool {
+	for _, p := range lex.Elements(v) {
+		if id := lex.String(lex.Get(p, "id")); id != "response-healing" && id != "context-compression" {
+			return false
+		}
+	}
+	return lex.Kind(v) == '['
+}
+
+// no says that a value is false.
+func no(v []byte) bool { return lex.Kind(v) == 'f' }
+
+// one says that a value is the number 1.
+func one(v []byte) bool {
+	n, _ := lex.Whole(v)
+	return n == 1
+}
+
+// words says that an answer is to be neither sound nor a picture.
+func words(v []byte) bool {
+	return !strings.Contains(string(v), "audio") && !strings.Contains(string(v), "image")
+}
+
+// clears says that a management of the context does nothing but leave parts of
+// it out.
+func clears(v []byte) bool {
+	edits := lex.Get(v, "edits")
+	for _, e := range lex.Elements(edits) {
+		if !strings.HasPrefix(lex.String(lex.Get(e, "type")), "clear_") {
+			return false
+		}
+	}
+	return edits != nil
+}
+
+// rows are the table of fields, by name; inner are the fields of which members
+// are in it.
+var rows, inner = func() (map[string][]row, map[string]bool) {
+	all, inner := make(map[string][]row), make(map[string]bool)
+	for _, f := range fields {
+		for name := range strings.SplitSeq(f.name, " ") {
+			all[name] = append(all[name], f)
+			for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
+				inner[name[:i]] = true
+			}
+		}
+	}
+	return all, inner
+}()
+
+// find is the row of a field in a format, nil if there is none.
+func find(name string, at Format) *row {
+	for i := range rows[name] {
+		if f := &rows[name][i]; f.at == 0 || f.at&at != 0 {
+			return f
+		}
+	}
+	return nil
+}
+
+// Named are the fields of the table that are not free.
+func Named() (names []string) {
+	for _, f := range fields {
+		if f.sold == "" && f.kept == "" && f.read == nil && f.moves == nil {
+			continue
+		}
+		for name := range strings.SplitSeq(f.name, " ") {
+			if name, _, _ = strings.Cut(name, "/"); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
