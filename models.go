@@ -2,8 +2,10 @@ package kern
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/model"
@@ -16,7 +18,7 @@ type opener struct{ models model.Config }
 // recorded, any other from this host's configuration.
 func (o *opener) openModel(p *sys.Program) (model.Model, error) {
 	if p.Script != "" {
-		return model.ParseScript(p.Model, []byte(p.Script))
+		return model.ParseScript(strings.TrimPrefix(p.Model, "script:"), []byte(p.Script))
 	}
 	c := o.models
 	c.Dir = p.Dir
@@ -39,10 +41,24 @@ func (o *opener) childModel(parent *sys.Program, ref string) (sys.Program, error
 		}
 		p.Script = string(b)
 	}
-	m, err := o.openModel(&p)
+	err := o.know(&p)
+	return p, err
+}
+
+// know records what is known of the model of a program today, and of those
+// that are asked when it cannot be had. All of them can be opened.
+func (o *opener) know(p *sys.Program) error {
+	m, err := o.openModel(p)
 	if err != nil {
-		return p, err
+		return err
 	}
-	p.Facts = sys.Recorded(m.Facts())
-	return p, nil
+	p.Facts, p.Fallback = sys.Recorded(m.Facts()), nil
+	for _, ref := range o.models.Fallbacks(p.Model) {
+		m, err := o.openModel(&sys.Program{Model: ref, Dir: p.Dir})
+		if err != nil {
+			return fmt.Errorf("the model %s falls back to another: %w", p.Model, err)
+		}
+		p.Fallback = append(p.Fallback, sys.Fallback{Model: ref, Facts: sys.Recorded(m.Facts())})
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,30 +25,60 @@ var formats = []string{"openai", "anthropic"}
 // readProviders reads the providers, each under its name. The two usual ones
 // need not say what they speak, nor where they are.
 func (s *Settings) readProviders(d *strict.Document, n ast.Node, what string) error {
-	keys := make(map[string]ast.Node)
-	err := d.Entries(n, what, func(name string, key, value ast.Node) error {
-		keys[name] = key
+	falls := make(map[string][]ast.Node)
+	err := d.Entries(n, what, func(name string, key, value ast.Node) (err error) {
 		if !providerName.MatchString(name) || name == "script" {
 			return d.Errorf(key, "the provider %q, expected a name of small letters, digits, - and _, a letter first, and not script", strict.Clip(name))
 		}
-		return s.readProvider(d, name, value)
+		falls[name], err = s.readProvider(d, name, value)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(keys)) {
-		for _, to := range s.Providers[name].Fallback {
-			other, _, _ := strings.Cut(to, "/")
-			switch {
-			case s.speaks(other) == "":
-				return d.Errorf(keys[name], "the provider %s falls back to %q, and there is no such provider", name, strict.Clip(to))
-			case s.speaks(other) != s.speaks(name):
-				return d.Errorf(keys[name], "the provider %s speaks like %s and falls back to %q, which speaks like %s: requests are not translated",
-					name, s.speaks(name), strict.Clip(to), s.speaks(other))
+	for _, name := range slices.Sorted(maps.Keys(falls)) {
+		for i, at := range falls[name] {
+			if err := s.checkFallback(d, at, name, i); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// checkFallback looks at where requests to a provider go in its place.
+func (s *Settings) checkFallback(d *strict.Document, at ast.Node, name string, i int) error {
+	list := s.Providers[name].Fallback
+	to := list[i]
+	other, id, named := strings.Cut(to, "/")
+	bad := func(format string, args ...any) error {
+		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, strict.Clip(to)}, args...)...)
+	}
+	switch p := s.Providers[other]; {
+	case s.speaks(other) == "":
+		return bad("and there is no such provider: expected PROVIDER or PROVIDER/MODEL")
+	case s.speaks(other) != s.speaks(name):
+		return bad("which speaks like %s, and itself like %s: requests are not translated", s.speaks(other), s.speaks(name))
+	case named && id == "", to == name, slices.Contains(list[:i], to):
+		return bad("expected another provider or model, each once")
+	case p.Lent:
+		return bad("which takes each program's own key, and that of a program is shown to the first alone")
+	case len(p.Models) > 0:
+		for _, model := range s.asked(name, id) {
+			if _, has := p.Models[model]; !has {
+				s.notes = append(s.notes, bad("and no model %s is listed there: it has no price and no limits of its own", model).Error())
+			}
+		}
+	}
+	return nil
+}
+
+// asked are the models that a provider in the place of another is asked for.
+func (s *Settings) asked(name, id string) []string {
+	if id != "" {
+		return []string{id}
+	}
+	return slices.Sorted(maps.Keys(s.Providers[name].Models))
 }
 
 // speaks is the format of a provider; empty: there is none of that name.
@@ -58,14 +89,51 @@ func (s *Settings) speaks(name string) string {
 	return s.Providers[name].Format
 }
 
-func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) error {
+// variable is the name of one. A key that was put in its place is told apart,
+// and not repeated.
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+// readProvider reads one, and returns where it names each that it falls back to.
+func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (falls []ast.Node, err error) {
 	var p model.Provider
+	var base ast.Node
 	t := Traffic{Models: make(map[string]TrafficLimits)}
 	conc := 0
-	err := d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key_env", "key_file", "concurrency", "limits", "models", "fallback"}, map[string]strict.Field{
-		"format":   strict.Into(&p.Format, d.Text),
-		"base_url": strict.Into(&p.BaseURL, d.Text), "key_env": strict.Into(&p.KeyEnv, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
-		"concurrency": strict.Into(&conc, d.Count), // how limits: {concurrency: } is written shortly
+	err = d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key", "key_env", "key_file", "headers", "concurrency", "limits", "models", "fallback", "free"}, map[string]strict.Field{
+		"format": strict.Into(&p.Format, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
+		"base_url": func(n ast.Node, what string) (err error) {
+			base = n
+			p.BaseURL, err = d.Text(n, what)
+			return err
+		},
+		"key_env": func(n ast.Node, what string) (err error) {
+			if p.KeyEnv, err = d.Text(n, what); err == nil && !variable.MatchString(p.KeyEnv) {
+				err = d.Errorf(n, "%s of the provider %s is not the name of a variable, expected one such as MY_KEY: the key itself has no place here", what, name)
+			}
+			return err
+		},
+		"key": func(n ast.Node, what string) error {
+			if of, err := d.Text(n, what); err != nil || of != "program" {
+				return d.Errorf(n, "%s of the provider %s, expected program: each program's own credential is passed on (a key stands in a variable, named by key_env, or in a file, by key_file)", what, name)
+			}
+			p.Lent = true
+			return nil
+		},
+		"headers": func(n ast.Node, what string) error {
+			return d.Entries(n, what, func(header string, key, value ast.Node) error {
+				v, err := d.Text(value, header)
+				if err == nil {
+					if err = p.SetHeader(header, v); err != nil {
+						err = d.Errorf(key, "%s of the provider %s: %v", what, name, err)
+					}
+				}
+				return err
+			})
+		},
+		"concurrency": func(n ast.Node, what string) (err error) { // how limits: {concurrency: } is written shortly
+			conc, err = positive(d, n, what)
+			return err
+		},
 		"limits": func(n ast.Node, what string) (err error) {
 			t.Limits, err = readLimits(d, n, what)
 			return err
@@ -75,24 +143,56 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) err
 			return err
 		},
 		"fallback": func(n ast.Node, what string) error {
-			return d.List(n, what, strict.AppendTo(&p.Fallback, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+			return d.List(n, what, strict.AppendTo(&p.Fallback, func(n ast.Node) (string, error) {
+				falls = append(falls, n)
+				return d.Text(n, what)
+			}))
+		},
+		"free": func(n ast.Node, what string) error {
+			return d.List(n, what, strict.AppendTo(&p.Free, func(n ast.Node) (string, error) { return d.Text(n, what) }))
 		},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if conc > 0 && t.Concurrency > 0 {
+		return nil, d.Errorf(n, "the provider %s has concurrency twice, expected it once: here or in limits", name)
+	}
+	t.Concurrency = cmp.Or(t.Concurrency, conc)
+	if err := checkProvider(d, n, base, name, &p, &t); err != nil {
+		return nil, err
+	}
+	if p.KeyFile != "" && !filepath.IsAbs(p.KeyFile) {
+		p.KeyFile = filepath.Join(filepath.Dir(s.File), p.KeyFile)
+	}
+	s.Traffic[name] = t
+	s.Providers[name] = p
+	return falls, nil
+}
+
+// checkProvider looks at what was read of one as a whole.
+func checkProvider(d *strict.Document, n, base ast.Node, name string, p *model.Provider, t *Traffic) error {
 	usual := slices.Contains(formats, name)
 	switch {
 	case usual && p.Format != "" && p.Format != name:
 		return d.Errorf(n, "the provider %s has the format %q, expected none: it speaks like itself", name, p.Format)
 	case !usual && !slices.Contains(formats, p.Format):
 		return d.Errorf(n, "the provider %s has the format %q, expected openai or anthropic: which of the two it speaks like", name, strict.Clip(p.Format))
-	case !usual && p.BaseURL == "":
+	case !usual && base == nil:
 		return d.Errorf(n, "the provider %s has no base_url, expected its address", name)
+	case p.Lent && (p.KeyEnv != "" || p.KeyFile != ""), p.KeyEnv != "" && p.KeyFile != "":
+		return d.Errorf(n, "the provider %s has more than one key, expected one of key, key_env and key_file", name)
 	}
-	t.Concurrency = cmp.Or(t.Concurrency, conc)
-	s.Traffic[name] = t
-	s.Providers[name] = p
+	if base != nil {
+		if err := model.CheckBase(cmp.Or(p.Format, name), p.BaseURL); err != nil {
+			return d.Errorf(base, "base_url of the provider %s %v", name, err)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Models)) {
+		if err := t.Models[id].Beyond(t.Limits); err != "" {
+			return d.Errorf(n, "the model %s of the provider %s grants %s of the provider", id, name, err)
+		}
+	}
 	return nil
 }
 
@@ -121,6 +221,8 @@ func readModels(d *strict.Document, n ast.Node, what string, limits map[string]T
 			return err
 		case *p == model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}:
 			*p = model.Price{}
+		case l.Window > 0 && l.MaxOutput > l.Window:
+			return d.Errorf(value, "the model %s gives %d tokens at most in a window of %d, expected no more than the window", name, l.MaxOutput, l.Window)
 		case p.Input == none || p.Output == none:
 			return d.Errorf(value, "the price of the model %s is incomplete, expected input and output", name)
 		default:

@@ -1,6 +1,8 @@
 package kern
 
 import (
+	"crypto/sha256"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +24,9 @@ import (
 //	    format: openai       # or anthropic: which of the two it speaks like
 //	    base_url: "http://127.0.0.1:11434/v1"
 //	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
+//	    headers: {OpenAI-Organization: org-1}                             # whose account pays; no secrets
+//	    free: [plugins, provider/zdr]                                     # fields of a request that cost nothing there: a limit on money or tokens refuses them elsewhere
+//	  anthropic: {base_url: "https://models.example.com", key: program}   # each program's own login is passed on
 //	gateway: {listen: "127.0.0.1:8100"}
 //	workspaces: {ignore: [node_modules/, target/], commits: 10000, bytes: 1GiB}   # what their histories leave out, and keep
 //	prices: prices.yaml     # looked at before the built-in table
@@ -35,7 +40,9 @@ type Settings struct {
 	Gateway   Gateway
 	Spaces    Spaces
 
+	notes  []string // what is no mistake, and may be none that is meant
 	prices *model.Prices
+	sum    [sha256.Size]byte // of what was read
 }
 
 // ReadSettings reads kern.yaml. A file that is not there is no error.
@@ -50,7 +57,7 @@ func ReadSettings(file string) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic)}
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
 	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]strict.Field{
 		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
@@ -77,6 +84,7 @@ func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err 
 	if err != nil {
 		return d.Errorf(n, "%v", err)
 	}
+	s.sum = sha256.Sum256(append(s.sum[:], data...))
 	if s.prices, err = model.LoadPrices(s.PriceFile, data); err != nil {
 		return err
 	}
@@ -116,6 +124,19 @@ func (s *Settings) Keys(getenv func(string) string) (list []string) {
 		}
 	}
 	return slices.DeleteFunc(list, short)
+}
+
+// Warnings are what may not be as it is meant, though a daemon can start: a key
+// that is not there, a model that another provider does not list.
+func (s *Settings) Warnings(getenv func(string) string) (list []string) {
+	v := s.View(getenv)
+	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
+		p := s.Providers[name]
+		if key := v.Providers[name].Key; (p.KeyEnv != "" || p.KeyFile != "") && strings.HasPrefix(key, "not there") {
+			list = append(list, "the key of the provider "+name+" is "+key+"; what is asked of it is refused")
+		}
+	}
+	return append(list, s.notes...)
 }
 
 // short is what would be found in any text.

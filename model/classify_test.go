@@ -100,6 +100,8 @@ func TestRetryAfter(t *testing.T) {
 		{"Retry-After: soon", 0},
 		{"Retry-After: Sun, 01 Mar 2026 12:00:30 GMT", 30 * time.Second},
 		{"Retry-After: Sun, 01 Mar 2026 11:00:30 GMT", 0},
+		{"Date: Sun, 01 Mar 2026 10:00:00 GMT; Retry-After: Sun, 01 Mar 2026 10:00:30 GMT", 30 * time.Second},
+		{"Date: Sun, 01 Mar 2026 14:00:00 GMT; Anthropic-Ratelimit-Requests-Reset: 2026-03-01T14:00:09Z", 9 * time.Second},
 		{"Retry-After-Ms: 250; Retry-After: 1", 250 * time.Millisecond},
 		{"X-Ratelimit-Reset-Requests: 1s; X-Ratelimit-Reset-Tokens: 6m0s", 6 * time.Minute},
 		{"X-Ratelimit-Reset-Requests: 20ms; X-Ratelimit-Remaining-Requests: 0; X-Ratelimit-Reset-Tokens: 6m0s; X-Ratelimit-Remaining-Tokens: 900", 20 * time.Millisecond},

@@ -1,16 +1,17 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -23,9 +24,12 @@ type Endpoint struct {
 	Format string // openai or anthropic
 	Name   string // the provider's name in the configuration
 	Model  string // the name the provider knows
+	Free   []string
 
 	base   string
 	key    Key
+	lent   bool
+	set    http.Header // by the configuration
 	client *http.Client
 	now    func() time.Time
 }
@@ -63,7 +67,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Format: format, Name: provider, Model: name, base: base, now: c.Now}
+	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, base: base, lent: p.Lent, set: p.Headers, now: c.Now}
 	if e.key, err = c.key(provider, p, v, place == format); err != nil {
 		return nil, err
 	}
@@ -87,6 +91,7 @@ func (c *Config) facts(ref, place, name string) Facts {
 	f := Facts{Name: ref, Provider: place, MinOutput: 16}
 	if x, ok := find(c.Prices, place, name, c.Now()); ok {
 		f.Price, f.Priced, f.Window, f.MaxOutput = x.Price, true, x.Window, x.MaxOutput
+		f.Long, f.Beyond = x.Long, x.Beyond
 	}
 	return f
 }
@@ -95,6 +100,7 @@ func (c *Config) facts(ref, place, name string) Facts {
 func (l *Listed) over(f *Facts) {
 	if l.Priced {
 		f.Price, f.Priced = l.Price, true
+		f.Long, f.Beyond = Price{}, 0
 	}
 	f.Window, f.MaxOutput = cmp.Or(l.Window, f.Window), cmp.Or(l.MaxOutput, f.MaxOutput)
 }
@@ -113,18 +119,27 @@ func (c Config) Routes(format, name string) ([]*Endpoint, error) {
 		return nil, err
 	}
 	routes := []*Endpoint{first}
+	for _, ref := range c.Fallbacks(first.Facts.Name) {
+		p, n, _ := strings.Cut(ref, ":")
+		if e, err := c.endpoint(ref, p, n); err == nil { // else the host has been told
+			routes = append(routes, e)
+		}
+	}
+	return routes, nil
+}
+
+// Fallbacks are the references of the models that a request for ref goes to when
+// that one cannot be had, in the order in which they are tried.
+func (c Config) Fallbacks(ref string) (refs []string) {
+	provider, name, _ := strings.Cut(ref, ":")
 	for _, other := range c.Providers[provider].Fallback {
 		p, n, ok := strings.Cut(other, "/")
 		if !ok {
 			n = name
 		}
-		e, err := c.endpoint(p+":"+n, p, n)
-		if err != nil {
-			return nil, err
-		}
-		routes = append(routes, e)
+		refs = append(refs, p+":"+n)
 	}
-	return routes, nil
+	return refs
 }
 
 // locate reads the name of a model in a request.
@@ -133,7 +148,7 @@ func (c *Config) locate(format, name string) (provider, model string) {
 		return p, n
 	}
 	names := slices.Sorted(maps.Keys(c.Providers))
-	for _, p := range names {
+	for _, p := range append([]string{format}, names...) { // others may stand in for the usual one, under the same names
 		if _, has := c.Providers[p].Models[name]; has && c.format(p) == format {
 			return p, name
 		}
@@ -155,16 +170,22 @@ func (c *Config) reachable(format string) bool {
 	return configured || c.Getenv(v.envBase) != "" || c.Getenv(v.envKey) != ""
 }
 
-// Keyed says whether the daemon has a key for the usual provider of a format,
-// or another provider of that format to send requests to.
-func (c Config) Keyed(format string) bool {
+// A Way is where the requests of a format go that name no provider.
+type Way struct {
+	Base  string `json:"base"`  // the address
+	Keyed bool   `json:"keyed"` // the daemon has a key for it
+	Own   bool   `json:"own"`   // nothing of a program's is wanted there
+}
+
+// Way says where the requests of a format go.
+func (c Config) Way(format string) Way {
 	c = c.filled()
 	provider, _ := c.locate(format, "")
-	if provider != format {
-		return true
-	}
 	e, err := c.endpoint("", provider, "")
-	return err != nil || e.Keyed() || e.Facts.Provider != format
+	if err != nil {
+		return Way{Own: true}
+	}
+	return Way{e.base, e.Keyed(), !e.Wants()}
 }
 
 // Models lists what the configuration names, as requests may name it.
@@ -183,23 +204,31 @@ func (c Config) Models(format string) (names []string) {
 // Keyed says whether there is a key for it here.
 func (e *Endpoint) Keyed() bool { return e.key.secret != nil }
 
-// Usual says whether it is the provider's own address, which wants a key.
-func (e *Endpoint) Usual() bool { return e.Facts.Provider == e.Format }
+// Wants says whether a request must bring a key of its own: there is none here,
+// and it is the provider's usual address, or said to take each program's.
+func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Format || e.lent) }
 
 // Post sends a request in the provider's own words, to a path below its
-// address. Where there is a key here it is the one that goes along. The caller
-// closes the answer's body.
+// address. Where there is a key here it is the one that goes along. Headers of
+// the configuration go with all but a credential of the program's own. The
+// caller closes the answer's body.
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
-	p := &parcel{b: body}
-	var wrote atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, &carrier{p: p})
+	p := &parcel{body: body}
+	var way passage
+	var conn atomic.Pointer[net.Conn]
+	ctx = httptrace.WithClientTrace(way.watched(ctx), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			p.begun.Add(1)
+			conn.Store(&i.Conn)
+		},
+		WroteRequest: func(httptrace.WroteRequestInfo) { p.ended.Add(1) },
+	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, p.carrier())
 	if err != nil {
 		return nil, e.lost(err)
 	}
-	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&carrier{p: p}), nil }
-	req.Header = h.Clone()
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.carrier()), nil }
+	req.Header = maps.Clone(h)
 	if e.Keyed() {
 		switch key := e.key.reveal(); e.Format {
 		case "anthropic":
@@ -208,49 +237,51 @@ func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []
 			req.Header.Set("Authorization", "Bearer "+key)
 		}
 	}
+	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // else it is the program's own account
+		maps.Copy(req.Header, e.set)
+	}
 	if e.Format == "anthropic" && req.Header.Get("Anthropic-Version") == "" {
 		req.Header.Set("Anthropic-Version", "2023-06-01")
 	}
 	resp, err := e.client.Do(req)
 	p.drop()
 	if err != nil {
-		x := e.lost(err)
-		if !wrote.Load() {
-			x.Usage = &Usage{} // nobody saw the request
+		return nil, way.ended(ctx, e.lost(err))
+	}
+	if c := conn.Load(); c != nil {
+		if l, ok := (*c).(*line); ok {
+			resp.Body = &call{resp.Body, l, l.writes()}
 		}
-		return nil, x
 	}
 	return resp, nil
 }
 
 // A parcel is the body of a request. It is let go of when the answer begins,
-// which may take long to come to its end.
+// which may take long to come to its end, and may be read by then.
 type parcel struct {
-	mu sync.Mutex
-	b  []byte
+	body     []byte
+	carriers []*bytes.Reader
+	begun    atomic.Int32
+	ended    atomic.Int32 // of those that began to be sent
 }
 
+// carrier reads the body. It is of a type that [http.Transport] knows to have
+// everything there, so that the head does not go ahead of it.
+func (p *parcel) carrier() *bytes.Reader {
+	r := bytes.NewReader(p.body)
+	p.carriers = append(p.carriers, r)
+	return r
+}
+
+// drop lets go of the body where nobody reads it any more.
 func (p *parcel) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.b = nil
-}
-
-// A carrier reads a parcel.
-type carrier struct {
-	p  *parcel
-	at int
-}
-
-func (c *carrier) Read(b []byte) (int, error) {
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	if c.at >= len(c.p.b) {
-		return 0, io.EOF
+	p.body = nil
+	if p.begun.Load() != p.ended.Load() {
+		return
 	}
-	n := copy(b, c.p.b[c.at:])
-	c.at += n
-	return n, nil
+	for _, r := range p.carriers {
+		r.Reset(nil)
+	}
 }
 
 func (e *Endpoint) lost(err error) *Error {

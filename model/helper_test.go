@@ -13,12 +13,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
 var update = flag.Bool("update", false, "write the expected files anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // canary is the key of every model that is opened here. It must show nowhere.
 const canary = `sk-canary/"9f8e7d6c5b4a`

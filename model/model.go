@@ -37,10 +37,31 @@ type Facts struct {
 	Name      string // as given: "openai:gpt-5", "script:replies.yaml"
 	Provider  string // "openai", "anthropic", "script", with "@host" when the address is not the usual one: the key of a provider's limits
 	Price     Price
-	Priced    bool // false: the price is unknown
-	Window    int  // context window in tokens, 0 unknown
-	MaxOutput int  // the model's own maximum of output tokens, 0 unknown
-	MinOutput int  // the least output worth asking for
+	Priced    bool  // false: the price is unknown
+	Long      Price // of a request with more than Beyond tokens of input, all of it
+	Beyond    int   // 0: any request has the one price
+	Window    int   // context window in tokens, 0 unknown
+	MaxOutput int   // the model's own maximum of output tokens, 0 unknown
+	MinOutput int   // the least output worth asking for
+}
+
+// At is the price of a request with so many tokens of input, cached or not.
+func (f *Facts) At(input int64) Price {
+	if f.Beyond > 0 && input > int64(f.Beyond) {
+		return f.Long
+	}
+	return f.Price
+}
+
+// Plain is the most that the input of a request can cost that asks for no
+// caching. Only Anthropic caches nothing unasked.
+func (f *Facts) Plain(input int64) int64 {
+	p := f.At(input)
+	most := Price{Input: p.Input}
+	if !strings.HasPrefix(f.Provider, "anthropic") {
+		most.Input = max(p.Input, p.CacheWrite)
+	}
+	return most.Cost(Usage{Input: input})
 }
 
 // Usage is what one request took, in tokens. Input excludes the tokens read
@@ -145,7 +166,8 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // as the provider asked; 0: it did not say
 	Usage      *Usage        `json:"usage,omitempty"`       // what it took so far; nil: nobody knows
 
-	Quota Quota `json:"-"` // as the headers told, if an answer came
+	Quota     Quota `json:"-"` // as the headers told, if an answer came
+	Unreached bool  `json:"-"` // no connection was to be had
 
 	cause error // the end of the caller's context, and nothing else: other causes may print a key
 }

@@ -57,12 +57,24 @@ type openAITool struct {
 
 var anyObject = json.RawMessage(`{"type":"object","properties":{}}`)
 
+// OfOpenAI tells by the name whether a model is one that OpenAI serves.
+func OfOpenAI(name string) bool {
+	name = strings.TrimPrefix(name, "ft:")
+	for _, p := range []string{"gpt-", "o"} {
+		if v, ok := strings.CutPrefix(name, p); ok && v != "" && v[0] >= '1' && v[0] <= '9' {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, "chatgpt-") || strings.HasPrefix(name, "codex-")
+}
+
 func (openAI) encode(m *remote, r Request) ([]byte, error) {
 	q := openAIRequest{Model: m.model, Stream: true, Messages: []openAIMessage{}}
 	q.StreamOptions.IncludeUsage = true
-	// OpenAI's reasoning models refuse max_tokens; other servers mostly know
-	// nothing else, and one that ignores a maximum costs money.
-	if m.facts.Provider == "openai" {
+	// OpenAI's reasoning models refuse max_tokens, whoever passes them on; servers
+	// of other models mostly know nothing else, and one that ignores a maximum
+	// costs money.
+	if m.facts.Provider == "openai" || OfOpenAI(m.model) {
 		q.MaxCompletion = r.MaxOutput
 	} else {
 		q.MaxTokens = r.MaxOutput
@@ -133,7 +145,8 @@ type openAIUsage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
 	Details    struct {
-		Cached int64 `json:"cached_tokens"`
+		Cached  int64 `json:"cached_tokens"`
+		Written int64 `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
 }
 
@@ -190,8 +203,10 @@ func (o openAI) decode(a *answer, _ string, data []byte) *Error {
 		}
 	}
 	if u := c.Usage; u != nil {
-		cached := min(max(u.Details.Cached, 0), max(u.Prompt, 0))
-		a.usage = Usage{Input: max(u.Prompt, 0) - cached, CacheRead: cached, Output: max(u.Completion, 0)}
+		in := max(u.Prompt, 0)
+		read := min(max(u.Details.Cached, 0), in)
+		write := min(max(u.Details.Written, 0), in-read)
+		a.usage = Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: max(u.Completion, 0)}
 		a.hasInput, a.reported = true, true
 	}
 	return nil

@@ -2,6 +2,7 @@ package model
 
 import (
 	_ "embed"
+	"maps"
 	"math"
 	"math/bits"
 	"regexp"
@@ -66,11 +67,59 @@ type Prices struct {
 
 // An Entry is what holds for a model from a day on, until a later entry.
 type Entry struct {
-	Model     string // "openai:gpt-5"
-	From      time.Time
-	Price     Price
-	Window    int // 0: unknown
-	MaxOutput int // 0: unknown
+	Model     string    `json:"model"` // "openai:gpt-5"
+	From      time.Time `json:"from,omitzero"`
+	Price     Price     `json:"price"`
+	Long      Price     `json:"long,omitzero"`    // of a request with more than Beyond tokens of input, all of it
+	Beyond    int       `json:"beyond,omitempty"` // 0: any request has the one price
+	Window    int       `json:"window"`           // 0: unknown
+	MaxOutput int       `json:"max_output"`       // 0: unknown
+}
+
+// Known is what the user's table and the built-in one hold of models, the
+// day's price of each, sorted by name.
+func Known(user *Prices, at time.Time) (list []Entry) {
+	all := make(map[string]Entry)
+	for _, table := range []*Prices{builtin(), user} {
+		if table == nil {
+			continue
+		}
+		for name := range table.entries {
+			if e, ok := table.at(name, at); ok {
+				all[name] = e
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name])
+	}
+	return list
+}
+
+// Nearest is the entry whose model is named most like one of a provider that
+// is in no table: of the same family, and the newest of several. It is a guess
+// to show to a person, and no price.
+func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
+	vendor, _, _ := strings.Cut(provider, "@")
+	most := 0
+	for _, e := range Known(nil, at) {
+		n := alike(e.Model, vendor+":"+name) - len(vendor+":")
+		if n >= family && (n > most || n == most && e.From.After(near.From)) {
+			near, most = e, n
+		}
+	}
+	return near, most > 0
+}
+
+// family is how much of two names must be the same for them to be of one.
+const family = len("gpt-")
+
+// alike is how long the beginning is that two names share.
+func alike(a, b string) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 //go:embed prices.yaml
@@ -87,9 +136,11 @@ var builtin = sync.OnceValue(func() *Prices {
 // LoadPrices reads a table of prices in the format of the built-in one:
 //
 //   - {model: "openai:gpt-5", from: 2025-08-07, input: 1.25, output: 10.00, cache_read: 0.125, window: 400000, max_output: 128000}
+//   - {model: "openai:m", input: 2, output: 10, long: {beyond: 272000, input: 4, output: 15}}
 //
 // Prices are dollars per million tokens. A cache price that is absent is the
-// input price, so that nothing is free by omission.
+// input price, so that nothing is free by omission. A long price is that of
+// every token of a request that has more input than it says.
 func LoadPrices(name string, data []byte) (*Prices, error) {
 	sd, root, err := strict.Parse(name, data)
 	if err != nil {
@@ -122,27 +173,50 @@ func LoadPrices(name string, data []byte) (*Prices, error) {
 var modelName = regexp.MustCompile(`^(openai|anthropic)(@[^\s:]+(:[0-9]+)?)?:\S+$`)
 
 func (d document) entry(n ast.Node) (e Entry, err error) {
-	const none = -1
-	e.Price = Price{none, none, none, none}
-	order := []string{"model", "from", "input", "output", "cache_read", "cache_write", "window", "max_output"}
-	err = d.Mapping(n, "a price", order, map[string]strict.Field{
-		"model": strict.Into(&e.Model, d.modelName), "from": strict.Into(&e.From, d.day),
-		"input": strict.Into(&e.Price.Input, d.Dollars), "output": strict.Into(&e.Price.Output, d.Dollars),
-		"cache_read": strict.Into(&e.Price.CacheRead, d.Dollars), "cache_write": strict.Into(&e.Price.CacheWrite, d.Dollars),
-		"window": strict.Into(&e.Window, d.Count), "max_output": strict.Into(&e.MaxOutput, d.Count),
-	})
-	if err != nil {
+	price, fields := d.price(&e.Price)
+	order := append(append([]string{"model", "from"}, price...), "long", "window", "max_output")
+	fields["model"], fields["from"] = strict.Into(&e.Model, d.modelName), strict.Into(&e.From, d.day)
+	fields["window"], fields["max_output"] = strict.Into(&e.Window, d.Count), strict.Into(&e.MaxOutput, d.Count)
+	fields["long"] = func(n ast.Node, what string) error {
+		price, fields := d.price(&e.Long)
+		fields["beyond"] = strict.Into(&e.Beyond, d.Count)
+		if err := d.Mapping(n, what, append([]string{"beyond"}, price...), fields); err != nil {
+			return err
+		}
+		if !e.Long.whole() || e.Beyond == 0 {
+			return d.Errorf(n, "%s is incomplete, expected at least beyond, input and output", what)
+		}
+		return nil
+	}
+	if err = d.Mapping(n, "a price", order, fields); err != nil {
 		return e, err
 	}
-	if e.Model == "" || e.Price.Input == none || e.Price.Output == none {
+	if e.Model == "" || !e.Price.whole() {
 		return e, d.Errorf(n, "a price is incomplete, expected at least model, input and output")
 	}
-	for _, cache := range []*int64{&e.Price.CacheRead, &e.Price.CacheWrite} {
+	return e, nil
+}
+
+// none is a price that nobody gave.
+const none = -1
+
+// price are the fields of a price, all of them unknown to begin with.
+func (d document) price(p *Price) (order []string, fields map[string]strict.Field) {
+	*p = Price{none, none, none, none}
+	return []string{"input", "output", "cache_read", "cache_write"}, map[string]strict.Field{
+		"input": strict.Into(&p.Input, d.Dollars), "output": strict.Into(&p.Output, d.Dollars),
+		"cache_read": strict.Into(&p.CacheRead, d.Dollars), "cache_write": strict.Into(&p.CacheWrite, d.Dollars),
+	}
+}
+
+// whole says whether a price was given, and fills in what may be left out.
+func (p *Price) whole() bool {
+	for _, cache := range []*int64{&p.CacheRead, &p.CacheWrite} {
 		if *cache == none {
-			*cache = e.Price.Input
+			*cache = p.Input
 		}
 	}
-	return e, nil
+	return p.Input != none && p.Output != none
 }
 
 func (d document) modelName(n ast.Node, what string) (string, error) {
@@ -175,11 +249,18 @@ func (p *Prices) Lookup(provider, name string, at time.Time) (Entry, bool) {
 		return Entry{}, false
 	}
 	for _, n := range []string{name, dated.ReplaceAllString(name, "")} {
-		list := p.entries[provider+":"+n]
-		for _, e := range slices.Backward(list) {
-			if !e.From.After(at) {
-				return e, true
-			}
+		if e, ok := p.at(provider+":"+n, at); ok {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// at is what holds at a time for a model by its exact name.
+func (p *Prices) at(model string, at time.Time) (Entry, bool) {
+	for _, e := range slices.Backward(p.entries[model]) {
+		if !e.From.After(at) {
+			return e, true
 		}
 	}
 	return Entry{}, false
@@ -193,13 +274,27 @@ func (p *Prices) knows(provider, name string) bool {
 // find looks for a model in the user's table, then in the built-in one; first
 // as served by its own host, then as the provider's own.
 func find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
-	vendor, _, _ := strings.Cut(provider, "@")
+	vendor, host, _ := strings.Cut(provider, "@")
 	for _, table := range []*Prices{user, builtin()} {
-		for _, p := range []string{provider, vendor} {
-			if e, ok := table.Lookup(p, name, at); ok {
-				return e, true
+		if e, ok := table.Lookup(provider, name, at); ok {
+			return e, true
+		}
+		if e, ok := table.Lookup(vendor, name, at); ok {
+			if strings.HasSuffix(host, regional) {
+				e.Price, e.Long = e.Price.tenthMore(), e.Long.tenthMore()
 			}
+			return e, true
 		}
 	}
 	return Entry{}, false
+}
+
+// regional are OpenAI's hosts that keep a request within a region, such as
+// eu.api.openai.com, which cost a tenth more. (Models from before March 2026
+// do not, but nobody is worse off for a reservation that is too high.)
+const regional = ".api.openai.com"
+
+func (p Price) tenthMore() Price {
+	more := func(n int64) int64 { return n + (n+9)/10 }
+	return Price{more(p.Input), more(p.Output), more(p.CacheRead), more(p.CacheWrite)}
 }

@@ -4,6 +4,7 @@
 //   - an absent cache price is free: TestLoadPrices
 //   - the newest entry wins whatever the day: TestLookup
 //   - the user's table does not come first: TestUserPricesComeFirst
+//   - the long price begins a token late, or is left out of what is known of a model: TestALongRequestCostsMore
 package model
 
 import (
@@ -75,17 +76,151 @@ func TestCostIsExact(t *testing.T) {
 func TestBuiltinPrices(t *testing.T) {
 	for model, list := range builtin().entries {
 		provider, name, _ := strings.Cut(model, ":")
-		for _, e := range list {
-			if e.Price.Input <= 0 || e.Price.Output < e.Price.Input || e.Price.CacheRead > e.Price.Input ||
-				e.Window < e.MaxOutput || e.MaxOutput < 1024 || e.From.Before(day("2023-01-01")) {
-				t.Errorf("%s has an odd entry: %+v", model, e)
+		if !modelName.MatchString(model) || name != strings.ToLower(name) || strings.HasSuffix(name, "-latest") {
+			t.Errorf("%s is no name that requests send", model)
+		}
+		for i, e := range list {
+			if e.From.Before(day("2023-01-01")) || i > 0 && !e.From.After(list[i-1].From) {
+				t.Errorf("%s begins at an odd day: %+v", model, e)
 			}
-			if provider == "anthropic" && (e.Price.CacheWrite <= e.Price.Input || e.Price.CacheRead >= e.Price.Input/5) {
-				t.Errorf("%s has odd cache prices: %+v", model, e.Price)
+			if i > 0 && e.Price == list[i-1].Price && e.Window == list[i-1].Window {
+				t.Errorf("%s is there twice: %+v", model, e)
 			}
+			odd(t, provider, e)
 		}
 		if got, ok := builtin().Lookup(provider, name, day("2099-01-01")); !ok || got != list[len(list)-1] {
 			t.Errorf("%s is not found", model)
+		}
+	}
+}
+
+// odd holds what is true of every price that there ever was.
+func odd(t *testing.T, provider string, e Entry) {
+	embeds := strings.Contains(e.Model, "embedding")
+	prices := []Price{e.Price}
+	if e.Beyond > 0 {
+		prices = append(prices, e.Long)
+		if p, l := e.Price, e.Long; l.Input < p.Input || l.Output < p.Output || l.CacheRead < p.CacheRead || l.CacheWrite < p.CacheWrite || e.Beyond >= e.Window {
+			t.Errorf("%s is cheaper beyond %d tokens: %+v", e.Model, e.Beyond, e)
+		}
+	} else if e.Long != (Price{}) {
+		t.Errorf("%s has a long price that never holds", e.Model)
+	}
+	if e.Window < 8192 || e.MaxOutput > e.Window || (e.MaxOutput < 1024) != embeds {
+		t.Errorf("%s has an odd window or maximum: %+v", e.Model, e)
+	}
+	for _, p := range prices {
+		if p.Input <= 0 || p.Output < p.Input && !embeds || p.CacheRead > p.Input || p.CacheRead < 0 {
+			t.Errorf("%s has an odd price: %+v", e.Model, p)
+		}
+		if p.CacheWrite != 0 && (p.CacheWrite < p.Input || p.CacheWrite > 2*p.Input) {
+			t.Errorf("%s has an odd price of writing to the cache: %+v", e.Model, p)
+		}
+		if provider == "anthropic" && (p.CacheWrite <= p.Input || p.CacheRead >= p.Input/5) {
+			t.Errorf("%s has odd cache prices: %+v", e.Model, p)
+		}
+	}
+}
+
+// The models that a stranger's agent asks for have a price, by the names that
+// they are asked for.
+func TestModelsOfToday(t *testing.T) {
+	for name, want := range map[string]struct{ input, output, read, write, beyond int64 }{
+		"anthropic:claude-fable-5-2":          {8_000, 40_000, 200, 10_000, 0},
+		"anthropic:claude-opus-5-5":           {4_000, 20_000, 200, 5_000, 0},
+		"anthropic:claude-opus-4-8":           {5_000, 25_000, 500, 6_250, 0},
+		"anthropic:claude-sonnet-5-5":         {2_000, 10_000, 100, 2_500, 0},
+		"anthropic:claude-haiku-5-5":          {100, 500, 10, 125, 100_000},
+		"anthropic:claude-haiku-4-5-20251001": {1_000, 5_000, 100, 1_250, 0},
+		"openai:gpt-6.2-astra":                {8_000, 40_000, 400, 10_000, 272_000},
+		"openai:gpt-6.2-sol":                  {2_000, 10_000, 100, 2_500, 272_000},
+		"openai:gpt-6.1-terra":                {1_000, 5_000, 50, 1_250, 272_000},
+		"openai:gpt-6-luna":                   {100, 500, 10, 125, 272_000},
+		"openai:gpt-5.6":                      {4_000, 20_000, 400, 5_000, 272_000},
+		"openai:gpt-5.5-2026-04-23":           {5_000, 30_000, 500, 0, 272_000},
+		"openai:gpt-5.4-mini-2026-03-17":      {750, 4_500, 75, 0, 0},
+		"openai:gpt-4o-mini":                  {150, 600, 75, 0, 0},
+		"openai:text-embedding-3-small":       {20, 0, 20, 20, 0},
+	} {
+		provider, id, _ := strings.Cut(name, ":")
+		e, ok := builtin().Lookup(provider, id, day("2026-11-21"))
+		got := Price{e.Price.Input / million, e.Price.Output / million, e.Price.CacheRead / million, e.Price.CacheWrite / million}
+		if !ok || got != (Price{want.input, want.output, want.read, want.write}) || int64(e.Beyond) != want.beyond {
+			t.Errorf("%s: %v, %+v", name, ok, e)
+		}
+	}
+}
+
+func TestALongRequestCostsMore(t *testing.T) {
+	m, err := Open("openai:gpt-6.2-sol", Config{Getenv: env("OPENAI_API_KEY", canary), Now: func() time.Time { return day("2026-11-21") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := m.Facts()
+	if f.At(272_000).Input != 2_000_000_000 || f.At(272_001).Input != 4_000_000_000 || f.At(272_001).Output != 15_000_000_000 {
+		t.Errorf("%+v", f)
+	}
+	if got := f.Plain(1000); got != 1000*2500 {
+		t.Errorf("a write to the cache that nobody asked for is not thought of: %d", got)
+	}
+	claude := Facts{Provider: "anthropic@host", Price: Price{Input: 2, CacheWrite: 3}}
+	if got := claude.Plain(million); got != 2 {
+		t.Errorf("%d", got)
+	}
+	user, err := LoadPrices("p.yaml", []byte(`[{model: "openai:m", input: 2, output: 10, long: {beyond: 10, input: 4, output: 15}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Entry{Model: "openai:m", Price: Price{2e9, 10e9, 2e9, 2e9}, Long: Price{4e9, 15e9, 4e9, 4e9}, Beyond: 10}
+	if e, _ := user.Lookup("openai", "m", day("2026-01-01")); e != want {
+		t.Errorf("%+v", e)
+	}
+}
+
+// OpenAI's regional hosts cost a tenth more; a price that is given for such a
+// host is meant as it is.
+func TestRegionsCostMore(t *testing.T) {
+	user, err := LoadPrices("p.yaml", []byte(`[{model: "openai@us.api.openai.com:gpt-6.2-sol", input: 7, output: 8}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, want := range map[string]Price{
+		"openai":                   {2_000_000_000, 10_000_000_000, 100_000_000, 2_500_000_000},
+		"openai@localhost:8080":    {2_000_000_000, 10_000_000_000, 100_000_000, 2_500_000_000},
+		"openai@eu.api.openai.com": {2_200_000_000, 11_000_000_000, 110_000_000, 2_750_000_000},
+		"openai@us.api.openai.com": {7_000_000_000, 8_000_000_000, 7_000_000_000, 7_000_000_000},
+	} {
+		if e, ok := find(user, place, "gpt-6.2-sol", day("2026-11-21")); !ok || e.Price != want {
+			t.Errorf("%s: %+v", place, e)
+		} else if want.Input == 2_200_000_000 && e.Long.Input != 4_400_000_000 {
+			t.Errorf("%s: %+v", place, e.Long)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for name, want := range map[string]string{
+		"claude-opus-6":     "anthropic:claude-opus-5-5",
+		"claude-haiku-6":    "anthropic:claude-haiku-5-5",
+		"claude-sonnet-5-6": "anthropic:claude-sonnet-5-5",
+		"claude-tale-1":     "anthropic:claude-fable-5-2",
+		"gpt-6.2-luna":      "openai:gpt-6.2-astra",
+		"gpt-7":             "openai:gpt-6.2-astra",
+		"llama3:8b":         "",
+		"":                  "",
+	} {
+		provider := "openai@here"
+		if strings.HasPrefix(name, "claude") {
+			provider = "anthropic"
+		}
+		e, ok := Nearest(provider, name, day("2026-11-21"))
+		if e.Model != want || ok != (want != "") {
+			t.Errorf("%s: %s", name, e.Model)
+		}
+		if p, _, _ := strings.Cut(provider, "@"); name != "" {
+			if _, known := builtin().Lookup(p, name, day("2026-11-21")); known {
+				t.Errorf("%s is known", name)
+			}
 		}
 	}
 }
@@ -153,6 +288,8 @@ func TestLoadPrices(t *testing.T) {
 		"- {model: 'openai:m', input: 1, output: free}":                                          `output is "free", expected dollars`,
 		"- {model: 'openai:m', input: 1, output: 1, from: yesterday}":                            `from is "yesterday", expected a day such as 2025-08-07`,
 		"- {model: 'openai:m', input: 1, output: 1, form: 2025-01-01}":                           `unknown key "form" in a price, expected model, from, input`,
+		"- {model: 'openai:m', input: 1, output: 1, long: {input: 1, output: 1}}":                `long is incomplete, expected at least beyond, input and output`,
+		"- {model: 'openai:m', input: 1, output: 1, long: {beyond: 1, input: 1}}":                `long is incomplete, expected at least beyond, input and output`,
 		"- {model: 'openai:m', input: 1, output: 1}\n- {model: 'openai:m', input: 2, output: 2}": `openai:m has two prices from 0001-01-01`,
 	} {
 		if _, err := LoadPrices("p.yaml", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 )
@@ -39,18 +38,19 @@ type dialect interface {
 // A remote is a model behind HTTP.
 type remote struct {
 	dialect
-	facts  Facts
-	model  string // the name the provider knows
-	base   string
-	key    Key
-	client *http.Client
-	idle   time.Duration // of silence within an answer, before it is given up
-	now    func() time.Time
-	count  func(Request) int
+	facts   Facts
+	model   string // the name the provider knows
+	base    string
+	key     Key
+	set     http.Header
+	client  *http.Client
+	idle    time.Duration // of silence within an answer, before it is given up
+	now     func() time.Time
+	counter Counter
 }
 
 func (m *remote) Facts() Facts        { return m.facts }
-func (m *remote) Count(r Request) int { return m.count(namesOf(r.Tools).outward(r)) }
+func (m *remote) Count(r Request) int { return m.counter.request(namesOf(r.Tools).outward(r)) }
 
 // String keeps a model that is printed to its name.
 func (m *remote) String() string { return m.facts.Name }
@@ -102,23 +102,19 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	if err != nil {
 		return nil, &Error{Kind: BadRequest, Message: m.clean(err.Error()), Usage: &Usage{}}
 	}
-	var wrote atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.base+m.path(), bytes.NewReader(body))
+	var way passage
+	req, err := http.NewRequestWithContext(way.watched(ctx), http.MethodPost, m.base+m.path(), bytes.NewReader(body))
 	if err != nil {
 		return nil, &Error{Kind: BadRequest, Message: m.clean(err.Error()), Usage: &Usage{}}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set("User-Agent", "kern")
+	maps.Copy(req.Header, m.set)
 	m.sign(req.Header, m.key.reveal())
 	resp, err := m.client.Do(req)
 	if err != nil {
-		e := m.lost(ctx, err)
-		if !wrote.Load() {
-			e.Usage = &Usage{} // nobody saw the request
-		}
-		return nil, e
+		return nil, way.ended(ctx, m.lost(ctx, err))
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
@@ -195,12 +191,12 @@ func (m *remote) finish(a *answer, r Request, yield func(Event, error) bool) {
 func (m *remote) usage(a *answer, r Request) Usage {
 	u := a.usage
 	if !a.hasInput {
-		u.Input = int64(m.count(r))
+		u.Input = int64(m.counter.request(r))
 	}
 	if !a.reported {
-		u.Output = max(u.Output, int64(CountText(a.said.String())))
+		u.Output = max(u.Output, int64(m.counter.Said(a.said.String())))
 		for _, c := range a.calls {
-			u.Output += int64(CountText(c.Name) + CountText(c.args.String()))
+			u.Output += int64(m.counter.Said(c.Name) + m.counter.Said(c.args.String()))
 		}
 	}
 	return u

@@ -17,11 +17,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/model"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const canary = `sk-canary/"9f8e7d6c5b4a`
 

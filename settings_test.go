@@ -1,0 +1,109 @@
+package kern_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern"
+)
+
+// readSettings reads a kern.yaml with these providers, in the lines behind the first.
+func readSettings(t *testing.T, providers string) (kern.Settings, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kern.yaml")
+	if err := os.WriteFile(file, []byte("providers:\n"+providers+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kern.ReadSettings(file)
+}
+
+// TestProviderMistakes are told where they stand, with what was expected; a
+// secret that stands in the wrong place is not repeated.
+func TestProviderMistakes(t *testing.T) {
+	const local = "  local: {format: openai, base_url: \"http://h:1/v1\"}\n"
+	for text, want := range map[string]string{
+		`  openai: {base_url: "api.example.com/v1"}`:                                                   `:2:22: base_url of the provider openai is not an address, expected something like https://api.openai.com/v1`,
+		`  openai: {base_url: "localhost:8080"}`:                                                       "is not an address",
+		`  openai: {base_url: "ftp://h/v1"}`:                                                           "is not an address",
+		`  openai: {base_url: "http:///v1"}`:                                                           "is not an address",
+		`  openai: {base_url: "http://:8080/v1"}`:                                                      "is not an address",
+		`  openai: {base_url: "http://h/v 1"}`:                                                         "is not an address",
+		`  openai: {base_url: " http://h/v1"}`:                                                         "is not an address",
+		`  openai: {base_url: "http://h:99999/v1"}`:                                                    "has a port that is none",
+		`  openai: {base_url: "http://h:0/v1"}`:                                                        "has a port that is none",
+		`  openai: {base_url: ""}`:                                                                     "is not an address",
+		`  openai: {base_url: "http://h/v1?key=hidden"}`:                                               "has a user, a query or a fragment",
+		`  openai: {base_url: "http://h/v1?"}`:                                                         "has a user, a query or a fragment",
+		`  openai: {base_url: "http://me:hidden@h/v1"}`:                                                "has a user, a query or a fragment",
+		`  openai: {base_url: "http://h/v1/chat/completions"}`:                                         "ends with /chat/completions",
+		`  anthropic: {base_url: "http://h/v1/messages/"}`:                                             "ends with /messages",
+		`  openai: {key_env: sk-hidden}`:                                                               ":2:21: key_env of the provider openai is not the name of a variable",
+		`  openai: {key_env: ""}`:                                                                      "is not the name of a variable",
+		`  openai: {key: sk-hidden}`:                                                                   ":2:17: key of the provider openai, expected program",
+		`  openai: {key_env: A, key_file: b}`:                                                          "more than one key",
+		`  openai: {key: program, key_env: A}`:                                                         "more than one key",
+		`  openai: {headers: {Authorization: Bearer hidden}}`:                                          "is for a secret",
+		`  openai: {headers: {X-A: 5}}`:                                                                ":2:27: X-A is \"5\", expected text",
+		`  openai: {concurrency: 5, limits: {concurrency: 6}}`:                                         "concurrency twice",
+		`  openai: {limits: {tpm: 100, itpm: 101}}`:                                                    "101 input tokens a minute, expected no more than the 100 in all (tpm)",
+		`  openai: {limits: {tpm: 100, otpm: 101}}`:                                                    "101 output tokens a minute",
+		`  openai: {limits: {rpm: 10}, models: {m: {limits: {rpm: 11}}}}`:                              "the model m of the provider openai grants 11 requests a minute, expected no more than the 10 of the provider",
+		`  openai: {concurrency: 2, models: {m: {limits: {concurrency: 3}}}}`:                          "3 calls at one time, expected no more than the 2",
+		`  openai: {models: {m: {input: 1, output: 1, window: 5, max_output: 6}}}`:                     ":2:24: the model m gives 6 tokens at most in a window of 5",
+		"  openai:\n    fallback:\n      - nobody":                                                     `:4:9: the provider openai falls back to "nobody", and there is no such provider`,
+		local + "  openai: {fallback: [\"local:m\"]}":                                                  `:3:23: the provider openai falls back to "local:m", and there is no such provider: expected PROVIDER or PROVIDER/MODEL`,
+		local + "  openai: {fallback: [local/]}":                                                       "expected another provider or model",
+		local + "  openai: {fallback: [local, local]}":                                                 `:3:30: the provider openai falls back to "local", expected another`,
+		"  openai: {fallback: [openai]}":                                                               "expected another provider or model",
+		"  openai: {fallback: [anthropic]}":                                                            "speaks like anthropic, and itself like openai: requests are not translated",
+		"  lent: {format: openai, base_url: \"http://h\", key: program}\n  openai: {fallback: [lent]}": "which takes each program's own key",
+	} {
+		_, err := readSettings(t, text)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "kern.yaml:") || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s:\n%v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestProviderWarnings: what may not be meant, though it can be, is told, and
+// read all the same.
+func TestProviderWarnings(t *testing.T) {
+	s, err := readSettings(t, `  openai: {models: {m: {}, n: {}}, fallback: [second, second/x, third]}
+  second: {format: openai, base_url: "http://h:1/v1", key_env: NOT_SET, models: {m: {}, x: {}}}
+  third: {format: openai, base_url: "http://h:2/v1", key_file: keys/third}
+  fourth: {format: openai, base_url: "http://h:3/v1", key_env: SET}
+  fifth: {format: openai, base_url: "http://h:4/v1", headers: {OpenAI-Project: p}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	getenv := func(name string) string { return map[string]string{"SET": "a key"}[name] }
+	got := strings.Join(s.Warnings(getenv), "\n")
+	want := []string{
+		"the key of the provider second is not there: the variable NOT_SET is not set; what is asked of it is refused",
+		fmt.Sprintf("the key of the provider third is not there: the file %s cannot be read", filepath.Join(filepath.Dir(s.File), "keys", "third")),
+		`kern.yaml:2:47: the provider openai falls back to "second", and no model n is listed there`,
+	}
+	for _, w := range want {
+		if strings.Count(got, w) != 1 {
+			t.Errorf("%q is told %d times in\n%s", w, strings.Count(got, w), got)
+		}
+	}
+	if n := strings.Count(got, "\n") + 1; n != len(want) {
+		t.Errorf("%d are told, want %d:\n%s", n, len(want), got)
+	}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(s.File), "keys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(s.File), "keys", "third"), []byte("key-of-the-third\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Warnings(func(string) string { return "x" }); len(got) != 1 {
+		t.Errorf("all keys are there, and %q is told", got)
+	}
+	if keys := s.Keys(getenv); len(keys) != 2 { // as it stands there, and without what surrounds it
+		t.Errorf("beside the file %q is found, wherever the daemon stands", keys)
+	}
+}
