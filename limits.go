@@ -34,6 +34,11 @@ func readLimits(d *strict.Document, n ast.Node, what string) (l TrafficLimits, e
 			return err
 		},
 	})
+	if err == nil {
+		if beyond := (TrafficLimits{Input: l.Input, Output: l.Output}).Beyond(TrafficLimits{Input: l.Tokens, Output: l.Tokens}); beyond != "" {
+			err = d.Errorf(n, "%s grants %s in all (tpm)", what, beyond)
+		}
+	}
 	return l, err
 }
 

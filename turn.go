@@ -2,6 +2,8 @@ package kern
 
 import (
 	"context"
+	"errors"
+	"math"
 	"strings"
 
 	"github.com/kern-run/kern/abi"
@@ -11,11 +13,21 @@ import (
 
 // turn waits for the turn of a call at a provider, for the kernel.
 func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.Done), err error) {
-	turn, err := k.turns.Acquire(ctx, traffic.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, In: t.In, Out: t.Out})
-	if err != nil {
+	turn, err := k.turns.Acquire(ctx, traffic.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, Now: t.Now,
+		In: t.In, Out: t.Out, Elsewhere: t.Other})
+	switch {
+	case errors.Is(err, traffic.ErrAway):
+		return nil, kernel.ErrElsewhere
+	case err != nil:
 		return nil, err
 	}
-	return func(d *kernel.Done) { turn.Release(feedback(d)) }, nil
+	return func(d *kernel.Done) {
+		if over := turn.Release(feedback(d)); over != "" && d.Away {
+			d.Away = false
+			d.Err = &abi.Error{Code: abi.ModelBadRequest, Message: "the provider turned the call away though nothing of its minute was used: " + over,
+				Hint: "send less in one request, ask for less output, or have the provider grant more"}
+		}
+	}, nil
 }
 
 // feedback is what a call tells of the provider it was at.
@@ -38,13 +50,37 @@ func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
 	return i, err
 }
 
-// List describes every process, by pid.
-func (k *Kernel) List() []kernel.Info {
-	all := k.Kernel.List()
-	for i := range all {
-		k.explain(&all[i])
+// List describes every process, by pid. There is no end to those that have exited,
+// and they are read from the journal: [Kernel.Recent] is for a look, and
+// [Kernel.After] for one page after the other.
+func (k *Kernel) List() []kernel.Info { return k.After(0, math.MaxInt) }
+
+// Recent describes, by pid, the processes that live, the n that exited last, the n
+// last children of each that lives, and all above those. More is how many others
+// there are.
+func (k *Kernel) Recent(n int) (list []kernel.Info, more int) {
+	pids, more := k.Kernel.Recent(n)
+	return k.describe(pids), more
+}
+
+// After describes up to n processes, by pid: the first above pid.
+func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info { return k.describe(k.Kernel.After(pid, n)) }
+
+// describe is Info of many. One that exited and cannot be read any more is
+// described as far as it is known without its records, with the reason.
+func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {
+	list := make([]kernel.Info, len(pids))
+	for n, pid := range pids {
+		i, err := k.Info(pid)
+		if err != nil {
+			i = kernel.Info{Pid: pid, Spawn: &abi.Spawn{}, State: abi.Exited, Exit: &abi.ExitInfo{Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}}
+			if e := k.Ending(pid); e != nil {
+				i.Exit.Code = e.Code
+			}
+		}
+		list[n] = i
 	}
-	return all
+	return list
 }
 
 func (k *Kernel) explain(i *kernel.Info) {

@@ -18,8 +18,9 @@ type bucket struct {
 	due    amount // when the slope of each unit will be level again
 	open   amount // what calls that run may take at most, beyond what is counted of them
 	writes flight
-	all    amount // what all calls that went might have taken at most
+	all    amount // what all calls that went might have taken at most, and what others took
 	care   care
+	rest   rest
 
 	habit   habit
 	blocked map[*bucket]bool // models whose next call waits for room here
@@ -30,6 +31,7 @@ type bucket struct {
 type care struct {
 	width     int64 // calls at one time, in thousandths
 	ceiling   int64 // as wide as it may get
+	was       int64 // width before it was overloaded
 	threshold int64 // below it the width doubles with each round trip, above it grows by one
 
 	margin int64 // of the limits, in thousandths: kept free as far as was needed
@@ -37,6 +39,7 @@ type care struct {
 	eased  int64 // when margin and ease were last relaxed
 
 	paused  int64 // until then nothing is let through
+	away    int64 // until then who can go elsewhere does
 	struck  int64 // when the last pause was ordered
 	strikes int   // pauses since something went well
 	sick    int   // how often it was overloaded lately
@@ -71,7 +74,7 @@ const (
 func newBucket(name string, up *bucket, l Limits) *bucket {
 	b := &bucket{name: name, up: up, set: l.amount(), most: l.Concurrency}
 	b.care = care{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
-	b.habit = habit{1000, 1000, 1000}
+	b.habit = habit{in: measure{mean: 1000}, out: measure{mean: 1000}, ahead: 1000}
 	if up != nil {
 		up.below++
 	}
@@ -90,7 +93,7 @@ func newBucket(name string, up *bucket, l Limits) *bucket {
 // idle reports whether nothing is lost when the bucket is forgotten.
 func (b *bucket) idle(now int64) bool {
 	b.window.slide(now)
-	return b.running == 0 && b.below == 0 && (b.line == nil || b.line.waiting == 0) && b.window.sum == amount{} && now > b.care.paused
+	return b.running == 0 && b.below == 0 && (b.line == nil || b.line.waiting == 0) && b.window.sum == amount{} && now > max(b.care.paused, b.rest.until)
 }
 
 // limit is what is used of a unit in a minute at most; 0: no limit.
@@ -102,7 +105,7 @@ func (b *bucket) limit(u int) int64 {
 	if l == 0 {
 		return 0
 	}
-	return max(1, l-l*b.care.margin/1000)
+	return l - l*b.care.margin/1000 // the margin is never all
 }
 
 // room says when a call may go: now, later, or never before something changes;
@@ -111,7 +114,7 @@ func (b *bucket) room(now int64, c *call) (at int64, why string) {
 	if now < b.care.paused {
 		return b.care.paused, b.care.why
 	}
-	if n := b.places(c.keen()); b.running >= n && b.running > 0 {
+	if n := b.places(c.keen()); b.running >= n {
 		return never, "concurrency"
 	}
 	at = now

@@ -1,5 +1,7 @@
 package traffic
 
+import "fmt"
+
 // A Word is what a provider's answer says of how it stands.
 type Word uint8
 
@@ -8,7 +10,10 @@ const (
 	Fine       Word = iota // it answered, or failed for another reason
 	Slow                   // 429: slow down
 	Overloaded             // 503, 529: too much is asked of it
-	Unsent                 // the call never reached it
+	Unsent                 // the call was not made
+	Failing                // it broke down, or the connection to it
+	Gone                   // no connection to it was to be had
+	Cut                    // the call was stopped before anything came of it
 )
 
 // level is how a limit stands at the provider: so much a minute, and left of it.
@@ -17,6 +22,7 @@ type level struct{ limit, left int64 }
 // news is what came of a call.
 type news struct {
 	in, out int64 // tokens it took
+	cached  int64 // of in: read from a cache, and perhaps not counted
 	word    Word
 	after   int64        // that the provider asked to wait; 0: it did not say
 	levels  [units]level // from its headers; zero where it said nothing
@@ -49,7 +55,7 @@ func (b *bucket) hear(now int64, c *call, f *news) {
 	case Slow:
 		b.strike(now, c, f, whySlow)
 	case Overloaded:
-		if b.care.sick += sickStep; b.care.sick >= sickBound || f.after > 0 {
+		if b.care.sicken(); b.care.sick >= sickBound || f.after > 0 {
 			b.strike(now, c, f, whyBusy)
 		}
 	}
@@ -83,7 +89,7 @@ func (b *bucket) strike(now int64, c *call, f *news, why string) {
 	k := &b.care
 	if k.struck > 0 && c.went <= k.struck {
 		if f.after > 0 {
-			k.paused = max(k.paused, now+min(f.after, 24*60*minute))
+			k.pause(now, min(f.after, 24*60*minute), why)
 		}
 		return
 	}
@@ -95,7 +101,11 @@ func (b *bucket) strike(now int64, c *call, f *news, why string) {
 			pause = max(pause, min(firstPause<<min(k.strikes-3, 6), mostPause))
 		}
 	}
-	k.struck, k.paused, k.why, k.eased = now, max(k.paused, now+pause), why, now
+	k.struck, k.why, k.eased = now, why, now
+	k.pause(now, pause, why)
+	if k.was = max(k.was, k.width); why == whySlow {
+		k.was = 0
+	}
 	for u := range b.due {
 		b.due[u] = max(b.due[u], k.paused+burst)
 	}
@@ -103,6 +113,16 @@ func (b *bucket) strike(now int64, c *call, f *news, why string) {
 		b.narrow(c, f)
 	}
 	b.thin(f.word == Slow && b.near(c, f))
+}
+
+// pause has nothing let through for a while. What passes within a minute is
+// waited for, as limits by the minute are; a provider that is overloaded, or that
+// asks for longer, is away for those that can go elsewhere.
+func (k *care) pause(now, d int64, why string) {
+	k.paused = max(k.paused, now+d)
+	if why == whyBusy || d > minute {
+		k.away = max(k.away, now+d)
+	}
 }
 
 // near reports whether it was the limit of a minute that was hit, as far as is
@@ -118,6 +138,31 @@ func (b *bucket) near(c *call, f *news) bool {
 		}
 	}
 	return !known
+}
+
+// over says which limit a call is larger than at all: it may take more than a
+// minute grants, and was turned away with all of the minute left.
+func (b *bucket) over(c *call, f *news) string {
+	if f.word != Slow {
+		return ""
+	}
+	told := false
+	for u := range f.levels {
+		l := f.levels[u]
+		if told = told || l.limit > 0; l.limit > 0 && c.weight[u] > l.limit && l.left >= l.limit-l.limit/50 {
+			return excess(u, c.weight[u], l.limit)
+		}
+	}
+	for u, limit := range b.set {
+		if !told && limit > 0 && c.weight[u] > limit && c.seen.used[u] <= c.guess[u] { // it was alone
+			return excess(u, c.weight[u], limit)
+		}
+	}
+	return ""
+}
+
+func excess(u int, most, limit int64) string {
+	return fmt.Sprintf("it may take %d %s, and %d are granted a minute", most, unitNames[u], limit)
 }
 
 // narrow keeps further away from the limit that was hit: that of a minute, or
@@ -137,7 +182,9 @@ func (b *bucket) narrow(c *call, f *news) {
 func (b *bucket) thin(rate bool) {
 	k := &b.care
 	now := int64(b.running+1) * 1000
-	k.threshold = max(leastWidth, min(k.width, now)/2)
+	if b.running > 0 { // else it was not their number
+		k.threshold = max(leastWidth, min(k.width, now)/2)
+	}
 	switch {
 	case !b.paced():
 		k.width = leastWidth
@@ -146,9 +193,13 @@ func (b *bucket) thin(rate bool) {
 		k.ceiling = max(leastWidth, now-1000)
 		k.width = min(k.width, k.ceiling)
 	default:
-		k.width = k.threshold
+		k.width = min(k.width, k.threshold)
 	}
 }
+
+// recovers says that a bucket takes fewer calls at one time than it did before
+// it was overloaded.
+func (k *care) recovers() bool { return k.width < k.was }
 
 // paced reports whether a limit by the minute is known, here or above.
 func (b *bucket) paced() bool {
@@ -158,6 +209,19 @@ func (b *bucket) paced() bool {
 		}
 	}
 	return false
+}
+
+// spare is how much less than its bound the provider counted of a call when it
+// told how its limits stood: nothing of one that it refused, and of an input what
+// it read. Of an output it may count the bound until then.
+func (c *call) spare(u int, f *news) int64 {
+	switch {
+	case f.word == Slow:
+		return c.weight[u]
+	case f.word == Fine && f.in > 0 && (u == input || u == tokens):
+		return c.weight[input] - f.in
+	}
+	return 0
 }
 
 // learn takes over what the provider says of its limits. When less is left than
@@ -175,11 +239,16 @@ func (b *bucket) learn(now int64, c *call, f *news) {
 		}
 		b.told[u] = l.limit
 		// Calls that went since may have been counted, or not yet.
-		ours := c.seen.most[u] + b.all[u] - c.seen.all[u]
-		if other := l.limit - max(0, l.left) - ours; other > 0 {
+		ours := c.seen.most[u] + b.all[u] - c.seen.all[u] - c.spare(u, f)
+		other := l.limit - l.left - ours
+		if u == input && f.cached > 0 {
+			b.habit.warm(c, f.cached, other)
+		}
+		if other > 0 {
 			var a amount
 			a[u] = other
 			b.window.add(now, &a)
+			b.all.add(&a) // the next answer tells of the same
 		}
 	}
 }

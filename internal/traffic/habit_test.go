@@ -56,6 +56,89 @@ func (p *minutes) call(in, out, bound int64) (f Feedback) {
 	return f
 }
 
+// TestMeasure: of the first few calls each weighs the same, and of many a new
+// one weighs a sixteenth. One call alone is taken to be as large as they come;
+// many together are near the mean.
+func TestMeasure(t *testing.T) {
+	m := measure{mean: 1000}
+	m.follow(0, 0) // nothing that could be a share
+	m.follow(1, 4)
+	m.follow(3, 4)
+	if m.mean != 500 || m.seen != 2 {
+		t.Errorf("after a quarter and three: %+v", m)
+	}
+	for range 100 {
+		m.follow(1, 4)
+	}
+	was := m
+	if m.follow(9, 8); m.mean != was.mean+(1000-was.mean)/16 {
+		t.Errorf("%+v, and then %+v", was, m)
+	}
+	m = measure{mean: 200, off: 40}
+	for beside, want := range map[int]int64{0: 320, 3: 260, 15: 230} {
+		if got := m.share(beside); got != want {
+			t.Errorf("beside %d others it is %d, want %d", beside, got, want)
+		}
+	}
+	if m.off = 900; m.share(0) != 1000 {
+		t.Errorf("it is taken to need %d of 1000", m.share(0))
+	}
+}
+
+// TestAhead: that a provider counts outputs at their bound is seen at once, and
+// believed less with each answer that shows otherwise; where too little is under
+// way to see it, nothing is learned.
+func TestAhead(t *testing.T) {
+	for _, v := range []struct {
+		name              string
+		was, used, writes int64 // bound of what is written; guessed at a tenth
+		left, want        int64
+	}{
+		{"all of it is counted", 100, 3000, 10_000, 88_000, 1000},
+		{"none of it is", 800, 3000, 10_000, 98_000, 700},
+		{"half of it is", 100, 3000, 10_000, 93_000, 500},
+		{"there is too little", 100, 3000, 1999, 50_000, 100},
+		{"there is just enough", 100, 3000, 2000, 50_000, 1000},
+	} {
+		for u, other := range map[int]int{tokens: input, output: input} {
+			h := habit{ahead: v.was}
+			c := &call{}
+			c.seen.used[u], c.seen.writes = v.used, flight{v.writes / 10, v.writes}
+			f := news{}
+			f.levels[u] = level{100_000, v.left}
+			f.levels[other] = level{7, 7}
+			if h.heard(c, &f); h.ahead != v.want {
+				t.Errorf("%s, of %s: %d, want %d", v.name, unitNames[u], h.ahead, v.want)
+			}
+		}
+	}
+}
+
+// TestWarm: what comes from a cache is counted when more is used than is known
+// of, and is not when there is no room for it; calls beside it can hide either.
+func TestWarm(t *testing.T) {
+	for _, v := range []struct {
+		name          string
+		was           bool
+		other, beside int64
+		want          bool
+	}{
+		{"more is used", false, 600, 0, true},
+		{"half more", false, 500, 0, false},
+		{"it was counted, and is", true, -400, 0, true},
+		{"it was counted, and is not", true, -500, 0, false},
+		{"it was counted, and others hide it", true, -500, 250, true},
+		{"others do not hide it", true, -500, 249, false},
+	} {
+		h := habit{whole: v.was}
+		c := &call{}
+		c.seen.most[input] = v.beside
+		if h.warm(c, 1000, v.other); h.whole != v.want {
+			t.Errorf("%s: %v", v.name, h.whole)
+		}
+	}
+}
+
 // TestHabit: calls whose bounds are many times what they take use the minute
 // all the same, where the provider counts what is taken; and where it counts
 // bounds, they are not refused for it.
@@ -95,6 +178,58 @@ func TestHabit(t *testing.T) {
 			p.mu.Unlock()
 			wg.Wait()
 			empty(t, &turns)
+		})
+	}
+}
+
+// TestCached: what a provider reads from its cache counts for nothing where it
+// says so, so an agent with a long conversation is not kept waiting for a limit
+// that it is far from; where it does count it is waited for.
+func TestCached(t *testing.T) {
+	for _, v := range []struct {
+		name        string
+		quota       func(left int64) model.Quota
+		counts      int64 // of a call, by the provider
+		least, most int   // calls in the first half hour
+	}{
+		{"Anthropic's", func(left int64) model.Quota {
+			return model.Quota{At: time.Now(), Input: model.Allowance{Limit: 50_000, Left: left}}
+		}, 1000, 320, 360},
+		{"an old model of theirs", func(left int64) model.Quota {
+			return model.Quota{At: time.Now(), Input: model.Allowance{Limit: 50_000, Left: left}}
+		}, 40_000, 25, 32},
+		{"OpenAI's", func(left int64) model.Quota {
+			return model.Quota{At: time.Now(), Tokens: model.Allowance{Limit: 50_000, Left: left}}
+		}, 40_000, 25, 32},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var turns Turns
+			var there window // what the provider counts
+			start := time.Now()
+			now := func() int64 { return int64(time.Since(start)) + second }
+			n, refused := 0, 0
+			for time.Since(start) < 30*time.Minute {
+				turn := take(t, &turns, Ask{Resource: "p/m", In: 60_000, Out: 500})
+				there.slide(now())
+				ok := there.sum[input]+v.counts <= 50_000
+				if ok {
+					there.add(now(), &amount{1, v.counts, v.counts, 0})
+				}
+				f := Feedback{Quota: v.quota(50_000 - there.sum[input])}
+				if ok {
+					n++
+					time.Sleep(5 * time.Second)
+					f.In, f.Cached, f.Out = 40_000, 39_000, 200
+				} else {
+					refused++
+					f.Word, f.After = Slow, 10*time.Second
+				}
+				turn.Release(f)
+			}
+			t.Logf("%s: %d calls, %d refused", v.name, n, refused)
+			if n < v.least || n > v.most || refused > 3 {
+				t.Errorf("%s: %d calls in half an hour, want %d to %d; %d refused", v.name, n, v.least, v.most, refused)
+			}
 		})
 	}
 }

@@ -44,6 +44,20 @@ func (l Limits) within(m Limits) Limits {
 	return Limits{least(l.Requests, m.Requests), least(l.Tokens, m.Tokens), least(l.Input, m.Input), least(l.Output, m.Output), l.Concurrency}
 }
 
+// Beyond says in which l is more than all that is granted; empty: in nothing.
+func (l Limits) Beyond(all Limits) string {
+	most := all.amount()
+	for u, n := range l.amount() {
+		if most[u] > 0 && n > most[u] {
+			return fmt.Sprintf("%d %s a minute, expected no more than the %d", n, unitNames[u], most[u])
+		}
+	}
+	if all.Concurrency > 0 && l.Concurrency > all.Concurrency {
+		return fmt.Sprintf("%d calls at one time, expected no more than the %d", l.Concurrency, all.Concurrency)
+	}
+	return ""
+}
+
 // Config is what a host says of one provider: limits for each key there, and
 // for each model and key. A limit on concurrency is one for the provider,
 // whatever the key.

@@ -22,13 +22,20 @@ type call struct {
 	seq    uint64
 	asked  int64
 	went   int64
-	prev   *call // in its lane
-	next   *call
-	older  *call // in its class
-	newer  *call
-	seen   sight
-	gone   bool          // it gave its turn back
-	ready  chan struct{} // closed when it has its turn; nil when it never waited
+	links
+	seen  sight
+	gone  bool          // it gave its turn back
+	ready chan struct{} // closed when it has its turn, or will have none; nil when it never waited
+
+	elsewhere bool   // it can go to another provider
+	away      bool   // it is to go there: this one is away
+	over      string // the limit that it is too large for
+}
+
+// links are the calls beside one that waits.
+type links struct {
+	prev, next   *call // in its lane
+	older, newer *call // in its class
 }
 
 // keenLevel is where calls are so urgent that a little of each limit is kept
@@ -202,34 +209,30 @@ type line struct {
 	classes [mostLevel + 1]*class
 	some    [2]uint64 // where somebody waits
 	waiting int
+	free    int   // of those that wait, that can go elsewhere
 	look    int64 // when to look again; never: when something changes
 	why     string
 	served  uint64 // the last turn
 }
 
-// enter puts c at the end of its process's lane.
+// enter puts c into its process's lane, behind those that came before it.
 func (l *line) enter(c *call) {
 	k := l.classes[c.priority]
 	if k == nil {
 		k = &class{lane: lane{party: c.party.up.up}}
 		l.classes[c.priority] = k
 	}
-	if c.older = k.newest; c.older == nil {
-		k.oldest = c
-		l.some[c.priority/64] |= 1 << (c.priority % 64)
-	} else {
-		c.older.newer = c
+	l.some[c.priority/64] |= 1 << (c.priority % 64)
+	link(&k.oldest, &k.newest, c, inClass)
+	c.lane = k.lane.lane(c.party.up, c.seq).lane(c.party, c.seq)
+	link(&c.lane.first, &c.lane.last, c, inLane)
+	l.count(c, 1)
+}
+
+func (l *line) count(c *call, n int) {
+	if l.waiting += n; c.elsewhere {
+		l.free += n
 	}
-	k.newest = c
-	at := k.lane.lane(c.party.up, c.seq).lane(c.party, c.seq)
-	c.lane = at
-	if c.prev = at.last; c.prev == nil {
-		at.first = c
-	} else {
-		c.prev.next = c
-	}
-	at.last = c
-	l.waiting++
 }
 
 // lane is the lane of a party within l.
@@ -248,9 +251,9 @@ func (l *lane) lane(p *party, seq uint64) *lane {
 // leave takes c out.
 func (l *line) leave(c *call) {
 	k, at := l.classes[c.priority], c.lane
-	unlink(&k.oldest, &k.newest, c.older, c.newer, func(c *call) (older, newer **call) { return &c.older, &c.newer })
-	unlink(&at.first, &at.last, c.prev, c.next, func(c *call) (prev, next **call) { return &c.prev, &c.next })
-	c.lane, c.prev, c.next, c.older, c.newer = nil, nil, nil, nil, nil
+	unlink(&k.oldest, &k.newest, c, inClass)
+	unlink(&at.first, &at.last, c, inLane)
+	c.lane = nil
 	for ; at.up != nil && at.first == nil && len(at.kids) == 0; at = at.up {
 		heap.Remove(&at.up.kids, at.at)
 		i := slices.Index(at.party.lanes, at)
@@ -259,23 +262,41 @@ func (l *line) leave(c *call) {
 	if k.oldest == nil {
 		l.some[c.priority/64] &^= 1 << (c.priority % 64)
 	}
-	l.waiting--
+	l.count(c, -1)
 }
 
-// unlink takes a call out from between two others of a list.
-func unlink(first, last **call, before, after *call, links func(*call) (before, after **call)) {
-	if before == nil {
-		*first = after
-	} else {
-		_, next := links(before)
-		*next = after
+// inClass and inLane are where a call has its neighbours in a list.
+func inClass(c *call) (before, after **call) { return &c.older, &c.newer }
+func inLane(c *call) (before, after **call)  { return &c.prev, &c.next }
+
+// link puts a call into a list, behind those that came before it.
+func link(first, last **call, c *call, in func(*call) (before, after **call)) {
+	before, after := in(c)
+	for *before = *last; *before != nil && (*before).seq > c.seq; {
+		*after = *before
+		earlier, _ := in(*before)
+		*before = *earlier
 	}
-	if after == nil {
-		*last = before
-	} else {
-		prev, _ := links(after)
-		*prev = before
+	point(first, last, *before, *after, c, c, in)
+}
+
+// unlink takes a call out of a list.
+func unlink(first, last **call, c *call, in func(*call) (before, after **call)) {
+	before, after := in(c)
+	point(first, last, *before, *after, *after, *before, in)
+	*before, *after = nil, nil
+}
+
+// point makes two neighbours, or the ends of the list, see something else
+// between them.
+func point(first, last **call, before, after, next, prev *call, in func(*call) (before, after **call)) {
+	if before != nil {
+		_, first = in(before)
 	}
+	if after != nil {
+		last, _ = in(after)
+	}
+	*first, *last = next, prev
 }
 
 // head is the call that is next; nil when none waits.

@@ -28,9 +28,11 @@ type crowd struct {
 	mock  *mock.Mock
 	turns *Turns
 	until time.Time
-	mute  bool // the provider's headers say nothing of its limits
+	mute  bool  // the provider's headers say nothing of its limits
+	loose int64 // by how many tokens the bound of each input of a process is above the last one's
 
 	mu    sync.Mutex
+	steps map[int64]int64  // calls that a process made
 	took  map[string]int64 // tokens, by owner
 	each  map[int]int64    // by process
 	waits []time.Duration
@@ -58,6 +60,13 @@ func newProvider(t *testing.T, l mock.Limits, latency string) *mock.Mock {
 func (c *crowd) call(a Ask, kind int) (took int64) {
 	s := sizes[kind]
 	a.Resource, a.In, a.Out = "p/m", s[0], 2*s[1]
+	if c.loose > 0 {
+		c.mu.Lock()
+		n := c.steps[a.Pid]
+		c.steps[a.Pid] = n + 1
+		c.mu.Unlock()
+		a.In, a.Out = 500+n*c.loose, 200
+	}
 	var body bytes.Buffer
 	fmt.Fprintf(&body, `{"model":"m","max_tokens":%d,"messages":[{"role":"user","content":"go"}`, a.Out)
 	for range kind { // the number of answers so far chooses the reply
@@ -143,20 +152,22 @@ func TestScenario35(t *testing.T) {
 		limits mock.Limits
 		known  bool // limits are configured; else they are learned from headers
 		minute int
+		loose  int64
 	}{
-		{"configured", mock.Limits{Requests: 9000, Tokens: 1_500_000}, true, 3},
-		{"by the second", mock.Limits{Requests: 9000, Tokens: 1_500_000, Burst: 0.05}, true, 2},
-		{"tokens are scarce", mock.Limits{Requests: 9000, Tokens: 600_000}, true, 3},
-		{"learned", mock.Limits{Requests: 9000, Tokens: 1_500_000, Burst: 0.05}, false, 2},
+		{"configured", mock.Limits{Requests: 9000, Tokens: 1_500_000}, true, 3, 0},
+		{"by the second", mock.Limits{Requests: 9000, Tokens: 1_500_000, Burst: 0.05}, true, 2, 0},
+		{"bounds are loose", mock.Limits{Requests: 9000, Tokens: 1_500_000, Burst: 0.05}, true, 3, 60},
+		{"tokens are scarce", mock.Limits{Requests: 9000, Tokens: 600_000}, true, 3, 0},
+		{"learned", mock.Limits{Requests: 9000, Tokens: 1_500_000, Burst: 0.05}, false, 2, 0},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { scenario35(t, v.limits, v.known, v.minute) })
+			synctest.Test(t, func(t *testing.T) { scenario35(t, v.limits, v.known, v.minute, v.loose) })
 		})
 	}
 }
 
-func scenario35(t *testing.T, l mock.Limits, known bool, minutes int) {
-	c := &crowd{t: t, mock: newProvider(t, l, "500ms±300ms"), turns: &Turns{}, took: map[string]int64{}, each: map[int]int64{}}
+func scenario35(t *testing.T, l mock.Limits, known bool, minutes int, loose int64) {
+	c := &crowd{t: t, loose: loose, steps: map[int64]int64{}, mock: newProvider(t, l, "500ms±300ms"), turns: &Turns{}, took: map[string]int64{}, each: map[int]int64{}}
 	if known {
 		c.turns.Configs = map[string]Config{"p": {Limits: Limits{Requests: l.Requests, Tokens: l.Tokens}}}
 	}

@@ -6,6 +6,7 @@ import "strings"
 // times it is given, which never go back.
 type sched struct {
 	configs map[string]Config
+	again   bool
 	buckets map[string]*bucket // of models, by resource
 	above   map[string]*bucket // of providers and keys
 	seq     uint64
@@ -38,6 +39,9 @@ func (s *sched) bucket(now int64, resource string) *bucket {
 		key.kin = new(party)
 	}
 	b := newBucket(resource, key, conf.Models[r.Model].within(rates))
+	if s.again && !b.paced() {
+		b.care.width = min(b.care.width, fewRequests*1000)
+	}
 	b.line = &line{look: never}
 	s.buckets[resource] = b
 	return b
@@ -60,6 +64,14 @@ func (s *sched) ask(now int64, c *call) []*call {
 	s.seq++
 	c.priority = max(0, min(c.priority, mostLevel))
 	c.bucket, c.asked, c.seq, c.level = b, now, s.seq, c.priority
+	if c.elsewhere {
+		if now < b.back(now) {
+			c.away = true
+			s.one[0] = c
+			return s.one[:]
+		}
+		b.sends(c)
+	}
 	c.party = b.up.kin.member(id{name: c.owner}).member(id{pid: c.pid})
 	c.party.join()
 	if b.line.waiting == 0 && len(b.up.blocked) == 0 && len(b.up.up.blocked) == 0 {
@@ -76,7 +88,7 @@ func (s *sched) ask(now int64, c *call) []*call {
 // room looks for room for c in its bucket and those above it. It returns the
 // first that has none, and when it will.
 func (s *sched) room(now int64, c *call) (in *bucket, at int64, why string) {
-	c.guess = c.bucket.habit.guess(&c.weight)
+	c.guess = c.bucket.habit.guess(&c.weight, c.bucket.running)
 	for b := c.bucket; b != nil; b = b.up {
 		if t, w := b.room(now, c); t > now && (in == nil || t > at) {
 			in, at, why = b, t, w
@@ -100,25 +112,95 @@ func (s *sched) send(now int64, c *call) {
 func (s *sched) cancel(now int64, c *call) []*call {
 	c.bucket.line.leave(c)
 	c.party.leave()
+	c.bucket.forgets(c)
 	return s.run(now, c.bucket)
 }
 
+// rank gives another priority to what waits of a process.
+func (s *sched) rank(now int64, pid int64, priority int) (gone []*call) {
+	var waits []*call
+	for _, key := range s.above {
+		if key.kin == nil {
+			continue
+		}
+		for _, owner := range key.kin.kids {
+			if p := owner.kids[id{pid: pid}]; p != nil {
+				for _, l := range p.lanes {
+					for c := l.first; c != nil; c = c.next {
+						waits = append(waits, c)
+					}
+				}
+			}
+		}
+	}
+	for _, c := range waits {
+		c.bucket.line.leave(c)
+		c.priority = max(0, min(priority, mostLevel))
+		c.bucket.line.enter(c)
+	}
+	for _, c := range waits {
+		gone = append(gone, s.run(now, c.bucket)...)
+	}
+	return gone
+}
+
 // release ends the turn of a call.
-func (s *sched) release(now int64, c *call, f *news) []*call {
+func (s *sched) release(now int64, c *call, f *news) (gone []*call) {
+	if !c.bucket.habit.whole {
+		f.in -= f.cached
+	}
 	took := weigh(f.in, f.out)
 	switch f.word {
-	case Unsent:
+	case Unsent, Gone:
 		took = amount{}
 	case Fine:
-		c.bucket.habit.took(c, f)
+		if f.in+f.out > 0 { // else it was refused, and says nothing of what others take
+			c.bucket.habit.took(c, f)
+		}
+	}
+	if c.over = c.bucket.over(c, f); c.over != "" {
+		f.word = Unsent // it says nothing to others
 	}
 	c.party.charge(took[tokens] - c.weight[tokens])
 	for b := c.bucket; b != nil; b = b.up {
 		b.give(now, c, took)
 	}
 	c.bucket.hear(now, c, f)
+	c.bucket.forgets(c)
+	c.bucket.found(now, c, f.word)
 	c.party.leave()
-	return s.run(now, c.bucket)
+	if f.word == Gone {
+		for _, b := range s.buckets {
+			if b != c.bucket && b.up.up == c.bucket.up.up {
+				gone = append(gone, b.divert(now)...)
+			}
+		}
+	}
+	return append(append(gone, c.bucket.divert(now)...), s.run(now, c.bucket)...)
+}
+
+// divert sends those who wait and can go elsewhere there, when the provider is
+// away.
+func (b *bucket) divert(now int64) (gone []*call) {
+	l := b.line
+	if l.free == 0 || now >= b.away() {
+		return nil
+	}
+	for _, k := range l.classes {
+		if k == nil {
+			continue
+		}
+		for c, next := k.oldest, (*call)(nil); c != nil; c = next {
+			if next = c.newer; c.elsewhere {
+				l.leave(c)
+				c.party.leave()
+				b.forgets(c)
+				c.away = true
+				gone = append(gone, c)
+			}
+		}
+	}
+	return gone
 }
 
 // run lets go who can go now, of the line of b and of those that wait for room

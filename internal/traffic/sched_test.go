@@ -3,6 +3,7 @@ package traffic
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,6 +26,8 @@ import (
 //	line.go     classes do not age                      TestAgeing, TestOrder
 //	line.go     turns are not charged                   TestOrder
 //	line.go     nobody is forgotten                     TestManyKeys
+//	line.go     who is ranked anew has just come        TestNeverMore
+//	sched.go    rank moves nobody, or only the first    TestRank
 //	care.go     every 429 of one burst counts           TestSlow
 //	care.go     all go at once after a pause            TestSlow
 //	care.go     margin, ease or ceiling is not learned  TestNarrow
@@ -32,6 +35,20 @@ import (
 //	habit.go    bounds are counted as they are          TestHabit
 //	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
 //	traffic.go  a turn can be given back twice          TestConcurrency
+//	traffic.go  who is sent elsewhere gives a turn back TestAwayAndEnd
+//	traffic.go  a stale alarm sets another              TestOneAlarm
+//	bucket.go   a call that ended leaves something      every test that ends
+//	bucket.go   what is told raises what is configured  TestLimit
+//	care.go     headers are never too old               TestOldHeaders
+//	care.go     who was on its way ends the strikes     TestOnTheirWay
+//	care.go     back-off stays at what is asked for     TestBackOff
+//	care.go     one overload is enough, or never is     TestSick
+//	care.go     all go at once when a pause is over     TestAfterPause
+//	habit.go    what is counted ahead is not unlearned  TestAhead
+//	limits.go   a model may take more than its key      TestWithin
+//	line.go     who was back is never forgotten         TestForgotten
+//	sched.go    who is away keeps the line's alarm      TestAwayAndEnd
+//	window.go   a slot on the border is not taken back  TestTakeBack
 
 // A judge counts what goes as a provider does: each call when it goes, with
 // what it may take, and with what it took from when it ended; or its output
@@ -152,6 +169,14 @@ func TestNeverMore(t *testing.T) {
 			"done": func(t *rapid.T) { release(t, Fine) },
 			"slow": func(t *rapid.T) { release(t, Slow) },
 			"time": func(t *rapid.T) { later(rapid.Int64Range(1, 10*second).Draw(t, "time")) },
+			"rank": func(t *rapid.T) {
+				went(s.rank(j.now, rapid.Int64Range(1, 3).Draw(t, "pid"), rapid.IntRange(0, 12).Draw(t, "priority")))
+				for _, c := range waiting {
+					if k := c.bucket.line.classes[c.priority]; k.oldest == nil || k.oldest.seq > c.seq || k.newest.seq < c.seq {
+						t.Fatalf("call %d is not within the ages of its class", c.seq)
+					}
+				}
+			},
 			"cancel": func(t *rapid.T) {
 				if len(waiting) > 0 {
 					i := rapid.IntRange(0, len(waiting)-1).Draw(t, "call")
@@ -389,6 +414,40 @@ func TestAgeing(t *testing.T) {
 	}
 }
 
+// TestRank: a call that waits goes by its new priority as if it had come with
+// it: before those that came later, and with all its age.
+func TestRank(t *testing.T) {
+	s := single()
+	hold := &call{key: "p/m", owner: "hold", weight: weigh(1, 0)}
+	s.ask(second, hold)
+	for i, owner := range []string{"a", "b", "c", "d", "e", "b"} {
+		s.ask(second+int64(i), &call{key: "p/m", owner: owner, pid: int64(owner[0] - 'a'), priority: 10, weight: weigh(1, 0)})
+	}
+	u := &call{key: "p/m", owner: "urgent", pid: 9, priority: 3, weight: weigh(1, 0)}
+	s.ask(2*second, u)
+	if gone := append(s.rank(2*second, 1, 3), s.rank(2*second, 3, 3)...); len(gone) > 0 { // b and d came before the urgent one
+		t.Fatal("somebody goes while the turn is taken")
+	}
+	s.rank(2*second, 0, 20)
+	now := 2*second + 6*ageStep // by now 20 is as urgent as 14, and both 3 and 5 as 0
+	s.rank(now, 9, 5)
+	var order []string
+	for c := hold; ; {
+		next := s.release(now, c, &news{in: 1})
+		if len(next) == 0 {
+			break
+		}
+		c = next[0]
+		order = append(order, c.owner)
+	}
+	if want := []string{"b", "d", "urgent", "b", "c", "e", "a"}; !slices.Equal(order, want) {
+		t.Errorf("order %q, want %q", order, want)
+	}
+	if l := s.bucket(now, "p/m").line; l.waiting != 0 || l.some != [2]uint64{} {
+		t.Errorf("%d wait, at %b", l.waiting, l.some)
+	}
+}
+
 // TestManyKeys: what nobody uses any more is forgotten.
 func TestManyKeys(t *testing.T) {
 	s := &sched{}
@@ -457,5 +516,176 @@ func BenchmarkWaiting(b *testing.B) {
 				running = gone[0]
 			}
 		})
+	}
+}
+
+// TestTooLarge: a call that may take more than the minute grants, and is turned
+// away with all of the minute left, is told so, and nobody else is paused for it.
+// It is not told so when others used the minute, nor when it may fit.
+func TestTooLarge(t *testing.T) {
+	told := func(limit, left int64) (l [units]level) {
+		l[input].limit, l[input].left = limit, left
+		return l
+	}
+	for _, v := range []struct {
+		name   string
+		set    Limits
+		levels [units]level
+		size   int64
+		before int64 // used by another call
+		want   string
+	}{
+		{"told", Limits{}, told(1000, 1000), 1001, 0, "it may take 1001 input tokens, and 1000 are granted a minute"},
+		{"told, and nearly all left", Limits{}, told(1000, 980), 1001, 0, "it may take 1001 input tokens, and 1000 are granted a minute"},
+		{"told, and used by others", Limits{}, told(1000, 979), 1001, 0, ""},
+		{"told, and it fits", Limits{}, told(1000, 1000), 1000, 0, ""},
+		{"configured", Limits{Input: 1000}, told(0, 0), 1001, 0, "it may take 1001 input tokens, and 1000 are granted a minute"},
+		{"configured, and not alone", Limits{Input: 3000}, told(0, 0), 3001, 100, ""},
+		{"configured, and told another", Limits{Input: 1000}, told(2000, 2000), 1001, 0, ""},
+		{"nothing known", Limits{}, told(0, 0), 1001, 0, ""},
+	} {
+		s := &sched{configs: map[string]Config{"p": {Limits: v.set}}}
+		now := second
+		if v.before > 0 {
+			for range 90 { // so that less than the bound is expected
+				c := &call{key: "p/m", weight: weigh(100, 0)}
+				s.ask(now, c)
+				s.release(now, c, &news{in: 1})
+				now += 2 * minute
+			}
+			c := &call{key: "p/m", weight: weigh(v.before, 0)}
+			s.ask(now, c)
+			s.release(now, c, &news{in: v.before})
+		}
+		c := &call{key: "p/m", weight: weigh(v.size, 0), priority: 10}
+		s.ask(now, c)
+		b := c.bucket
+		for now = b.line.look; c.went == 0 && now < never; now = b.line.look {
+			b.line.look = never
+			s.run(now, b)
+		}
+		now = c.went + second
+		s.release(now, c, &news{word: Slow, after: minute, levels: v.levels})
+		if c.over != v.want || (b.care.paused > now) != (v.want == "") {
+			t.Errorf("%s: %q, paused for %d s", v.name, c.over, (b.care.paused-now)/second)
+		}
+	}
+}
+
+// TestForgotten: who had more than the others now have is not forgotten, or it
+// would begin anew with what they have; who was back and is away again may be.
+func TestForgotten(t *testing.T) {
+	s := newBench(t, nil)
+	owned := func(owner string, in int64) *call {
+		c := &call{key: "p/m", owner: owner, weight: weigh(in, 0)}
+		if s.ask(s.now, c); c.went == 0 {
+			t.Fatalf("%s does not go", owner)
+		}
+		return c
+	}
+	stays := owned("stays", 1) // so that they are never all away
+	for i := range 9 {
+		s.ends(owned("large"+strconv.Itoa(i), 1_000_000), news{in: 1_000_000})
+	}
+	s.ends(owned("again", 1), news{in: 1})
+	again := owned("again", 1)
+	for i := range 4 * fewParties { // each looks at two of those that left
+		s.ends(owned("a"+strconv.Itoa(i), 1), news{in: 1})
+	}
+	s.ends(again, news{in: 1})
+	kin := s.bucket().up.kin
+	for i := range 9 {
+		if p := kin.kids[id{name: "large" + strconv.Itoa(i)}]; p == nil || p.had < 1_000_000 {
+			t.Errorf("of those who had most %d is forgotten: %+v", i, p)
+		}
+	}
+	if p := again.party.up; !slices.Contains(kin.asleep, p) {
+		t.Errorf("who was back and is away again is kept for ever: %+v", p)
+	}
+	s.ends(stays, news{in: 1})
+}
+
+// TestStart: where a newcomer starts never goes back, though an urgent turn of
+// one that had more stands between two others.
+func TestStart(t *testing.T) {
+	var top party
+	a, b := top.member(id{name: "a"}), top.member(id{name: "b"})
+	a.join()
+	b.join()
+	a.charge(100)
+	a.start(1, 10)
+	b.start(2, 10)
+	if top.now != 100 {
+		t.Errorf("others start at %d, want 100", top.now)
+	}
+}
+
+// TestUnsent: a call that never reached the provider took nothing there, not even
+// a request.
+func TestUnsent(t *testing.T) {
+	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 600}}})
+	s.ends(s.goes(10, 10), news{word: Unsent})
+	for b := s.bucket(); b != nil; b = b.up {
+		if b.window.sum != (amount{}) || b.running != 0 {
+			t.Errorf("%s: %v, %d running", b.name, b.window.sum, b.running)
+		}
+	}
+}
+
+// TestLines: models of one key have turns by turns what a process asks of them.
+func TestLines(t *testing.T) {
+	s := single()
+	hold := &call{key: "p/m"}
+	s.ask(second, hold)
+	for _, key := range []string{"p/a", "p/a", "p/a", "p/b", "p/b", "p/b"} {
+		s.ask(second, &call{key: key, owner: "o", pid: 1, weight: weigh(1, 0)})
+	}
+	var order []string
+	for next := s.release(second, hold, &news{}); len(next) > 0; {
+		order = append(order, next[0].key)
+		next = s.release(second, next[0], &news{in: 1})
+	}
+	if want := []string{"p/a", "p/b", "p/a", "p/b", "p/a", "p/b"}; !slices.Equal(order, want) {
+		t.Errorf("order %q", order)
+	}
+}
+
+// TestInTheWay: of several things in the way, what takes longest is told and
+// waited for.
+func TestInTheWay(t *testing.T) {
+	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 1, Concurrency: 1}, Models: map[string]Limits{"m": {Tokens: 1000}}}})
+	c := s.goes(10, 10)
+	s.ask(s.now, &call{key: "p/m", priority: 10, weight: weigh(10, 10)})
+	if l := s.bucket().line; l.why != "concurrency" || l.look != never {
+		t.Errorf("it waits for %s, until %d", l.why, l.look)
+	}
+	s.ends(c, news{in: 10})
+	if l := s.bucket().line; l.why != "requests" || l.look < s.now+59*second {
+		t.Errorf("then it waits for %s, until %d", l.why, l.look)
+	}
+}
+
+// TestBackThere: who can go elsewhere is let through again in the moment in which
+// a provider is back.
+func TestBackThere(t *testing.T) {
+	s := newBench(t, nil)
+	paused := s.ends(s.goes(1, 1), news{word: Overloaded, after: second})
+	for _, early := range []int64{1, 0} {
+		c := &call{key: "p/m", elsewhere: true}
+		if s.ask(s.now+int64(paused)-early, c); c.away != (early > 0) || (c.went > 0) == c.away {
+			t.Errorf("%d ns before: away %v, went at %d", early, c.away, c.went)
+		}
+	}
+}
+
+// TestAgainKnown: where limits are configured a daemon that follows another need
+// not feel its way.
+func TestAgainKnown(t *testing.T) {
+	s := &sched{again: true, configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
+	if b := s.bucket(second, "p/m"); b.care.width != mostWidth*1000 {
+		t.Errorf("%d at one time", b.care.width/1000)
+	}
+	if b := s.bucket(second, "q/m"); b.care.width != fewRequests*1000 {
+		t.Errorf("of an unknown one %d at one time", b.care.width/1000)
 	}
 }

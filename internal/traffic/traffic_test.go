@@ -9,12 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // one is a provider p that takes so many calls at one time.
 func one(n int) map[string]Config {
@@ -37,6 +36,9 @@ func empty(t *testing.T, turns *Turns) {
 		for name, b := range all {
 			if b.running != 0 || b.line != nil && (b.line.waiting != 0 || b.line.some != [2]uint64{}) || len(b.blocked) != 0 {
 				t.Errorf("%s: %d running, line %+v, blocked %d", name, b.running, b.line, len(b.blocked))
+			}
+			if b.open != (amount{}) || b.writes != (flight{}) || b.line != nil && b.line.free != 0 {
+				t.Errorf("%s: of calls that ended, %v and %+v are kept", name, b.open, b.writes)
 			}
 			if b.kin == nil {
 				continue
@@ -111,10 +113,13 @@ func TestOrder(t *testing.T) {
 		arrive("bulk of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
 		arrive("more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
 		arrive("still more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("made urgent", Ask{Owner: "d", Pid: 5, Priority: 10})
+		arrive("urgent by now", Ask{Owner: "c", Pid: 4, Priority: 10, Now: func() int { return 1 }})
 		arrive("urgent", Ask{Owner: "a"})
+		turns.Rank(5, 2)
 		hold.Release(Feedback{})
 		synctest.Wait()
-		want := []string{"urgent", "old bulk", "bulk of b", "bulk of a", "more of b", "still more of b", "other process of a", "more of a"}
+		want := []string{"urgent", "urgent by now", "made urgent", "old bulk", "bulk of b", "bulk of a", "more of b", "still more of b", "other process of a", "more of a"}
 		if !slices.Equal(order, want) {
 			t.Errorf("order %q\nwant  %q", order, want)
 		}
@@ -348,6 +353,219 @@ func TestLearned(t *testing.T) {
 		}
 		if v := turns.View(); len(v) != 1 || v[0].Name != "p/m" || v[0].Learned["requests"] != 600 {
 			t.Errorf("%+v", v)
+		}
+		empty(t, &turns)
+	})
+}
+
+// TestElsewhere: who can go to another provider does not wait for one that is
+// overloaded or asks for an hour, neither when it comes then nor when it stood in
+// line already; who cannot waits. A pause that a limit by the minute explains is
+// waited for by all.
+func TestElsewhere(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		f    Feedback
+		away time.Duration
+	}{
+		{"overloaded", Feedback{Word: Overloaded, After: 7 * time.Second}, 7 * time.Second},
+		{"an hour", Feedback{Word: Slow, After: time.Hour}, time.Hour},
+		{"a minute", Feedback{Word: Slow, After: time.Minute}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			turns := Turns{Configs: one(1)}
+			ask := func(elsewhere bool) (err error, after time.Duration) {
+				start := time.Now()
+				turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m", Elsewhere: elsewhere})
+				if err == nil {
+					turn.Release(Feedback{})
+				}
+				return err, time.Since(start)
+			}
+			hold := take(t, &turns, Ask{Resource: "p/m", Elsewhere: true})
+			var wg sync.WaitGroup
+			for i := range 6 {
+				wg.Go(func() {
+					err, after := ask(i%2 == 0)
+					if free := i%2 == 0 && v.away > 0; free != (err == ErrAway) || free != (after == 0) {
+						t.Errorf("%s: waiter %d ends with %v after %s", v.name, i, err, after)
+					}
+				})
+			}
+			synctest.Wait()
+			if n := turns.sched.buckets["p/m"].line.free; n != 3 {
+				t.Errorf("%s: %d can go elsewhere, want 3 of 6", v.name, n)
+			}
+			hold.Release(v.f)
+			synctest.Wait()
+			if got := turns.Away("p/m"); got != v.away {
+				t.Errorf("%s: it is away for %s, want %s", v.name, got, v.away)
+			}
+			if err, after := ask(true); (err == ErrAway) != (v.away > 0) || err == ErrAway && after > 0 {
+				t.Errorf("%s: a new one ends with %v after %s", v.name, err, after)
+			}
+			wg.Wait()
+			time.Sleep(v.away)
+			if err, _ := ask(true); err != nil {
+				t.Errorf("%s: when it is back: %v", v.name, err)
+			}
+			empty(t, &turns)
+		})
+	}
+}
+
+// TestAwayAndEnd: a wait that ends at the moment when its provider is found away,
+// whichever is seen first, gives back no turn, for it had none.
+func TestAwayAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: one(1)}
+		for i := range 50 {
+			hold := take(t, &turns, Ask{Resource: "p"})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				if turn, err := turns.Acquire(ctx, Ask{Resource: "p", Elsewhere: true}); turn != nil || err == nil {
+					t.Errorf("it got a turn, %v", err)
+				}
+			}()
+			synctest.Wait()
+			if i%2 == 0 {
+				cancel()
+			}
+			hold.Release(Feedback{Word: Overloaded, After: time.Second})
+			cancel()
+			synctest.Wait()
+			empty(t, &turns) // also of alarms
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestOneAlarm: an alarm that was on its way when another time was set changes
+// nothing, and the line has the one that was set.
+func TestOneAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 1}}}}
+		take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{})
+		var wg sync.WaitGroup
+		wg.Go(func() { take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{}) })
+		synctest.Wait()
+		b := turns.sched.buckets["p/m"]
+		set := func() (int64, *time.Timer) {
+			turns.mu.Lock()
+			defer turns.mu.Unlock()
+			return b.line.look, turns.timers[b]
+		}
+		look, alarm := set()
+		turns.look(b)
+		if then, other := set(); then != look || alarm == nil || other != alarm {
+			t.Errorf("it is looked at %v in place of %v, by another alarm", then, look)
+		}
+		wg.Wait()
+		empty(t, &turns)
+	})
+}
+
+// TestOldHeaders: what an answer's headers told more than a minute ago is not how
+// the limits stand.
+func TestOldHeaders(t *testing.T) {
+	for age, want := range map[time.Duration]int64{time.Minute: 600, time.Minute + 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			var turns Turns
+			u := take(t, &turns, Ask{Resource: "p/m"})
+			at := time.Now()
+			time.Sleep(age)
+			u.Release(Feedback{Quota: model.Quota{At: at, Requests: model.Allowance{Limit: 600, Left: 100}}})
+			v := turns.View()[0]
+			if v.Learned["requests"] != want || (v.Used["requests"] >= 400) != (want > 0) {
+				t.Errorf("after %s: learned %v, used %v", age, v.Learned, v.Used)
+			}
+		})
+	}
+}
+
+// TestWithin: a model has its own limits as far as its key's allow them.
+func TestWithin(t *testing.T) {
+	for _, v := range []struct{ model, key, want Limits }{
+		{Limits{Tokens: 50}, Limits{Tokens: 1000}, Limits{Tokens: 50}},
+		{Limits{Tokens: 5000}, Limits{Tokens: 1000}, Limits{Tokens: 1000}},
+		{Limits{Tokens: 50}, Limits{}, Limits{Tokens: 50}},
+		{Limits{}, Limits{Tokens: 1000}, Limits{Tokens: 1000}},
+		{Limits{Requests: 1, Tokens: 2, Input: 3, Output: 9, Concurrency: 5}, Limits{Requests: 4, Tokens: 1, Input: 2, Output: 7, Concurrency: 2},
+			Limits{Requests: 1, Tokens: 1, Input: 2, Output: 7, Concurrency: 5}},
+	} {
+		if got := v.model.within(v.key); got != v.want {
+			t.Errorf("%+v within %+v is %+v", v.model, v.key, got)
+		}
+	}
+}
+
+// TestOver: that a call is larger than the minute is said when its turn is given
+// back, and not a second time.
+func TestOver(t *testing.T) {
+	var turns Turns
+	u := take(t, &turns, Ask{Resource: "p/m", In: 1001})
+	f := Feedback{Word: Slow, Quota: model.Quota{At: time.Now(), Input: model.Allowance{Limit: 1000, Left: 1000}}}
+	if over := u.Release(f); over == "" {
+		t.Error("nothing is said of it")
+	}
+	if over := u.Release(f); over != "" {
+		t.Errorf("a second time: %s", over)
+	}
+}
+
+// TestOthersOnce: what somebody else used is told by each of the answers that
+// are on their way, and counted once.
+func TestOthersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, word := range []Word{Fine, Slow} {
+			var turns Turns
+			var all []*Turn
+			for range 20 {
+				all = append(all, take(t, &turns, Ask{Resource: "p/m", In: 10}))
+			}
+			for i, u := range all {
+				f := Feedback{Word: word, In: 10, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600, Left: 600 - 300 - int64(i) - 1}}}
+				if word != Fine {
+					f.In, f.Quota.Requests.Left = 0, 600-300
+				}
+				u.Release(f)
+			}
+			if used := turns.View()[0].Used["requests"]; used < 300 || used > 320 {
+				t.Errorf("%v: %d requests are counted, want 300 of others and 20", word, used)
+			}
+		}
+	})
+}
+
+// TestAgain: who comes after a daemon that used the minute asks with a few calls
+// how it stands, and not with many.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{Again: true}
+		var asked atomic.Int64
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				u := take(t, &turns, Ask{Resource: "p/m"})
+				n := asked.Add(1)
+				time.Sleep(time.Second)
+				f := Feedback{Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600}}}
+				if n <= fewRequests {
+					f.Word, f.After = Slow, 30*time.Second
+				} else {
+					f.Quota.Requests.Left = 600 - n
+				}
+				u.Release(f)
+			})
+		}
+		time.Sleep(20 * time.Second)
+		if n := asked.Load(); n != fewRequests {
+			t.Errorf("%d were sent before it was known how it stands", n)
+		}
+		start := time.Now()
+		wg.Wait()
+		if d := time.Since(start); d > 100*time.Second {
+			t.Errorf("the last went after %s", d)
 		}
 		empty(t, &turns)
 	})

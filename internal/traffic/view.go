@@ -3,8 +3,8 @@ package traffic
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,6 +22,8 @@ type View struct {
 	For        string           `json:"for,omitempty"`        // what the next of them waits for
 	NextMS     int64            `json:"next_ms,omitempty"`    // until it may go, where that is known
 	PausedMS   int64            `json:"paused_ms,omitempty"`  // until the provider is asked again
+	Rests      string           `json:"rests,omitempty"`      // why what can go to another provider does
+	RestMS     int64            `json:"rest_ms,omitempty"`    // until one call looks whether this one is back
 	Margin     float64          `json:"margin,omitempty"`     // the share of the limits that is kept free, because it was needed
 }
 
@@ -38,6 +40,7 @@ func (t *Turns) View() []View {
 		if n := b.places(true); n < int(never) {
 			v.Places = n
 		}
+		v.Rests, v.RestMS = b.resting(now)
 		if l := b.line; l != nil && l.waiting > 0 {
 			v.Waiting, v.For = l.waiting, l.why
 			if l.look < never {
@@ -58,31 +61,37 @@ func (t *Turns) View() []View {
 	return all
 }
 
-// Quota says what was used in the last minute, of what there is.
-func (v *View) Quota() string {
-	var all []string
-	for _, u := range slices.Sorted(maps.Keys(v.Used)) {
-		s := fmt.Sprintf("%d %s", v.Used[u], strings.ReplaceAll(u, "_", " "))
-		switch limit, told := v.Configured[u], v.Learned[u]; {
-		case told > 0 && (limit == 0 || told < limit):
-			s += fmt.Sprintf(" of %d (told)", told)
-		case limit > 0:
-			s += fmt.Sprintf(" of %d", limit)
-		}
-		all = append(all, s)
+// Of says how many of a unit were used in the last minute, of how many there are.
+func (v *View) Of(unit string) string {
+	s := strconv.FormatInt(v.Used[unit], 10)
+	switch limit, told := v.Configured[unit], v.Learned[unit]; {
+	case told > 0 && (limit == 0 || told < limit):
+		s += fmt.Sprintf(" of %d (told)", told)
+	case limit > 0:
+		s += fmt.Sprintf(" of %d", limit)
 	}
-	return strings.Join(all, ", ")
+	return s
 }
 
-// Next says what the next call waits for, and how long where that is known.
+// Next says what the next call waits for, and how long where that is known; and
+// that a provider rests.
 func (v *View) Next() string {
+	var all []string
+	switch {
+	case v.Rests != "" && v.RestMS > 0:
+		all = append(all, v.Rests+", tried again in "+inTenths(v.RestMS))
+	case v.Rests != "":
+		all = append(all, v.Rests+", tried by the next")
+	}
 	switch {
 	case v.For == "" && v.PausedMS > 0:
-		return "paused for " + inTenths(v.PausedMS)
+		all = append(all, "paused for "+inTenths(v.PausedMS))
 	case v.NextMS > 0:
-		return v.For + ", " + inTenths(v.NextMS)
+		all = append(all, v.For+", "+inTenths(v.NextMS))
+	case v.For != "":
+		all = append(all, v.For)
 	}
-	return v.For
+	return strings.Join(all, "; ")
 }
 
 func inTenths(ms int64) string {
@@ -109,8 +118,12 @@ func (t *Turns) Why(resource string) string {
 	if b == nil || b.line == nil || b.line.waiting == 0 || b.line.why == "" {
 		return ""
 	}
-	if b.line.look == never {
-		return b.line.why
+	now, why := t.clock(), b.line.why
+	if b.line.look < never {
+		why += ", " + inTenths((b.line.look-now)/1e6)
 	}
-	return b.line.why + ", " + inTenths((b.line.look-t.clock())/1e6)
+	if rests, _ := b.resting(now); rests != "" {
+		why += "; it " + rests
+	}
+	return why
 }
