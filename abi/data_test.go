@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Mutants that die here: JSON that is not compact written as JSON (its spaces
 // are lost), markup written as JSON (it is escaped on the way), bytes that are

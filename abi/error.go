@@ -2,6 +2,7 @@ package abi
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -184,6 +185,20 @@ func (c Code) Mistake() bool {
 		return true
 	}
 	return false
+}
+
+// Tiring reports whether a tool that failed so may do better when tried again.
+func (c Code) Tiring() bool { return c == ToolFailed || c == ToolTimeout }
+
+// Momentary reports whether a refusal is about the moment, not the process.
+func (c Code) Momentary() bool {
+	return slices.Contains([]Code{DaemonGone, Interrupted, StorageFull, StorageBroken}, c)
+}
+
+// Circling reports whether a refusal that comes again and again is going in
+// circles; to ask for more than a limit allows is not.
+func (c Code) Circling() bool {
+	return slices.Contains([]Code{InvalidArguments, UnknownTool, UnknownRow, NotGranted, ToolBlocked}, c)
 }
 
 // LimitCode returns the code of a refusal by the limit on u.

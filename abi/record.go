@@ -1,5 +1,7 @@
 package abi
 
+import "fmt"
+
 // Kind says what a Record states.
 type Kind uint8
 
@@ -154,6 +156,40 @@ type Change struct {
 	Limits   *Limits `json:"limits,omitempty"` // all of them
 	Priority *int    `json:"priority,omitempty"`
 	By       string  `json:"by,omitempty"`
+}
+
+// An Edit is a change to make, by whom: to the limits it names, and to the
+// priority. What it does not name stays as it is.
+type Edit struct {
+	Limits   Limits // to be set
+	Unset    []Unit // limits to be removed
+	Narrow   bool   // nothing is raised or removed: an edit that would is refused
+	Priority *int
+	By       string
+}
+
+// Limiting reports whether e is about limits.
+func (e *Edit) Limiting() bool { return !e.Limits.IsZero() || len(e.Unset) > 0 }
+
+// Over is what e makes of limits that stand.
+func (e *Edit) Over(l Limits) (Limits, *Error) {
+	var wider *Error
+	now := l
+	e.Limits.Each(func(u Unit, n int64) {
+		if was, set := l.Get(u); e.Narrow && set && n > was && wider == nil {
+			wider = &Error{Code: InvalidArguments, Message: fmt.Sprintf("%s %s is more than the %s it has", u, FormatUnit(u, n), FormatUnit(u, was)),
+				Where: "/limits/" + u.String(), Hint: "a limit is raised with kern limit"}
+		}
+		now.Set(u, n)
+	})
+	for _, u := range e.Unset {
+		if e.Narrow && wider == nil {
+			wider = &Error{Code: InvalidArguments, Message: fmt.Sprintf("to remove the limit on %s is not to lower it", u), Where: "/unset",
+				Hint: "a limit is removed with kern limit"}
+		}
+		now.Unset(u)
+	}
+	return now, wider
 }
 
 // ExitInfo is how a process ended.

@@ -22,9 +22,6 @@ import (
 // flateEnd is how the compressor always ends. It is left out.
 const flateEnd = "\x00\x00\xff\xff"
 
-// maxBlob bounds a blob, well below what SQLite can hold in a row.
-const maxBlob = 512 << 20
-
 // packer is what one compression needs; it is large, so it is kept.
 type packer struct {
 	w   *flate.Writer
@@ -60,9 +57,16 @@ type packet struct {
 	body []byte
 }
 
+// alone is how many bytes are packed sooner than somebody comes to help.
+const alone = 16 << 10
+
 // packAll packs blobs, on as many processors as there are.
 func packAll(blobs []abi.Blob) []packet {
 	out := make([]packet, len(blobs))
+	size := 0
+	for i := range blobs {
+		size += len(blobs[i].Bytes)
+	}
 	var at atomic.Int64
 	work := func() {
 		for i := at.Add(1) - 1; i < int64(len(blobs)); i = at.Add(1) - 1 {
@@ -70,7 +74,7 @@ func packAll(blobs []abi.Blob) []packet {
 		}
 	}
 	var wg sync.WaitGroup
-	for range min(len(blobs), runtime.GOMAXPROCS(0)) - 1 {
+	for range min(len(blobs), runtime.GOMAXPROCS(0), 1+size/alone) - 1 {
 		wg.Go(work)
 	}
 	work()
@@ -90,6 +94,9 @@ func unpack(p []byte, h abi.Hash) ([]byte, error) {
 	return b, nil
 }
 
+// inflaters are kept for the next blob: one is 40 KB.
+var inflaters = sync.Pool{New: func() any { return flate.NewReader(strings.NewReader("")) }}
+
 func inflate(p []byte) ([]byte, error) {
 	size, n := binary.Uvarint(p)
 	switch {
@@ -98,7 +105,11 @@ func inflate(p []byte) ([]byte, error) {
 	case size == 0:
 		return p[1:], nil
 	}
-	r := flate.NewReader(io.MultiReader(bytes.NewReader(p[n:]), strings.NewReader(flateEnd)))
+	r := inflaters.Get().(io.ReadCloser)
+	defer inflaters.Put(r)
+	if err := r.(flate.Resetter).Reset(io.MultiReader(bytes.NewReader(p[n:]), strings.NewReader(flateEnd)), nil); err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	b.Grow(int(min(size, 1<<20)))
 	if _, err := io.Copy(&b, io.LimitReader(r, int64(size)+1)); err != nil {

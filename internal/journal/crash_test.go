@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -271,7 +270,7 @@ func TestKilled(t *testing.T) {
 	}
 	acked := map[abi.Pid]uint64{}
 	for round := range rounds {
-		run(t, self, dir, acked)
+		run(t, self, dir, round%24*5, acked)
 		s, _ := opened(t, dir)
 		last := map[abi.Pid]uint64{}
 		if err := s.Scan(func(r *abi.Record) error { last[r.Pid] = r.N; return nil }); err != nil {
@@ -299,8 +298,9 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d records acknowledged, %d kills", total, rounds)
 }
 
-// run starts the program, kills it a little later, and notes what it said.
-func run(t *testing.T, self, dir string, acked map[abi.Pid]uint64) {
+// run starts the program, kills it when it has said so many lines, and notes all
+// that it said.
+func run(t *testing.T, self, dir string, most int, acked map[abi.Pid]uint64) {
 	t.Helper()
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
@@ -318,9 +318,12 @@ func run(t *testing.T, self, dir string, acked map[abi.Pid]uint64) {
 		cmd.Wait()
 		t.Fatalf("the child did not start: %v\n%s", err, stderr.String())
 	}
-	kill := time.AfterFunc(time.Duration(rand.IntN(120))*time.Millisecond, func() { cmd.Process.Kill() })
-	defer kill.Stop()
-	for {
+	for said := 0; ; said++ {
+		if said == most {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {
 			break

@@ -22,6 +22,9 @@ import (
 //	the end of a process is not compared with its run    TestDamage (all records of a process are gone)
 //	a record is not compared with its pid                TestDamage (copied to another process)
 //	a blob is not compared with its name                 TestDamagedBlobs, TestSameKey
+//	who reads from the middle trusts what is before it   TestDamageBefore
+//	what waits in the tail is taken for all there is     TestDamagedWhileOpen
+//	only the blobs of payloads are looked at             TestDamagedParts
 
 // sample fills a directory with a closed journal: processes 0 (2 records), 1
 // (200), 2 (3) and 5 (64, one whole run).
@@ -112,6 +115,11 @@ func TestDamage(t *testing.T) {
 		{"the last run is gone", "DELETE FROM runs WHERE id = " + at(1, 193), 1, 193},
 		{"all runs of a process are gone", "DELETE FROM runs WHERE pid = 2", 2, 1},
 		{"a run hides a call", "UPDATE runs SET low = high WHERE id = " + at(1, 1), 1, 64},
+		{"a run that begins elsewhere", "UPDATE runs SET id = " + at(1, 66) + " WHERE id = " + at(1, 65), 1, 66},
+		{"a run longer than a run", "UPDATE runs SET n = 257 WHERE id = " + at(1, 193), 1, 193},
+		{"a run that ends before it begins", "UPDATE runs SET n = 192 WHERE id = " + at(1, 193), 1, 193},
+		{"a run's end is no number", "UPDATE runs SET n = 'x' WHERE id = " + at(1, 193), 1, 193},
+		{"a run's sum is cut", "UPDATE runs SET sum = x'00' WHERE id = " + at(1, 193), 1, 193},
 		{"a run that is none", "UPDATE runs SET sum = 'x' WHERE id = " + at(5, 1), 5, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,6 +144,107 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDamageBefore: who reads from the middle, or looks for one answer, sees
+// that what comes before it is damaged.
+func TestDamageBefore(t *testing.T) {
+	base := sample(t)
+	for _, c := range []struct {
+		name, sql    string
+		after        uint64
+		n            uint64 // where the damage is
+		call, answer uint64 // and where for who looks for the answer
+	}{
+		{"nothing", "SELECT 1", 130, 0, 131, 0},
+		{"the run before is gone", "DELETE FROM runs WHERE id = 1<<32|65", 130, 128, 131, 128},
+		{"the run before ends early", "UPDATE runs SET n = n - 1 WHERE id = 1<<32|65", 130, 128, 131, 128},
+		{"the run before cannot be read", "UPDATE runs SET n = 'x' WHERE id = 1<<32|65", 130, 65, 131, 65},
+		{"a record before it in the run", "UPDATE records SET time = 1 WHERE id = 1<<32|129", 130, 129, 131, 129},
+		{"a record after it in the run", "UPDATE records SET time = 1 WHERE id = 1<<32|140", 130, 140, 131, 140},
+		{"a run's first record", "UPDATE records SET time = 1 WHERE id = 1<<32|1", 130, 0, 131, 0}, // not in the way
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := copyDir(t, base)
+			edit(t, dir, c.sql)
+			s, _ := opened(t, dir)
+			n := c.after
+			var err error
+			for r, e := range s.Records(1, c.after) {
+				if err = e; e == nil {
+					if n++; r.N != n {
+						t.Fatalf("record %d, want %d", r.N, n)
+					}
+				}
+			}
+			wantDamage(t, "records", err, c.n)
+			if c.n == 0 && n != 200 {
+				t.Errorf("the last record is %d", n)
+			}
+			r, err := s.Answer(1, c.call)
+			wantDamage(t, "answer", err, c.answer)
+			if err == nil && (r == nil || r.Call != c.call) {
+				t.Errorf("the answer is %+v", r)
+			}
+		})
+	}
+}
+
+func wantDamage(t *testing.T, what string, err error, n uint64) {
+	t.Helper()
+	var d *journal.Damage
+	if n == 0 && err != nil || n != 0 && (!errors.As(err, &d) || d.Pid != 1 || d.N != n) {
+		t.Errorf("%s: %v, want damage at record %d", what, err, n)
+	}
+}
+
+// TestDamagedWhileOpen takes records away, and puts one where none was, under an
+// open journal.
+func TestDamagedWhileOpen(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	var wide []abi.Record
+	for pid := abi.Pid(1); pid <= 10; pid++ {
+		mustAppend(t, s, l, journaltest.Began(pid, 1, 1), journaltest.Began(pid, 2, 2))
+		wide = append(wide, journaltest.Began(pid, 3, 3))
+	}
+	mustAppend(t, s, l, wide...)
+	if journal.Waiting(s) != 10 {
+		t.Fatalf("%d records in the tail", journal.Waiting(s))
+	}
+	// What waits in the tail is no end of what is gone before it.
+	edit(t, dir, "DELETE FROM records WHERE pid = 1; DELETE FROM runs WHERE pid = 1")
+	_, err := journal.Verify(s, 1)
+	wantDamage(t, "what waits", err, 1)
+	edit(t, dir, "INSERT INTO records(id, time, kind, call, row, tool, body) SELECT 1<<32|1, time, kind, call, row, tool, body FROM records WHERE id = 2<<32|1")
+	var d *journal.Damage
+	if err := s.Scan(func(*abi.Record) error { return nil }); !errors.As(err, &d) || d.Pid != 1 || d.N != 1 {
+		t.Errorf("a record that nobody wrote: %v", err)
+	}
+	dir = t.TempDir()
+	s, l = opened(t, dir)
+	mustAppend(t, s, l, journaltest.Began(1, 1, 1))
+	edit(t, dir, "INSERT INTO records(id, time, kind, call, row, tool, body) SELECT id + 1, time, kind, call, row, tool, body FROM records")
+	wantDamage(t, "a record in the place of the next", s.Append(l, []abi.Record{journaltest.Began(1, 2, 2)}), 2)
+}
+
+// TestDamagedParts: what a request said is in blobs that only its parts name.
+func TestDamagedParts(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	r := journaltest.Began(1, 1, 1)
+	for _, part := range []string{"the first part", "the second"} {
+		h := abi.HashOf([]byte(part))
+		r.Intent.Parts = append(r.Intent.Parts, h)
+		r.Blobs = append(r.Blobs, abi.Blob{Hash: h, Bytes: []byte(part)})
+	}
+	mustAppend(t, s, l, r)
+	if n, err := journal.Verify(s, 1); n != 1 || err != nil {
+		t.Errorf("%d records, %v", n, err)
+	}
+	edit(t, dir, "DELETE FROM names WHERE blob = (SELECT max(id) FROM blobs)")
+	_, err := journal.Verify(s, 1)
+	wantDamage(t, "a part that is gone", err, 1)
 }
 
 func TestDamagedBlobs(t *testing.T) {

@@ -30,3 +30,10 @@ func Waiting(s Store) int {
 
 // MaxTail is how many records may wait there.
 const MaxTail = maxTail
+
+// KeepEnds has stores keep the ends of n processes in memory, until it is undone.
+func KeepEnds(n int) (undo func()) {
+	was := maxEnds
+	maxEnds = n
+	return func() { maxEnds = was }
+}

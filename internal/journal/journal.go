@@ -77,6 +77,34 @@ func (e *Damage) Error() string {
 	return fmt.Sprintf("journal: damaged at record %d of process %d: %s", e.N, e.Pid, e.Why)
 }
 
+// Bounds of what a store takes. Payloads are blobs, so a body is a few hundred
+// bytes; a blob stays well below what SQLite can hold in a row.
+const (
+	maxBody = 16 << 20
+	maxBlob = 512 << 20
+
+	maxIntent = maxBody / 2 // the rest is for the answer
+)
+
+// Fits says why an intent and its blobs cannot stand in the journal; nil when they
+// can, also in the record of an answer. Who takes up a call asks before: a process
+// of which a record was refused is at its end, for all later ones are refused too.
+func Fits(in *abi.Intent, blobs []abi.Blob) *abi.Error {
+	// An answer says the names again, some of them quoted.
+	size := 8*(len(in.Row)+len(in.Tool)+len(in.For)) + len(in.Args.Bytes) + len(in.Say.Bytes) + len(abi.Hash{})*len(in.Parts)
+	most := maxIntent
+	for _, b := range blobs {
+		if len(b.Bytes) > maxBlob {
+			size, most = len(b.Bytes), maxBlob
+		}
+	}
+	if size <= most {
+		return nil
+	}
+	return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("the call takes %d bytes in the journal, and a call may take %d", size, most),
+		Hint: "say less in one call"}
+}
+
 // Verify reads every record of a process and every blob that is named in them,
 // and returns how many records are as they were written.
 func Verify(s Reader, pid abi.Pid) (int, error) {

@@ -19,10 +19,12 @@ const maxSpare = 1 << 14
 // A Log commits records in groups: whatever came while one group was being
 // written is the next group. Records keep the order in which they were put.
 //
-// One goroutine writes. While the disk is full it keeps its group and tries
-// again; after any other failure of the store nothing is written any more. A
-// record that the store refuses fails alone, and with it every later record of
-// its process, for those were made believing in it.
+// One goroutine writes at a time: whoever waits for a record and finds nobody at
+// it, so that a lone caller is not woken twice for each of its records; else the
+// committer. While the disk is full it keeps its group and tries again; after any
+// other failure of the store nothing is written any more. A record that the
+// store refuses fails alone, and with it every later record of its process, for
+// those were made believing in it.
 type Log struct {
 	store Store
 	lease Lease
@@ -35,17 +37,22 @@ type Log struct {
 	dead    *round        // set when no record is taken any more
 	changed chan struct{} // somebody waits for the next commit
 	closing bool
+	busy    bool         // a round is being committed
+	stuck   *round       // it is this one, and the committer is to go on with it
+	spare   []abi.Record // to be used again
 
 	wake    chan struct{} // open has its first record, or the log closes
 	stop    chan struct{} // the log closes
 	gone    chan struct{} // the committer has ended
 	trouble atomic.Pointer[abi.Error]
 
-	refused map[abi.Pid]error // of the committer
+	refused map[abi.Pid]error // of whoever commits
 }
 
 // A round is a group of records on its way to the disk.
 type round struct {
+	log     *Log
+	called  bool // the committer will see to it
 	records []abi.Record
 	done    chan struct{} // closed when err and refused are final
 	err     error         // of every record
@@ -60,36 +67,53 @@ type Ticket struct {
 
 // NewLog starts a log in front of a store, which stays the caller's.
 func NewLog(s Store, l Lease) *Log {
-	log := &Log{store: s, lease: l, pause: fullPause, open: newRound(nil), wake: make(chan struct{}, 1),
+	log := &Log{store: s, lease: l, pause: fullPause, wake: make(chan struct{}, 1),
 		stop: make(chan struct{}), gone: make(chan struct{}), refused: map[abi.Pid]error{}}
 	_, log.none = s.(nowhere)
+	log.open = log.newRound()
 	go log.run()
 	return log
 }
 
-func newRound(records []abi.Record) *round {
-	return &round{records: records, done: make(chan struct{})}
+// newRound is an empty one. The caller holds the lock.
+func (l *Log) newRound() *round {
+	r := &round{log: l, records: l.spare, done: make(chan struct{})}
+	l.spare = nil
+	return r
 }
 
 // Put queues a record, which nobody may change any more. It does not wait.
-func (l *Log) Put(r *abi.Record) Ticket {
+func (l *Log) Put(r *abi.Record) Ticket { return l.queue(r, true) }
+
+// Hand is Put for a caller who waits for the ticket at once, without the locks
+// that others need: it is then that the record is written, and by the caller
+// itself when nobody else is writing.
+func (l *Log) Hand(r *abi.Record) Ticket { return l.queue(r, false) }
+
+func (l *Log) queue(r *abi.Record, call bool) Ticket {
 	if l.none {
 		return Ticket{}
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.dead != nil {
-		t := Ticket{r: l.dead}
-		l.mu.Unlock()
-		return t
+		return Ticket{r: l.dead}
 	}
 	t := Ticket{l.open, int32(len(l.open.records))}
 	l.open.records = append(l.open.records, *r)
 	l.latest = l.open
-	l.mu.Unlock()
-	if t.i == 0 {
-		l.signal()
+	if call {
+		l.call()
 	}
 	return t
+}
+
+// call has the committer write the open round. The caller holds the lock.
+func (l *Log) call() {
+	if !l.open.called {
+		l.open.called = true
+		l.signal()
+	}
 }
 
 func (l *Log) signal() {
@@ -100,16 +124,15 @@ func (l *Log) signal() {
 }
 
 // Wait returns nil when the record is durable, and an error when it will never
-// be or when ctx ends first.
+// be or when ctx ends first. Who writes does not look at ctx before that is done.
 func (t Ticket) Wait(ctx context.Context) error {
 	if t.r == nil {
 		return nil
 	}
-	select {
-	case <-t.r.done:
+	if t.Ended() {
 		return t.result()
-	default:
 	}
+	t.r.log.lead(t.r, ctx.Err() == nil)
 	select {
 	case <-t.r.done:
 		return t.result()
@@ -129,7 +152,43 @@ func (t Ticket) result() error {
 // room, STORAGE_BROKEN for ever after another failure.
 func (l *Log) Err() *abi.Error { return l.trouble.Load() }
 
-// Changed returns a channel that is closed by the next commit.
+// Keep waits for a record like its ticket, but not for room: while nothing can
+// be written it says so at once.
+func (l *Log) Keep(ctx context.Context, t Ticket) error {
+	for {
+		changed := l.Changed()
+		e := l.Err()
+		switch {
+		case t.r == nil || t.Ended():
+			return t.Wait(ctx)
+		case e != nil:
+			return e
+		}
+		select {
+		case <-t.r.done:
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Ended reports whether it is decided that the record is durable, or that it will
+// never be: then Wait does not wait. Of what is stored nowhere it is never decided.
+func (t Ticket) Ended() bool {
+	if t.r == nil {
+		return false
+	}
+	select {
+	case <-t.r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Changed returns a channel that is closed by the next commit, and when nothing
+// can be written any more or for a time.
 func (l *Log) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,6 +207,7 @@ func (l *Log) Flush(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
+	l.lead(r, false)
 	select {
 	case <-r.done:
 		return r.err
@@ -175,14 +235,14 @@ func (l *Log) Close() error {
 // run is the committer.
 func (l *Log) run() {
 	defer close(l.gone)
-	var spare []abi.Record
-	for {
+	for stop := l.stop; ; {
 		select {
 		case <-l.wake:
-		case <-l.stop:
+		case <-stop:
+			stop = nil
 		}
-		for r := l.take(spare); r != nil; r = l.take(spare) {
-			spare = l.commit(r)
+		for r := l.take(); r != nil; r = l.take() {
+			l.commit(r)
 		}
 		if l.ended() {
 			return
@@ -192,20 +252,61 @@ func (l *Log) run() {
 
 // take returns the round that was being filled, and opens another. When the
 // log closes, the one that would stay empty takes no records.
-func (l *Log) take(spare []abi.Record) *round {
+func (l *Log) take() (r *round) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.open
 	switch {
-	case l.dead != nil:
-		return nil
-	case len(r.records) > 0:
-		l.open = newRound(spare)
-		return r
+	case l.stuck != nil:
+		r, l.stuck = l.stuck, nil
+	case l.dead != nil || l.busy:
+	case len(l.open.records) > 0:
+		r = l.shut()
 	case l.closing:
 		l.die(ErrClosed)
 	}
-	return nil
+	return r
+}
+
+// shut returns the open round, to be committed, and opens another. The caller
+// holds the lock.
+func (l *Log) shut() *round {
+	r := l.open
+	l.busy, l.open = true, l.newRound()
+	return r
+}
+
+// lead sees to it that r is committed: here and now where that is wanted and
+// nobody else does it, else by the committer. What does not go well at once is
+// the committer's.
+func (l *Log) lead(r *round, here bool) {
+	l.mu.Lock()
+	if l.open != r || l.busy || r.called || !here || len(l.refused) > 0 {
+		if l.open == r {
+			l.call()
+		}
+		l.mu.Unlock()
+		return
+	}
+	l.shut()
+	l.mu.Unlock()
+	err := l.store.Append(l.lease, r.records)
+	if isBad(err) || errors.Is(err, ErrFull) {
+		l.mu.Lock()
+		l.stuck = r
+		l.mu.Unlock()
+		l.signal()
+		return
+	}
+	if err != nil { // else there is no trouble to end: in trouble nobody leads
+		e := broken(err)
+		l.stall(e)
+		err = e
+	}
+	batch := r.records
+	r.records = nil
+	if l.finish(r, batch, err == nil, err) {
+		l.signal()
+	}
 }
 
 // die ends the open round with err, and with it everything that is put later.
@@ -222,29 +323,35 @@ func (l *Log) ended() bool {
 	return l.dead != nil
 }
 
-// commit brings a round to its end, and returns its slice to be used again.
-func (l *Log) commit(r *round) []abi.Record {
+// commit brings a round to its end.
+func (l *Log) commit(r *round) {
 	batch := r.records
 	r.records = nil
 	stored, err := l.append(r, batch)
-	if err != nil {
-		r.err = err
+	l.finish(r, batch, stored, err)
+}
+
+// finish tells those who wait how a round ended, and says whether there is
+// more for the committer to do.
+func (l *Log) finish(r *round, batch []abi.Record, stored bool, err error) (more bool) {
+	r.err = err
+	if cap(batch) <= maxSpare {
+		clear(batch)
+	} else {
+		batch = nil
 	}
 	l.mu.Lock()
+	l.busy, l.spare = false, batch[:0]
+	more = l.closing || err != nil || len(l.open.records) > 0
 	if err != nil {
 		l.die(err)
 	}
-	if stored && l.changed != nil {
-		close(l.changed)
-		l.changed = nil
+	if stored {
+		l.stir()
 	}
 	l.mu.Unlock()
 	close(r.done)
-	if cap(batch) > maxSpare {
-		return nil
-	}
-	clear(batch)
-	return batch[:0]
+	return more
 }
 
 // append stores what can be stored of a batch, and reports whether that is
@@ -331,18 +438,40 @@ func (l *Log) try(batch []abi.Record) error {
 			l.trouble.Store(nil)
 			return err
 		case !errors.Is(err, ErrFull):
-			e := &abi.Error{Code: abi.StorageBroken, Message: "the journal cannot be written: " + err.Error(),
-				Hint: "Start the daemon again. What was acknowledged is safe."}
-			l.trouble.Store(e)
+			e := broken(err)
+			l.stall(e)
 			return e
 		}
 		full := &abi.Error{Code: abi.StorageFull, Message: "the journal cannot be written: " + err.Error(),
 			Hint: "Make room on the disk of the data directory. Work goes on by itself then."}
-		l.trouble.Store(full)
+		l.stall(full)
 		if last {
 			return full
 		}
 		last = !l.rest()
+	}
+}
+
+// broken says that nothing can be written any more.
+func broken(err error) *abi.Error {
+	return &abi.Error{Code: abi.StorageBroken, Message: "the journal cannot be written: " + err.Error(),
+		Hint: "Start the daemon again. What was acknowledged is safe."}
+}
+
+// stall remembers that nothing can be written, and tells those who watch the log.
+func (l *Log) stall(e *abi.Error) {
+	if l.trouble.Swap(e) == nil {
+		l.mu.Lock()
+		l.stir()
+		l.mu.Unlock()
+	}
+}
+
+// stir ends the waiting for a change. The caller holds the lock.
+func (l *Log) stir() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
 	}
 }
 

@@ -28,6 +28,15 @@ import (
 //	after a refusal every record is a batch of its own         TestRefused
 //	Close drops what is queued                                 TestClose
 //	Changed is closed although nothing was stored              TestChanged
+//	what came while a caller wrote is left to lie              TestHanded
+//	what is handed and not waited for is left to lie           TestHanded
+//	a caller goes on trying itself when the disk is full       TestHandedFails
+//	who waited is told that all is well                        TestWhoWaitsHears
+//	a wait that is not for room ends late, or with the wrong word   TestKeep
+//	a part of a batch, a full disk or a broken one are not told     TestTold
+//	a refusal is another record's, or forgotten by who writes  TestRefusedAmongRefused
+//	Close forgets the committer while a caller writes          TestCloseWhileACallerWrites
+//	Flush leaves to lie what was handed                        TestFlush
 
 // gate is a store that lets a batch through when it is told to, and notes the
 // size of each.
@@ -82,7 +91,10 @@ func put(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
 func state(t journal.Ticket) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	err := t.Wait(ctx)
+	return outcome(t.Wait(ctx))
+}
+
+func outcome(err error) string {
 	var e *abi.Error
 	var bad *journal.BadRecord
 	switch {
@@ -140,6 +152,94 @@ func TestWaitsForTheStore(t *testing.T) {
 			t.Errorf("batches of %v, want 1 and then what came meanwhile", got)
 		}
 		wantStates(t, []journal.Ticket{{}}, "kept")
+	})
+}
+
+func hand(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
+	r := journaltest.Began(pid, n, n)
+	return log.Hand(&r)
+}
+
+// waited begins to wait for what is handed.
+func waited(tickets ...journal.Ticket) {
+	for _, k := range tickets {
+		go func() { _ = k.Wait(context.Background()) }()
+		synctest.Wait()
+	}
+}
+
+// TestHanded: what is handed is written when somebody waits for it, in the
+// batches that put would have made.
+func TestHanded(t *testing.T) {
+	g := new(gate)
+	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		tickets := []journal.Ticket{hand(log, 1, 1)}
+		close(g.let)
+		synctest.Wait()
+		if got := g.sizes(); got != nil {
+			t.Errorf("batches of %v before anybody waits", got)
+		}
+		g.let = make(chan struct{})
+		waited(tickets[0])
+		for n := uint64(2); n <= 4; n++ {
+			tickets = append(tickets, hand(log, 1, n))
+			waited(tickets[n-1])
+		}
+		wantStates(t, tickets, "waiting", "waiting", "waiting", "waiting")
+		g.let <- struct{}{}
+		synctest.Wait()
+		wantStates(t, tickets, "kept", "waiting", "waiting", "waiting")
+		tickets = append(tickets, hand(log, 1, 5)) // nobody waits for it, and then for nothing else either
+		g.let <- struct{}{}
+		synctest.Wait()
+		g.let <- struct{}{}
+		synctest.Wait()
+		wantStates(t, tickets, "kept", "kept", "kept", "kept", "kept")
+		tickets = append(tickets, hand(log, 1, 6), put(log, 1, 7)) // the committer takes both
+		g.let <- struct{}{}
+		synctest.Wait()
+		tickets = append(tickets, hand(log, 1, 8))
+		wantStates(t, tickets[7:], "waiting") // whose wait is over before it begins
+		done := make(chan error)
+		go func() { done <- log.Close() }()
+		g.let <- struct{}{}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		wantStates(t, append(tickets[5:], hand(log, 1, 9)), "kept", "kept", "kept", journal.ErrClosed.Error())
+		if got := g.sizes(); !slices.Equal(got, []int{1, 3, 1, 2, 1}) {
+			t.Errorf("batches of %v", got)
+		}
+		wantHeld(t, mem, "1:1", "1:2", "1:3", "1:4", "1:5", "1:6", "1:7", "1:8")
+	})
+}
+
+// TestHandedFails: a caller that writes itself hears what a committer would have
+// said, and when its time is up it does not wait for room.
+func TestHandedFails(t *testing.T) {
+	for mode, want := range map[journaltest.Mode]string{
+		journaltest.Full(3): "kept", journaltest.Full(1 << 30): "waiting", journaltest.Before: "STORAGE_BROKEN",
+	} {
+		bubble(t, func(s journal.Store) journal.Store { return journaltest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			tickets := []journal.Ticket{hand(log, 1, 1)}
+			_ = tickets[0].Wait(ctx)
+			tickets = append(tickets, hand(log, 1, 2))
+			_ = tickets[1].Wait(ctx)
+			wantStates(t, tickets, "kept", want)
+			if e := log.Err(); (e == nil) != (want == "kept") {
+				t.Errorf("%s: the log says %v", want, e)
+			}
+		})
+	}
+	bubble(t, nil, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		tickets := []journal.Ticket{hand(log, 1, 1), hand(log, 2, 5), hand(log, 1, 2), hand(log, 2, 6)}
+		_ = tickets[0].Wait(t.Context())
+		tickets = append(tickets, hand(log, 2, 7), hand(log, 1, 3))
+		_ = tickets[4].Wait(t.Context())
+		wantStates(t, tickets, "kept", "refused 2:5", "kept", "refused 2:5", "refused 2:5", "kept")
+		wantHeld(t, mem, "1:1", "1:2", "1:3")
 	})
 }
 
@@ -218,24 +318,29 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// once is a store that fails once, for a reason that nobody knows.
-type once struct {
+// told is a store whose next Appends fail as it is told; nil is none that does.
+type told struct {
 	journal.Store
-	failed bool
+	errs []error
 }
 
-func (o *once) Append(l journal.Lease, batch []abi.Record) error {
-	if !o.failed {
-		o.failed = true
-		return errors.New("input/output error")
+func (s *told) Append(l journal.Lease, batch []abi.Record) error {
+	if len(s.errs) > 0 {
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		if err != nil {
+			return err
+		}
 	}
-	return o.Store.Append(l, batch)
+	return s.Store.Append(l, batch)
 }
 
 // TestBrokenForEver: nothing is written after a failure, although it could be.
 // What the failure left on the disk is not known.
 func TestBrokenForEver(t *testing.T) {
-	bubble(t, func(s journal.Store) journal.Store { return &once{Store: s} }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+	bubble(t, func(s journal.Store) journal.Store {
+		return &told{Store: s, errs: []error{errors.New("input/output error")}}
+	}, func(t *testing.T, log *journal.Log, mem journal.Store) {
 		tickets := []journal.Ticket{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1))
@@ -256,6 +361,150 @@ func TestBrokenInTheMiddle(t *testing.T) {
 		synctest.Wait()
 		wantStates(t, tickets, "STORAGE_BROKEN", "STORAGE_BROKEN", "STORAGE_BROKEN")
 		wantHeld(t, mem)
+	})
+}
+
+// TestWhoWaitsHears: who began to wait before the record was written is told how
+// that ended, and not only who asks afterwards.
+func TestWhoWaitsHears(t *testing.T) {
+	for want, c := range map[string]struct {
+		n    uint64
+		errs []error
+	}{
+		"kept":           {1, nil},
+		"refused 1:9":    {9, nil},
+		"STORAGE_BROKEN": {1, []error{errors.New("input/output error")}},
+	} {
+		for _, add := range []func(*journal.Log, abi.Pid, uint64) journal.Ticket{put, hand} {
+			g := new(gate)
+			bubble(t, func(s journal.Store) journal.Store { return g.before(&told{Store: s, errs: c.errs}) }, func(t *testing.T, log *journal.Log, _ journal.Store) {
+				heard := make(chan error, 2)
+				k := add(log, 1, c.n)
+				for range 2 {
+					go func() { heard <- k.Wait(t.Context()) }()
+				}
+				synctest.Wait()
+				close(g.let)
+				for range 2 {
+					if err := <-heard; outcome(err) != want {
+						t.Errorf("heard %v, want %s", err, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestKeep waits for the disk and not for room on it.
+func TestKeep(t *testing.T) {
+	full := fmt.Errorf("%w: in a test", journal.ErrFull)
+	for _, c := range []struct {
+		name, want string
+		n          uint64
+		errs       []error
+		leave      bool // who waits does so only for a second, and the disk takes longer
+	}{
+		{"kept", "kept", 1, nil, false},
+		{"refused", "refused 1:9", 9, nil, false},
+		{"full", "STORAGE_FULL", 1, []error{full, full}, false},
+		{"broken", "STORAGE_BROKEN", 1, []error{errors.New("input/output error")}, false},
+		{"left", context.DeadlineExceeded.Error(), 1, nil, true},
+	} {
+		g := new(gate)
+		bubble(t, func(s journal.Store) journal.Store { return g.before(&told{Store: s, errs: c.errs}) }, func(t *testing.T, log *journal.Log, _ journal.Store) {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if c.leave {
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+			}
+			defer cancel()
+			heard := make(chan error)
+			k := put(log, 1, c.n)
+			go func() { heard <- log.Keep(ctx, k) }()
+			synctest.Wait()
+			start := time.Now()
+			if !c.leave {
+				close(g.let)
+			}
+			if got := outcome(<-heard); got != c.want {
+				t.Errorf("%s: %s", c.name, got)
+			}
+			if d := time.Since(start); c.leave != (d > 0) {
+				t.Errorf("%s: after %s", c.name, d)
+			}
+			if c.leave {
+				close(g.let)
+			}
+			if err := log.Keep(t.Context(), journal.Ticket{}); err != nil {
+				t.Errorf("%s: nothing to wait for: %v", c.name, err)
+			}
+			// Whoever asks later is told the same, and while there is no room at once.
+			if got := outcome(log.Keep(t.Context(), k)); !c.leave && got != c.want {
+				t.Errorf("%s, asked again: %s", c.name, got)
+			}
+		})
+	}
+}
+
+// TestTold: who watches the log hears of every commit, also of a part of a
+// batch, and that nothing can be written, for a time or any more.
+func TestTold(t *testing.T) {
+	for _, c := range []struct {
+		errs []error // nil: of the batch before
+		put  []uint64
+	}{
+		{nil, []uint64{1}},
+		{nil, []uint64{1, 9}}, // the second is refused
+		{[]error{nil, journal.ErrFull}, []uint64{1}},
+		{[]error{nil, errors.New("input/output error")}, []uint64{1}},
+	} {
+		g := new(gate)
+		bubble(t, func(s journal.Store) journal.Store { return g.before(&told{Store: s, errs: c.errs}) }, func(t *testing.T, log *journal.Log, _ journal.Store) {
+			put(log, 2, 1) // what follows waits for it, and comes in one batch
+			synctest.Wait()
+			for _, n := range c.put {
+				put(log, 1, n)
+			}
+			g.let <- struct{}{}
+			synctest.Wait()
+			changed, start := log.Changed(), time.Now()
+			close(g.let)
+			<-changed
+			if d := time.Since(start); d > 0 {
+				t.Errorf("%v, %v: told after %s", c.errs, c.put, d)
+			}
+		})
+	}
+}
+
+// TestRefusedAmongRefused: which record a refusal means is not lost where
+// others were left out of the batch before, and a store that breaks in the
+// middle breaks for all.
+func TestRefusedAmongRefused(t *testing.T) {
+	g := new(gate)
+	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		first := put(log, 1, 9) // refused
+		synctest.Wait()
+		g.let <- struct{}{} // with its batch, and alone
+		g.let <- struct{}{}
+		synctest.Wait()
+		// The number would be right, and nobody else writes: it is refused all the same.
+		early := hand(log, 1, 1)
+		_ = early.Wait(t.Context())
+		tickets := []journal.Ticket{put(log, 3, 1)}
+		synctest.Wait()
+		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1), put(log, 4, 7), put(log, 2, 2), put(log, 1, 2), put(log, 4, 1))
+		close(g.let)
+		synctest.Wait()
+		wantStates(t, append(tickets, first, early), "kept", "refused 1:9", "kept", "refused 4:7", "kept", "refused 1:9", "refused 4:7", "refused 1:9", "refused 1:9")
+		wantHeld(t, mem, "2:1", "2:2", "3:1")
+	})
+	bad := &journal.BadRecord{Pid: 2, N: 1, Why: "in a test"}
+	told := &told{errs: []error{bad, bad, nil, errors.New("input/output error")}} // a batch by who waits, by the committer, one by one
+	bubble(t, func(s journal.Store) journal.Store { told.Store = s; return told }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		tickets := []journal.Ticket{hand(log, 1, 1), hand(log, 2, 1), hand(log, 3, 1)}
+		_ = tickets[0].Wait(t.Context())
+		wantStates(t, tickets, "STORAGE_BROKEN", "STORAGE_BROKEN", "STORAGE_BROKEN")
+		wantHeld(t, mem, "1:1")
 	})
 }
 
@@ -343,6 +592,31 @@ func TestChanged(t *testing.T) {
 	})
 }
 
+// TestCloseWhileACallerWrites: it is the committer that goes on with what came
+// meanwhile, and Close waits for that.
+func TestCloseWhileACallerWrites(t *testing.T) {
+	for _, more := range []bool{true, false} {
+		g := new(gate)
+		bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+			tickets := []journal.Ticket{hand(log, 1, 1)}
+			waited(tickets[0])
+			want := []string{"1:1"}
+			if more {
+				tickets, want = append(tickets, hand(log, 1, 2)), append(want, "1:2")
+			}
+			done := make(chan error)
+			go func() { done <- log.Close() }()
+			synctest.Wait()
+			close(g.let)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			wantStates(t, tickets, []string{"kept", "kept"}[:len(tickets)]...)
+			wantHeld(t, mem, want...)
+		})
+	}
+}
+
 func TestFlush(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, _ journal.Store) {
@@ -358,6 +632,11 @@ func TestFlush(t *testing.T) {
 		close(g.let)
 		if err := log.Flush(context.Background()); err != nil || state(k) != "kept" {
 			t.Errorf("%v; the ticket is %s", err, state(k))
+		}
+		// What was handed is nobody's until somebody waits: so it is flush's.
+		k = hand(log, 1, 2)
+		if err := log.Flush(context.Background()); err != nil || state(k) != "kept" {
+			t.Errorf("%v; the ticket of what was handed is %s", err, state(k))
 		}
 	})
 }
@@ -396,8 +675,9 @@ func TestManyCallers(t *testing.T) {
 	var wg sync.WaitGroup
 	for pid := range abi.Pid(procs) {
 		wg.Go(func() {
+			add := []func(*journal.Log, abi.Pid, uint64) journal.Ticket{put, hand}[pid%2]
 			for n := uint64(1); ; n++ {
-				err := put(log, pid, n).Wait(context.Background())
+				err := add(log, pid, n).Wait(context.Background())
 				if err != nil {
 					if !errors.Is(err, journal.ErrClosed) {
 						t.Error(err)

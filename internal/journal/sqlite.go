@@ -18,9 +18,6 @@ import (
 // file is the name of the journal in its data directory.
 const file = "journal.db"
 
-// maxBody bounds a body. Payloads are blobs, so a body is a few hundred bytes.
-const maxBody = 16 << 20
-
 // applicationID is in the header of the file: "Krn", and the version of the
 // tables. The other number that SQLite keeps there for its users, user_version,
 // is the epoch of the lease: it is read in every transaction, and there it costs
@@ -74,10 +71,8 @@ const (
 )
 
 // Bounds on what is kept in memory only to be faster.
-const (
-	maxEnds  = 1 << 16
-	maxKnown = 1 << 14
-)
+var maxEnds = 1 << 16 // tests lower it
+const maxKnown = 1 << 14
 
 // sqliteStore is the embedded store.
 type sqliteStore struct {

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/journaltest"
-	"go.uber.org/goleak"
+	"github.com/kern-run/kern/internal/leaktest"
 	_ "modernc.org/sqlite"
 )
 
@@ -25,13 +26,16 @@ import (
 //	a number may be above the next                                            TestConformance
 //	a run that ended in the tail is forgotten                                 TestConformance
 //	statements are left open, and with them the files                         TestModes
+//	the tail is forgotten, or not, by a small batch that settles it           TestCalm
+//	the ends of processes are forgotten while their records wait              TestCalm
+//	a number above what a row's id can hold                                   TestBounds
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		child(dir)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func TestConformance(t *testing.T) {
@@ -85,6 +89,10 @@ func edit(t *testing.T, dir, query string) {
 
 func TestLocked(t *testing.T) {
 	dir := t.TempDir()
+	// Whoever had it before had a longer number.
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte("123456789012345\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s, _ := opened(t, dir)
 	_, _, err := journal.OpenSQLite(dir)
 	if !errors.Is(err, journal.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
@@ -219,6 +227,88 @@ func TestForeignFiles(t *testing.T) {
 				t.Errorf("the file was changed (%v)", err)
 			}
 		})
+	}
+}
+
+// TestBounds: what has no place in the file is refused before anything is stored.
+func TestBounds(t *testing.T) {
+	s, l := opened(t, t.TempDir())
+	large := journaltest.Began(2, 1, 1)
+	large.Intent.Args = abi.Data{Bytes: make([]byte, 16<<20+1), Size: 16<<20 + 1}
+	for _, r := range []abi.Record{journaltest.Began(1<<31, 1, 1), large} {
+		err := s.Append(l, []abi.Record{journaltest.Began(1, 1, 1), r})
+		var bad *journal.BadRecord
+		if !errors.As(err, &bad) || bad.Pid != r.Pid || bad.N != 1 {
+			t.Errorf("process %d: %v", r.Pid, err)
+		}
+	}
+	mustAppend(t, s, l, journaltest.Began(1<<31-1, 1, 1))
+	if n, err := journal.Verify(s, 1<<31-1); n != 1 || err != nil {
+		t.Errorf("the last process there can be: %d records, %v", n, err)
+	}
+	if err := s.Scan(func(r *abi.Record) error {
+		if r.Pid != 1<<31-1 {
+			t.Errorf("record %d of process %d is there", r.N, r.Pid)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCalm: batches of few processes bring the tail to its place when enough of
+// them came, and what is kept in memory of more processes than it holds is
+// forgotten only when nothing waits.
+func TestCalm(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	last := map[abi.Pid]uint64{}
+	add := func(from, to abi.Pid) {
+		t.Helper()
+		var batch []abi.Record
+		for pid := from; pid <= to; pid++ {
+			last[pid]++
+			batch = append(batch, journaltest.Ended(pid, last[pid], last[pid], nil))
+		}
+		mustAppend(t, s, l, batch...)
+	}
+	waiting := func(want int) {
+		t.Helper()
+		if n := journal.Waiting(s); n != want {
+			t.Errorf("%d records in the tail, want %d", n, want)
+		}
+	}
+	add(1, 10)
+	for n := range 16 {
+		waiting(10 + n)
+		add(3, 3)
+	}
+	waiting(26)
+	add(3, 3)
+	waiting(0)
+	add(11, 11)
+	waiting(0)
+	defer journal.KeepEnds(12)()
+	for range 3 {
+		add(1, 5) // to the tail
+		add(2, 3)
+	}
+	waiting(21)
+	for range 20 {
+		add(3, 4)
+	}
+	waiting(0)
+	add(1, 5)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = opened(t, dir)
+	got := map[abi.Pid]uint64{}
+	if err := s.Scan(func(r *abi.Record) error { got[r.Pid]++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got, last) {
+		t.Errorf("%d processes, want %d; of the third %d records, want %d", len(got), len(last), got[3], last[3])
 	}
 }
 

@@ -47,8 +47,9 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []c
 			Hint: "it may use: " + fmt.Sprint(p.Spawn.Rows)}}
 	case bad != nil:
 		return verdict{refused: bad}
-	case resting(p, plan.Tool, now):
-		return verdict{refused: blocked(p, plan.Tool, now)}
+	}
+	if e := p.Rests.Blocked(plan.Tool, now); e != nil {
+		return verdict{refused: e}
 	}
 	if e := fitsContext(p, plan); e != nil {
 		return verdict{refused: e}
@@ -56,8 +57,7 @@ func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []c
 	if depth, set := p.acct.limits.Get(abi.Depth); set && plan.Child && depth < 1 {
 		return verdict{refused: &abi.Error{Code: abi.LimitDepth, Message: "a child would be deeper than allowed", Hint: "do the task in this process"}}
 	}
-	e := plan.elastic()
-	need, f := p.acct.fits(&plan.Reserve, &e, waits)
+	need, f := p.acct.fits(&plan.Reserve, &plan.Elastic, waits)
 	switch {
 	case !f.ok && (!f.wait || plan.Firm):
 		return verdict{refused: p.over(f, need[f.unit])}
@@ -84,15 +84,9 @@ func halted(p *fold, c *abi.Call, plan *Plan) *abi.Error {
 	return nil
 }
 
-func (pl *Plan) elastic() elastic {
-	e := &pl.Elastic
-	return elastic{e.Unit, min(e.Min, e.Max), e.Max, e.Price, e.Tokens}
-}
-
 // least is what a call needs at least.
 func (pl *Plan) least() abi.Usage {
-	e := pl.elastic()
-	return e.need(pl.Reserve, e.min)
+	return pl.Elastic.need(pl.Reserve, pl.Elastic.least())
 }
 
 // over is the refusal of a call that needs n of a unit that is used up.
@@ -127,18 +121,6 @@ func fitsContext(p *fold, plan *Plan) *abi.Error {
 		Hint:    "start a new process with a shorter task, or raise the context limit"}
 }
 
-func resting(p *fold, tool string, now int64) bool {
-	r, ok := p.Rests[tool]
-	return ok && r.Fails >= tiredAfter && now < r.Since+restFor
-}
-
-func blocked(p *fold, tool string, now int64) *abi.Error {
-	r := p.Rests[tool]
-	return &abi.Error{Code: abi.ToolBlocked,
-		Message: fmt.Sprintf("%s failed %d times in a row and rests for %d more seconds", tool, r.Fails, (r.Since+restFor-now+1e9-1)/1e9),
-		Hint:    "use another tool meanwhile"}
-}
-
 func notApproved(a *ask) *abi.Error {
 	e := &abi.Error{Code: abi.NotApproved, Message: "a person said no"}
 	if a.Reason.Size > 0 {
@@ -149,18 +131,26 @@ func notApproved(a *ask) *abi.Error {
 
 // ended is the refusal of a process that is at its end.
 func ended(p *fold) *abi.Error {
-	info := p.Ending
 	if p.Exit != nil {
-		return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", p.Pid, info.Exit)}
+		return exited(p.Pid, p.Exit.Exit)
 	}
+	return leaving(p.Pid, whyOf(p.Ending))
+}
+
+// leaving says why a process takes no calls any more.
+func leaving(pid abi.Pid, y why) *abi.Error {
 	code := abi.ProcessEnding
-	switch info.Exit {
+	switch y.exit {
 	case abi.ExitKilled:
 		code = abi.ProcessKilled
 	case abi.ExitLimit, abi.ExitLoop:
-		code = info.Code
+		code = y.code
 	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", p.Pid, info.Exit, info.Reason)}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", pid, y.exit, y.reason)}
+}
+
+func exited(pid abi.Pid, how abi.Exit) *abi.Error {
+	return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", pid, how)}
 }
 
 func ending(why string) *abi.Error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/schema"
 )
 
 // book reads what was written: answers given before, and payloads.
@@ -15,31 +16,32 @@ type book struct {
 	log   *journal.Log
 }
 
-// answered reads the answer of a call from the journal.
-func (b *book) answered(ctx context.Context, c *abi.Call) abi.Result {
-	if err := b.log.Flush(ctx); err != nil {
-		return abi.Result{Outcome: abi.Unknown, Err: b.broken()}
-	}
+// answered reads the answer of a call from the journal, if there is one there.
+func (b *book) answered(c *abi.Call) (res abi.Result, found bool) {
 	r, err := b.store.Answer(c.Pid, c.N)
 	if err != nil || r == nil {
-		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: fmt.Sprintf("the answer to call %d cannot be read: %v", c.N, err)}}
+		return unread(fmt.Errorf("the answer to call %d cannot be read: %v", c.N, err)), err != nil
 	}
 	in := r.Intent
 	if in == nil {
 		if in, err = b.intentOf(c, r.N); err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+			return unread(err), true
 		}
 	}
 	before, err := b.Bytes(in.Args)
 	if err != nil {
-		return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+		return unread(err), true
 	}
-	if in.Row != c.Row || in.For != c.For || !bytes.Equal(canonical(nil, before), canonical(nil, c.Args)) {
+	if in.Row != c.Row || in.For != c.For || !bytes.Equal(schema.Spelling(nil, before), schema.Spelling(nil, c.Args)) {
 		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.Diverged,
 			Message: fmt.Sprintf("call %d was %s before (record %d), and is asked again with other content", c.N, in.Row, r.N),
-			Got:     c.Row, Hint: "use the next free number for a new call"}}
+			Got:     c.Row, Hint: "use the next free number for a new call"}}, true
 	}
-	return b.result(r)
+	return b.result(r), true
+}
+
+func unread(err error) abi.Result {
+	return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
 }
 
 // intentOf finds the intent of a call that was answered by record n.
@@ -68,7 +70,7 @@ func (b *book) result(r *abi.Record) abi.Result {
 	if a.Err == nil {
 		v, err := b.Bytes(a.Value)
 		if err != nil {
-			return abi.Result{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}
+			return unread(err)
 		}
 		res.Value = v
 	}

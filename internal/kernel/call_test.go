@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 )
 
 // The life of single calls where it is delicate. Time is the test's.
@@ -79,6 +82,24 @@ func TestSmallerPasses(t *testing.T) {
 	})
 }
 
+// TestFirm: a call that may not wait for room is refused at once where another
+// waits, and goes where there is room.
+func TestFirm(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.start(pid, 1, "act", deed{Reserve: money(8), Use: new(abi.Usage), Gate: "open"})
+		m.idle()
+		if r := m.do(pid, 2, "act", deed{Reserve: money(3), Firm: true}); r.Outcome != abi.Refused || code(r) != abi.LimitMoney || m.effects(pid, 2) != 0 {
+			t.Errorf("%+v", r)
+		}
+		if r := m.do(pid, 3, "act", deed{Reserve: money(2), Firm: true}); r.Err != nil {
+			t.Errorf("%+v", r)
+		}
+		m.let("open")
+		m.idle()
+	})
+}
+
 // TestNoHope: a call that what is settled leaves no room for does not wait for
 // another unit, of which others have reserved too much.
 func TestNoHope(t *testing.T) {
@@ -123,7 +144,7 @@ func TestHopeLost(t *testing.T) {
 					upper, lower = lower, upper
 				}
 				team := func(l abi.Limits) {
-					if err := m.SetAccount(t.Context(), "team", "test", l); err != nil {
+					if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: l, By: "test"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -141,7 +162,7 @@ func TestHopeLost(t *testing.T) {
 				if c.above {
 					m.do(pid, 3, "act", deed{Reserve: money(c.use)})
 					l := limits(abi.Money, int(c.limit))
-					if err := m.Change(t.Context(), pid, abi.Change{Limits: &l}); err != nil {
+					if err := m.Change(t.Context(), pid, abi.Edit{Limits: l}); err != nil {
 						t.Fatal(err)
 					}
 				} else {
@@ -458,7 +479,7 @@ func TestAbandonedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := make(chan error)
 		m := newRig(t, Config{Turn: func(context.Context, Turn) (func(*Done), error) { return nil, <-turn }})
-		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, 10)); err != nil {
+		if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 10), By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		s := Spawning{}
@@ -578,9 +599,12 @@ func TestSpawnUnheard(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := m.Spawn(ctx, Spawning{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v", err)
+		left := make(chan struct{})
+		m.tap.tick = func() { <-left } // its record is not on disk before its caller is gone
+		if pid, err := m.Spawn(ctx, Spawning{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("process %d, %v", pid, err)
 		}
+		close(left)
 		m.idle()
 		for _, i := range m.List() {
 			if i.Exit == nil {
@@ -594,11 +618,11 @@ func TestSpawnUnheard(t *testing.T) {
 func TestAccountLimits(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
 		for _, u := range []abi.Unit{abi.Wall, abi.Depth, abi.Context} {
-			if err := m.SetAccount(t.Context(), "team", "test", limits(u, 1)); err == nil || !strings.Contains(err.Error(), u.String()) {
+			if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(u, 1), By: "test"}); err == nil || !strings.Contains(err.Error(), u.String()) {
 				t.Errorf("%s: %v", u, err)
 			}
 		}
-		if err := m.SetAccount(t.Context(), "", "test", limits(abi.Money, 1)); err == nil {
+		if err := m.SetAccount(t.Context(), "", abi.Edit{Limits: limits(abi.Money, 1), By: "test"}); err == nil {
 			t.Error("an account without a name")
 		}
 		if len(m.Accounts()) != 0 {
@@ -709,4 +733,141 @@ func TestTermAgain(t *testing.T) {
 			t.Errorf("%+v %v", r, ok)
 		}
 	})
+}
+
+// TestEdits changes limits of one process, and of one account, from several
+// sides at once. Each change keeps what it does not name, and none that narrows
+// raises anything: the records say what stood before each.
+func TestEdits(t *testing.T) {
+	m := newRig(t, Config{})
+	const rounds = 300
+	if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 1000)}); err != nil {
+		t.Fatal(err)
+	}
+	pid := m.spawn(under(limits(abi.Money, 1000)))
+	var all sync.WaitGroup
+	for who, edit := range map[string]func(i int) abi.Edit{
+		"steps":  func(i int) abi.Edit { return abi.Edit{Limits: limits(abi.Steps, i)} },
+		"tokens": func(i int) abi.Edit { return abi.Edit{Limits: limits(abi.Tokens, i), Unset: []abi.Unit{abi.ToolCalls}} },
+		"widen":  func(i int) abi.Edit { return abi.Edit{Limits: limits(abi.Money, 500+7*i%400)} },
+		"narrow": func(i int) abi.Edit { return abi.Edit{Limits: limits(abi.Money, 300+37*i%600), Narrow: true} },
+	} {
+		all.Go(func() {
+			for i := range rounds {
+				e := edit(i)
+				e.By = who
+				for _, err := range []error{m.Change(t.Context(), pid, e), m.SetAccount(t.Context(), "team", e)} {
+					if bad := new(abi.Error); err != nil && !(e.Narrow && errors.As(err, &bad) && bad.Code == abi.InvalidArguments && bad.Where == "/limits/money") {
+						t.Error(who, err)
+					}
+				}
+			}
+		})
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // whoever takes the lock twice for one change finds others there in between
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.Kernel.mu.Lock()
+				runtime.Gosched()
+				m.Kernel.mu.Unlock()
+			}
+		}
+	}()
+	all.Wait()
+	close(stop)
+	<-stopped
+	if err := m.log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []abi.Pid{0, pid} {
+		last, narrowed := limits(abi.Money, 1000), 0
+		for r, err := range m.store.Records(of, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Change == nil || r.Change.By == "" {
+				continue
+			}
+			named := map[string]abi.Unit{"steps": abi.Steps, "tokens": abi.Tokens, "widen": abi.Money, "narrow": abi.Money}[r.Change.By]
+			for u := range abi.AllUnits {
+				was, before := last.Get(u)
+				n, set := r.Change.Limits.Get(u)
+				if u != named && (was != n || before != set) {
+					t.Fatalf("process %d record %d: a change of %s by %s makes %d of the %d that %s was", of, r.N, named, r.Change.By, n, was, u)
+				}
+				if r.Change.By == "narrow" && n > was {
+					t.Fatalf("process %d record %d: narrowed from %d to %d", of, r.N, was, n)
+				}
+			}
+			if r.Change.By == "narrow" {
+				narrowed++
+			}
+			last = *r.Change.Limits
+		}
+		steps, _ := last.Get(abi.Steps)
+		tokens, _ := last.Get(abi.Tokens)
+		if steps != rounds-1 || tokens != rounds-1 || narrowed == 0 {
+			t.Errorf("process %d ends with %d steps and %d tokens, after %d narrowings", of, steps, tokens, narrowed)
+		}
+	}
+	if err := m.Change(t.Context(), pid, abi.Edit{Unset: []abi.Unit{abi.Steps}, Narrow: true}); err == nil || !strings.Contains(err.Error(), "steps") {
+		t.Errorf("a limit was removed by narrowing: %v", err)
+	}
+	if err := m.Change(t.Context(), pid, abi.Edit{Limits: limits(abi.Depth, 2), Narrow: true}); err != nil {
+		t.Errorf("what was not limited cannot be limited by narrowing: %v", err)
+	}
+}
+
+// TestTooLargeForTheJournal: a call that no record can hold is refused before
+// anything is held or written, and its process goes on. One that just fits is
+// answered like any other, also when it is refused.
+//
+// Mutant that dies here: nobody asks the journal.
+func TestTooLargeForTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	m := newRigOn(t, Config{}, func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) })
+	pid := m.spawn(under(limits(abi.Money, 10)))
+	do := func(n uint64, row string, parts, name int) abi.Result {
+		return m.Do(t.Context(), abi.Call{Pid: pid, N: n, Row: row, For: strings.Repeat("f", name), Args: deed{Reserve: money(1), Parts: parts, Nonce: int(n)}.json()})
+	}
+	for i, c := range []struct {
+		what, row   string
+		parts, name int
+		want        abi.Code
+	}{
+		{"more parts than a record holds", "act", 600_000, 0, abi.InvalidCall},
+		{"as many as may be", "act", 8<<20/32 - 10, 0, ""},
+		{"a name like none", "act", 0, 9 << 20, abi.InvalidCall},
+		{"the longest", "act", 0, 1<<20 - 100, ""},
+		{"a row like none", strings.Repeat("\x00", 4<<20), 0, 0, abi.InvalidCall},
+		{"the longest unknown one", strings.Repeat("\x00", 1<<20-100), 0, 0, abi.UnknownRow},
+	} {
+		n, name := uint64(i+1), c.what
+		before := len(m.records(pid))
+		r := do(n, c.row, c.parts, c.name)
+		if code(r) != c.want {
+			t.Fatalf("%s: %s", name, code(r))
+		}
+		i, err := m.Info(pid)
+		if err != nil || i.Reserved != (abi.Usage{}) || i.Waits != nil {
+			t.Errorf("%s: held %v %v", name, i.Reserved, err)
+		}
+		if c.want != abi.InvalidCall {
+			continue
+		}
+		if r.Outcome != abi.Refused || !strings.Contains(r.Err.Message, " bytes in the journal, and a call may take 8388608") || len(m.records(pid)) != before {
+			t.Errorf("%s: %.200s, %d records more", name, r.Err.Message, len(m.records(pid))-before)
+		}
+		if r := do(n, "act", 0, 0); r.Err != nil {
+			t.Errorf("%s, and then less under its number: %+v", name, r.Err)
+		}
+	}
+	if err := m.checks(nil); err != nil {
+		t.Error(err)
+	}
 }

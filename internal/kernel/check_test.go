@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"maps"
+	"math"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -192,26 +194,37 @@ func (m *rig) unfolded() error {
 
 func (m *rig) differs(read *machine) error {
 	k := m.Kernel
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(read.procs) != len(k.procs) || read.next != k.next || read.settings != k.settings {
-		return fmt.Errorf("%d processes, next %d, settings %d; folded %d, %d, %d", len(k.procs), k.next, k.settings, len(read.procs), read.next, read.settings)
-	}
-	for _, p := range k.sorted() {
-		live, err := p.dump()
+	for _, pid := range read.roll.After(0, math.MaxInt) {
+		p := read.procs[pid]
+		live, err := k.Dump(pid)
 		if err != nil {
 			return err
 		}
-		folded, err := read.procs[p.Pid].dump()
+		folded, err := p.dump()
 		if err != nil {
 			return err
 		}
 		if string(live) != string(folded) {
-			return fmt.Errorf("process %d\nlive   %s\nfolded %s", p.Pid, live, folded)
+			return fmt.Errorf("process %d\nlive   %s\nfolded %s", pid, live, folded)
 		}
-		if !slices.Equal(p.kids, read.procs[p.Pid].kids) {
-			return fmt.Errorf("process %d: children %v, folded %v", p.Pid, p.kids, read.procs[p.Pid].kids)
+		i, err := k.Info(pid)
+		if err != nil {
+			return err
 		}
+		if !slices.Equal(i.Kids, read.roll.Kids(pid)) {
+			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.roll.Kids(pid))
+		}
+		want := p.info()
+		if want.Kids = i.Kids; p.Exit != nil && !reflect.DeepEqual(i, want) {
+			return fmt.Errorf("process %d: %+v, folded %+v", pid, i, want)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if all := k.roll.After(0, math.MaxInt); !slices.Equal(all, read.roll.After(0, math.MaxInt)) || len(all) != len(k.procs)+len(k.gone) || k.roll.Living() != read.roll.Living() ||
+		read.next != k.next || read.settings != k.settings {
+		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, k.roll.Living(), k.next, k.settings,
+			read.roll.After(0, math.MaxInt), read.roll.Living(), read.next, read.settings)
 	}
 	for name, a := range k.accounts {
 		b := read.accounts[name]
@@ -254,6 +267,7 @@ func (m *rig) undead() error {
 
 // checks is everything that must hold when nothing moves.
 func (m *rig) checks(x allowances) error {
+	m.bury()
 	for _, check := range []func() error{func() error { return m.breach(x) }, m.unbalanced, m.forgotten, m.unfolded, m.undead, m.disagreed} {
 		if err := check(); err != nil {
 			return err

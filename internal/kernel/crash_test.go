@@ -18,25 +18,25 @@ import (
 // plays one life of a few processes, with the n-th write failing or tearing,
 // for every n, and lets them go on after the crash until they are at their end.
 
-// life is a life, as the programs and the world outside remember it.
-type life struct {
+// story is a life, as the programs and the world outside remember it.
+type story struct {
 	*rig
 	told map[callID]abi.Result // answers that programs were given
 	born []abi.Pid             // processes whose spawn was acknowledged
 	errs []error
 }
 
-func (l *life) wrong(format string, a ...any) { l.errs = append(l.errs, fmt.Errorf(format, a...)) }
+func (l *story) wrong(format string, a ...any) { l.errs = append(l.errs, fmt.Errorf(format, a...)) }
 
 // ask makes a call. It reports false when the machine has stopped.
-func (l *life) ask(c abi.Call) bool {
+func (l *story) ask(c abi.Call) bool {
 	r := l.Do(context.Background(), c)
 	return l.heard(c, r)
 }
 
-func (l *life) heard(c abi.Call, r abi.Result) bool {
+func (l *story) heard(c abi.Call, r abi.Result) bool {
 	id := callID{c.Pid, c.N}
-	if r.Outcome == abi.Unknown && code(r) != abi.OutcomeUnknown || r.Err != nil && momentary(r.Err.Code) {
+	if r.Outcome == abi.Unknown && code(r) != abi.OutcomeUnknown || r.Err != nil && r.Err.Code.Momentary() {
 		return false
 	}
 	if was, ok := l.told[id]; ok && !reflect.DeepEqual(was, r) {
@@ -52,9 +52,9 @@ func call(pid abi.Pid, n uint64, row string, d deed) abi.Call {
 
 // live plays the life from its beginning: what was answered is answered again.
 // It reports false when the machine has stopped.
-func (l *life) live() bool {
+func (l *story) live() bool {
 	ctx := context.Background()
-	if len(l.Accounts()) == 0 && l.SetAccount(ctx, "team", "test", limits(abi.Money, 40, abi.ToolCalls, 60)) != nil {
+	if len(l.Accounts()) == 0 && l.SetAccount(ctx, "team", abi.Edit{Limits: limits(abi.Money, 40, abi.ToolCalls, 60), By: "test"}) != nil {
 		return false
 	}
 	for len(l.born) < 2 {
@@ -147,7 +147,7 @@ func (l *life) live() bool {
 }
 
 // once looks at what the world saw, and at the accounts.
-func (l *life) once() {
+func (l *story) once() {
 	for id, n := range l.ran {
 		if n < 2 || id == (callID{l.born[0], 2}) || id == (callID{l.born[0], 4}) || id == (callID{l.born[0], 21}) { // idempotent; pure; taken back
 			continue
@@ -180,7 +180,7 @@ func (l *life) once() {
 }
 
 // intent is what the attempt had reserved whose end r is.
-func (l *life) intent(pid abi.Pid, r *abi.Record) (money int64) {
+func (l *story) intent(pid abi.Pid, r *abi.Record) (money int64) {
 	for _, b := range l.records(pid) {
 		if b.N >= r.N {
 			break
@@ -193,7 +193,7 @@ func (l *life) intent(pid abi.Pid, r *abi.Record) (money int64) {
 }
 
 // onDisk holds that the intent of an effect is in the store when it starts.
-func (l *life) onDisk(j *Job) {
+func (l *story) onDisk(j *Job) {
 	if !j.Plan.Intent {
 		return
 	}
@@ -218,7 +218,7 @@ func (l *life) onDisk(j *Job) {
 // no such write.
 func crashAt(t *testing.T, n int, mode journaltest.Mode, disk func() (journal.Store, journal.Lease, error)) (more bool) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &life{told: map[callID]abi.Result{}}
+		l := &story{told: map[callID]abi.Result{}}
 		first := true
 		l.rig = &rig{t: t, disk: disk, gates: map[string]chan struct{}{}, ran: map[callID]int{}}
 		l.cfg.Rows, l.onRun = l.rows(), l.onDisk

@@ -3,7 +3,6 @@ package kernel
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/watch"
 )
 
 // Why the waiting or running of a call is ended from outside.
@@ -44,11 +44,16 @@ func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.
 	defer o.leave()
 	for {
 		j, bad := o.plan()
+		if e := o.paper.huge; e != nil { // it cannot even be written down that it was refused
+			return abi.Result{Outcome: abi.Refused, Err: e}
+		}
 		if e := o.take(j, bad); e != nil { // 2 admit
 			return o.refuse(j, e)
 		}
 		release, e := o.turn(j) // 3 turn
-		if e != nil {
+		if e == heldBack {
+			continue
+		} else if e != nil {
 			return o.refuse(j, e)
 		}
 		d, ok := o.began(j) // 4 began
@@ -116,10 +121,21 @@ func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
 	c := &o.call
 	k.mu.Lock()
 	p := k.procs[c.Pid]
+	if _, gone := k.gone[c.Pid]; gone {
+		k.mu.Unlock()
+		if res, found = k.answered(c); found {
+			return res, true
+		}
+		k.mu.Lock()
+	}
 	for p != nil {
-		if p.Calls.Done.has(c.N) {
+		if p.Calls.Done.Has(c.N) {
 			k.mu.Unlock()
-			return k.answered(o.ctx, c), true
+			if err := k.cfg.Log.Flush(o.ctx); err != nil {
+				return abi.Result{Outcome: abi.Unknown, Err: k.broken()}, true
+			}
+			res, _ = k.answered(c)
+			return res, true
 		}
 		busy := p.ops[c.N]
 		if busy == nil {
@@ -159,14 +175,18 @@ func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
 // closedTo says why a call cannot even be considered. Nothing is recorded.
 func (k *Kernel) closedTo(p *proc, c *abi.Call) *abi.Error {
 	switch {
-	case p == nil:
-		return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", c.Pid)}
+	case p == nil && k.absent(c.Pid).Code == abi.UnknownProcess:
+		return unknown(c.Pid)
 	case c.N == 0 || c.N >= NestedFrom && c.Within == 0:
 		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d: expected a number from 1 to %d", c.N, NestedFrom-1)}
 	case k.closed:
 		return closing()
+	case p == nil:
+		return k.absent(c.Pid)
 	case p.Ending != nil:
 		return ended(&p.fold)
+	case c.Row == exitRow: // what ends needs no room to do so
+		return nil
 	}
 	return k.cfg.Log.Err()
 }
@@ -176,16 +196,13 @@ func (o *op) plan() (*Job, *abi.Error) {
 	k := o.p.k
 	k.mu.Lock()
 	p := o.p
-	j := &o.job
-	*j = Job{Call: o.call, Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
-	j.View = p.view()
+	j, before := &o.job, o.job.Plan.Work
+	*j = Job{Call: o.call, View: p.view(), Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
+	j.View.Before = before
 	if q := p.Calls.Pending[o.call.N]; q != nil {
 		j.Attempt, j.Since, j.away = q.Attempt+1, q.Since, q.Away
-		if q.Ask != nil {
-			j.Answer = string(q.Ask.Reason.Bytes)
-		}
 	}
-	spawned := p.childOf(o.call.N) != nil
+	spawned := p.made[o.call.N] != 0
 	k.mu.Unlock()
 	e := o.row.plan(j)
 	if j.Attempt > 1 {
@@ -208,7 +225,7 @@ func (r *Row) plan(j *Job) (e *abi.Error) {
 	if r.Schema != nil {
 		args := j.Call.Args
 		if len(args) == 0 {
-			args = noArgs
+			args = schema.NoArgs
 		}
 		if v := r.Schema.Check(args); v != nil {
 			return invalid(j.Call.Row, v)
@@ -220,16 +237,15 @@ func (r *Row) plan(j *Job) (e *abi.Error) {
 	return e
 }
 
-var noArgs = []byte("{}")
-
 // paper is what the journal says of a call, made once and without the lock:
 // hashing a large payload takes longer than deciding.
 type paper struct {
 	intent abi.Intent // without what an attempt adds
 	answer abi.Answer // of the first attempt
 	blobs  []abi.Blob
-	put    bool // intent is in the journal
-	lent   bool // answer is
+	put    bool       // intent is in the journal
+	lent   bool       // answer is
+	huge   *abi.Error // why the journal does not take it
 
 	scratch [128]byte // for canonical arguments
 }
@@ -237,12 +253,13 @@ type paper struct {
 func (o *op) write(j *Job) {
 	w := &o.paper
 	w.intent = abi.Intent{Row: o.call.Row, Tool: j.Plan.Tool, Key: keyOfCall(&o.call, &j.Plan, w.scratch[:0]), Effect: j.Plan.effect(), Within: o.call.Within,
-		For: o.call.For, Price: j.Plan.Price}
+		For: o.call.For}
 	w.intent.Args = w.data(o.call.Args)
 	w.intent.Parts, w.blobs = j.Plan.Parts, append(w.blobs, j.Plan.Blobs...)
 	if len(j.Plan.Say) > 0 {
 		w.intent.Say, w.intent.SayTokens = w.data(j.Plan.Say), o.p.k.cfg.Count(j.Plan.Say)
 	}
+	w.huge = journal.Fits(&w.intent, w.blobs)
 }
 
 func (w *paper) data(b []byte) abi.Data {
@@ -287,6 +304,9 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 		}
 		if v.refused != nil || v.wait == "" {
 			if v.refused == nil {
+				if q := p.Calls.Pending[o.call.N]; q != nil && q.Ask != nil {
+					j.Answer = string(q.Ask.Reason.Bytes)
+				}
 				o.held, j.Granted = v.need, v.granted
 				p.acct.hold(&o.held)
 				if p.inner > 0 {
@@ -377,13 +397,22 @@ func (o *op) turn(j *Job) (release func(*Done), e *abi.Error) {
 	}
 	k.mu.Lock()
 	o.waits = waitTurn + " " + j.Plan.Resource
-	t := Turn{Resource: j.Plan.Resource, Owner: o.p.owner(), Pid: o.p.Pid, Priority: o.p.Priority, In: o.held[abi.InputTokens], Out: o.held[abi.OutputTokens]}
+	o.p.rank.Store(int32(o.p.Priority))
+	t := Turn{Resource: j.Plan.Resource, Owner: o.p.owner(), Pid: o.p.Pid, Priority: o.p.Priority, Now: func() int { return int(o.p.rank.Load()) },
+		In: o.held[abi.InputTokens], Out: o.held[abi.OutputTokens], Other: j.Plan.Other}
+	if j.Plan.Last {
+		t.Priority, t.Now = 0, nil // their time is short
+	}
 	k.mu.Unlock()
 	release, err := k.cfg.Turn(o.ctx, t)
 	k.mu.Lock()
 	o.waits = ""
 	k.mu.Unlock()
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrElsewhere) && o.ctx.Err() == nil:
+		o.giveBack()
+		return nil, heldBack
+	case err != nil:
 		return nil, o.stopped()
 	}
 	return release, nil
@@ -422,7 +451,8 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 	}
 	r := abi.Record{Kind: abi.KindBegan, Call: o.call.N}
 	r.Intent = o.intent(&r, j)
-	t := p.record(&r)
+	k.note(p, &r)
+	t := k.cfg.Log.Hand(&r)
 	p.acct.unhold(&o.held)
 	o.held = abi.Usage{}
 	o.begun = true
@@ -467,7 +497,7 @@ func (o *op) intent(r *abi.Record, j *Job) *abi.Intent {
 	if j.Attempt > 1 { // it was said with the first
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
-	in.Attempt, in.Reserve, in.Granted = j.Attempt, o.held, j.Granted
+	in.Attempt, in.Reserve, in.Granted, in.Price = j.Attempt, o.held, j.Granted, j.Plan.Price
 	r.Blobs, w.blobs = append(r.Blobs, w.blobs...), nil // another attempt names them again
 	return in
 }
@@ -484,13 +514,13 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 			a.Outcome = abi.Unknown
 		}
 		tries := j.Attempt - j.away
-		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && tiring(d.Err.Code))
+		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && d.Err.Code.Tiring())
 		if d.Away && o.ctx.Err() == nil {
 			a.Outcome, a.Again = abi.Refused, true
 		}
 	}
-	if o.row.Watch && !a.Again {
-		a.Result = KeyOf(string(a.Outcome), resultKey(d))
+	if o.row.Watch && !a.Again && (d.Err == nil || d.Err.Code != abi.Interrupted) {
+		a.Result = watch.KeyOf(string(a.Outcome), resultKey(d))
 	}
 	res = o.end(j, a, d.Value)
 	return res, a.Again
@@ -499,14 +529,14 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 // refuse records a refusal and returns it. What says nothing of the process,
 // only of the moment, is not recorded: the call may be asked again.
 func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
-	if momentary(e.Code) {
+	if e.Code.Momentary() {
 		o.giveBack()
 		return abi.Result{Outcome: abi.Refused, Err: e}
 	}
 	a := o.paper.room()
 	a.Outcome, a.Err = abi.Refused, e
-	if o.row != nil && o.row.Watch && circling(e.Code) {
-		a.Result = KeyOf(string(abi.Refused), []byte(e.Code))
+	if o.row != nil && o.row.Watch && e.Code.Circling() {
+		a.Result = watch.KeyOf(string(abi.Refused), []byte(e.Code))
 	}
 	return o.end(j, a, nil)
 }
@@ -599,7 +629,8 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 			verdict = e
 		}
 	}
-	t := p.record(r)
+	p.k.note(p, r)
+	t := p.k.cfg.Log.Hand(r)
 	o.begun = false
 	stir(p.acct)
 	if verdict != nil {
@@ -651,9 +682,9 @@ func pageOf(c *abi.Call, a *abi.Answer) *abi.Page {
 // row found the call to stand for.
 func keyOfCall(c *abi.Call, plan *Plan, scratch []byte) abi.Key {
 	if plan.Subject != nil {
-		return KeyOf(c.Row, plan.Subject)
+		return watch.KeyOf(c.Row, plan.Subject)
 	}
-	return KeyOf(c.Row, canonical(scratch, c.Args))
+	return watch.KeyOf(c.Row, schema.Spelling(scratch, c.Args))
 }
 
 // wakeChan makes sure that poke has somebody to tell. k.mu is held.
@@ -663,12 +694,7 @@ func (o *op) wakeChan() {
 	}
 }
 
-func (pl *Plan) effect() abi.Effect {
-	if pl.Effect == "" {
-		return abi.Pure
-	}
-	return pl.Effect
-}
+func (pl *Plan) effect() abi.Effect { return cmp.Or(pl.Effect, abi.Pure) }
 
 // pauseFor is how long to wait before the next attempt: as long as the provider
 // said, else twice as long each time. Who was turned away waits a little, for
@@ -683,53 +709,11 @@ func pauseFor(j *Job, d Done) time.Duration {
 	return max(d.After, min(250*time.Millisecond<<(j.Attempt-j.away-1), 30*time.Second))
 }
 
-// KeyOf is a short hash of a name and what it was called with, or gave.
-func KeyOf(name string, b []byte) (k abi.Key) {
-	var buf [256]byte
-	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
-	copy(k[:], h[:])
-	return k
-}
-
-// canonical is args in one spelling, or as they are when they are not JSON.
-func canonical(scratch, args []byte) []byte {
-	if len(args) == 0 {
-		return noArgs
-	}
-	b, err := schema.Canonical(scratch, args)
-	if err != nil {
-		return args
-	}
-	return b
-}
-
 func resultKey(d Done) []byte {
 	if d.Err != nil {
 		return []byte(d.Err.Code)
 	}
 	return d.Value
-}
-
-// tiring reports whether a tool that failed so may do better when tried again.
-func tiring(c abi.Code) bool { return c == abi.ToolFailed || c == abi.ToolTimeout }
-
-// momentary reports whether a refusal is about the moment, not the process.
-func momentary(c abi.Code) bool {
-	switch c {
-	case abi.DaemonGone, abi.Interrupted, abi.StorageFull, abi.StorageBroken:
-		return true
-	}
-	return false
-}
-
-// circling reports whether a refusal that comes again and again is going in
-// circles; to ask for more than a limit allows is not.
-func circling(c abi.Code) bool {
-	switch c {
-	case abi.InvalidArguments, abi.UnknownTool, abi.UnknownRow, abi.NotGranted, abi.ToolBlocked:
-		return true
-	}
-	return false
 }
 
 func closing() *abi.Error {

@@ -1,8 +1,11 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,21 +225,165 @@ func TestKillFromAbove(t *testing.T) {
 	})
 }
 
-// TestMoves holds that no state is left that cannot be left, but the last.
-func TestMoves(t *testing.T) {
-	for s, to := range moves {
-		ends := s == abi.Exited
-		for _, next := range to {
-			ends = ends || next == abi.Exited || moves[next][evExit] == abi.Exited
-			if moves[next] == nil {
-				t.Errorf("%s leads to %s, which is no state", s, next)
-			}
-		}
-		if !ends {
-			t.Errorf("%s does not lead to the end", s)
-		}
+// TestNoMoneyNoModel: under a money limit of nothing also a model that is free
+// is not asked; what costs nothing and is no model runs.
+func TestNoMoneyNoModel(t *testing.T) {
+	m := newRig(t, Config{})
+	pid := m.spawn(under(limits(abi.Money, 0)))
+	if r := m.do(pid, 1, "model", deed{Reserve: abi.Usage{abi.ModelCalls: 1}}); code(r) != abi.LimitMoney || m.effects(pid, 1) != 0 {
+		t.Errorf("a free model: %+v", r)
 	}
-	if len(moves[abi.Exited]) != 0 {
-		t.Error("exited is left again")
+	if r := m.do(pid, 2, "act", deed{Reserve: abi.Usage{abi.ToolCalls: 1}}); r.Err != nil {
+		t.Errorf("a tool: %+v", r)
+	}
+}
+
+// TestTermAcrossRestarts: the time for last words goes on after a restart.
+func TestTermAcrossRestarts(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		if err := m.Signal(t.Context(), pid, abi.Term, "test"); err != nil {
+			t.Fatal(err)
+		}
+		m.crash()
+		time.Sleep(20 * time.Second)
+		m.idle()
+		if i, _ := m.Info(pid); i.Exit == nil || i.Exit.Exit != abi.ExitKilled || i.Exit.Reason != "term" {
+			t.Errorf("%+v", i.Exit)
+		}
+	})
+}
+
+// TestForkOfDoubt: what nobody saw the end of is not given to a fork.
+func TestForkOfDoubt(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.do(pid, 1, "act", deed{Reserve: money(1)})
+		m.start(pid, 2, "act", deed{Reserve: money(4), Gate: "never"})
+		m.idle()
+		m.crash()
+		fork, err := m.Fork(t.Context(), pid, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, _ := m.Info(fork)
+		if n, _ := i.Limits.Get(abi.Money); n != 5 {
+			t.Errorf("the fork may take %d, and 5 of 10 are left", n)
+		}
+	})
+}
+
+// TestExitByALimit: a process does not say that a limit ended it when none of its
+// calls was refused by that.
+func TestExitByALimit(t *testing.T) {
+	m := newRig(t, Config{})
+	pid := m.spawn(under(limits(abi.ToolCalls, 0, abi.Money, 5)))
+	if r := m.do(pid, 1, "act", deed{Reserve: abi.Usage{abi.ToolCalls: 1}}); code(r) != abi.LimitToolCalls {
+		t.Fatalf("%+v", r)
+	}
+	if r := m.do(pid, 2, "exit", deed{Code: abi.LimitMoney}); code(r) != abi.InvalidArguments || r.Err.Where != "/code" {
+		t.Errorf("by a limit it did not meet: %+v", r)
+	}
+	if r := m.do(pid, 3, "exit", deed{Code: abi.LimitToolCalls}); r.Err != nil {
+		t.Errorf("by the one it met: %+v", r)
+	}
+	if i, _ := m.Info(pid); i.Exit == nil || i.Exit.Exit != abi.ExitLimit || i.Exit.Reason != "tool_calls" {
+		t.Errorf("%+v", i.Exit)
+	}
+}
+
+// TestAskedAgain: a wait that its caller gave up is no answer. The call is not in
+// the journal, and runs when it is asked again.
+func TestAskedAgain(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Money, 10)))
+		m.start(pid, 1, "act", deed{Reserve: money(8), Use: new(abi.Usage), Gate: "open"})
+		m.idle()
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan abi.Result, 1)
+		go func() {
+			gone <- m.Do(ctx, abi.Call{Pid: pid, N: 2, Row: "act", Args: deed{Reserve: money(5)}.json()})
+		}()
+		m.idle()
+		cancel()
+		if r := <-gone; code(r) != abi.Interrupted || r.Outcome != abi.Refused {
+			t.Errorf("given up: %+v", r)
+		}
+		m.let("open")
+		m.idle()
+		if k := m.kinds(pid); k != "spawned began(1) ended(1)" {
+			t.Errorf("the journal has %s", k)
+		}
+		if r := m.do(pid, 2, "act", deed{Reserve: money(5)}); r.Err != nil || m.effects(pid, 2) != 1 {
+			t.Errorf("asked again: %+v", r)
+		}
+	})
+}
+
+// TestExitLetsGo: of what only served the life of a process nothing stays with it,
+// and of those that ended only the last stay whole.
+//
+// Mutants that die here: a timer is stopped and kept, the calls' table is kept,
+// nobody is let go.
+func TestExitLetsGo(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Wall, time.Hour)))
+		m.do(pid, 1, "act", deed{Give: "x"})
+		if err := m.Signal(t.Context(), pid, abi.Term, "test"); err != nil { // its last words have a time too
+			t.Fatal(err)
+		}
+		if err := m.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if p := m.procs[pid]; p.Exit == nil || p.wall != nil || p.last != nil || p.ops != nil || p.claims != nil {
+			t.Errorf("exit %v, timers %v %v, calls %v, claims %v", p.Exit, p.wall, p.last, p.ops, p.claims)
+		}
+		m.keep(lingering)
+		for range 3 * lingering {
+			if err := m.Signal(t.Context(), m.spawn(Spawning{}), abi.Kill, "test"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if whole, gone := len(m.procs), len(m.gone); whole > lingering+1 || gone != 3*lingering+1-whole {
+			t.Errorf("%d are whole, %d let go", whole, gone)
+		}
+		m.keep(0)
+		m.idle()
+	})
+}
+
+// TestDeadlineAtRecovery: a deadline that passed while nobody was there ends its
+// process as soon as the kernel is back, and not while the rest is recovered.
+//
+// Mutant that dies here: recovery does not hold the lock.
+func TestDeadlineAtRecovery(t *testing.T) {
+	m := newRig(t, Config{})
+	runs := make(chan struct{}, 2)
+	m.onRun = func(*Job) { runs <- struct{}{} }
+	parent := m.spawn(under(limits(abi.Wall, time.Hour)))
+	for n := uint64(1); n <= 2; n++ {
+		if r := m.do(parent, n, "spawn", deed{Child: &abi.Spawn{Rows: everyRow}}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		m.start(parent+abi.Pid(n), 1, "act", deed{Gate: "never"})
+		<-runs // its intent is on disk
+	}
+	var inside, most atomic.Int32
+	m.cfg.Now = func() time.Time { // stays a moment, so that somebody else may come
+		most.Store(max(most.Load(), inside.Add(1)))
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end) && most.Load() == 1; {
+			runtime.Gosched()
+		}
+		inside.Add(-1)
+		return time.Now().Add(2 * time.Hour)
+	}
+	m.crash()
+	i, err := m.Wait(t.Context(), parent)
+	if err != nil || i.Exit.Exit != abi.ExitLimit || i.Exit.Reason != "wall" {
+		t.Errorf("%+v %v", i.Exit, err)
+	}
+	if most.Load() > 1 {
+		t.Error("two changed the state at the same time")
 	}
 }

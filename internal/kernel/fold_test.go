@@ -3,12 +3,14 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"iter"
 	"testing"
 	"testing/synctest"
 
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
@@ -148,7 +150,7 @@ func TestRecoveredIsLive(t *testing.T) {
 // busy makes a record of every kind.
 func busy(t *testing.T, m *rig) {
 	ctx := t.Context()
-	if err := m.SetAccount(ctx, "team", "test", limits(abi.Money, 100)); err != nil {
+	if err := m.SetAccount(ctx, "team", abi.Edit{Limits: limits(abi.Money, 100), By: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	s := under(limits(abi.Money, 50, abi.Children, 3))
@@ -174,7 +176,7 @@ func busy(t *testing.T, m *rig) {
 	m.start(pid, 9, "act", deed{Ask: "and now?"})
 	urgent := 3
 	l := limits(abi.Money, 60)
-	if err := m.Change(ctx, pid, abi.Change{Limits: &l, Priority: &urgent}); err != nil {
+	if err := m.Change(ctx, pid, abi.Edit{Limits: l, Priority: &urgent}); err != nil {
 		t.Fatal(err)
 	}
 	m.Signal(ctx, pid, abi.Stop, "test")
@@ -182,4 +184,46 @@ func busy(t *testing.T, m *rig) {
 	if _, err := m.Fork(ctx, pid, 4); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// lagging is a store that lets something happen after the records of a process
+// were read.
+type lagging struct {
+	journal.Store
+	pid  abi.Pid
+	then func()
+}
+
+func (s *lagging) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
+	return func(yield func(*abi.Record, error) bool) {
+		s.Store.Records(pid, after)(yield)
+		if pid == s.pid && s.then != nil {
+			s.then()
+		}
+	}
+}
+
+// TestCheckOfATree: what a child does while its parent is compared with its
+// records is no difference.
+//
+// Mutant that dies here: only the parent is asked whether it went on.
+func TestCheckOfATree(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		var slow *lagging
+		m.wrap = func(s journal.Store) journal.Store { slow = &lagging{Store: s}; return slow }
+		m.crash()
+		pid := m.spawn(Spawning{})
+		m.do(pid, 1, "spawn", deed{Child: &abi.Spawn{Rows: everyRow}})
+		r, err := m.Recording(t.Context(), pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.pid, slow.then = pid+1, func() { m.do(pid+1, 1, "act", deed{Reserve: money(1)}) }
+		if err := m.Check(r); err != nil {
+			t.Error(err)
+		}
+		if n := m.effects(pid+1, 1); n != 1 {
+			t.Errorf("the child acted %d times meanwhile", n)
+		}
+	})
 }

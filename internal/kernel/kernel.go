@@ -43,27 +43,25 @@ type Row struct {
 // Table is every row there is, by name.
 type Table map[string]*Row
 
-// lastRow is the row of last words.
-const lastRow = "model"
-
-// waitRow reports a child that has exited.
-const waitRow = "wait"
-
-// exitRow ends the process that calls it.
-const exitRow = "exit"
+// Rows that the kernel knows by name.
+const (
+	lastRow = "model" // of last words
+	waitRow = "wait"  // reports a child that has exited
+	exitRow = "exit"  // ends the process that calls it
+)
 
 // A Plan is what a call will do and take at most.
 type Plan struct {
-	Effect   abi.Effect // empty: pure
-	Intent   bool       // it changes something outside the kernel: its intent goes to disk first
-	Tool     string     // the tool behind the row, if there is one
-	Subject  []byte     // what is called, when the arguments of the call do not say it all
-	Reserve  abi.Usage
-	Elastic  Elastic
-	Price    abi.Price
-	Context  int64      // tokens of a request to a model
-	Window   int64      // of that model; 0: not known
-	Resource string     // whose turn it waits for; empty: nobody's
+	Effect  abi.Effect // empty: pure
+	Intent  bool       // it changes something outside the kernel: its intent goes to disk first
+	Tool    string     // the tool behind the row, if there is one
+	Subject []byte     // what is called, when the arguments of the call do not say it all
+	Reserve abi.Usage
+	Elastic Elastic
+	Price   abi.Price
+	Context int64 // tokens of a request to a model
+	Window  int64 // of that model; 0: not known
+	Source
 	Attempts int        // 0: one
 	Ask      string     // the question that a person must answer first
 	Say      []byte     // a page that goes before the call
@@ -74,6 +72,12 @@ type Plan struct {
 	Last     bool       // last words
 	Child    bool       // it starts a process a generation deeper
 	Work     any        // for Run
+}
+
+// A Source is the resource that a call waits for its turn at.
+type Source struct {
+	Resource string // empty: none
+	Other    bool   // there is another: the call is planned again in place of waiting for one that is away
 }
 
 // Elastic is the part of a reservation that may shrink to what is left.
@@ -91,7 +95,6 @@ type Job struct {
 	Plan    Plan
 	Attempt int    // from 1
 	Granted int64  // of the elastic part
-	Index   int    // model calls had before this one
 	Since   int64  // when the call first began, also before a restart
 	Answer  string // what a person said, where one was asked
 	Kernel  *Kernel
@@ -128,6 +131,7 @@ type View struct {
 	Term    bool // it was asked to finish
 	Limited bool // a money limit is on the path
 	Counted bool // a limit on tokens is
+	Before  any  // Work of the plan before, when this is another for the same call; nil: it is the first
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
@@ -140,11 +144,17 @@ type Config struct {
 	// Turn waits for the turn of a call at a resource. It is given back with
 	// what came of it; nil: the call did not run. Nil: there is no waiting.
 	Turn func(ctx context.Context, t Turn) (release func(*Done), err error)
+	// Rank is told of a new priority of a process. It may not ask the kernel
+	// anything. Nil: nobody is told.
+	Rank func(pid abi.Pid, priority int)
 	// Count counts the tokens of a page. Nil: a third of its bytes.
 	Count func([]byte) int
 	// Start is told of every process that has become able to run: spawned by a
 	// call, or found at recovery. It must not block. Nil: nobody is told.
 	Start func(abi.Pid)
+	// Found is told of every process that recovery finds, also of one that has
+	// ended. Its error is that of New. Nil: nobody is told.
+	Found func(abi.Pid, *abi.Spawn) error
 	// Grace is how long a call may take to stop when its process ends, and Last
 	// how long a process has for its last words. Zero: two and ten seconds.
 	Grace, Last time.Duration
@@ -156,8 +166,13 @@ type Turn struct {
 	Owner    string // the named account it is booked on, else the process at the top
 	Pid      abi.Pid
 	Priority int
-	In, Out  int64 // tokens it may take, as its account reserves them
+	Now      func() int // Priority as it is by now; it asks the kernel nothing; nil: it stays
+	In, Out  int64      // tokens it may take, as its account reserves them
+	Other    bool       // it can be made at another resource
 }
+
+// ErrElsewhere, from Turn: there is another resource, and the call is planned again.
+var ErrElsewhere = errors.New("this resource is away for now")
 
 // A Kernel runs the calls of many processes over one journal.
 type Kernel struct {
@@ -169,22 +184,25 @@ type Kernel struct {
 	mu sync.Mutex
 	machine
 	closed bool
+	lately []end // of those that exited and were not let go, the oldest first
+	linger int   // how many of them are kept
 }
 
 // proc is one process: what the journal says of it, and what only this run of
 // the kernel knows.
 type proc struct {
 	fold
-	k    *Kernel // nil in a machine that only reads
-	kids []abi.Pid
+	k    *Kernel            // nil in a machine that only reads
+	made map[uint64]abi.Pid // children, by the calls that made them
 
 	ops     map[uint64]*op // calls in the kernel, by number
 	inner   int            // calls that are part of another one
 	claims  map[uint64]*op // messages that a call is about to take
-	tell    chan struct{}  // closed when mail comes or a child exits; made when asked for
+	tell    chan struct{}  // closed when mail or an order comes, or a child exits; made when asked for
 	wall    *time.Timer
 	last    *time.Timer
-	started bool // its loop was started
+	started bool         // its loop was started
+	rank    atomic.Int32 // Priority, for who gives turns
 }
 
 // op is a call in the kernel.
@@ -226,7 +244,8 @@ func New(cfg Config) (*Kernel, error) {
 	if cfg.Last == 0 {
 		cfg.Last = 10 * time.Second
 	}
-	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine()}
+	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine(), linger: lingering}
+	k.gone = make(map[abi.Pid]gone)
 	k.window = window{k}
 	if err := k.recover(); err != nil {
 		return nil, err
@@ -236,12 +255,17 @@ func New(cfg Config) (*Kernel, error) {
 
 // record writes r into the state and queues it for the journal. k.mu is held.
 func (p *proc) record(r *abi.Record) journal.Ticket {
+	p.k.note(p, r)
+	return p.k.cfg.Log.Put(r)
+}
+
+// note writes r into the state of p. It is queued before k.mu is free.
+func (k *Kernel) note(p *proc, r *abi.Record) {
 	r.Pid, r.N = p.Pid, p.N+1
 	if r.Time == 0 {
-		r.Time = p.k.cfg.Now().UnixNano()
+		r.Time = k.cfg.Now().UnixNano()
 	}
 	p.apply(r)
-	return p.k.cfg.Log.Put(r)
 }
 
 // data turns b into a payload of r.
@@ -262,7 +286,7 @@ type Spawning struct {
 
 // Spawn makes a process and waits until it is on disk. It does not start it.
 func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
-	s.Parent, s.ParentCall, s.Depth = 0, 0, 0
+	s.Parent, s.ParentCall, s.Depth, s.TaskTokens = 0, 0, 0, k.cfg.Count(s.Task)
 	k.mu.Lock()
 	p, t, err := k.spawn(&s, nil)
 	k.mu.Unlock()
@@ -286,10 +310,11 @@ func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
 func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 	parent := j.op.p
 	k := parent.k
+	s.TaskTokens = k.cfg.Count(s.Task) // without the lock: a long task takes longer than deciding
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if c := parent.childOf(j.Call.N); c != nil {
-		return c.Pid, nil
+	if pid := parent.made[j.Call.N]; pid != 0 {
+		return pid, nil
 	}
 	if parent.Ending != nil {
 		return 0, ended(&parent.fold)
@@ -309,16 +334,6 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 	j.op.held.Sub(&children)
 	p.start()
 	return p.Pid, nil
-}
-
-// childOf is the child that a call of p made, if it made one.
-func (p *proc) childOf(call uint64) *proc {
-	for _, pid := range p.kids {
-		if c := p.k.procs[pid]; c.Spawn.ParentCall == call {
-			return c
-		}
-	}
-	return nil
 }
 
 // spawn makes a process. k.mu is held.
@@ -344,9 +359,6 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 		f.State = data(r, state)
 		f.State.Bytes = state // the fold reads it now; the journal keeps the blob
 	}
-	if len(s.Task) > 0 {
-		s.TaskTokens = k.cfg.Count(s.Task)
-	}
 	p := k.link(k.next, &s.Spawn)
 	p.k = k
 	k.next++
@@ -363,49 +375,53 @@ func (parent *proc) narrow(s *abi.Spawn) {
 			s.Limits.Set(u, n)
 		}
 	})
-	if wall, set := parent.acct.limits.Get(abi.Wall); set {
-		n := max(0, wall-(parent.k.cfg.Now().UnixNano()-parent.Born))
-		if asked, set := s.Limits.Get(abi.Wall); !set || asked > n {
-			s.Limits.Set(abi.Wall, n)
-		}
-	}
-	if ctx, set := parent.acct.limits.Get(abi.Context); set {
-		if asked, set := s.Limits.Get(abi.Context); !set || asked > ctx {
-			s.Limits.Set(abi.Context, ctx)
-		}
-	}
-	if depth, set := parent.acct.limits.Get(abi.Depth); set {
-		if asked, set := s.Limits.Get(abi.Depth); !set || asked > depth-1 {
-			s.Limits.Set(abi.Depth, max(0, depth-1))
+	// What does not add up binds each process by itself.
+	for u, gone := range map[abi.Unit]int64{abi.Wall: parent.k.cfg.Now().UnixNano() - parent.Born, abi.Context: 0, abi.Depth: 1} {
+		n, set := parent.acct.limits.Get(u)
+		if asked, own := s.Limits.Get(u); set && (!own || asked > n-gone) {
+			s.Limits.Set(u, max(0, n-gone))
 		}
 	}
 }
 
-// SetAccount sets the limits of a named account, for ever.
-func (k *Kernel) SetAccount(ctx context.Context, name, by string, l abi.Limits) error {
-	var bad []string
-	l.Each(func(u abi.Unit, _ int64) {
+// SetAccount edits the limits of a named account as they stand, and makes it if
+// it is not there.
+func (k *Kernel) SetAccount(ctx context.Context, name string, e abi.Edit) error {
+	k.mu.Lock()
+	t, bad := k.editAccount(name, &e)
+	k.mu.Unlock()
+	if bad != nil {
+		return bad
+	}
+	return t.Wait(ctx)
+}
+
+func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Ticket, bad *abi.Error) {
+	var odd []string
+	e.Limits.Each(func(u abi.Unit, _ int64) {
 		if u >= abi.Units {
-			bad = append(bad, u.String())
+			odd = append(odd, u.String())
 		}
 	})
-	if name == "" || bad != nil {
-		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("account %q: an account adds up what its processes take, so it cannot limit %v", name, bad),
+	if name == "" || odd != nil {
+		return t, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("account %q: an account adds up what its processes take, so it cannot limit %v", name, odd),
 			Hint: "name the account, and limit that for each process"}
 	}
-	k.mu.Lock()
-	if e := k.cfg.Log.Err(); e != nil {
-		k.mu.Unlock()
-		return e
+	if bad = k.cfg.Log.Err(); bad != nil {
+		return t, bad
+	}
+	var l abi.Limits
+	if a := k.accounts[name]; a != nil {
+		l = a.limits
+	}
+	if l, bad = e.Over(l); bad != nil {
+		return t, bad
 	}
 	k.settings++
-	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount,
-		Change: &abi.Change{Account: name, Limits: &l, By: by}}
+	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount, Change: &abi.Change{Account: name, Limits: &l, By: e.By}}
 	k.setAccount(r)
-	t := k.cfg.Log.Put(r)
 	stir(k.accounts[name])
-	k.mu.Unlock()
-	return t.Wait(ctx)
+	return k.cfg.Log.Put(r), nil
 }
 
 // Close ends the waiting of every call and flushes the journal. Processes are
@@ -436,9 +452,10 @@ func (k *Kernel) Close(ctx context.Context) error {
 }
 
 func (p *proc) stopTimers() {
-	for _, t := range []*time.Timer{p.wall, p.last} {
-		if t != nil {
-			t.Stop()
+	for _, t := range []**time.Timer{&p.wall, &p.last} {
+		if *t != nil {
+			(*t).Stop()
+			*t = nil // it holds p, and what it would do
 		}
 	}
 }

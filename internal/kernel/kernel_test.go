@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -24,6 +25,36 @@ func TestOnce(t *testing.T) {
 	}
 	if r := ask(`{"give":"y"}`); code(r) != abi.Diverged {
 		t.Errorf("other content: %+v", r)
+	}
+}
+
+// TestCountsWithoutLock: a text may be long, and nothing is decided while
+// somebody has the lock.
+func TestCountsWithoutLock(t *testing.T) {
+	var m *rig
+	counted := 0
+	m = newRig(t, Config{Count: func(b []byte) int {
+		counted += len(b)
+		free := make(chan bool)
+		go func() {
+			m.Kernel.mu.Lock()
+			defer m.Kernel.mu.Unlock()
+			close(free)
+		}()
+		select {
+		case <-free:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%q is counted under the lock", b)
+		}
+		return len(b)
+	}})
+	pid := m.spawn(Spawning{Task: []byte("a task")})
+	if r := m.do(pid, 1, "spawn", deed{}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	m.do(pid, 2, "act", deed{Say: "said"})
+	if counted < len("a task")+len("task")+len("said") {
+		t.Errorf("%d bytes were counted", counted)
 	}
 }
 
@@ -91,7 +122,7 @@ func BenchmarkReserveSettle(b *testing.B) {
 		path = &account{parent: path, limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
 	}
 	need := abi.Usage{abi.Money: 1, abi.ToolCalls: 1}
-	var none elastic
+	var none Elastic
 	b.ReportAllocs()
 	for b.Loop() {
 		held, f := path.fits(&need, &none, nil)

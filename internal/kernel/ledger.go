@@ -21,9 +21,13 @@ type account struct {
 	reserved abi.Usage // what begun calls may still take; stuck is a part of it
 	stuck    abi.Usage // reserved by calls whose end nobody saw: it is never given back
 	held     abi.Usage // what admitted calls may take that are not yet in the journal
-	queue    []*op     // calls that wait for room here, by priority
+	*crowd             // nil until somebody waits
+}
 
-	others map[*op]struct{} // calls that wait at another account of their path
+// A crowd is the calls that wait for room on a path.
+type crowd struct {
+	queue  []*op            // here, by priority
+	others map[*op]struct{} // at another account of their path
 	tall   abi.Usage        // none of those asks for more
 }
 
@@ -36,18 +40,12 @@ type fit struct {
 	amount int64 // granted of the elastic unit
 }
 
-// elastic is the part of a reservation that may shrink to what is left: the
-// output of a model, or of a tool.
-type elastic struct {
-	unit     abi.Unit
-	min, max int64
-	price    int64 // nano-dollars per million
-	tokens   bool  // counts as tokens too
-}
+// least is how much of an elastic part is enough.
+func (e *Elastic) least() int64 { return min(e.Min, e.Max) }
 
 // cost is what n of an elastic unit cost, rounded up.
-func (e *elastic) cost(n int64) int64 {
-	hi, lo := bits.Mul64(uint64(n), uint64(e.price))
+func (e *Elastic) cost(n int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(e.Price))
 	if hi >= 1_000_000 {
 		return math.MaxInt64
 	}
@@ -59,13 +57,13 @@ func (e *elastic) cost(n int64) int64 {
 }
 
 // need is base with n of the elastic unit.
-func (e *elastic) need(base abi.Usage, n int64) abi.Usage {
-	if e.max == 0 {
+func (e *Elastic) need(base abi.Usage, n int64) abi.Usage {
+	if e.Max == 0 {
 		return base
 	}
 	var extra abi.Usage
-	extra[e.unit] = n
-	if e.tokens {
+	extra[e.Unit] = n
+	if e.Tokens {
 		extra[abi.Tokens] += n
 	}
 	extra[abi.Money] += e.cost(n)
@@ -92,8 +90,8 @@ func upTo(a *account, claims []claim, sum *abi.Usage) []claim {
 // most is how much of the elastic unit may be had on the path when nobody else
 // were there: only what is settled, and what will never be given back, counts.
 // claims are those of calls that wait for this one.
-func (e *elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
-	n := e.max
+func (e *Elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
+	n := e.Max
 	var waits abi.Usage
 	for ; a != nil; a = a.parent {
 		claims = upTo(a, claims, &waits)
@@ -104,12 +102,12 @@ func (e *elastic) most(a *account, base *abi.Usage, claims []claim) int64 {
 			}
 			return limit - a.settled[u] - a.stuck[u] - waits[u] - base[u]
 		}
-		n = min(n, left(e.unit))
-		if e.tokens {
+		n = min(n, left(e.Unit))
+		if e.Tokens {
 			n = min(n, left(abi.Tokens))
 		}
-		if money := left(abi.Money); e.price > 0 && money < math.MaxInt64/1_000_000 {
-			n = min(n, money*1_000_000/e.price)
+		if money := left(abi.Money); e.Price > 0 && money < math.MaxInt64/1_000_000 {
+			n = min(n, money*1_000_000/e.Price)
 		}
 	}
 	return n
@@ -163,10 +161,10 @@ func (a *account) full(need *abi.Usage) bool {
 // fits is room for a call with an elastic part: it gets as much as what is
 // settled leaves, and waits for that rather than being content with less
 // because others have reserved.
-func (a *account) fits(base *abi.Usage, e *elastic, claims []claim) (abi.Usage, fit) {
+func (a *account) fits(base *abi.Usage, e *Elastic, claims []claim) (abi.Usage, fit) {
 	n := int64(0)
-	if e.max > 0 {
-		n = max(e.most(a, base, claims), e.min)
+	if e.Max > 0 {
+		n = max(e.most(a, base, claims), e.least())
 	}
 	need := e.need(*base, n)
 	f := a.room(&need, claims)

@@ -77,6 +77,17 @@ func someLimits(t *rapid.T) (l abi.Limits) {
 	return l
 }
 
+// only is the edit after which nothing but l is limited.
+func only(l abi.Limits) abi.Edit {
+	e := abi.Edit{Limits: l, By: "test"}
+	for u := range abi.AllUnits {
+		if _, set := l.Get(u); !set {
+			e.Unset = append(e.Unset, u)
+		}
+	}
+	return e
+}
+
 // alive draws a process that has not exited.
 func (h *history) alive(t *rapid.T) abi.Pid {
 	var pids []abi.Pid
@@ -150,7 +161,7 @@ func (h *history) collect() error {
 		select {
 		case r := <-c:
 			delete(h.waiting, id)
-			if r.Err != nil && (momentary(r.Err.Code) && r.Outcome != abi.Failed || r.Err.Code == abi.ProcessEnding || r.Err.Code == abi.ProcessKilled ||
+			if r.Err != nil && (r.Err.Code.Momentary() && r.Outcome != abi.Failed || r.Err.Code == abi.ProcessEnding || r.Err.Code == abi.ProcessKilled ||
 				r.Err.Code == abi.ProcessExited || r.Err.Code == abi.OutcomeUnknown || r.Outcome == abi.Unknown || r.Err.Code == abi.WatchdogLoop) {
 				continue // of the moment, not of the call
 			}
@@ -340,7 +351,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			h.excuse.Lock()
 			h.locked(func() { h.excused.note(fmt.Sprint(pid), h.procs[pid].acct) })
 			h.excuse.Unlock()
-			h.Change(ctx, pid, abi.Change{Limits: &l})
+			h.Change(ctx, pid, only(l))
 		},
 		"account": func(t *rapid.T) {
 			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "account")
@@ -355,7 +366,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 				}
 			})
 			h.excuse.Unlock()
-			h.SetAccount(ctx, name, "test", l)
+			h.SetAccount(ctx, name, only(l))
 		},
 		"decide": func(t *rapid.T) {
 			pid := h.alive(t)
@@ -431,7 +442,7 @@ func TestManyCallers(t *testing.T) {
 	const callers, room, procs = 10_000, 137, 20
 	for _, use := range []int64{1, 0} {
 		m := newRig(t, Config{})
-		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, room, abi.ToolCalls, 5*room)); err != nil {
+		if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, room, abi.ToolCalls, 5*room), By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		stop, watched := make(chan struct{}), make(chan error, 1)

@@ -2,16 +2,20 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/roll"
 )
 
 // machine is every process and every account: the fold of a whole journal. A
 // kernel has one that lives; one that is only read shows how things were.
 type machine struct {
+	roll     roll.Roll // all there are
 	procs    map[abi.Pid]*proc
+	gone     map[abi.Pid]gone    // those that were let go; nil: nobody is
 	accounts map[string]*account // named ones
 	root     account
 	next     abi.Pid // the next pid
@@ -64,17 +68,17 @@ func (m *machine) replay(blobs journal.Store, r *abi.Record) error {
 	if p == nil {
 		return fmt.Errorf("process %d record %d: there is no such process", r.Pid, r.N)
 	}
-	p.apply(r)
+	if p.apply(r); r.Kind != abi.KindExited {
+		return nil
+	}
+	if m.roll.Ended(p.Pid, p.Last); m.gone != nil {
+		m.bury(p)
+	}
 	return nil
 }
 
 func (m *machine) sorted() []*proc {
-	all := make([]*proc, 0, len(m.procs))
-	for _, p := range m.procs {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *proc) int { return int(a.Pid - b.Pid) })
-	return all
+	return slices.SortedFunc(maps.Values(m.procs), func(a, b *proc) int { return int(a.Pid - b.Pid) })
 }
 
 // link gives a new process its place in the tree.
@@ -84,11 +88,17 @@ func (m *machine) link(pid abi.Pid, s *abi.Spawn) *proc {
 	p.Pid = pid
 	if parent := m.procs[s.Parent]; parent != nil {
 		p.acct.parent = parent.acct
-		parent.kids = append(parent.kids, pid)
+		if parent.made == nil {
+			parent.made = make(map[uint64]abi.Pid)
+		}
+		parent.made[s.ParentCall] = pid
+	} else if g, ok := m.gone[s.Parent]; ok { // what it took itself was read before
+		p.acct.parent = g.above
 	} else if s.Account != "" {
 		p.acct.parent = m.account(s.Account)
 	}
 	m.procs[pid] = p
+	m.roll.Born(pid, s.Parent)
 	return p
 }
 

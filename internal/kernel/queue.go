@@ -11,7 +11,6 @@ import (
 // again. Whether it goes or stays, it then lets the next one look that may do
 // better, so nobody waits for room that is there: a smaller call is never kept
 // waiting by a larger one that waits itself.
-
 //
 // What is settled at another account of its path can take a call that waits
 // all hope, or some of what it waits for, so those know of it too: see curb.
@@ -20,30 +19,50 @@ import (
 // the next one look.
 func (o *op) join(v *verdict) {
 	a := v.at
+	for b := o.p.acct; b != nil; b = b.parent {
+		if b.crowd == nil {
+			b.crowd = &crowd{others: make(map[*op]struct{})}
+		}
+	}
 	if o.at != a {
 		o.pass()
 		o.at = a
-		i := len(a.queue)
-		for i > 0 && a.queue[i-1].p.Priority > o.p.Priority {
-			i--
-		}
-		a.queue = slices.Insert(a.queue, i, o)
+		o.stand()
 	}
 	for b := o.p.acct; b != nil; b = b.parent {
-		if b == a {
-			continue
+		if b != a {
+			b.others[o] = struct{}{}
+			b.cover(o.most)
 		}
-		if b.others == nil {
-			b.others = make(map[*op]struct{})
-		}
-		b.others[o] = struct{}{}
-		b.cover(o.most)
 	}
 	for _, w := range a.queue[slices.Index(a.queue, o)+1:] {
 		if w.nested || w.least[v.unit] < v.need[v.unit] || a.full(&w.least) {
 			w.poke()
 			return
 		}
+	}
+}
+
+// stand puts o into its queue, behind those that are as urgent.
+func (o *op) stand() {
+	i := len(o.at.queue)
+	for i > 0 && o.at.queue[i-1].p.Priority > o.p.Priority {
+		i--
+	}
+	o.at.queue = slices.Insert(o.at.queue, i, o)
+}
+
+// ranked gives what waits of p the place that its new priority has.
+func ranked(p *proc) {
+	p.rank.Store(int32(p.Priority))
+	for _, o := range p.ops {
+		if a := o.at; a != nil {
+			a.queue = slices.DeleteFunc(a.queue, func(w *op) bool { return w == o })
+			o.stand()
+		}
+	}
+	if p.k.cfg.Rank != nil {
+		p.k.cfg.Rank(p.Pid, p.Priority)
 	}
 }
 
@@ -67,6 +86,9 @@ func (o *op) pass() {
 // stir tells the first call that waits at a, or above it, to look again.
 func stir(a *account) {
 	for ; a != nil; a = a.parent {
+		if a.crowd == nil {
+			continue
+		}
 		if len(a.queue) > 0 {
 			a.queue[0].poke()
 		}
@@ -104,8 +126,8 @@ func (p *proc) rouse() {
 			o.poke()
 		}
 	}
-	for _, pid := range p.kids {
-		p.k.procs[pid].rouse()
+	for _, c := range p.kids() {
+		c.rouse()
 	}
 }
 
@@ -144,7 +166,7 @@ func (p *proc) before(c *abi.Call, f func(p *proc, n uint64)) {
 }
 
 // reserves is what a call of p has reserved.
-func (p *proc) reserves(n uint64) *abi.Usage {
+func reserves(p *proc, n uint64) *abi.Usage {
 	if b := p.Calls.Open[n]; b != nil {
 		return &b.Reserve
 	}
@@ -160,7 +182,7 @@ func (p *proc) waitedFor(c *abi.Call) (all []claim) {
 		return nil
 	}
 	p.before(c, func(p *proc, n uint64) {
-		u := p.reserves(n)
+		u := reserves(p, n)
 		if k := len(all); k > 0 && all[k-1].at == p.acct {
 			all[k-1].use.Add(u)
 		} else if *u != (abi.Usage{}) {
@@ -191,13 +213,15 @@ func (v *verdict) hopeless(o *op) bool {
 		w.p.before(&w.call, func(p *proc, n uint64) {
 			if c := (call{p, n}); !seen[c] && p.acct.under(a) {
 				seen[c] = true
-				left -= p.reserves(n)[u]
+				left -= reserves(p, n)[u]
 			}
 		})
 	}
 	count(o)
-	for _, w := range a.queue {
-		count(w)
+	if a.crowd != nil {
+		for _, w := range a.queue {
+			count(w)
+		}
 	}
 	return left < least
 }

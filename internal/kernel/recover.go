@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/kern-run/kern/abi"
@@ -15,16 +17,20 @@ import (
 // OUTCOME_UNKNOWN; the reservation of the doubtful attempt is kept in both
 // cases. A process that was ending goes on to its end.
 func (k *Kernel) recover() error {
-	if err := k.cfg.Store.Scan(func(r *abi.Record) error { return k.replay(k.cfg.Store, r) }); err != nil {
+	if err := k.cfg.Store.Scan(func(r *abi.Record) error {
+		if r.Kind == abi.KindSpawned && k.cfg.Found != nil {
+			if err := k.cfg.Found(r.Pid, r.Spawn); err != nil {
+				return err
+			}
+		}
+		return k.replay(k.cfg.Store, r)
+	}); err != nil {
 		return err
 	}
+	k.mu.Lock() // a deadline that is over acts as soon as it is watched
+	defer k.mu.Unlock()
 	for _, p := range k.sorted() {
 		p.k = k
-	}
-	for _, p := range k.sorted() {
-		if p.Exit != nil {
-			continue
-		}
 		p.doubt()
 		p.watchWall()
 		if p.Term {
@@ -32,9 +38,12 @@ func (k *Kernel) recover() error {
 		}
 	}
 	for _, p := range slices.Backward(k.sorted()) { // children end before their parents
+		if _, orphan := k.gone[p.Spawn.Parent]; orphan { // its own end could not be written
+			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
+		}
 		if p.Ending != nil {
-			for _, pid := range p.kids {
-				k.procs[pid].finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
+			for _, c := range p.kids() {
+				c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
 			}
 			p.settleExit()
 		}
@@ -44,12 +53,7 @@ func (k *Kernel) recover() error {
 
 // doubt answers what was begun and has no end.
 func (p *proc) doubt() {
-	var open []uint64
-	for n := range p.Calls.Open {
-		open = append(open, n)
-	}
-	slices.Sort(open)
-	for _, n := range open {
+	for _, n := range slices.Sorted(maps.Keys(p.Calls.Open)) {
 		in := p.Calls.Open[n].Intent
 		a := &abi.Answer{Outcome: abi.Unknown, Attempt: in.Attempt, Again: in.Effect.Repeatable(), Err: &abi.Error{
 			Code:    abi.OutcomeUnknown,
@@ -85,18 +89,14 @@ func (k *Kernel) Resume() {
 
 // Launch tells Start of a process that was spawned.
 func (k *Kernel) Launch(pid abi.Pid) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p := k.procs[pid]; p != nil {
-		p.start()
-	}
+	_ = k.at(pid, (*proc).start)
 }
 
 // legacy is what a fork takes over from the process it continues.
 type legacy struct {
 	Memory json.RawMessage `json:"memory"`
 	Watch  watch.Watch     `json:"watch"`
-	Rests  map[string]rest `json:"rests,omitempty"`
+	Rests  watch.Rests     `json:"rests,omitempty"`
 	Index  int             `json:"index"`
 	Digest abi.Key         `json:"digest,omitzero"`
 }
@@ -162,6 +162,9 @@ func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, p.N, at)}
 	}
 	then := p.Last
+	if p.Exit != nil {
+		then = math.MaxInt64 // all below it had ended, whatever the clock said
+	}
 	for _, kid := range k.below(pid) {
 		if err := m.read(k.cfg.Store, kid, func(r *abi.Record) bool { return r.Time <= then }); err != nil {
 			return nil, err
@@ -171,16 +174,8 @@ func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
 }
 
 // below lists the descendants of a process, parents before children.
-func (w window) below(pid abi.Pid) (all []abi.Pid) {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	next := []abi.Pid{pid}
-	for len(next) > 0 {
-		if p := k.procs[next[0]]; p != nil {
-			all, next = append(all, p.kids...), append(next, p.kids...)
-		}
-		next = next[1:]
-	}
-	return all
+func (w window) below(pid abi.Pid) []abi.Pid {
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	return w.k.roll.Below(pid)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -14,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // soak says whether the long forms of tests run.
@@ -59,10 +59,12 @@ type deed struct {
 	Ask      string     `json:"ask,omitempty"`
 	Tool     string     `json:"tool,omitempty"`
 	Last     bool       `json:"last,omitempty"`
+	Firm     bool       `json:"firm,omitempty"`
 	Say      string     `json:"say,omitempty"`
 	Panic    bool       `json:"panic,omitempty"`
 	Context  int64      `json:"context,omitempty"`
 	Nonce    int        `json:"nonce,omitempty"`
+	Parts    int        `json:"parts,omitempty"`
 	Publish  bool       `json:"publish,omitempty"` // changes a workspace, when it goes well
 	Rolled   bool       `json:"rolled,omitempty"`  // what it changed is taken back, when it fails
 	State    byte       `json:"state,omitempty"`   // of the workspace afterwards; 0: it has none
@@ -102,6 +104,7 @@ type rig struct {
 	disk   func() (journal.Store, journal.Lease, error)
 	wrap   func(journal.Store) journal.Store
 	onOpen func(*tap)
+	linger int // how many that ended are kept whole
 	store  journal.Store
 	tap    *tap // the outermost store
 	log    *journal.Log
@@ -183,7 +186,7 @@ func (m *rig) rows() Table {
 		}},
 		"sleep": {Name: "sleep", Plan: func(View, abi.Call) (Plan, *abi.Error) { return Plan{Effect: abi.Idempotent, Intent: true}, nil },
 			Run: func(ctx context.Context, j *Job) Done {
-				return Done{Value: []byte(`true`), Err: j.Sleep(ctx, howLong(read(j.Call).For))}
+				return Done{Value: []byte(`true`), Err: j.Sleep(howLong(read(j.Call).For))}
 			}},
 	}
 	return t
@@ -199,7 +202,7 @@ func howLong(s string) time.Duration {
 func planDeed(_ View, c abi.Call) (Plan, *abi.Error) {
 	d := read(c)
 	pl := Plan{Effect: cmp.Or(d.Effect, abi.Irreversible), Intent: true, Tool: d.Tool, Reserve: d.Reserve, Attempts: d.Attempts, Ask: d.Ask,
-		Resource: d.Turn, Last: d.Last, Say: []byte(d.Say), Context: d.Context}
+		Source: Source{Resource: d.Turn}, Last: d.Last, Firm: d.Firm, Say: []byte(d.Say), Context: d.Context, Parts: make([]abi.Hash, d.Parts)}
 	if d.Quiet {
 		pl.Effect, pl.Intent = abi.Pure, false
 	}
@@ -229,8 +232,7 @@ func (m *rig) run(ctx context.Context, j *Job) Done {
 	}
 	if e := j.Plan.Elastic; e.Max > 0 {
 		n := min(d.Used, j.Granted)
-		extra := elastic{e.Unit, e.Min, e.Max, e.Price, e.Tokens}
-		use = extra.need(use, n)
+		use = e.need(use, n)
 	}
 	if d.Gate != "" {
 		stop := ctx.Done()
@@ -349,7 +351,36 @@ func (m *rig) tryOpen() error {
 		return errors.Join(err, m.log.Close(), m.store.Close())
 	}
 	m.Kernel = k
+	m.keep(m.linger)
 	return nil
+}
+
+// keep says how many that ended are kept whole, now and after restarts.
+func (m *rig) keep(n int) {
+	m.linger = n
+	m.Kernel.mu.Lock()
+	m.Kernel.linger = n
+	m.Kernel.mu.Unlock()
+}
+
+// List describes every process, by pid.
+func (m *rig) List() (all []Info) {
+	m.t.Helper()
+	for _, pid := range m.After(0, math.MaxInt) {
+		i, err := m.Info(pid)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+// bury lets go of all that has ended and is on disk.
+func (m *rig) bury() {
+	m.Kernel.mu.Lock()
+	defer m.Kernel.mu.Unlock()
+	m.letGo()
 }
 
 // halt ends a kernel as a machine that stops does: nothing more reaches the
@@ -485,6 +516,8 @@ type tap struct {
 	left   int // appends until it breaks; 0: it does not
 	after  bool
 	broken bool
+	full   bool
+	refuse abi.Pid // whose records it does not take; 0: nobody's
 	tick   func()
 }
 
@@ -494,6 +527,14 @@ func (s *tap) Append(l journal.Lease, batch []abi.Record) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.full {
+		return journal.ErrFull
+	}
+	for i := range batch {
+		if r := &batch[i]; r.Pid == s.refuse && s.refuse != 0 {
+			return &journal.BadRecord{Pid: r.Pid, N: r.N, Why: "the test does not take it"}
+		}
+	}
 	if s.left > 0 {
 		if s.left--; s.left == 0 {
 			s.broken = true
@@ -514,6 +555,13 @@ func (s *tap) Append(l journal.Lease, batch []abi.Record) error {
 		s.order = append(s.order, slices.Clone(batch)...)
 	}
 	return err
+}
+
+// fill makes the disk full, or gives it room again.
+func (s *tap) fill(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
 }
 
 // breakNow makes every later append fail.

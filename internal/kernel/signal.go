@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,13 +14,42 @@ import (
 // Signal sends s to a process, in the name of by. It overtakes every call: what
 // waits stops waiting, and what runs is stopped, except by stop, which holds
 // back only what has not begun.
+//
+// What stops a process is done also while nothing can be written; the error
+// then says that it is not on disk yet.
 func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error {
 	k.mu.Lock()
 	p, err := k.live(pid)
+	full := k.cfg.Log.Err()
+	if err == nil && full != nil {
+		switch {
+		case s == abi.Cont:
+			err = full
+		case p.Ending != nil, s == abi.Stop && p.Phase == abi.Paused, s == abi.Term && p.Term:
+			err = unwritten(pid, s, full) // it has it already; there is no room to say so again
+		}
+	}
 	if err != nil {
 		k.mu.Unlock()
 		return err
 	}
+	t := obey(p, s, by)
+	k.mu.Unlock()
+	var e *abi.Error
+	if err = k.cfg.Log.Keep(ctx, t); errors.As(err, &e) {
+		err = unwritten(pid, s, e)
+	}
+	return err
+}
+
+// unwritten says of a signal that it was obeyed and may be forgotten.
+func unwritten(pid abi.Pid, s abi.Signal, e *abi.Error) *abi.Error {
+	return &abi.Error{Code: e.Code, Message: fmt.Sprintf("process %d obeys %s, and that is not on disk: %s", pid, s, e.Message),
+		Hint: e.Hint + " A daemon that is started anew before it is written does not know of it."}
+}
+
+// obey does to p what s says. k.mu is held.
+func obey(p *proc, s abi.Signal, by string) journal.Ticket {
 	again := p.Term
 	t := p.record(&abi.Record{Kind: abi.KindSignaled, Note: &abi.Note{Signal: s, From: by}})
 	switch s {
@@ -37,22 +67,29 @@ func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by strin
 	case abi.Kill:
 		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Kill), Code: abi.ProcessKilled})
 	}
-	k.mu.Unlock()
-	return t.Wait(ctx)
+	p.tellAll()
+	return t
 }
 
 // live returns a process that can still be acted on. k.mu is held.
 func (k *Kernel) live(pid abi.Pid) (*proc, error) {
-	switch p := k.procs[pid]; {
+	p := k.procs[pid]
+	switch {
 	case p == nil:
-		return nil, &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid), Hint: "list them with: kern ps"}
+		return nil, k.absent(pid)
 	case p.Exit != nil:
 		return nil, ended(&p.fold)
-	case k.cfg.Log.Err() != nil:
-		return nil, k.cfg.Log.Err()
-	default:
-		return p, nil
 	}
+	return p, nil
+}
+
+// writable is live, and refuses while nothing can be written.
+func (k *Kernel) writable(pid abi.Pid) (*proc, error) {
+	p, err := k.live(pid)
+	if full := k.cfg.Log.Err(); err == nil && full != nil {
+		return nil, full
+	}
+	return p, err
 }
 
 func (p *proc) pokeAll() {
@@ -79,11 +116,18 @@ func (p *proc) watchTerm() {
 	if p.last != nil || p.Ending != nil {
 		return
 	}
-	p.last = time.AfterFunc(p.k.cfg.Last, func() {
+	p.last = after(p, p.k.cfg.Last, func() {
+		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Term), Code: abi.ProcessKilled})
+	})
+}
+
+// after does f to p in a while, if p has not exited by then. f holds k.mu.
+func after(p *proc, d time.Duration, f func()) *time.Timer {
+	return time.AfterFunc(d, func() {
 		p.k.mu.Lock()
 		defer p.k.mu.Unlock()
-		if !p.k.closed {
-			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: string(abi.Term), Code: abi.ProcessKilled})
+		if p.Exit == nil && !p.k.closed {
+			f()
 		}
 	})
 }
@@ -138,31 +182,22 @@ func (p *proc) finish(info abi.ExitInfo) {
 func (p *proc) ending(r *abi.Record, self *op) {
 	k := p.k
 	p.record(r)
+	p.tellAll()
 	p.stopTimers()
 	for _, o := range p.ops {
 		if o != self {
 			o.stop(errEnding)
 		}
 	}
-	for _, pid := range p.kids {
-		if c := k.procs[pid]; c.Exit == nil {
-			c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
-		}
+	for _, c := range p.kids() {
+		c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
 	}
-	p.last = time.AfterFunc(k.cfg.Grace, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		p.abandon()
-	})
+	p.last = after(p, k.cfg.Grace, p.abandon)
 	p.settleExit()
 }
 
 // abandon gives up on calls that did not stop in time: nobody saw their end.
 func (p *proc) abandon() {
-	k := p.k
-	if p.Exit != nil || k.closed {
-		return
-	}
 	for n, o := range p.ops {
 		o.dropped = true
 		o.pass()
@@ -181,18 +216,17 @@ func (p *proc) abandon() {
 // nothing it started is left. k.mu is held.
 func (p *proc) settleExit() {
 	k := p.k
-	if p.Ending == nil || p.Exit != nil || len(p.ops) > 0 || k.closed {
+	if p.Ending == nil || p.Exit != nil || len(p.ops) > 0 || k.closed || len(p.kids()) > 0 {
 		return
 	}
-	for _, pid := range p.kids {
-		if k.procs[pid].Exit == nil {
-			return
-		}
-	}
-	p.record(&abi.Record{Kind: abi.KindExited, Exit: p.Ending})
+	t := p.record(&abi.Record{Kind: abi.KindExited, Exit: p.Ending})
+	k.roll.Ended(p.Pid, p.Last)
 	p.stopTimers()
+	p.ops, p.claims = nil, nil
 	stir(p.acct)
 	p.tellAll()
+	k.lately = append(k.lately, end{p, t})
+	k.letGo()
 	if parent := k.procs[p.Spawn.Parent]; parent != nil {
 		parent.tellAll()
 		parent.settleExit()
@@ -201,17 +235,16 @@ func (p *proc) settleExit() {
 
 // Crash ends a process whose loop broke down.
 func (k *Kernel) Crash(pid abi.Pid, why string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p := k.procs[pid]; p != nil && p.Exit == nil && !k.closed {
-		p.finish(abi.ExitInfo{Exit: abi.ExitCrashed, Code: abi.Internal, Err: &abi.Error{Code: abi.Internal, Message: why}})
-	}
+	_ = k.at(pid, func(p *proc) {
+		if p.Exit == nil && !k.closed {
+			p.finish(abi.ExitInfo{Exit: abi.ExitCrashed, Code: abi.Internal, Err: &abi.Error{Code: abi.Internal, Message: why}})
+		}
+	})
 }
 
 // watchWall ends p when its time is up. Time goes on while the kernel is down
 // and while the process is paused. k.mu is held.
 func (p *proc) watchWall() {
-	k := p.k
 	if p.wall != nil {
 		p.wall.Stop()
 		p.wall = nil
@@ -220,14 +253,8 @@ func (p *proc) watchWall() {
 	if !set || p.Ending != nil {
 		return
 	}
-	left := time.Unix(0, p.Born).Add(time.Duration(limit)).Sub(k.cfg.Now())
-	p.wall = time.AfterFunc(max(0, left), func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if p.Exit == nil && !k.closed {
-			p.finish(abi.ExitInfo{Exit: abi.ExitLimit, Reason: abi.Wall.String(), Code: abi.LimitWall})
-		}
-	})
+	left := time.Unix(0, p.Born).Add(time.Duration(limit)).Sub(p.k.cfg.Now())
+	p.wall = after(p, max(0, left), func() { p.finish(abi.ExitInfo{Exit: abi.ExitLimit, Reason: abi.Wall.String(), Code: abi.LimitWall}) })
 }
 
 // ask puts the question of a call before a person. k.mu is held.
@@ -245,18 +272,15 @@ func (o *op) ask(j *Job) {
 // the only open question of the process.
 func (k *Kernel) Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error {
 	k.mu.Lock()
-	p, err := k.live(pid)
+	p, err := k.writable(pid)
 	if err != nil {
 		k.mu.Unlock()
 		return err
 	}
 	var open []uint64
-	for n, q := range p.Calls.Pending {
-		if q.Ask != nil && !q.Ask.Decided {
-			open = append(open, n)
-		}
+	for _, q := range p.info().Asks {
+		open = append(open, q.Call)
 	}
-	slices.Sort(open)
 	if call == 0 && len(open) == 1 {
 		call = open[0]
 	}
@@ -275,19 +299,38 @@ func (k *Kernel) Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool,
 	return t.Wait(ctx)
 }
 
-// Change sets limits or the priority of a process.
-func (k *Kernel) Change(ctx context.Context, pid abi.Pid, c abi.Change) error {
+// Change edits the limits or the priority of a process as they stand.
+func (k *Kernel) Change(ctx context.Context, pid abi.Pid, e abi.Edit) error {
 	k.mu.Lock()
-	p, err := k.live(pid)
+	p, err := k.writable(pid)
+	var t journal.Ticket
+	if err == nil {
+		t, err = p.change(0, &e)
+	}
+	k.mu.Unlock()
 	if err != nil {
-		k.mu.Unlock()
 		return err
 	}
-	t := p.record(&abi.Record{Kind: abi.KindChanged, Change: &c})
+	return t.Wait(ctx)
+}
+
+// change makes an edit, as a call or from outside. k.mu is held.
+func (p *proc) change(call uint64, e *abi.Edit) (t journal.Ticket, err error) {
+	c := abi.Change{Priority: e.Priority, By: e.By}
+	if e.Limiting() {
+		now, wider := e.Over(p.acct.limits)
+		if wider != nil {
+			return t, wider
+		}
+		c.Limits = &now
+	}
+	t = p.record(&abi.Record{Kind: abi.KindChanged, Call: call, Change: &c})
+	if c.Priority != nil {
+		ranked(p)
+	}
 	p.watchWall()
 	stir(p.acct)
-	k.mu.Unlock()
-	return t.Wait(ctx)
+	return t, nil
 }
 
 // Send puts a message into the mailbox of a process. The same call sends once,
@@ -296,12 +339,12 @@ func (j *Job) Send(to abi.Pid, body []byte) *abi.Error {
 	k := j.op.p.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p, err := k.live(to)
+	p, err := k.writable(to)
 	if err != nil {
 		return err.(*abi.Error)
 	}
 	from := fmt.Sprint(j.Call.Pid)
-	if got := p.Got[from]; !got.has(j.Call.N) {
+	if got := p.Got[from]; !got.Has(j.Call.N) {
 		p.mail(from, j.Call.N, body)
 	}
 	return nil
@@ -357,12 +400,12 @@ func (j *Job) Await(child abi.Pid, d time.Duration) (exited abi.Pid, e *abi.Erro
 	none := true
 	e = j.until(fmt.Sprintf("child %d", child), d, func() bool {
 		none = true
-		for _, pid := range p.kids {
-			if child != 0 && pid != child || child == 0 && p.Calls.Reaped.has(uint64(pid)) {
+		for _, pid := range k.roll.Kids(p.Pid) {
+			if child != 0 && pid != child || child == 0 && p.Calls.Reaped.Has(uint64(pid)) {
 				continue
 			}
 			none = false
-			if k.procs[pid].Exit != nil && (child != 0 || p.claim(kidClaim|uint64(pid), j.op)) {
+			if k.exited(pid) && (child != 0 || p.claim(kidClaim|uint64(pid), j.op)) {
 				exited = pid
 				return true
 			}
@@ -380,65 +423,47 @@ func (j *Job) Await(child abi.Pid, d time.Duration) (exited abi.Pid, e *abi.Erro
 }
 
 // Sleep waits until d after the call first began, also across restarts.
-func (j *Job) Sleep(ctx context.Context, d time.Duration) *abi.Error {
-	left := time.Unix(0, j.Since).Add(d).Sub(j.Kernel.cfg.Now())
-	if left <= 0 {
+func (j *Job) Sleep(d time.Duration) *abi.Error {
+	if d <= 0 {
 		return nil
 	}
-	j.op.waiting("timer")
-	defer j.op.waiting("")
-	t := time.NewTimer(left)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return j.op.stopped()
-	}
-}
-
-func (o *op) waiting(what string) {
-	o.p.k.mu.Lock()
-	o.waits = what
-	o.p.k.mu.Unlock()
+	return j.until("timer", d, func() bool { return false })
 }
 
 // until waits for a condition that mail or the exit of a child may bring about.
-// It ends without error when d has passed.
+// It ends without error when d has passed since the call began (0: never).
 func (j *Job) until(what string, d time.Duration, cond func() bool) *abi.Error {
-	o := j.op
-	k := o.p.k
-	var timer <-chan time.Time
+	o, ctx := j.op, j.op.ctx
 	if d > 0 {
-		t := time.NewTimer(time.Unix(0, j.Since).Add(d).Sub(k.cfg.Now()))
-		defer t.Stop()
-		timer = t.C
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Unix(0, j.Since).Add(d).Sub(j.Kernel.cfg.Now()))
+		defer cancel()
 	}
-	for {
-		k.mu.Lock()
-		if cond() {
+	err := j.Kernel.until(ctx, o.p.Pid, func(*proc) bool {
+		if o.waits = what; cond() {
 			o.waits = ""
-			k.mu.Unlock()
-			return nil
+			return true
 		}
-		if o.p.tell == nil {
-			o.p.tell = make(chan struct{})
-		}
-		tell := o.p.tell
-		o.waits = what
-		k.mu.Unlock()
-		select {
-		case <-tell:
-		case <-timer:
-			o.waiting("")
-			return nil
-		case <-o.ctx.Done():
-			return o.stopped()
-		}
+		return false
+	})
+	if err != nil && o.ctx.Err() != nil {
+		return o.stopped()
 	}
+	j.Kernel.mu.Lock()
+	o.waits = ""
+	j.Kernel.mu.Unlock()
+	return nil
 }
 
-// tellAll wakes what waits for mail or for a child.
+// told is closed by tellAll.
+func told(p *proc) chan struct{} {
+	if p.tell == nil {
+		p.tell = make(chan struct{})
+	}
+	return p.tell
+}
+
+// tellAll wakes what waits for mail, for a child or for an order.
 func (p *proc) tellAll() {
 	if p.tell != nil {
 		close(p.tell)
@@ -458,7 +483,7 @@ func (p *proc) mail(from string, call uint64, body []byte) journal.Ticket {
 
 // start tells the joiner that p can run. k.mu is held.
 func (p *proc) start() {
-	if p.k.cfg.Start != nil && !p.started && p.Exit == nil && p.Phase != abi.Paused {
+	if p.Exit == nil && !p.started && p.Phase != abi.Paused && p.k.cfg.Start != nil {
 		p.started = true
 		p.k.cfg.Start(p.Pid)
 	}
@@ -466,14 +491,10 @@ func (p *proc) start() {
 
 // Raise sets the limits that l names for the process of j, as policy or a
 // person allowed. The accounts above it bind as before.
-func (j *Job) Raise(l abi.Limits) (now abi.Limits, e *abi.Error) {
+func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 	p := j.op.p
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
-	now = p.acct.limits
-	l.Each(now.Set)
-	p.record(&abi.Record{Kind: abi.KindChanged, Call: j.Call.N, Change: &abi.Change{Limits: &now, By: "yield"}})
-	p.watchWall()
-	stir(p.acct)
-	return now, nil
+	_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
+	return p.acct.limits
 }

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/life"
 	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/spans"
 	"github.com/kern-run/kern/internal/watch"
 )
 
@@ -13,23 +15,23 @@ import (
 // live, at recovery and at replay alike, so it never holds anything that
 // cannot be read again from the records.
 type fold struct {
-	Pid      abi.Pid          `json:"pid"`
-	N        uint64           `json:"n"` // records applied
-	Born     int64            `json:"born"`
-	Last     int64            `json:"last"` // time of the last record
-	Spawn    *abi.Spawn       `json:"spawn"`
-	Priority int              `json:"priority"`
-	Phase    abi.State        `json:"phase"`
-	Term     bool             `json:"term,omitempty"` // asked to finish; last words only
-	Ending   *abi.ExitInfo    `json:"ending,omitempty"`
-	Exit     *abi.ExitInfo    `json:"exit,omitempty"`
-	Calls    calls            `json:"calls"`
-	Memory   memory.Memory    `json:"memory"`
-	Mail     []mail           `json:"mail,omitempty"`
-	Got      map[string]spans `json:"got,omitempty"` // messages that came, by sender: the sender's calls
-	Watch    watch.Watch      `json:"watch"`
-	Rests    map[string]rest  `json:"rests,omitempty"` // tools that failed, by name
-	Regs     registers        `json:"regs"`
+	Pid      abi.Pid              `json:"pid"`
+	N        uint64               `json:"n"` // records applied
+	Born     int64                `json:"born"`
+	Last     int64                `json:"last"` // time of the last record
+	Spawn    *abi.Spawn           `json:"spawn"`
+	Priority int                  `json:"priority"`
+	Phase    abi.State            `json:"phase"`
+	Term     bool                 `json:"term,omitempty"` // asked to finish; last words only
+	Ending   *abi.ExitInfo        `json:"ending,omitempty"`
+	Exit     *abi.ExitInfo        `json:"exit,omitempty"`
+	Calls    calls                `json:"calls"`
+	Memory   memory.Memory        `json:"memory"`
+	Mail     []mail               `json:"mail,omitempty"`
+	Got      map[string]spans.Set `json:"got,omitempty"` // messages that came, by sender: the sender's calls
+	Watch    watch.Watch          `json:"watch"`
+	Rests    watch.Rests          `json:"rests,omitempty"` // tools that failed, by name
+	Regs     registers            `json:"regs"`
 
 	acct *account
 }
@@ -37,14 +39,14 @@ type fold struct {
 // calls is what is known of the calls of a process, by number.
 type calls struct {
 	Max     uint64              `json:"max"`
-	Done    spans               `json:"done"`              // answered
+	Done    spans.Set           `json:"done"`              // answered
 	Open    map[uint64]*open    `json:"open,omitempty"`    // begun and not ended
 	Pending map[uint64]*pending `json:"pending,omitempty"` // to be gone on with: between attempts, or asked of a person
 	Index   int                 `json:"index"`             // model calls had, those in doubt left out
 	Steps   int64               `json:"steps"`             // of this process alone
 	Hits    uint16              `json:"hits,omitempty"`    // limits that refused a call, by unit
 	Lasted  bool                `json:"lasted,omitempty"`  // the last words were spoken
-	Reaped  spans               `json:"reaped,omitempty"`  // children whose exit was reported by wait
+	Reaped  spans.Set           `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64               `json:"drift,omitempty"`   // money taken beyond what was reserved
 }
 
@@ -83,12 +85,6 @@ type mail struct {
 	From string   `json:"from"`
 	Call uint64   `json:"call"` // the sender's, so that it arrives once
 	Body abi.Data `json:"body"`
-}
-
-// rest is a tool that failed several times in a row.
-type rest struct {
-	Fails int   `json:"fails"`
-	Since int64 `json:"since"` // the last failure
 }
 
 // registers is the part of R0..R7 that is not elsewhere in the fold.
@@ -134,7 +130,7 @@ func (p *fold) apply(r *abi.Record) {
 	case abi.KindEnding:
 		p.Ending = r.Exit
 	case abi.KindExited:
-		p.Phase, p.Exit = move(p.Phase, evExit), r.Exit
+		p.Phase, p.Exit = life.Move(p.Phase, life.Exit), r.Exit
 		p.Mail, p.Rests, p.Calls.Pending, p.Calls.Open = nil, nil, nil, nil
 	}
 }
@@ -156,7 +152,7 @@ func (p *fold) applySpawn(r *abi.Record) {
 // begin adds an effect that is about to happen.
 func (p *fold) begin(r *abi.Record) {
 	in, c := r.Intent, &p.Calls
-	p.Phase, c.Max = move(p.Phase, evCall), c.highest(r.Call)
+	p.Phase, c.Max = life.Move(p.Phase, life.Call), c.highest(r.Call)
 	if c.Open == nil {
 		c.Open = make(map[uint64]*open)
 	}
@@ -179,7 +175,7 @@ func (p *fold) begin(r *abi.Record) {
 // answer adds the end of an attempt, or a refusal.
 func (p *fold) answer(r *abi.Record) {
 	a, c, in := r.Answer, &p.Calls, r.Intent
-	p.Phase, c.Max = move(p.Phase, evCall), c.highest(r.Call)
+	p.Phase, c.Max = life.Move(p.Phase, life.Call), c.highest(r.Call)
 	since := r.Time
 	if o := c.Open[r.Call]; o != nil {
 		in, since = o.Intent, o.Since
@@ -201,7 +197,7 @@ func (p *fold) answer(r *abi.Record) {
 			delete(c.Pending, n)
 		}
 	}
-	c.Done.add(r.Call)
+	c.Done.Add(r.Call)
 	p.Regs.Call, p.Regs.Row, p.Regs.Err = r.Call, in.Row, a.Err
 	if in.Tool != "" {
 		p.Regs.Tool, p.Regs.Args = in.Tool, in.Args
@@ -225,7 +221,7 @@ func (p *fold) answer(r *abi.Record) {
 	}
 	switch {
 	case a.Took != 0 && in.Row == waitRow:
-		c.Reaped.add(a.Took)
+		c.Reaped.Add(a.Took)
 	case a.Took != 0:
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
@@ -233,7 +229,7 @@ func (p *fold) answer(r *abi.Record) {
 		p.Watch.Push(p.sighting(r.Call, in, a))
 		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
 	}
-	p.tire(in.Tool, a, r.Time)
+	p.Rests.Note(in.Tool, a, r.Time)
 }
 
 // close settles what a begun attempt had reserved.
@@ -260,36 +256,15 @@ func (p *fold) pend(n uint64, in *abi.Intent, at int64) *pending {
 	return q
 }
 
-// How many failures in a row make a tool rest, and for how long.
-const (
-	tiredAfter = 3
-	restFor    = int64(30e9)
-)
-
-// tire counts failures in a row of a tool.
-func (p *fold) tire(tool string, a *abi.Answer, at int64) {
-	switch {
-	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // that says nothing of the tool
-	case a.Outcome == abi.Failed:
-		if p.Rests == nil {
-			p.Rests = make(map[string]rest)
-		}
-		p.Rests[tool] = rest{p.Rests[tool].Fails + 1, at}
-	default:
-		delete(p.Rests, tool)
-	}
-}
-
 func (p *fold) signaled(s abi.Signal) {
 	switch s {
 	case abi.Stop:
-		p.Phase = move(p.Phase, evStop)
+		p.Phase = life.Move(p.Phase, life.Stop)
 	case abi.Cont:
-		p.Phase = move(p.Phase, evCont)
+		p.Phase = life.Move(p.Phase, life.Cont)
 	case abi.Term:
 		p.Term = true
-		p.Phase = move(p.Phase, evCont)
+		p.Phase = life.Move(p.Phase, life.Cont)
 	}
 }
 
@@ -299,10 +274,10 @@ func (p *fold) mailed(r *abi.Record) {
 		return
 	}
 	if p.Got == nil {
-		p.Got = make(map[string]spans)
+		p.Got = make(map[string]spans.Set)
 	}
 	got := p.Got[r.Note.From]
-	got.add(r.Call)
+	got.Add(r.Call)
 	p.Got[r.Note.From] = got
 }
 
@@ -328,53 +303,6 @@ func (p *fold) sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
 		digest = p.Regs.Digest
 	}
 	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: name}
-}
-
-// spans is a set of numbers, kept as runs because callers count upwards.
-type spans []span
-
-type span struct {
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
-}
-
-func (s spans) has(n uint64) bool {
-	i := s.find(n)
-	return i < len(s) && s[i].From <= n
-}
-
-// find returns the first span that ends at n or later.
-func (s spans) find(n uint64) int {
-	if k := len(s); k > 0 && n > s[k-1].To {
-		return k
-	}
-	i, _ := slices.BinarySearchFunc(s, n, func(e span, n uint64) int {
-		if e.To < n {
-			return -1
-		}
-		return 1
-	})
-	return i
-}
-
-func (s *spans) add(n uint64) {
-	t, i := *s, s.find(n)
-	if i < len(t) && t[i].From <= n {
-		return
-	}
-	left := i > 0 && t[i-1].To+1 == n
-	right := i < len(t) && t[i].From == n+1
-	switch {
-	case left && right:
-		t[i-1].To = t[i].To
-		*s = slices.Delete(t, i, i+1)
-	case left:
-		t[i-1].To = n
-	case right:
-		t[i].From = n
-	default:
-		*s = slices.Insert(t, i, span{n, n})
-	}
 }
 
 // inherit takes over what a fork continues from.

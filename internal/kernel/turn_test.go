@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +27,7 @@ func turned(t *testing.T, times int, took abi.Usage) (m *rig, asked *[]Turn, bac
 	}})
 	m.cfg.Rows["busy"] = &Row{Name: "busy",
 		Plan: func(View, abi.Call) (Plan, *abi.Error) {
-			return Plan{Effect: abi.Irreversible, Intent: true, Resource: "p/m", Attempts: 2,
+			return Plan{Effect: abi.Irreversible, Intent: true, Source: Source{Resource: "p/m"}, Attempts: 2,
 				Reserve: abi.Usage{abi.Steps: 1, abi.ModelCalls: 1, abi.InputTokens: 30, abi.OutputTokens: 12}}, nil
 		},
 		Run: func(_ context.Context, j *Job) Done {
@@ -51,8 +53,10 @@ func TestTurnedAway(t *testing.T) {
 		if r.Err != nil || r.Outcome != abi.OK || len(*asked) != 41 || len(*back) != 41 {
 			t.Fatalf("%+v after %d turns, %d given back", r, len(*asked), len(*back))
 		}
-		if want := (Turn{Resource: "p/m", Owner: "process 1", Pid: pid, Priority: 7, In: 30, Out: 12}); (*asked)[0] != want {
-			t.Errorf("asked for %+v, want %+v", (*asked)[0], want)
+		first := (*asked)[0]
+		first.Now = nil
+		if want := (Turn{Resource: "p/m", Owner: "process 1", Pid: pid, Priority: 7, In: 30, Out: 12}); !reflect.DeepEqual(first, want) {
+			t.Errorf("asked for %+v, want %+v", first, want)
 		}
 		if d := (*back)[0]; d == nil || d.Heard != 39 {
 			t.Errorf("heard %+v", d)
@@ -63,6 +67,74 @@ func TestTurnedAway(t *testing.T) {
 		i, _ := m.Info(pid)
 		if i.Used[abi.ModelCalls] != 1 || i.Used[abi.Steps] != 1 || i.Steps != 1 || i.Reserved != (abi.Usage{}) {
 			t.Errorf("used %v, reserved %v, steps %d", i.Used, i.Reserved, i.Steps)
+		}
+		m.idle()
+	})
+}
+
+// TestElsewhere: a call whose resource is away is planned again for another one,
+// and holds nothing for the first any more.
+func TestElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []Turn
+		var used *Done
+		m := newRig(t, Config{Turn: func(_ context.Context, turn Turn) (func(*Done), error) {
+			if asked = append(asked, turn); turn.Other {
+				return nil, ErrElsewhere
+			}
+			return func(d *Done) { used = d }, nil
+		}})
+		plans := []Source{{Resource: "p/m", Other: true}, {Resource: "q/m"}}
+		var before []any
+		m.cfg.Rows["busy"] = &Row{Name: "busy",
+			Plan: func(v View, _ abi.Call) (Plan, *abi.Error) {
+				before = append(before, v.Before)
+				from := plans[0]
+				plans = plans[1:]
+				return Plan{Effect: abi.Irreversible, Intent: true, Source: from, Price: abi.Price{Input: int64(len(before))}, Work: from.Resource,
+					Reserve: abi.Usage{abi.Steps: 1, abi.ModelCalls: 1}}, nil
+			},
+			Run: func(_ context.Context, j *Job) Done { return Done{Value: []byte(`1`), Usage: j.Plan.Reserve} }}
+		s := under(limits(abi.Steps, 1, abi.ModelCalls, 1))
+		s.Rows = append(s.Rows, "busy")
+		pid := m.spawn(s)
+		if r := m.do(pid, 1, "busy", deed{}); r.Err != nil || r.Attempts != 1 {
+			t.Fatalf("%+v", r)
+		}
+		if len(asked) != 2 || asked[0].Resource != "p/m" || asked[1].Resource != "q/m" || used == nil {
+			t.Errorf("asked for %+v, used %+v", asked, used)
+		}
+		if len(before) != 2 || before[0] != nil || before[1] != "p/m" {
+			t.Errorf("before the plans were %v", before)
+		}
+		for r, err := range m.store.Records(pid, 1) {
+			if err != nil || r.Kind == abi.KindBegan && r.Intent.Price.Input != 2 {
+				t.Errorf("%+v is recorded, %v", r.Intent, err)
+			}
+		}
+		if i, _ := m.Info(pid); i.Used[abi.ModelCalls] != 1 || i.Reserved != (abi.Usage{}) {
+			t.Errorf("used %v, reserved %v", i.Used, i.Reserved)
+		}
+		m.idle()
+	})
+}
+
+// TestLastWordsOvertake: last words are as urgent as a call can be, for their time
+// is short: behind bulk there would be silence.
+func TestLastWordsOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []Turn
+		m := newRig(t, Config{Turn: func(_ context.Context, turn Turn) (func(*Done), error) {
+			asked = append(asked, turn)
+			return func(*Done) {}, nil
+		}})
+		s := under(abi.Limits{})
+		s.Priority = 10
+		pid := m.spawn(s)
+		m.do(pid, 1, "act", deed{Turn: "p/m"})
+		m.do(pid, 2, "model", deed{Turn: "p/m", Last: true})
+		if len(asked) != 2 || asked[0].Priority != 10 || asked[1].Priority != 0 {
+			t.Errorf("%+v", asked)
 		}
 		m.idle()
 	})
@@ -125,7 +197,7 @@ func TestUnsent(t *testing.T) {
 func TestOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, asked, _ := turned(t, 0, abi.Usage{})
-		if err := m.SetAccount(t.Context(), "team", "test", limits(abi.Money, 10)); err != nil {
+		if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 10), By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		for _, account := range []string{"", "team"} {
@@ -147,6 +219,56 @@ func TestOwner(t *testing.T) {
 		if len(*asked) != 2 || (*asked)[0].Owner != "process 1" || (*asked)[1].Owner != "team" {
 			t.Errorf("%+v", *asked)
 		}
+		m.idle()
+	})
+}
+
+// TestNice: a call that waits goes by the new priority of its process, for room
+// at an account and for a turn.
+func TestNice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan Turn, 1)
+		var ranked []int
+		m := newRig(t, Config{
+			Turn: func(ctx context.Context, turn Turn) (func(*Done), error) {
+				asked <- turn
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			Rank: func(pid abi.Pid, priority int) { ranked = append(ranked, int(pid), priority) },
+		})
+		if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		s := Spawning{}
+		s.Account, s.Priority = "team", 10
+		first, then, last := m.spawn(s), m.spawn(s), m.spawn(s)
+		m.start(first, 1, "act", deed{Reserve: money(10), Use: new(abi.Usage), Gate: "room"})
+		m.idle()
+		slow := m.start(then, 1, "act", deed{Reserve: money(8), Use: new(abi.Usage), Gate: "end"})
+		m.idle()
+		m.start(last, 1, "act", deed{Reserve: money(8), Use: new(abi.Usage), Gate: "end"})
+		m.start(last, 2, "act", deed{Turn: "p/m"})
+		m.idle()
+		turn := <-asked
+		urgent := 0
+		if err := m.Change(t.Context(), last, abi.Edit{Priority: &urgent}); err != nil {
+			t.Fatal(err)
+		}
+		if turn.Priority != 10 || turn.Now() != 0 || !slices.Equal(ranked, []int{int(last), 0}) {
+			t.Errorf("the turn is asked with %d, is by now %d, and told was %v", turn.Priority, turn.Now(), ranked)
+		}
+		m.let("room")
+		m.idle()
+		if m.effects(last, 1) != 1 || m.effects(then, 1) != 0 || m.waits(then) != "room" {
+			t.Errorf("the urgent one ran %d times, the other %d and waits for %q", m.effects(last, 1), m.effects(then, 1), m.waits(then))
+		}
+		m.let("end")
+		m.idle()
+		if r, ok := got(slow); !ok || r.Err != nil {
+			t.Errorf("the other one: %+v %v", r, ok)
+		}
+		m.Signal(t.Context(), last, abi.Kill, "test")
 		m.idle()
 	})
 }

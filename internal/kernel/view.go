@@ -3,9 +3,11 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/life"
 )
 
 // window is what can be seen of a kernel from outside. Looking changes nothing.
@@ -26,16 +28,34 @@ func (p *fold) view() View {
 	return v
 }
 
-// View returns what a row may see of a process.
-func (w window) View(pid abi.Pid) (View, error) {
+// at looks at a process. Of one that was let go the records are folded again,
+// apart from what lives, and what looks sees the same.
+func (w window) at(pid abi.Pid, look func(*proc)) (err error) {
 	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[pid]
 	if p == nil {
-		return View{}, unknown(pid)
+		g, gone := k.gone[pid]
+		if !gone {
+			return unknown(pid)
+		}
+		k.mu.Unlock()
+		p, err = w.past(pid, 0)
+		k.mu.Lock()
+		if err != nil {
+			return unread(err).Err
+		}
+		p.acct.parent = g.above
 	}
-	return p.view(), nil
+	look(p)
+	return nil
+}
+
+// View returns what a row may see of a process.
+func (w window) View(pid abi.Pid) (v View, err error) {
+	err = w.at(pid, func(p *proc) { v = p.view() })
+	return v, err
 }
 
 func unknown(pid abi.Pid) *abi.Error {
@@ -52,21 +72,14 @@ type Where struct {
 
 // Where says where a process stands.
 func (w window) Where(pid abi.Pid) (at Where, err error) {
-	k := w.k
-	k.mu.Lock()
-	p := k.procs[pid]
-	if p == nil {
-		k.mu.Unlock()
-		return at, unknown(pid)
-	}
-	at, args := p.where()
-	k.mu.Unlock()
+	var args []abi.Data
+	err = w.at(pid, func(p *proc) { at, args = p.where() })
 	for i := range at.Unfinished {
-		if at.Unfinished[i].Args, err = k.Bytes(args[i]); err != nil {
+		if at.Unfinished[i].Args, err = w.k.Bytes(args[i]); err != nil {
 			return at, err
 		}
 	}
-	return at, nil
+	return at, err
 }
 
 // where is Where without the arguments of what is unfinished, which may be
@@ -107,6 +120,27 @@ type Info struct {
 	Records  uint64
 }
 
+// state is what people see of p: its journalled state, overlaid with what its
+// open calls are doing, and what they wait for.
+func (p *proc) state() (s abi.State, waits []string) {
+	s = p.Phase
+	running := 0
+	for _, o := range p.ops {
+		if o.waits != "" {
+			waits = append(waits, o.waits)
+		} else {
+			running++
+		}
+	}
+	switch {
+	case running > 0:
+		return life.Move(s, life.Run), waits
+	case len(p.ops) > 0:
+		return life.Move(s, life.Wait), waits
+	}
+	return life.Move(s, life.Idle), nil
+}
+
 // Asking is a question that a person has not answered.
 type Asking struct {
 	Call     uint64
@@ -114,22 +148,15 @@ type Asking struct {
 }
 
 // Info describes a process.
-func (w window) Info(pid abi.Pid) (Info, error) {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.procs[pid]
-	if p == nil {
-		return Info{}, unknown(pid)
-	}
-	return p.info(), nil
+func (w window) Info(pid abi.Pid) (i Info, err error) {
+	err = w.at(pid, func(p *proc) { i, i.Kids = p.info(), slices.Clone(w.k.roll.Kids(pid)) })
+	return i, err
 }
 
 func (p *proc) info() Info {
 	a := p.acct
 	i := Info{Pid: p.Pid, Spawn: p.Spawn, Priority: p.Priority, Born: p.Born, Last: p.Last, Steps: p.Calls.Steps,
-		Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Drift: p.Calls.Drift, Exit: p.Exit,
-		Kids: slices.Clone(p.kids), Records: p.N}
+		Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Drift: p.Calls.Drift, Exit: p.Exit, Records: p.N}
 	i.Reserved.Add(&a.held)
 	i.State, i.Waits = p.state()
 	for n, q := range p.Calls.Pending {
@@ -139,19 +166,6 @@ func (p *proc) info() Info {
 	}
 	slices.SortFunc(i.Asks, func(a, b Asking) int { return int(a.Call) - int(b.Call) })
 	return i
-}
-
-// List describes every process, by pid.
-func (w window) List() []Info {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := make([]Info, 0, len(k.procs))
-	for _, p := range k.procs {
-		all = append(all, p.info())
-	}
-	slices.SortFunc(all, func(a, b Info) int { return int(a.Pid) - int(b.Pid) })
-	return all
 }
 
 // Account describes a named account.
@@ -168,67 +182,83 @@ func (w window) Accounts() []Account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []Account
-	for name, a := range k.accounts {
+	for _, name := range slices.Sorted(maps.Keys(k.accounts)) {
+		a := k.accounts[name]
 		b := Account{name, a.limits, a.settled, a.reserved}
 		b.Reserved.Add(&a.held)
 		all = append(all, b)
 	}
-	slices.SortFunc(all, func(a, b Account) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
 	return all
 }
 
 // Wait waits until a process has exited and that is on disk.
-func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Info, error) {
+func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (i Info, err error) {
+	if err = k.until(ctx, pid, func(p *proc) bool { return p.Exit != nil }); err == nil {
+		err = k.cfg.Log.Flush(ctx)
+	}
+	if err != nil {
+		return i, err
+	}
+	return k.Info(pid)
+}
+
+// Orders is what a process is told from outside, for who runs its program.
+type Orders struct {
+	Paused bool     `json:"paused,omitempty"`
+	Term   bool     `json:"term,omitempty"`
+	Exit   abi.Exit `json:"exit,omitempty"` // it is ending
+	Reason string   `json:"reason,omitempty"`
+}
+
+// Orders waits until the orders of a process are not as they were. It does not
+// wait for the disk, which may be full: what was begun can be ended all the same.
+func (k *Kernel) Orders(ctx context.Context, pid abi.Pid, was Orders) (now Orders, err error) {
+	err = k.until(ctx, pid, func(p *proc) bool {
+		now = Orders{Paused: p.Phase == abi.Paused, Term: p.Term}
+		if p.Ending != nil {
+			now.Exit, now.Reason = p.Ending.Exit, p.Ending.Reason
+		}
+		return now != was
+	})
+	return now, err
+}
+
+// until waits for what a signal, mail or an end may bring about.
+func (w window) until(ctx context.Context, pid abi.Pid, cond func(*proc) bool) error {
 	for {
-		k.mu.Lock()
-		p := k.procs[pid]
-		if p == nil {
-			k.mu.Unlock()
-			return Info{}, unknown(pid)
+		var tell chan struct{}
+		err := w.at(pid, func(p *proc) {
+			if !cond(p) {
+				tell = told(p)
+			}
+		})
+		if err != nil || tell == nil {
+			return err
 		}
-		if p.Exit != nil {
-			i := p.info()
-			k.mu.Unlock()
-			return i, k.cfg.Log.Flush(ctx)
-		}
-		if p.tell == nil {
-			p.tell = make(chan struct{})
-		}
-		tell := p.tell
-		k.mu.Unlock()
 		select {
 		case <-tell:
 		case <-ctx.Done():
-			return Info{}, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
 // Stands says what a process and all below it took, and what is left to it of
 // each unit that is limited on its path: what is not settled, and is not
-// reserved for ever.
+// reserved for ever. When it has exited, only its own limits count.
 func (w window) Stands(pid abi.Pid) (used abi.Usage, left abi.Limits) {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.procs[pid]
-	if p == nil {
-		return used, left
-	}
-	for a := p.acct; a != nil; a = a.parent {
-		for u := range abi.Units {
-			limit, set := a.limits.Get(u)
-			if was, ok := left.Get(u); set && (!ok || limit-a.settled[u]-a.stuck[u] < was) {
-				left.Set(u, max(0, limit-a.settled[u]-a.stuck[u]))
+	_ = w.at(pid, func(p *proc) {
+		used = p.acct.settled
+		for a := p.acct; a != nil && (p.Exit == nil || a == p.acct); a = a.parent {
+			for u := range abi.Units {
+				limit, set := a.limits.Get(u)
+				if was, ok := left.Get(u); set && (!ok || limit-a.settled[u]-a.stuck[u] < was) {
+					left.Set(u, max(0, limit-a.settled[u]-a.stuck[u]))
+				}
 			}
 		}
-	}
-	return p.acct.settled, left
+	})
+	return used, left
 }
 
 // Ending says why a process takes no calls any more; nil while it does.
@@ -236,27 +266,25 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k := w.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p := k.procs[pid]
-	if p == nil {
+	if g, gone := k.gone[pid]; gone {
+		return leaving(pid, g.why.Value())
+	}
+	switch p := k.procs[pid]; {
+	case p == nil:
 		return unknown(pid)
+	case p.Ending != nil:
+		return leaving(pid, whyOf(p.Ending))
 	}
-	if p.Ending == nil {
-		return nil
-	}
-	q := p.fold
-	q.Exit = nil // it says less than the end
-	return ended(&q)
+	return nil
 }
 
 // Registers are R0..R7 of a process: a view of its state.
-func (w window) Registers(pid abi.Pid) (map[string]any, error) {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.procs[pid]
-	if p == nil {
-		return nil, unknown(pid)
-	}
+func (w window) Registers(pid abi.Pid) (all map[string]any, err error) {
+	err = w.at(pid, func(p *proc) { all = p.registers() })
+	return all, err
+}
+
+func (p *fold) registers() map[string]any {
 	r := &p.Regs
 	ctx := map[string]any{"tokens": p.Memory.Tokens()}
 	if n, set := p.acct.limits.Get(abi.Context); set {
@@ -286,7 +314,7 @@ func (w window) Registers(pid abi.Pid) (map[string]any, error) {
 		"R5": map[string]any{"tool": r.Tool, "args": r.Args},
 		"R6": map[string]any{"open": p.Calls.positions(), "record": p.N, "commit": r.Commit},
 		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.settled},
-	}, nil
+	}
 }
 
 // positions are the records of the calls that are open.
@@ -301,13 +329,10 @@ func (c *calls) positions() []uint64 {
 
 // Dump writes the fold of a process, and the sums of its account, in a form
 // that is the same to the byte for the same records.
-func (w window) Dump(pid abi.Pid) ([]byte, error) {
-	k := w.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.procs[pid]
-	if p == nil {
-		return nil, unknown(pid)
+func (w window) Dump(pid abi.Pid) (b []byte, err error) {
+	var bad error
+	if err = w.at(pid, func(p *proc) { b, bad = p.dump() }); err == nil {
+		err = bad
 	}
-	return p.dump()
+	return b, err
 }

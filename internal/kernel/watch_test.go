@@ -212,3 +212,24 @@ func TestChangedWorkspace(t *testing.T) {
 		}
 	})
 }
+
+// TestStoppedIsNoCircle: a call that was stopped says nothing of what the
+// process does, however often that happens.
+//
+// Mutant that dies here: it is counted as a failure.
+func TestStoppedIsNoCircle(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		s := Spawning{}
+		s.Watchdog.Profile = "strict"
+		pid := m.spawn(s)
+		for n := uint64(1); n <= 10; n++ {
+			if r := m.do(pid, n, "act", deed{Fail: abi.Interrupted}); code(r) != abi.Interrupted {
+				t.Errorf("call %d: %v", n, r.Err)
+			}
+		}
+		m.idle()
+		if e := m.exit(pid); e != "" {
+			t.Errorf("exit %q", e)
+		}
+	})
+}

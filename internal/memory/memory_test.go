@@ -3,10 +3,10 @@ package memory
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestFits(t *testing.T) {
 	for _, c := range []struct {

@@ -6,6 +6,7 @@
 package watch
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -22,6 +23,14 @@ const (
 	idempotentPatience = 3
 	pollingPatience    = 40
 )
+
+// KeyOf is a short hash of a name and what it was called with, or gave.
+func KeyOf(name string, b []byte) (k abi.Key) {
+	var buf [256]byte
+	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
+	copy(k[:], h[:])
+	return k
+}
 
 // Seen is what is kept of a call.
 type Seen struct {

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // see is a call as the tables write it: a letter for what was called, a digit
 // for what came back, "!" for a failure; "~" is idempotent, "@" is polling,
@@ -65,6 +65,49 @@ func changing(n int, word string) (all []string) {
 	return all
 }
 
+// fresh are n calls of which none was made before.
+func fresh(n int) (all []string) {
+	for i := range n {
+		all = append(all, string(rune('A'+i))+"1")
+	}
+	return all
+}
+
+// TestRollbacks: three in a row are too many; what goes well in between ends the
+// row, what fails without a change does not, and another tool has its own.
+func TestRollbacks(t *testing.T) {
+	rolled, failed, well, other := Seen{Name: "a", Failed: true, Rolled: true}, Seen{Name: "a", Failed: true}, Seen{Name: "a"}, Seen{Name: "b", Failed: true, Rolled: true}
+	for name, c := range map[string]struct {
+		cfg  abi.Watchdog
+		seen []Seen
+		at   int // 0: never
+	}{
+		"three":                 {abi.Watchdog{}, []Seen{rolled, rolled, rolled}, 3},
+		"a failure in between":  {abi.Watchdog{}, []Seen{rolled, failed, rolled, failed, rolled}, 5},
+		"one that went well":    {abi.Watchdog{}, []Seen{rolled, rolled, well, rolled, rolled}, 0},
+		"another tool between":  {abi.Watchdog{}, []Seen{rolled, other, rolled, other, rolled}, 5},
+		"the third is another":  {abi.Watchdog{}, []Seen{rolled, rolled, other}, 0},
+		"nothing is taken back": {abi.Watchdog{}, []Seen{failed, failed, failed, failed}, 0},
+		"off":                   {abi.Watchdog{Profile: "off"}, []Seen{rolled, rolled, rolled, rolled}, 0},
+	} {
+		var w Watch
+		at := 0
+		for i := range c.seen {
+			e := w.Rollbacks(c.cfg, &c.seen[i])
+			if e != nil && at == 0 {
+				at = i + 1
+				if e.Code != abi.WatchdogLoop || !strings.Contains(e.Message, "3 times in a row") {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+			w.Push(c.seen[i])
+		}
+		if at != c.at {
+			t.Errorf("%s: too many at %d, want %d", name, at, c.at)
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	smart := abi.Watchdog{}
 	for _, c := range []struct {
@@ -105,6 +148,9 @@ func TestVerdicts(t *testing.T) {
 		{"polling between others", smart, times(40, "a1@", "b1", "a1@", "c1"), 0},
 		{"no progress: four calls in no order", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1",
 			"c1", "a1", "b1", "d1", "d1", "a1", "c1", "b1", "b1", "d1", "a1", "c1"}, 24},
+		{"no order, and one of the four idempotent", smart, []string{"a1", "b1", "c1", "d1~", "b1", "a1", "d1~", "c1", "a1", "c1", "b1", "d1~",
+			"c1", "a1", "b1", "d1~", "d1~", "a1", "c1", "b1", "b1", "d1~", "a1", "c1"}, 0},
+		{"a cycle after more calls than are kept", smart, append(fresh(30), times(2, "a1", "b1", "c1")...), 36},
 		{"progress: seven calls in no order", smart, []string{"a1", "b1", "c1", "d1", "e1", "f1", "g1", "b1", "a1", "d1", "c1", "f1",
 			"e1", "g1", "c1", "a1", "b1", "e1", "d1", "g1", "f1", "a1", "c1", "e1"}, 0},
 		{"progress: a change among four", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1#",

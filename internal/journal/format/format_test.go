@@ -26,8 +26,11 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal/format"
+	"github.com/kern-run/kern/internal/leaktest"
 	"pgregory.net/rapid"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var update = flag.Bool("update", false, "rewrite testdata")
 

@@ -1,0 +1,56 @@
+// Package spans is sets of numbers, kept as runs: callers count upwards, so the
+// numbers of a million calls are one run.
+package spans
+
+import "slices"
+
+// A Set is numbers, in ascending runs with a gap between any two. The zero Set
+// is empty.
+type Set []Span
+
+// A Span is the numbers from From to To, both included.
+type Span struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
+
+// Has reports whether n is in s.
+func (s Set) Has(n uint64) bool {
+	i := s.find(n)
+	return i < len(s) && s[i].From <= n
+}
+
+// find returns the first span that ends at n or later.
+func (s Set) find(n uint64) int {
+	if k := len(s); k > 0 && n > s[k-1].To {
+		return k
+	}
+	i, _ := slices.BinarySearchFunc(s, n, func(e Span, n uint64) int {
+		if e.To < n {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// Add puts n into s.
+func (s *Set) Add(n uint64) {
+	t, i := *s, s.find(n)
+	if i < len(t) && t[i].From <= n {
+		return
+	}
+	left := i > 0 && t[i-1].To+1 == n
+	right := i < len(t) && t[i].From == n+1
+	switch {
+	case left && right:
+		t[i-1].To = t[i].To
+		*s = slices.Delete(t, i, i+1)
+	case left:
+		t[i-1].To = n
+	case right:
+		t[i].From = n
+	default:
+		*s = slices.Insert(t, i, Span{n, n})
+	}
+}

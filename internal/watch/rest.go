@@ -1,0 +1,49 @@
+package watch
+
+import (
+	"fmt"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// Rests are the tools whose last calls failed, by name. One that failed several
+// times in a row rests for a while.
+type Rests map[string]Rest
+
+// A Rest is how often a tool failed in a row, and when it did last.
+type Rest struct {
+	Fails int   `json:"fails"`
+	Since int64 `json:"since"`
+}
+
+// How many failures in a row make a tool rest, and for how long.
+const (
+	tiredAfter = 3
+	restFor    = int64(30e9)
+)
+
+// Note counts the end of a call of a tool.
+func (r *Rests) Note(tool string, a *abi.Answer, at int64) {
+	switch {
+	case tool == "" || a.Outcome == abi.Refused:
+	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // that says nothing of the tool
+	case a.Outcome == abi.Failed:
+		if *r == nil {
+			*r = make(Rests)
+		}
+		(*r)[tool] = Rest{(*r)[tool].Fails + 1, at}
+	default:
+		delete(*r, tool)
+	}
+}
+
+// Blocked says that a tool rests; nil: it may be used.
+func (r Rests) Blocked(tool string, now int64) *abi.Error {
+	t, ok := r[tool]
+	if !ok || t.Fails < tiredAfter || now >= t.Since+restFor {
+		return nil
+	}
+	return &abi.Error{Code: abi.ToolBlocked,
+		Message: fmt.Sprintf("%s failed %d times in a row and rests for %d more seconds", tool, t.Fails, (t.Since+restFor-now+1e9-1)/1e9),
+		Hint:    "use another tool meanwhile"}
+}
