@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/kern-run/kern/internal/sandbox"
@@ -30,9 +31,9 @@ func SandboxName(name string) (string, error) {
 	case "jail":
 		return "jail", nil
 	case "vm", "microsandbox", "gvisor":
-		return "", fmt.Errorf("the sandbox %q is not there yet; expected one of %v", name, SandboxNames)
+		return "", fmt.Errorf("the sandbox %q is not there yet; expected %s", name, strings.Join(SandboxNames, " or "))
 	}
-	return "", fmt.Errorf("there is no sandbox %q; expected one of %v", name, SandboxNames)
+	return "", fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
 }
 
 func (b *boxes) get(name string) (sandbox.Backend, error) {
@@ -84,5 +85,5 @@ func OpenSandbox(name string) (sandbox.Backend, error) {
 	case "jail":
 		return jail.New(jail.Config{})
 	}
-	return nil, fmt.Errorf("there is no sandbox %q; expected one of %v", name, SandboxNames)
+	return nil, fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
 }

@@ -543,7 +543,7 @@ func TestRefusedSpaces(t *testing.T) {
 		"no such directory": {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "none") }, "no such file"},
 		"a file":            {func(a *kern.Agent) { a.Workspace = filepath.Join(s.files, "kept.txt") }, "is no directory"},
 		"around the data":   {func(a *kern.Agent) { a.Workspace = s.dir }, "neither lies in the workspace"},
-		"no such view":      {func(a *kern.Agent) { a.Space.View = "layer" }, "expected one of [auto overlay copy]"},
+		"no such view":      {func(a *kern.Agent) { a.Space.View = "layer" }, "expected one of auto, overlay, copy"},
 		"no such check":     {func(a *kern.Agent) { a.Space.Invariants = []kern.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
 		"nothing to hold in": {func(a *kern.Agent) {
 			a.Workspace = ""

@@ -1,14 +1,20 @@
 package kern
 
 import (
+	"encoding/hex"
 	"maps"
 	"os"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/model"
 )
 
 // SettingsView is the effective configuration, without keys.
 type SettingsView struct {
 	File      string                  `json:"file"`
+	Sum       string                  `json:"sum"` // of what was read
 	Yield     string                  `json:"yield"`
 	Prices    string                  `json:"prices"`
 	Gateway   string                  `json:"gateway"` // where programs come in
@@ -20,6 +26,8 @@ type SettingsView struct {
 type ProviderView struct {
 	Format      string   `json:"format"` // what it speaks
 	Fallback    []string `json:"fallback,omitempty"`
+	SetUp       bool     `json:"set_up"` // by kern.yaml or the environment
+	Free        []string `json:"free,omitempty"`
 	BaseURL     string   `json:"base_url"`
 	Key         string   `json:"key"`         // where it comes from, and whether it is there
 	Concurrency int      `json:"concurrency"` // calls at one time; 0: as many as it bears
@@ -27,34 +35,59 @@ type ProviderView struct {
 	Limits Traffic `json:"limits"` // what it is said to grant
 }
 
+// Priced lists what models cost and how large they are, as these settings have
+// it: what providers list is named by the provider.
+func (s *Settings) Priced(at time.Time) []model.Entry {
+	list := model.Known(s.prices, at)
+	for name, p := range s.Providers {
+		for id, l := range p.Models {
+			if l.Priced {
+				e := model.Entry{Model: name + ":" + id, Price: l.Price, Window: l.Window, MaxOutput: l.MaxOutput}
+				list = append(slices.DeleteFunc(list, func(o model.Entry) bool { return o.Model == e.Model }), e)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b model.Entry) int { return strings.Compare(a.Model, b.Model) })
+	return list
+}
+
+// envs are the two usual providers as the environment sets them up.
+var envs = map[string]struct{ base, key, usual string }{
+	"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
+	"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
+}
+
 // View says what settings come to, together with the environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
 	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
+	if s.File != "" {
+		v.Sum = hex.EncodeToString(s.sum[:])
+	}
 	if v.Yield == "" {
 		v.Yield = "ask"
 	}
 	if v.Prices == "" {
 		v.Prices = "built in"
 	}
-	envs := map[string]struct{ base, key, usual string }{
-		"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
-		"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
-	}
 	for _, name := range append(slices.Collect(maps.Keys(s.Providers)), slices.Collect(maps.Keys(envs))...) {
 		env := envs[name]
 		p := s.Providers[name]
-		q := ProviderView{Format: s.speaks(name), Fallback: p.Fallback, BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
+		q := ProviderView{Format: s.speaks(name), Fallback: p.Fallback, Free: p.Free, BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
 		if q.BaseURL == "" {
 			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
 				q.BaseURL = env.usual
 			}
 		}
+		_, named := s.Providers[name]
+		q.SetUp = named || getenv(env.base) != "" || getenv(env.key) != ""
 		keyEnv := p.KeyEnv
 		if keyEnv == "" {
 			keyEnv = env.key
 		}
 		_, err := os.Stat(p.KeyFile)
 		switch {
+		case p.Lent:
+			q.Key = "each program's own"
 		case p.KeyFile != "" && err != nil:
 			q.Key = "not there: the file " + p.KeyFile + " cannot be read"
 		case p.KeyFile != "":

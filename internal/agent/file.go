@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -136,7 +137,7 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 	}
 	if len(s.Command) == 0 {
 		if !slices.Contains(sys.Rows(), s.Name) {
-			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %v", s.Name, sys.Rows())
+			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(sys.Rows(), ", "))
 		}
 		f.Rows = append(f.Rows, s.Name)
 		return nil

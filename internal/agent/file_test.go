@@ -87,7 +87,7 @@ func TestFileRefuses(t *testing.T) {
 		"model: script:x\ntools: [{name: a, command: [cat], effect: compensable}]":                  "agent.yaml:2:9: tool \"a\": undo: none; expected the tool",
 		"model: script:x\ntools: [{name: a, command: [cat], undo: {tool: a}}]":                      "because the effect is irreversible",
 		"model: script:x\ntools: [{name: a, command: [cat], effect: compensable, undo: {tool: b}}]": `agent.yaml:2:9: tool "a": undo: there is no tool "b"`,
-		"model: script:x\nworkspace: {dir: d, view: layer}":                                         `agent.yaml:2:27: view is "layer", expected one of [auto overlay copy]`,
+		"model: script:x\nworkspace: {dir: d, view: layer}":                                         `agent.yaml:2:27: view is "layer", expected one of auto, overlay, copy`,
 		"model: script:x\nworkspace: {view: copy}":                                                  "the key dir is missing",
 		"model: script:x\nworkspace: {dir: d, bytes: many}":                                         "expected a size such as 10MiB",
 		"model: script:x\ninvariants: [{paths: a.json}]":                                            "expected either check or command",

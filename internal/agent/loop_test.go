@@ -5,16 +5,15 @@ import (
 	"encoding/json"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // standing is a kernel whose process stands in the middle of a reply.
 type standing struct {

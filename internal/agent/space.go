@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -34,7 +35,7 @@ func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
 		"dir": strict.Into(&s.Dir, d.Text),
 		"view": func(n ast.Node, what string) (err error) {
 			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(sys.Views, s.View) {
-				err = d.Errorf(n, "%s is %q, expected one of %v", what, s.View, sys.Views)
+				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(sys.Views, ", "))
 			}
 			return err
 		},

@@ -20,7 +20,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestForm(t *testing.T) {
 	v := func(s string) *Version { return &Version{0o100644, []byte(s)} }

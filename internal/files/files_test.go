@@ -27,14 +27,14 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var _ FS = (*workspace.Layer)(nil)
 

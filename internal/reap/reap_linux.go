@@ -61,28 +61,29 @@ func Keep(start func() (pid int, err error)) int {
 		fmt.Fprintln(os.Stderr, "supervisor:", err)
 		return 2
 	}
-	status := 1
-	for gone := false; ; {
+	const every = unix.WALL | unix.WUNTRACED
+	status, gone, flags := 1, false, every
+	for {
 		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, unix.WALL|unix.WUNTRACED, nil)
+		p, err := unix.Wait4(-1, &ws, flags, nil)
+		flags = every | unix.WNOHANG
 		switch {
 		case err == unix.EINTR:
-			continue
 		case err != nil:
 			return status
+		case p == 0: // nothing more is known
+			if flags = every; gone {
+				Sweep()
+			}
 		case ws.Stopped():
 			if p == pid || gone {
 				_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
 			}
-			continue
 		case p == pid:
 			gone = true
 			if ws.Exited() && ws.ExitStatus() == 0 {
 				status = 0
 			}
-		}
-		if gone {
-			Sweep()
 		}
 	}
 }
@@ -93,6 +94,7 @@ type Child struct {
 	Pid, Exit, Signal  int
 	CPU                time.Duration
 	Stopped, Continued bool
+	More               bool // something is known of another already
 	Last               bool // no other is left
 }
 
@@ -104,7 +106,7 @@ func Wait(flags int, to chan<- Child) {
 		// Whether c was the last is known at once: the usual case is a
 		// program that left nothing, and then nothing need be looked for.
 		next, nextErr := wait(flags | unix.WNOHANG)
-		c.Last = nextErr != nil
+		c.More, c.Last = next.Pid > 0, nextErr != nil
 		to <- c
 		if nextErr != nil {
 			return
@@ -142,7 +144,9 @@ func wait(flags int) (Child, error) {
 
 // Sweep kills every descendant there is at this moment. One that is born
 // meanwhile is found by the next sweep: its parent was killed in this one, so
-// an end will be reaped, and a sweep follows each.
+// an end will be reaped, and a sweep follows. It follows when of no other
+// anything is known yet ([Child.More]): a sweep for each of a thousand ends
+// would look at a million processes.
 func Sweep() { Signal(unix.SIGKILL) }
 
 // Signal sends a signal to every descendant there is at this moment: to groups

@@ -260,3 +260,19 @@ func (d *decimal) append(out []byte) []byte {
 	}
 	return strconv.AppendInt(append(out, 'e'), int64(p-1), 10)
 }
+
+// NoArgs are the arguments of a call that has none.
+var NoArgs = []byte("{}")
+
+// Spelling is the canonical form of the arguments of a call, or the arguments as
+// they are when they are not JSON.
+func Spelling(scratch, args []byte) []byte {
+	if len(args) == 0 {
+		return NoArgs
+	}
+	b, err := Canonical(scratch, args)
+	if err != nil {
+		return args
+	}
+	return b
+}

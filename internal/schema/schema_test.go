@@ -32,7 +32,11 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // cases of testdata/check.json: schemas, with documents and what is said.
 type checkCase struct {

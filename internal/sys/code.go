@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,14 +56,11 @@ func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if d > codeWallMax {
 		return pl, &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("code: expected a timeout of at most %s", codeWallMax), Where: "/timeout", Got: a.Timeout}
 	}
-	if d == 0 {
-		d = codeWall
-	}
 	l, err := w.Load(v.Spawn.Program)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
-	pl.Work = &codeWork{l, a.Source, d}
+	pl.Work = &codeWork{l, a.Source, cmp.Or(d, codeWall)}
 	return pl, nil
 }
 

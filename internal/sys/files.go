@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
@@ -21,7 +22,7 @@ func FileTools() []string { return files.Names() }
 func (p *Program) builtins() (list []*files.Tool, err error) {
 	if p.Workspace == "" {
 		if len(p.Builtin) > 0 {
-			return nil, fmt.Errorf("builtin: %v work on a workspace, and there is none; expected workspace: DIRECTORY", p.Builtin)
+			return nil, fmt.Errorf("builtin: %s needs a workspace, and there is none; expected workspace: DIRECTORY", strings.Join(p.Builtin, ", "))
 		}
 		return nil, nil
 	}
@@ -33,7 +34,7 @@ func (p *Program) builtins() (list []*files.Tool, err error) {
 		f := files.Find(name)
 		switch {
 		case f == nil:
-			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %v", name, files.Names())
+			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %s", name, strings.Join(files.Names(), ", "))
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("builtin: %s stands twice", name)
 		case !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }):

@@ -48,7 +48,7 @@ func TestFileTools(t *testing.T) {
 		{"some", Program{Workspace: "/w", Builtin: []string{"fs.list", "fs.read"}}, []string{"fs.list", "fs.read"}, ""},
 		{"own", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []tool.Spec{own}}, []string{"fs.read", "fs.list"}, ""},
 		{"no workspace", Program{Builtin: []string{"fs.read"}}, nil, "there is none; expected workspace"},
-		{"unknown", Program{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of [fs.read"},
+		{"unknown", Program{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of fs.read"},
 		{"twice", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "stands twice"},
 	} {
 		l, err := loadedFrom(t, c.p)

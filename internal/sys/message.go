@@ -77,7 +77,7 @@ func runSleep(ctx context.Context, j *kernel.Job) kernel.Done {
 	}
 	d, e := span("sleep", "/for", a.For)
 	if e == nil {
-		e = j.Sleep(ctx, d)
+		e = j.Sleep(d)
 	}
 	if e != nil {
 		return failed(e)
@@ -130,11 +130,7 @@ func (w *World) planYield(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 }
 
 func runYield(_ context.Context, j *kernel.Job) kernel.Done {
-	l, e := j.Raise(j.Plan.Work.(*YieldArgs).Limits)
-	if e != nil {
-		return failed(e)
-	}
-	return done(map[string]abi.Limits{"limits": l})
+	return done(map[string]abi.Limits{"limits": j.Raise(j.Plan.Work.(*YieldArgs).Limits)})
 }
 
 // ExitArgs are the arguments of exit. Code names the limit that made the

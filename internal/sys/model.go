@@ -1,15 +1,20 @@
 package sys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/watch"
+	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 )
 
@@ -18,6 +23,7 @@ type Reply struct {
 	Text  string           `json:"text,omitempty"`
 	Calls []model.ToolCall `json:"calls,omitempty"`
 	Stop  model.Stop       `json:"stop,omitempty"`
+	Model string           `json:"model,omitempty"` // that gave it, where it is not the one that was asked for
 }
 
 // ModelArgs are the arguments of a model call.
@@ -37,13 +43,17 @@ const (
 )
 
 type modelWork struct {
-	model model.Model
-	facts model.Facts
-	req   model.Request
-	input int64
+	routes []route
+	way    traffic.Way
+	req    model.Request
+	input  int64
 }
 
-func (w *World) planModel(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+// route is where the request goes now.
+func (m *modelWork) route() *route { return &m.routes[m.way.At] }
+
+// planModel plans a model call, with providers away as away has it.
+func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Duration) (pl kernel.Plan, e *abi.Error) {
 	a, e := decode[ModelArgs](c)
 	if e != nil {
 		return pl, e
@@ -51,39 +61,76 @@ func (w *World) planModel(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 	if a.Relay != nil {
 		return planRelay(w, v, c)
 	}
-	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: w.Attempts, Last: a.Last, Say: []byte(a.Say)}
-	if pl.Attempts == 0 {
-		pl.Attempts = 5
-	}
+	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: cmp.Or(w.Attempts, 5), Last: a.Last, Say: []byte(a.Say)}
 	l, err := w.Load(v.Spawn.Program)
-	if err != nil {
+	switch {
+	case err != nil:
 		return pl, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
-	}
-	if l.Model == nil {
+	case len(l.routes) == 0:
 		return pl, &abi.Error{Code: abi.UnknownModel, Message: "this process has no model"}
-	}
-	f := l.Facts
-	if v.Limited && !f.Priced {
-		return pl, &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a money limit, and no price is known for %s", f.Name),
-			Hint: "set its price in kern.yaml under prices:"}
+	case v.Limited && !l.routes[0].facts.Priced:
+		return pl, Unpriced(&l.routes[0].facts, time.Now())
 	}
 	msgs, digest, err := w.Conversation(l, v.Pages, a.Say)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
 	pl.Subject = digest[:]
-	work := &modelWork{model: l.Model, facts: f, req: model.Request{Messages: msgs, Index: v.Index}}
+	work := &modelWork{routes: l.routes, way: traffic.Way{Of: len(l.routes)}, req: model.Request{Messages: msgs, Index: v.Index}}
+	if before, ok := v.Before.(*modelWork); ok {
+		work.way = before.way
+	}
 	if !a.Last {
 		work.req.Tools = l.specs
 	}
-	work.input = int64(l.Model.Count(work.req))
+	work.choose(&v, away, &pl)
 	work.bound(&pl, a)
 	return pl, nil
 }
 
+// choose takes the route for the request, and counts the request as it is counted
+// there. One with another model must have a window that holds it.
+func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *kernel.Plan) {
+	for small := make(map[int]bool); ; small[m.way.At] = true {
+		pl.Other = m.way.Choose(func(at int) time.Duration {
+			r := &m.routes[at]
+			if r.model == nil || small[at] {
+				return traffic.Shut
+			}
+			return Away(v, at, &r.facts, Resource(r.facts, ""), away)
+		})
+		r := m.route()
+		m.input = int64(r.model.Count(m.req))
+		if m.way.At == 0 || r.facts.Window == 0 || m.input < int64(r.facts.Window) {
+			pl.Resource = Resource(r.facts, "")
+			return
+		}
+	}
+}
+
+// Unpriced refuses a model that no table knows, with the line of kern.yaml that
+// would make it known. What the nearest relative costs is offered, and never
+// taken for the price: that is for a person to say.
+func Unpriced(f *model.Facts, now time.Time) *abi.Error {
+	provider, name, _ := strings.Cut(f.Name, ":")
+	is, price := "its price is put", "input: DOLLARS, output: DOLLARS"
+	if e, ok := model.Nearest(f.Provider, name, now); ok {
+		_, near, _ := strings.Cut(e.Model, ":")
+		p := e.Price
+		if e.Beyond > 0 {
+			p = e.Long // one price is all that can be put there
+		}
+		is = "what " + near + " costs at most is put"
+		price = fmt.Sprintf("input: %s, output: %s, cache_read: %s, cache_write: %s, window: %d, max_output: %d", abi.FormatMoney(p.Input), abi.FormatMoney(p.Output),
+			abi.FormatMoney(p.CacheRead), abi.FormatMoney(p.CacheWrite), e.Window, e.MaxOutput)
+	}
+	return &abi.Error{Code: abi.UnknownPrice, Message: "there is a money limit, and no price is known for " + f.Name,
+		Hint: fmt.Sprintf("it is known once %s into kern.yaml, in dollars per million tokens, and the daemon begins anew (kern stop-daemon): providers: {%s: {models: {%q: {%s}}}}", is, provider, name, price)}
+}
+
 // bound says what the request may take at most.
 func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
-	f := m.facts
+	f := &m.route().facts
 	lo, hi := int64(max(1, f.MinOutput)), int64(f.MaxOutput)
 	if hi == 0 {
 		hi = unknownMaxOutput
@@ -97,15 +144,16 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 	case a.Last:
 		hi = max(lo, min(hi, lastWordsOutput))
 	}
-	pl.Price, pl.Context, pl.Window, pl.Resource, pl.Work = abi.Price(f.Price), m.input, int64(f.Window), Resource(f, ""), m
+	p := f.At(m.input)
+	pl.Price, pl.Context, pl.Window, pl.Work = abi.Price(p), m.input, int64(f.Window), m
 	pl.Reserve = abi.Usage{
-		abi.Money:       f.Price.Cost(model.Usage{Input: m.input}),
+		abi.Money:       f.Plain(m.input),
 		abi.Tokens:      m.input,
 		abi.InputTokens: m.input,
 		abi.Steps:       1,
 		abi.ModelCalls:  1,
 	}
-	pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: lo, Max: hi, Price: f.Price.Output, Tokens: true}
+	pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: lo, Max: hi, Price: p.Output, Tokens: true}
 }
 
 // runModel asks the model, and stops listening when ctx ends or when the model
@@ -117,27 +165,32 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	m := j.Plan.Work.(*modelWork)
 	m.req.MaxOutput = int(j.Granted)
 	s := stream{start: time.Now(), granted: int(j.Granted)}
+	s.look = again(0, 0, s.granted)
 	err := s.read(ctx, m)
-	d := kernel.Done{First: s.first, Usage: m.usage(j, s.used(m, err))}
+	d := kernel.Done{First: s.first, Usage: Booked(j, &m.route().facts, s.used(m, err))}
 	var me *model.Error
 	switch {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
+		if s.first == 0 {
+			d.Heard = traffic.Feedback{Word: traffic.Cut}
+		}
 	case errors.As(err, &me):
 		d.Err = ModelError(me)
-		Hear(&d, me, model.Quota{})
+		Hear(&d, me, model.Quota{}, 0)
+		Failed(&d, &m.way, me)
 	case err != nil:
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: err.Error()}
 	default:
 		r := Reply{Text: s.text.String(), Calls: s.calls}
+		if m.way.At > 0 {
+			r.Model = m.route().facts.Name
+		}
 		if s.done != nil {
 			r.Stop = s.done.Stop
-			Hear(&d, nil, s.done.Quota)
+			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
-		d.Value, err = json.Marshal(r)
-		if err != nil {
-			d.Err = &abi.Error{Code: abi.ModelMalformed, Message: err.Error()}
-		}
+		d.Value, _ = json.Marshal(r) // texts always can
 	}
 	return d
 }
@@ -148,17 +201,21 @@ type stream struct {
 	first   time.Duration
 	granted int
 	text    strings.Builder
-	counted int // bytes of text that were counted last
+	look    int // at how many bytes of text the tokens are counted
 	calls   []model.ToolCall
 	done    *model.Done
 }
 
-// countEvery is how many bytes of an answer may come between two looks at how
-// many tokens they are.
+// countEvery is how many bytes of an answer come at least between two looks at
+// how many tokens they are.
 const countEvery = 4096
 
+// again is how many bytes an answer must have before it is counted again, that
+// has so many bytes and tokens now: a token is at least a byte.
+func again(size, tokens, granted int) int { return size + max(countEvery, granted-tokens) }
+
 func (s *stream) read(ctx context.Context, m *modelWork) error {
-	for ev, err := range m.model.Stream(ctx, m.req) {
+	for ev, err := range m.route().model.Stream(ctx, m.req) {
 		if err != nil {
 			return err
 		}
@@ -172,12 +229,13 @@ func (s *stream) read(ctx context.Context, m *modelWork) error {
 			s.done = ev.Done
 		default:
 			s.text.WriteString(ev.Text)
-			if s.text.Len()-s.counted > countEvery {
-				s.counted = s.text.Len()
-				if model.CountText(s.text.String()) > s.granted {
+			if size := s.text.Len(); size > s.look {
+				n := model.CountText(s.text.String())
+				if n > s.granted {
 					s.done = &model.Done{Stop: model.StopLength, Usage: s.received(m)}
 					return nil
 				}
+				s.look = again(size, n, s.granted)
 			}
 		}
 	}
@@ -194,8 +252,9 @@ func (s *stream) received(m *modelWork) model.Usage {
 }
 
 // used is what the attempt took: what the provider said, else what was
-// received. A request that was turned down took nothing. One that was sent and
-// never answered is taken to have been read: its input is paid for.
+// received, and what may have been said besides. A request that was turned down
+// took nothing. One that was sent and never answered is taken to have been read:
+// its input is paid for.
 func (s *stream) used(m *modelWork, err error) model.Usage {
 	var me *model.Error
 	switch {
@@ -204,19 +263,31 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	case errors.As(err, &me) && me.Usage != nil:
 		return *me.Usage
 	}
-	return s.received(m)
+	u := s.received(m)
+	u.Output = max(u.Output, min(int64(s.granted), u.Output+unseen(&m.route().facts, int64(s.granted), u.Output)))
+	return u
 }
 
-func (m *modelWork) usage(j *kernel.Job, t model.Usage) abi.Usage {
-	return Booked(j, m.facts.Price, t)
+// unseen is what a provider may bill of an answer that was cut off, beside the
+// n tokens that came: a little that was on its way; and all it was granted where
+// the model may have thought it up in silence.
+func unseen(f *model.Facts, granted, n int64) int64 {
+	_, name, _ := strings.Cut(f.Name, ":")
+	switch {
+	case f.Provider == "script":
+		return 0
+	case tariff.Thinks(name):
+		return granted
+	}
+	return n/16 + 16
 }
 
 // Booked is what a model call took, in the units of accounts. What the
 // provider's cache gave or took is input too, at its own price.
-func Booked(j *kernel.Job, p model.Price, t model.Usage) abi.Usage {
+func Booked(j *kernel.Job, f *model.Facts, t model.Usage) abi.Usage {
 	in := t.Input + t.CacheRead + t.CacheWrite
 	return abi.Usage{
-		abi.Money:        p.Cost(t),
+		abi.Money:        f.At(in).Cost(t),
 		abi.Tokens:       in + t.Output,
 		abi.InputTokens:  in,
 		abi.OutputTokens: t.Output,
@@ -248,9 +319,10 @@ func clip(s string) string {
 }
 
 // SameRequest says in what the request of a model call would differ from the
-// one that was recorded; empty: in nothing. Nothing is sent.
+// one that was recorded; empty: in nothing. Nothing is sent. By which route it
+// went followed from how the providers stood.
 func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
-	pl, e := w.planModel(v, c)
+	pl, e := w.planModel(v, c, func(string) time.Duration { return 0 })
 	if e != nil {
 		if was.Reserve == (abi.Usage{}) {
 			return "" // it was refused then, as it is now
@@ -258,9 +330,9 @@ func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
 		return e.Message
 	}
 	switch {
-	case kernel.KeyOf(c.Row, pl.Subject) != was.Key:
+	case watch.KeyOf(c.Row, pl.Subject) != was.Key:
 		return fmt.Sprintf("the request of call %d differs from the one that was recorded (then %d input tokens, now %d)", c.N, was.Reserve[abi.InputTokens], pl.Context)
-	case was.Reserve != (abi.Usage{}) && pl.Price != was.Price:
+	case was.Reserve != (abi.Usage{}) && !slices.ContainsFunc(pl.Work.(*modelWork).routes, func(r route) bool { return abi.Price(r.facts.At(pl.Context)) == was.Price }):
 		return fmt.Sprintf("the price of call %d differs from the one that was recorded", c.N)
 	}
 	return ""

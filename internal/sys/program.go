@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
@@ -25,6 +26,7 @@ type Program struct {
 	Model    string      `json:"model,omitempty"`  // a reference such as openai:gpt-5; empty: it asks no model
 	Script   string      `json:"script,omitempty"` // the text of a script model
 	Facts    *Facts      `json:"facts,omitempty"`  // what was known of the model at the spawn
+	Fallback []Fallback  `json:"fallback,omitempty"`
 	System   string      `json:"system,omitempty"`
 	Tools    []tool.Spec `json:"tools,omitempty"`
 	Rows     []string    `json:"rows,omitempty"`     // system calls that the model may ask for as tools
@@ -56,10 +58,18 @@ type Quota struct {
 	Files int   `json:"files,omitempty"`
 }
 
+// A Fallback is a model that is asked when the one before it cannot be had.
+type Fallback struct {
+	Model string `json:"model"`
+	Facts *Facts `json:"facts,omitempty"`
+}
+
 // Facts are the price and the size of a model as they were at the spawn.
 type Facts struct {
 	Price     abi.Price `json:"price"`
 	Priced    bool      `json:"priced"`
+	Long      abi.Price `json:"long,omitzero"`
+	Beyond    int       `json:"beyond,omitempty"`
 	Window    int       `json:"window,omitempty"`
 	MaxOutput int       `json:"max_output,omitempty"`
 	MinOutput int       `json:"min_output,omitempty"`
@@ -67,7 +77,7 @@ type Facts struct {
 
 // A World is what rows reach: models and tools, by the program that names them.
 type World struct {
-	// Open opens a model. It is called once for each program.
+	// Open opens the model of a program. It is called once for each program and model.
 	Open func(p *Program) (model.Model, error)
 	// Command makes a tool of a declared command.
 	Command func(s tool.Spec) (*tool.Tool, error)
@@ -91,11 +101,13 @@ type World struct {
 	Child func(parent *Program, ref string) (Program, error)
 	// Yield decides on a request for higher limits: nil asks a person.
 	Yield func(v kernel.View, asked abi.Limits) (allow bool, decided bool)
+	// Away is how long the provider at a resource is away.
+	Away func(resource string) time.Duration
 	// Attempts at a model before its error is the answer. Zero: five.
 	Attempts int
 
 	mu     sync.Mutex
-	loaded map[abi.Hash]*Loaded
+	loaded programs
 	texts  texts
 	states states
 }
@@ -103,15 +115,20 @@ type World struct {
 // Loaded is a program ready to run.
 type Loaded struct {
 	Program
-	Model model.Model // nil when the program asks none
-	Facts model.Facts
-	tools map[string]*tool.Tool
-	files map[string]*files.Tool // those of tools that work on a view
-	specs []model.ToolSpec
-	sum   abi.Hash // of what goes with every request: the system's text and the tools
+	routes []route // to its model, and to those asked in its place; none when it asks none
+	tools  map[string]*tool.Tool
+	files  map[string]*files.Tool // those of tools that work on a view
+	specs  []model.ToolSpec
+	sum    abi.Hash // of what goes with every request: the system's text and the tools
 }
 
-// Load makes a recorded program ready, once.
+// A route is a model, and what a program knows of it.
+type route struct {
+	model model.Model // nil: this host has it no more
+	facts model.Facts
+}
+
+// Load makes a recorded program ready, once as long as it is in use.
 func (w *World) Load(d abi.Data) (*Loaded, error) {
 	b, err := w.Bytes(d)
 	if err != nil {
@@ -122,7 +139,7 @@ func (w *World) Load(d abi.Data) (*Loaded, error) {
 		h = abi.HashOf(b)
 	}
 	w.mu.Lock()
-	l := w.loaded[h]
+	l := w.loaded.get(h)
 	w.mu.Unlock()
 	if l != nil {
 		return l, nil
@@ -136,23 +153,48 @@ func (w *World) Load(d abi.Data) (*Loaded, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.loaded == nil {
-		w.loaded = make(map[abi.Hash]*Loaded)
-	}
-	w.loaded[h] = l
+	w.loaded.put(h, l)
 	return l, nil
 }
 
+// programs keeps those that were used lately, by what they are. Each key has one
+// of its own, so there is no end to them; the older half is forgotten.
+type programs struct{ now, old map[abi.Hash]*Loaded }
+
+// programsMax is how many are kept before the older half is forgotten.
+const programsMax = 2000
+
+func (p *programs) get(h abi.Hash) *Loaded {
+	l := p.now[h]
+	if l == nil {
+		if l = p.old[h]; l != nil {
+			p.put(h, l)
+		}
+	}
+	return l
+}
+
+func (p *programs) put(h abi.Hash, l *Loaded) {
+	if p.now == nil || len(p.now) >= programsMax/2 {
+		p.old, p.now = p.now, make(map[abi.Hash]*Loaded)
+	}
+	p.now[h] = l
+}
+
 func (w *World) prepare(l *Loaded) (err error) {
-	if l.Program.Model != "" {
-		if l.Model, err = w.Open(&l.Program); err != nil {
+	if l.Model != "" {
+		m, err := w.Open(&l.Program)
+		if err != nil {
 			return err
 		}
-		l.Facts = l.Model.Facts()
-		if f := l.Program.Facts; f != nil { // as recorded, whatever is known today
-			l.Facts.Price, l.Facts.Priced = model.Price(f.Price), f.Priced
-			l.Facts.Window, l.Facts.MaxOutput, l.Facts.MinOutput = f.Window, f.MaxOutput, f.MinOutput
+		l.routes = append(l.routes, route{m, l.Facts.over(m.Facts())})
+	}
+	for _, f := range l.Fallback {
+		r := route{facts: f.Facts.over(model.Facts{Name: f.Model})}
+		if m, err := w.Open(&Program{Model: f.Model, Dir: l.Dir}); err == nil { // else a process that runs does without
+			r = route{m, f.Facts.over(m.Facts())}
 		}
+		l.routes = append(l.routes, r)
 	}
 	for _, s := range l.Tools {
 		l.specs = append(l.specs, model.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
@@ -177,9 +219,20 @@ func (w *World) prepare(l *Loaded) (err error) {
 	return err
 }
 
+// over puts what was recorded into the place of what is known today.
+func (f *Facts) over(m model.Facts) model.Facts {
+	if f != nil {
+		m.Price, m.Priced = model.Price(f.Price), f.Priced
+		m.Long, m.Beyond = model.Price(f.Long), f.Beyond
+		m.Window, m.MaxOutput, m.MinOutput = f.Window, f.MaxOutput, f.MinOutput
+	}
+	return m
+}
+
 // Recorded are the facts of a model as a program records them.
 func Recorded(f model.Facts) *Facts {
-	return &Facts{Price: abi.Price(f.Price), Priced: f.Priced, Window: f.Window, MaxOutput: f.MaxOutput, MinOutput: f.MinOutput}
+	return &Facts{Price: abi.Price(f.Price), Priced: f.Priced, Long: abi.Price(f.Long), Beyond: f.Beyond,
+		Window: f.Window, MaxOutput: f.MaxOutput, MinOutput: f.MinOutput}
 }
 
 // Grants are the rows that a process with this program may call.
@@ -190,7 +243,7 @@ func (p *Program) Grants() []string {
 	}
 	switch {
 	case p.Key != "":
-		return append(g, "key")
+		return append(g, "key", "run")
 	case p.Hosted:
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
@@ -274,10 +327,7 @@ func (w *World) page(pg memory.Page) (page, error) {
 
 // sum is a digest of a message.
 func sum(m model.Message) abi.Hash {
-	b, err := json.Marshal(m)
-	if err != nil {
-		return abi.Hash{}
-	}
+	b, _ := json.Marshal(m) // texts always can
 	return abi.HashOf(b)
 }
 

@@ -44,6 +44,7 @@ type KeyArgs struct {
 	Key      string     `json:"key"` // its SHA-256, in hex
 	Priority *int       `json:"priority,omitempty"`
 	Limits   abi.Limits `json:"limits,omitzero"`
+	Held     bool       `json:"held,omitempty"` // it ends when nobody holds it
 }
 
 func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
@@ -52,7 +53,7 @@ func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if e != nil {
 		return pl, e
 	}
-	p := Program{Name: a.Name, Hosted: true, Key: a.Key}
+	p := Program{Name: a.Name, Hosted: true, Held: a.Held, Key: a.Key}
 	b, err := json.Marshal(p)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
@@ -62,6 +63,32 @@ func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if a.Priority != nil {
 		s.Priority = max(*a.Priority, v.Spawn.Priority)
 	}
+	pl.Work = s
+	return pl, nil
+}
+
+// RunArgs are the arguments of run: a definition that is ready to be recorded,
+// and what it begins with.
+type RunArgs struct {
+	Program  json.RawMessage `json:"program"`
+	Task     string          `json:"task"`
+	Priority int             `json:"priority"`
+	Watchdog abi.Watchdog    `json:"watchdog,omitzero"`
+	Limits   abi.Limits      `json:"limits,omitzero"`
+}
+
+func planRun(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
+	pl = kernel.Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}
+	a, e := decode[RunArgs](c)
+	if e != nil {
+		return pl, e
+	}
+	var p Program
+	if err := json.Unmarshal(a.Program, &p); err != nil {
+		return pl, &abi.Error{Code: abi.InvalidArguments, Message: err.Error(), Where: "/program"}
+	}
+	s := &kernel.Spawning{Program: a.Program, Task: []byte(a.Task)}
+	s.Name, s.Limits, s.Rows, s.Watchdog, s.Priority = p.Name, a.Limits, p.Grants(), a.Watchdog, max(a.Priority, v.Spawn.Priority)
 	pl.Work = s
 	return pl, nil
 }

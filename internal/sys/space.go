@@ -15,6 +15,7 @@ import (
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/watch"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -66,7 +67,7 @@ func (p *Program) CheckSpace() error {
 		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf(format, a...)}
 	}
 	if p.View != "" && !slices.Contains(Views, p.View) {
-		return bad("view is %q, expected one of %v", p.View, Views)
+		return bad("view is %q, expected one of %s", p.View, strings.Join(Views, ", "))
 	}
 	if p.Quota.Bytes < 0 || p.Quota.Files < 0 {
 		return bad("the quota of a workspace is %d bytes and %d files, expected 0 or more", p.Quota.Bytes, p.Quota.Files)
@@ -299,7 +300,7 @@ func (st *states) add(w *workspace.Workspace, known []*held, digest workspace.Ha
 	}
 	at := find(known, now.key)
 	for at >= 0 && !same(w, known[at], now) {
-		now.key = kernel.KeyOf("another state", now.key[:])
+		now.key = watch.KeyOf("another state", now.key[:])
 		at = find(known, now.key)
 	}
 	if at >= 0 {

@@ -63,7 +63,7 @@ func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
 		if err != nil {
 			return p, &abi.Error{Code: abi.UnknownModel, Message: err.Error(), Where: "/model"}
 		}
-		p.Model, p.Script, p.Facts = q.Model, q.Script, q.Facts
+		p.Model, p.Script, p.Facts, p.Fallback = q.Model, q.Script, q.Facts, q.Fallback
 	}
 	if a.Tools == nil {
 		return p, nil
@@ -90,9 +90,7 @@ func (w *World) runSpawn(_ context.Context, j *kernel.Job) kernel.Done {
 	if e != nil {
 		return failed(e)
 	}
-	d := done(map[string]abi.Pid{"pid": pid})
-	// A child is booked by its own record, so that the two cannot disagree.
-	return d
+	return done(map[string]abi.Pid{"pid": pid}) // it is booked by its own record, so that the two cannot disagree
 }
 
 // WaitArgs are the arguments of wait.

@@ -3,18 +3,19 @@ package sys
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestBound is what is reserved for a model call: the input, and as much output
 // as was asked for, as the model gives, or as its window leaves.
@@ -35,7 +36,7 @@ func TestBound(t *testing.T) {
 		{"last words of a small model", model.Facts{MaxOutput: 50}, ModelArgs{Last: true}, 1, 50},
 	} {
 		c.facts.Price = price
-		m := &modelWork{facts: c.facts, input: 1000}
+		m := &modelWork{routes: []route{{facts: c.facts}}, input: 1000}
 		var pl kernel.Plan
 		m.bound(&pl, c.args)
 		want := abi.Usage{abi.Money: 3_000_000, abi.Tokens: 1000, abi.InputTokens: 1000, abi.Steps: 1, abi.ModelCalls: 1}
@@ -74,7 +75,7 @@ func (f *flood) Stream(context.Context, model.Request) iter.Seq2[model.Event, er
 // to for long, and what it gave is booked.
 func TestFloodIsCut(t *testing.T) {
 	f := &flood{pieces: 100_000}
-	j := &kernel.Job{Granted: 1000, Plan: kernel.Plan{Work: &modelWork{model: f, input: 10}, Reserve: abi.Usage{abi.Steps: 1}}}
+	j := &kernel.Job{Granted: 1000, Plan: kernel.Plan{Work: &modelWork{routes: []route{{model: f}}, input: 10}, Reserve: abi.Usage{abi.Steps: 1}}}
 	d := (&World{}).runModel(t.Context(), j)
 	if d.Err != nil || f.given > 20 || d.Usage[abi.OutputTokens] < 1000 || d.Usage[abi.OutputTokens] > 1000+2*countEvery {
 		t.Errorf("%v after %d pieces, booked %v", d.Err, f.given, d.Usage)
@@ -85,19 +86,116 @@ func TestFloodIsCut(t *testing.T) {
 	}
 }
 
+// TestLongAnswerIsCountedSeldom: to count all of an answer at each of its
+// beginnings would take the square of its length.
+func TestLongAnswerIsCountedSeldom(t *testing.T) {
+	const size, granted = 1 << 20, 300_000
+	work := 0
+	for at := again(0, 0, granted); at < size; at = again(at, at/4, granted) {
+		work += at
+	}
+	if work < size/2 || work > 8*size {
+		t.Errorf("%d bytes are counted of an answer of %d", work, size)
+	}
+	if at := again(size, granted-1, granted); at != size+countEvery {
+		t.Errorf("one that is nearly too long is looked at after %d bytes", at-size)
+	}
+}
+
 // TestBrokenStreamIsBooked: what came before a stream broke is paid, and so is
-// what was sent.
+// what was sent, and what may have been said unseen: all that was granted, where
+// the model may have thought.
 func TestBrokenStreamIsBooked(t *testing.T) {
+	const came = 3*200 + 1
 	for _, c := range []struct {
-		pieces int
-		usage  *model.Usage
-		input  int64
-	}{{3, nil, 10}, {0, nil, 10}, {3, &model.Usage{Input: 7, Output: 5}, 7}} {
+		name          string
+		pieces        int
+		usage         *model.Usage
+		input, output int64
+	}{
+		{"openai:gpt-4.1", 3, nil, 10, came + came/16 + 16},
+		{"openai:gpt-4.1", 0, nil, 10, 16},
+		{"openai:gpt-6-luna", 3, nil, 10, 100_000},
+		{"anthropic:claude-fable-5", 0, nil, 10, 100_000},
+		{"openai:gpt-6-luna", 3, &model.Usage{Input: 7, Output: 5}, 7, 5},
+		{"openai:gpt-6-luna", 0, &model.Usage{}, 0, 0},
+		{"script:x.yaml", 3, nil, 10, came},
+	} {
 		f := &flood{pieces: c.pieces, last: &model.Error{Kind: model.Network, Message: "it broke off", Usage: c.usage}}
-		j := &kernel.Job{Granted: 100_000, Plan: kernel.Plan{Work: &modelWork{model: f, input: 10}}}
+		provider, _, _ := strings.Cut(c.name, ":")
+		j := &kernel.Job{Granted: 100_000, Plan: kernel.Plan{Work: &modelWork{routes: []route{{f, model.Facts{Name: c.name, Provider: provider}}}, input: 10}}}
 		d := (&World{}).runModel(t.Context(), j)
-		if d.Err == nil || d.Err.Code != abi.ModelNetwork || d.Usage[abi.InputTokens] != c.input || (d.Usage[abi.OutputTokens] > 0) != (c.pieces > 0) || d.Usage[abi.ModelCalls] != 1 {
+		if d.Err == nil || d.Err.Code != abi.ModelNetwork || d.Usage[abi.InputTokens] != c.input || d.Usage[abi.OutputTokens] != c.output || d.Usage[abi.ModelCalls] != 1 {
 			t.Errorf("%+v: %+v, booked %v", c, d.Err, d.Usage)
+		}
+	}
+}
+
+// says is a model that gives these events, whatever becomes of its caller.
+type says struct {
+	model.Model
+	events []model.Event
+	err    error
+}
+
+func (m *says) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		for _, e := range m.events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if m.err != nil {
+			yield(model.Event{}, m.err)
+		}
+	}
+}
+
+// TestCutOff: an answer that a signal or a limit cuts off is told as cut, with
+// what came of it, and booked as far as it came, calls and all. One that has
+// said its last word is an answer.
+func TestCutOff(t *testing.T) {
+	text := model.Event{Text: "as far as I came"}
+	call := model.Event{Call: &model.ToolCall{ID: "c", Name: "look", Args: `{"at":"everything"}`}}
+	last := model.Event{Done: &model.Done{Stop: model.StopEnd, Usage: model.Usage{Input: 9, Output: 99}}}
+	broke := &model.Error{Kind: model.Network, Message: "context canceled"}
+	words := int64(model.CountText(text.Text))
+	calls := int64(model.CountText(call.Call.Name) + model.CountText(call.Call.Args))
+	for _, c := range []struct {
+		name   string
+		stop   bool
+		events []model.Event
+		err    error
+		code   abi.Code
+		got    string
+		output int64
+	}{
+		{"within the text", true, []model.Event{text}, broke, abi.Interrupted, text.Text, words},
+		{"within the calls", true, []model.Event{text, call}, broke, abi.Interrupted, text.Text, words + calls},
+		{"without a word of why", true, []model.Event{text}, nil, abi.Interrupted, text.Text, words},
+		{"after the last word", true, []model.Event{text, call, last}, nil, "", "", 99},
+		{"not at all", false, []model.Event{text, call, last}, nil, "", "", 99},
+		{"by an error of no kind", false, []model.Event{text, call}, errors.New("odd"), abi.ModelNetwork, "", words + calls},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if c.stop {
+			cancel()
+		}
+		m := &says{events: c.events, err: c.err}
+		j := &kernel.Job{Granted: 1000, Plan: kernel.Plan{Work: &modelWork{routes: []route{{m, model.Facts{Name: "script:x", Provider: "script"}}}, input: 9}}}
+		d := (&World{}).runModel(ctx, j)
+		cancel()
+		if d.Usage[abi.InputTokens] != 9 || d.Usage[abi.OutputTokens] != c.output || d.Usage[abi.ModelCalls] != 1 {
+			t.Errorf("%s: booked %v, want %d of output", c.name, d.Usage, c.output)
+		}
+		var r Reply
+		switch {
+		case c.code != "":
+			if d.Err == nil || d.Err.Code != c.code || d.Err.Got != c.got {
+				t.Errorf("%s: %+v", c.name, d.Err)
+			}
+		case d.Err != nil || json.Unmarshal(d.Value, &r) != nil || r.Text != text.Text || len(r.Calls) != 1 || r.Stop != model.StopEnd:
+			t.Errorf("%s: %+v %s", c.name, d.Err, d.Value)
 		}
 	}
 }
@@ -113,5 +211,34 @@ func TestTableIsWhole(t *testing.T) {
 		if v := r.Schema.Check([]byte(`{"surely_not_there":1}`)); v == nil {
 			t.Errorf("row %s takes anything", name)
 		}
+	}
+}
+
+// TestProgramsAreForgotten: every key has a program of its own, so what is kept
+// of programs must not grow with the keys there were. One in use stays.
+//
+// Mutants that die here: nothing is forgotten, what is used is forgotten.
+func TestProgramsAreForgotten(t *testing.T) {
+	w := &World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+	load := func(name string) *Loaded {
+		b, err := json.Marshal(Program{Name: name, Hosted: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := w.Load(abi.Data{Bytes: b, Size: int64(len(b))})
+		if err != nil || l.Name != name {
+			t.Fatalf("%s: %+v %v", name, l, err)
+		}
+		return l
+	}
+	used := load("in use")
+	for i := range 3 * programsMax {
+		load(fmt.Sprint(i))
+		if load("in use") != used {
+			t.Fatalf("it was made again after %d others", i)
+		}
+	}
+	if n := len(w.loaded.now) + len(w.loaded.old); n > programsMax {
+		t.Errorf("%d are kept, want at most %d", n, programsMax)
 	}
 }

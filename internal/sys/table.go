@@ -18,7 +18,7 @@ import (
 // Table returns every system call there is.
 func Table(w *World) kernel.Table {
 	return table(
-		kernel.Row{Name: "model", Plan: w.planModel, Run: w.runModel, Schema: modelArgs,
+		kernel.Row{Name: "model", Plan: func(v kernel.View, c abi.Call) (kernel.Plan, *abi.Error) { return w.planModel(v, c, w.Away) }, Run: w.runModel, Schema: modelArgs,
 			Doc: "Ask the model. It is sent what is resident in memory."},
 		kernel.Row{Name: "tool", Plan: w.planTool, Run: w.runTool, Schema: toolArgs, Watch: true,
 			Doc: "Call a tool."},
@@ -28,6 +28,8 @@ func Table(w *World) kernel.Table {
 			Doc: "Start a child process on a task of its own. It answers with the child's pid at once; use wait for its result."},
 		kernel.Row{Name: "key", Plan: planKey, Run: w.runSpawn, Schema: keyArgs,
 			Doc: "Start a child process that a program outside reaches with a key of its own."},
+		kernel.Row{Name: "run", Plan: planRun, Run: w.runSpawn, Schema: runArgs,
+			Doc: "Start a child process that a program outside defined."},
 		kernel.Row{Name: "wait", Plan: idempotent, Run: w.runWait, Schema: waitArgs,
 			Doc: "Wait for a child process to exit, and get its result."},
 		kernel.Row{Name: "send", Plan: idempotent, Run: runSend, Schema: sendArgs, Watch: true, Instant: true,
@@ -59,8 +61,10 @@ func table(rows ...kernel.Row) kernel.Table {
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
 	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1},"relay":{"type":"string"}`)
-	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},
+	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},"held":{"type":"boolean"},
 		"priority":{"type":"integer","minimum":0,"maximum":99}`, "key")
+	runArgs = object(`"program":{"type":"object"},"task":{"type":"string"},"limits":{"type":"object"},"watchdog":{"type":"object"},
+		"priority":{"type":"integer","minimum":0,"maximum":99}`, "program", "task")
 	codeArgs  = object(`"source":{"type":"string","minLength":1},"timeout":{"type":"string"}`, "source")
 	spawnArgs = object(`"task":{"type":"string","minLength":1},"name":{"type":"string","maxLength":64},"system":{"type":"string"},
 		"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},"priority":{"type":"integer","minimum":0,"maximum":99},

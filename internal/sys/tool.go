@@ -157,12 +157,8 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 }
 
 func (t *toolWork) done(out tool.Output) kernel.Done {
-	return kernel.Done{Value: out.Value, Err: out.Err, Usage: abi.Usage{
-		abi.ToolCalls:   1,
-		abi.Money:       t.tool.Cost,
-		abi.OutputBytes: out.Bytes,
-		abi.CPU:         int64(out.CPU),
-	}}
+	return kernel.Done{Value: out.Value, Err: out.Err,
+		Usage: abi.Usage{abi.ToolCalls: 1, abi.Money: t.tool.Cost, abi.OutputBytes: out.Bytes, abi.CPU: int64(out.CPU)}}
 }
 
 // file uses a file tool on the view.

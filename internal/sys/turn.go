@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
@@ -30,15 +31,18 @@ func Resource(f model.Facts, credential string) string {
 }
 
 // Hear puts into d what an answer tells of the provider's limits: q, and e when
-// it is an error. A call that was turned away before anything was taken for it
+// it is an error; and how much of its input was in the provider's cache. A call that was turned away before anything was taken for it
 // is no attempt and no model call: it goes back and waits for another turn.
-func Hear(d *kernel.Done, e *model.Error, q model.Quota) {
-	f := traffic.Feedback{Quota: q}
+func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
+	f := traffic.Feedback{Quota: q, Cached: cached}
 	if e != nil {
-		f.Word, f.Quota, f.After, d.After = word(e), e.Quota, e.RetryAfter, e.RetryAfter
+		f.Word, f.After, d.After = word(e), e.RetryAfter, e.RetryAfter
+		if !e.Quota.At.IsZero() {
+			f.Quota = e.Quota
+		}
 	}
 	d.Heard = f
-	if f.Word != traffic.Fine && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
+	if (f.Word == traffic.Slow || f.Word == traffic.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
 		d.Away, d.Usage[abi.ModelCalls] = true, 0
 	}
 }
@@ -47,10 +51,34 @@ func Hear(d *kernel.Done, e *model.Error, q model.Quota) {
 // a stream, or from a script.
 func word(e *model.Error) traffic.Word {
 	switch {
+	case e.Unreached:
+		return traffic.Gone
 	case e.Kind == model.RateLimit:
 		return traffic.Slow
 	case e.Kind == model.Overloaded && (e.Status == 0 || e.Status == 503 || e.Status == 529):
 		return traffic.Overloaded
+	case e.Retryable():
+		return traffic.Failing
 	}
 	return traffic.Fine
+}
+
+// Failed notes that a call failed with e on its way: the next attempt takes
+// another route when the provider was overloaded or could not be reached.
+func Failed(d *kernel.Done, w *traffic.Way, e *model.Error) {
+	if w.Of > 1 {
+		d.After = 0 // the turn knows who rests for how long
+		if e.Kind == model.Overloaded || e.Kind == model.Network {
+			w.Next()
+		}
+	}
+}
+
+// Away is how long a route is away, as away has it of its resource. Another than
+// the first, which was asked for, must have a price under a money limit.
+func Away(v *kernel.View, at int, f *model.Facts, resource string, away func(string) time.Duration) time.Duration {
+	if at > 0 && v.Limited && !f.Priced {
+		return traffic.Shut
+	}
+	return away(resource)
 }

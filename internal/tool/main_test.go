@@ -19,6 +19,9 @@ package tool
 //   - prepare: a variable of ours let into the environment            TestScenario34
 //   - launch: Env nil, so that the supervisor inherits ours           TestScenario34
 //   - Supervise: descriptors left open over exec                      TestDescriptors
+//   - fly, finish: a pipe left open                                   TestDescriptorsOfOurs
+//   - Pool: a supervisor kept after the end of its pool               TestPoolClosedDuringACall
+//   - ring: everything kept, or too little                            TestRing
 //   - Conceal: without effect                                         TestConceal
 //   - pipes: bound on output too high                                 TestNasty
 //   - supervisor.run: a timeout taken for an end by itself            TestScenario10
@@ -43,10 +46,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/kern-run/kern/internal/reap"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
 // The test binary is also the supervisor and the programs that it runs.
@@ -72,32 +74,13 @@ func TestMain(m *testing.M) {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		panic(err)
 	}
-	before := len(mustGlob("/proc/self/fd/*"))
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if code == 0 {
-			code = leftovers(tmp, before)
-		}
-		_ = os.RemoveAll(tmp)
-		os.Exit(code)
-	}))
-}
-
-// leftovers reports what the tests left behind: children, files, descriptors.
-func leftovers(tmp string, fds int) int {
-	code := 0
-	if c := reap.Children(os.Getpid()); len(c) > 0 {
-		fmt.Println("left behind: processes", c)
-		code = 1
-	}
+	code := leaktest.Wrap(m).Run()
 	if files := mustGlob(filepath.Join(tmp, "kern-tool-*")); len(files) > 0 {
 		fmt.Println("left behind:", files)
 		code = 1
 	}
-	if n := len(mustGlob("/proc/self/fd/*")); n > fds+2 { // what the runtime itself opens: epoll, eventfd
-		fmt.Println("left behind:", n-fds, "descriptors")
-		code = 1
-	}
-	return code
+	_ = os.RemoveAll(tmp)
+	os.Exit(code)
 }
 
 func mustGlob(pattern string) []string {

@@ -31,7 +31,7 @@ func nasty(name string, args []string) {
 	case "linger": // ignores every signal it can, and stays
 		signal.Ignore()
 		mustWrite(filepath.Join(dir, "pid-"+strconv.Itoa(os.Getpid())))
-		select {}
+		forever()
 	case "daemon": // leaves one behind in a session of its own, and ends well
 		spawn(dir, &syscall.SysProcAttr{Setsid: true}, os.Environ(), "linger", dir)
 		await(dir, 1)
@@ -58,6 +58,14 @@ func nasty(name string, args []string) {
 		_ = os.Stdout.Close()
 		_ = os.Stderr.Close()
 		nasty("linger", args)
+	case "burn": // takes CPU time
+		for used := time.Duration(0); used < burnt; {
+			var u unix.Rusage
+			if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+				panic(err)
+			}
+			used = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
 	case "deaf": // never reads what it is given
 		fmt.Println(`{"deaf":true}`)
 	case "echo":
@@ -74,7 +82,7 @@ func nasty(name string, args []string) {
 		n, _ := strconv.Atoi(dir)
 		signal.Reset()
 		_ = unix.Kill(os.Getpid(), syscall.Signal(n))
-		select {}
+		forever()
 	case "patricide": // kills its parent, then stays with a daemon
 		spawn(dir, &syscall.SysProcAttr{Setsid: true}, nil, "linger", dir)
 		await(dir, 1)
@@ -117,6 +125,9 @@ func nasty(name string, args []string) {
 	os.Exit(0)
 }
 
+// burnt is how much CPU time the program burn takes.
+const burnt = 200 * time.Millisecond
+
 func spawn(dir string, attr *syscall.SysProcAttr, env []string, args ...string) {
 	self, err := os.Executable()
 	if err != nil {
@@ -145,18 +156,27 @@ func await(dir string, n int) {
 	}
 }
 
+// forever waits outside of Go, whose runtime without C ends a program in which
+// nothing can happen any more.
+func forever() {
+	for {
+		_, _ = unix.Poll(nil, -1)
+	}
+}
+
 func pause() { <-time.After(2 * time.Millisecond) }
 
 // bomb becomes a shell that forks for ever, as a user whose processes are
-// counted, so that the machine survives a kernel that fails.
+// counted, so that the machine survives a kernel that fails. What other tests
+// run as nobody does not count: that user is nobody else's.
 func bomb(dir, script string) {
-	const most = 150
+	const most, user = 150, 64999
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 		panic(err)
 	}
 	if os.Getuid() == 0 {
 		// A thread of its own suffices: exec makes it the process.
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); e != 0 {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, user, user, user); e != 0 {
 			panic(e)
 		}
 	}

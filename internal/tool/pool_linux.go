@@ -188,7 +188,8 @@ func (h *handle) receive() (report, error) {
 	if _, err := io.ReadFull(h.conn, body); err != nil {
 		return r, err
 	}
-	return r, json.Unmarshal(body, &r)
+	err := json.Unmarshal(body, &r)
+	return r, err
 }
 
 // lost is the report about a supervisor that is gone. Its keeper outlives

@@ -204,11 +204,12 @@ func (s *supervisor) run(o order) report {
 	defer timer.Stop()
 	var r report
 	ending, orders, late := false, s.jobs, timer.C
-	again := time.Duration(0)
+	again, more := time.Duration(0), false
 	for {
 		select {
 		case c := <-reaped:
 			r.CPU += c.CPU
+			more = c.More
 			if c.Pid == st.pid && !ending {
 				r.Ended, r.Exit, r.Signal = true, c.Exit, c.Signal
 			}
@@ -224,9 +225,9 @@ func (s *supervisor) run(o order) report {
 			if !ending {
 				r.Late, ending = true, true
 			}
-		case <-after(ending, again):
+		case <-after(ending && !more, again):
 		}
-		if ending {
+		if ending && !more {
 			reap.Sweep()
 			again = min(2*again+time.Millisecond, 50*time.Millisecond)
 		}

@@ -47,7 +47,8 @@ func (u *Undo) With(args, result json.RawMessage) (json.RawMessage, error) {
 func value(b json.RawMessage) (v any, err error) {
 	d := json.NewDecoder(strings.NewReader(string(b)))
 	d.UseNumber()
-	return v, d.Decode(&v)
+	err = d.Decode(&v)
+	return v, err
 }
 
 // fill puts what was given in the place of the texts that name it.

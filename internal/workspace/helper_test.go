@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/workspace/fault"
 	"github.com/kern-run/kern/internal/workspace/place"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		child()
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // soak runs the long form of a test, as make soak does.

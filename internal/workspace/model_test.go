@@ -470,6 +470,7 @@ func (g *game) commit(p *player, die int) {
 	journal := false
 	c, died, err := g.try(p, die, &journal)
 	if died {
+		g.open = append(g.open, p) // its process dies with it
 		g.stats["crash"]++
 		if g.recover(journal) {
 			g.now = want

@@ -150,6 +150,12 @@ func TestSwapAllTheTime(t *testing.T) {
 	if fi := get(os.Lstat(link))(t); fi.IsDir() { // put things back where they were
 		must(t, unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, filepath.Join(dir, "d"), unix.RENAME_EXCHANGE))
 	}
+	// What was published between two swaps may not have been made to last after
+	// the next: that is said, and the next to open does it again.
+	if err := w.Close(); err != nil && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+		t.Error(err)
+	}
+	w = opened(t, dir, store)
 	if got := dump(t, string(out)); got != before {
 		t.Fatalf("the outside changed:\n%s", unlike(before, got))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
@@ -113,7 +114,10 @@ func (b *Backend) start(slot int, o wire.Order, l limits, owner *identity, lent 
 		return x, err
 	}
 	if x.proc, err = b.clone(slot, owner, ends.control); err != nil {
-		return x, b.noNamespaces(err)
+		if userns.Refused(err) || errors.Is(err, unix.EINVAL) { // the kernel has none
+			err = barred(err.Error())
+		}
+		return x, err
 	}
 	go x.listen()
 	files := []int{ends.stdin, ends.stdout, ends.stderr}
@@ -167,6 +171,8 @@ func (x *box) await(kind string) (wire.Note, error) {
 		switch {
 		case !ok:
 			return n, errGone
+		case n.Kind == wire.Failed && n.Barred:
+			return n, barred(n.Err)
 		case n.Kind == wire.Failed:
 			return n, errors.New(n.Err)
 		case n.Kind != kind:

@@ -55,6 +55,7 @@ func Main() {
 type initProc struct {
 	order   wire.Order
 	fds     []int // stdin, stdout, stderr of the program, doors, workspace
+	built   bool  // the root stands
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
 	watch   atomic.Pointer[watch.Watch]
@@ -82,7 +83,9 @@ func initialise() int {
 	}
 	p.fds = fds
 	if err := p.begin(); err != nil {
-		control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error()})
+		// Who builds has every right it takes, unless a host such as Ubuntu makes
+		// the namespaces and withholds the rights in them.
+		control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
 		return 1
 	}
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
@@ -113,6 +116,7 @@ func (p *initProc) begin() error {
 	if err := build(&p.order, lent); err != nil {
 		return err
 	}
+	p.built = true
 	for r, v := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_MSGQUEUE: 0, unix.RLIMIT_NOFILE: 1024} {
 		if err := lower(0, r, v); err != nil {
 			return fmt.Errorf("limit %d: %w", r, err)

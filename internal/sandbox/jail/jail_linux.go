@@ -14,6 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"github.com/kern-run/kern/internal/sandbox/jail/filter"
+	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,7 +105,7 @@ func (b *Backend) survey() {
 		return
 	}
 	b.driver = nil
-	fix := "run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes"
+	fix := "run as root, or where the cgroups are yours: under systemd-run --user --scope -p Delegate=yes, in a service with Delegate=yes and DelegateSubgroup=kern"
 	for _, w := range []struct{ name, how string }{
 		{weakMemory, "each process alone is limited, all together are watched and killed"},
 		{weakCPU, "each process alone is limited, all together are watched and killed"},
@@ -236,13 +237,10 @@ func (b *Backend) weaknesses() []sandbox.Weakness {
 	return slices.Clone(b.lacks)
 }
 
-// noNamespaces explains why an init could not be cloned.
-func (b *Backend) noNamespaces(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EUSERS) {
-		return refuse("this host does not let us make user namespaces: "+err.Error(),
-			"sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0")
-	}
-	return err
+// barred is the refusal of a host that makes no namespaces, or gives no rights
+// in them.
+func barred(why string) error {
+	return refuse("this host does not let this user build in user namespaces: "+why, userns.Remedy())
 }
 
 // Run runs s in a box of its own.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail"
-	"go.uber.org/goleak"
 )
 
 // Mutants that were made by hand and die here: the seccomp program not loaded;
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	if f := roles[os.Getenv("KERN_JAIL_ROLE")]; f != nil {
 		os.Exit(f())
 	}
-	code := m.Run()
-	if err := errors.Join(goleak.Find(), leftovers()); err != nil && code == 0 {
+	code := leaktest.Wrap(m).Run()
+	if err := leftovers(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "after the tests:", err)
 		code = 1
 	}
@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 var roles = map[string]func() int{
 	"supervisor": supervise,
 	"plainuser":  beNobody,
+	"barred":     beBarred,
 }
 
 // leftovers are processes and cgroups of this process that are still there.

@@ -15,9 +15,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail"
+	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -280,5 +282,62 @@ func TestWithoutRoot(t *testing.T) {
 	}
 	if r.Owner != nobody {
 		t.Errorf("want the workspace's file to be the caller's, got %d", r.Owner)
+	}
+}
+
+// beBarred runs where namespaces can be made and no rights come with them, as
+// AppArmor has it on Ubuntu: what takes a right is refused.
+func beBarred() int {
+	const allow = 0x7fff0000 // SECCOMP_RET_ALLOW
+	prog := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_SETHOSTNAME},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_MOUNT},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: allow},
+	}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+		if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&f))); e != 0 {
+			err = e
+		}
+	}
+	var r sandbox.Refusal
+	if b, e := jail.New(jail.Config{}); e == nil && err == nil {
+		defer b.Close()
+		_, err = b.Run(context.Background(), sandbox.Spec{Argv: []string{"true"}, Allow: []string{"memory", "cpu", "processes", "landlock"}})
+		var refusal *sandbox.Refusal
+		if errors.As(err, &refusal) {
+			r, err = *refusal, nil
+		}
+		found, e := b.Probe(context.Background())
+		for _, w := range found {
+			if w.Name == "namespaces" && w.Why == r.Reason && w.Fix == r.Fix {
+				r.Backend += " probed"
+			}
+		}
+		err = errors.Join(err, e)
+	}
+	if err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(r)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestBarred: a host that makes namespaces and gives no rights in them is told
+// apart from a box that breaks, and what mends it is said.
+func TestBarred(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{"KERN_JAIL_ROLE=barred", "PATH=/usr/bin:/bin", "TMPDIR=/tmp"}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var r sandbox.Refusal
+	if err != nil || json.Unmarshal(out, &r) != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if r.Backend != "jail probed" || !strings.Contains(r.Reason, "host name: operation not permitted") || r.Fix != userns.Remedy() {
+		t.Errorf("want a refusal that says why and what to do, from a run and from the probe, got %+v", r)
 	}
 }

@@ -3,7 +3,11 @@ package sandboxtest
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestProgramsNative(t *testing.T) {
 	python, err := exec.LookPath("/usr/bin/python3")

@@ -417,8 +417,9 @@ func usage(t *testing.T, b sandbox.Backend, c Capabilities) {
 	if u := out.Usage; u.Wall < 300*time.Millisecond || u.Wall > 300*time.Millisecond+c.start() || u.CPU > 250*time.Millisecond || u.OutputBytes != 4 {
 		t.Errorf("usage of a sleeper: %+v", u)
 	}
+	slept := out.Usage.CPU
 	out = want(t, b, sandbox.OK, sandbox.Spec{Code: "import time\nend = time.monotonic() + 0.4\nwhile time.monotonic() < end:\n  for i in range(20_000): pass"})
-	if u := out.Usage; u.CPU < 100*time.Millisecond || u.CPU > u.Wall+50*time.Millisecond {
+	if u := out.Usage; u.CPU < slept+20*time.Millisecond || u.CPU > u.Wall+50*time.Millisecond { // others may have most of the processor
 		t.Errorf("usage of a worker: %+v", u)
 	}
 	if !c.Peak {

@@ -5,8 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/sandbox/sandboxtest"
 )
 
@@ -29,12 +28,9 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	code := m.Run()
-	if err := common.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if err := goleak.Find(); err != nil {
+	closed := func() { err = common.Close() }
+	code := leaktest.Wrap(m, closed).Run()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

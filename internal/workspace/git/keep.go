@@ -58,22 +58,40 @@ func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
 		f.Close()
 		return err
 	}
-	final := filepath.Join(h.PackDir(), all.Name+".pack")
-	if err := errors.Join(f.Chmod(0o444), f.Sync(), os.Rename(f.Name(), final), all.writeIndex(h.PackDir(), false), place.Sync(h.PackDir())); err != nil {
+	err = errors.Join(f.Chmod(0o444), f.Sync())
+	if err == nil {
+		err = h.add(all)
+	}
+	if err != nil {
 		f.Close()
 		return err
+	}
+	if err := place.Sync(h.PackDir()); err != nil {
+		return err // what was joined is kept beside it
 	}
 	for _, name := range []string{"multi-pack-index", "../info/commit-graph"} {
 		os.Remove(filepath.Join(h.PackDir(), name)) // Git's own, and made again when it wants to
 	}
-	h.mu.Lock()
-	h.packs = append([]*Pack{all}, slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == all.Name })...)
-	h.mu.Unlock()
 	for _, p := range packs {
 		if p.Name != all.Name {
 			h.Forget(p.Name)
 		}
 	}
+	return nil
+}
+
+// add gives a joined pack its name, and makes it known in the same moment: a
+// commit that looks what packs there are would read all of it.
+func (h *objects) add(all *Pack) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := os.Rename(all.f.Name(), filepath.Join(h.PackDir(), all.Name+".pack")); err != nil {
+		return err
+	}
+	if err := all.writeIndex(h.PackDir(), false); err != nil {
+		return err
+	}
+	h.packs = append([]*Pack{all}, slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == all.Name })...)
 	return nil
 }
 
@@ -100,6 +118,7 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) 
 	}
 	at, crc := make([]int64, len(pieces)), make([]uint32, len(pieces))
 	ends := map[*Pack][]int64{}
+	buf := make([]byte, 32<<10)
 	for k, x := range pieces {
 		if ends[x.p] == nil {
 			s := append(slices.Clone(x.p.offs), x.p.size-32)
@@ -111,7 +130,7 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) 
 		size := ends[x.p][j+1] - from
 		at[k] = c.n
 		c.crc.Reset()
-		if err := h.copyObject(c, x.p, x.i, from, size); err != nil {
+		if err := h.copyObject(c, x.p, x.i, from, size, buf); err != nil {
 			return err
 		}
 		crc[k] = c.crc.Sum32()
@@ -127,7 +146,7 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) 
 
 // copyObject copies object i of p, size bytes at from, as it is. A delta, which
 // only makes sense beside another object, is written out whole.
-func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64) error {
+func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf []byte) error {
 	var b [1]byte
 	if _, err := p.f.ReadAt(b[:], from); err != nil {
 		return err
@@ -139,7 +158,7 @@ func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64) error
 		}
 		return writeObject(c, &object{id: p.id(i), typ: typ, data: data})
 	}
-	if _, err := io.Copy(c, io.NewSectionReader(p.f, from, size)); err != nil {
+	if _, err := io.CopyBuffer(c, io.NewSectionReader(p.f, from, size), buf); err != nil {
 		return err
 	}
 	if c.crc.Sum32() != p.crcs[i] {

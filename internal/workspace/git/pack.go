@@ -220,32 +220,30 @@ func (p *Pack) find(id tree.Hash) (int, bool) {
 
 // writeIndex writes the index file (version 2).
 func (p *Pack) writeIndex(dir string, sync bool) error {
-	var b bytes.Buffer
-	b.WriteString("\xfftOc\x00\x00\x00\x02")
-	b.Write(p.idx)
+	b := append(make([]byte, 0, idxHead+len(p.idx)+8*p.n+64), "\xfftOc\x00\x00\x00\x02"...)
+	b = append(b, p.idx...)
 	for _, c := range p.crcs {
-		binary.Write(&b, binary.BigEndian, c)
+		b = binary.BigEndian.AppendUint32(b, c)
 	}
 	var large []int64
 	for _, o := range p.offs {
 		if o < 1<<31 {
-			binary.Write(&b, binary.BigEndian, uint32(o))
+			b = binary.BigEndian.AppendUint32(b, uint32(o))
 		} else {
-			binary.Write(&b, binary.BigEndian, uint32(1<<31|len(large)))
+			b = binary.BigEndian.AppendUint32(b, uint32(1<<31|len(large)))
 			large = append(large, o)
 		}
 	}
 	for _, o := range large {
-		binary.Write(&b, binary.BigEndian, o)
+		b = binary.BigEndian.AppendUint64(b, uint64(o))
 	}
 	sum, err := hex.DecodeString(strings.TrimPrefix(p.Name, "pack-"))
 	if err != nil {
 		return err
 	}
-	b.Write(sum)
-	own := sha256.Sum256(b.Bytes())
-	b.Write(own[:])
-	return place.Replace(filepath.Join(dir, p.Name+".idx"), b.Bytes(), 0o444, sync)
+	b = append(b, sum...)
+	own := sha256.Sum256(b)
+	return place.Replace(filepath.Join(dir, p.Name+".idx"), append(b, own[:]...), 0o444, sync)
 }
 
 // openPack opens a pack; a missing or torn index is made anew from the pack,
@@ -348,6 +346,7 @@ func (p *Pack) reindex() error {
 	}
 	n := int(binary.BigEndian.Uint32(head[8:]))
 	objs, at, crc := make([]object, n), make([]int64, n), make([]uint32, n)
+	var z io.ReadCloser
 	for i := range n {
 		at[i] = t.n
 		t.crc.Reset()
@@ -355,7 +354,11 @@ func (p *Pack) reindex() error {
 		if err != nil || typ >= typOfs {
 			return bad("object of an unknown type")
 		}
-		z, err := zlib.NewReader(t)
+		if z == nil {
+			z, err = zlib.NewReader(t)
+		} else {
+			err = z.(zlib.Resetter).Reset(t, nil)
+		}
 		if err != nil {
 			return bad(err.Error())
 		}

@@ -747,7 +747,8 @@ func (l *Layer) changes() ([]Staged, error) {
 	if l.root.dirty {
 		out = append(out, Staged{Path: ".", To: &tree.Item{Entry: l.root.Entry}})
 	}
-	return out, l.differ(".", l.root, l.root, &out)
+	err := l.differ(".", l.root, l.root, &out)
+	return out, err
 }
 
 // differ compares what n holds with what was at its path at first: under.

@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/workspace/git"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestZerosAreNoRecord(t *testing.T) {
 	for i := range 100 {

@@ -1,10 +1,13 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,9 +28,11 @@ type Driver struct {
 	v2    bool
 	trees map[string]string // controller to directory below which to work; v2 has the one key ""
 	home  string            // v2: where this process is, and each init most of its life
+	past  []string          // v2: what is around this process, and not around what is made here
 	owner string
 	mkdir func(string) error
 	rmdir func(string) error
+	given func(string) bool // a group of v2 is for who is in it to part
 }
 
 // A Group holds one run.
@@ -35,6 +40,7 @@ type Group struct {
 	name  string
 	v2    bool
 	home  string
+	most  int64 // processes that there may be at any rate; 0: any number
 	mkdir func(string) error
 	rmdir func(string) error
 	dirs  map[string]string // by controller; v2 has the one key ""
@@ -78,26 +84,112 @@ func Find(below string) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, d := range candidates(string(mounts), string(own), below) {
+	return first(candidates(string(mounts), string(own), below), owner)
+}
+
+// first is the first place where it can be done, or why there is none.
+func first(all []*Driver, owner string) (*Driver, error) {
+	var why []string
+	for _, d := range all {
 		d.owner = owner
-		if err := d.try(); err != nil {
-			errs = append(errs, err)
-			continue
+		err := d.held()
+		if err == nil {
+			err = d.try()
 		}
-		return d, nil
+		if err != nil && d.v2 && d.trees[""] == d.home && d.aside() == nil {
+			err = d.try()
+		}
+		if err == nil {
+			return d, nil
+		}
+		if s := strings.ReplaceAll(err.Error(), "\n", ", "); !slices.Contains(why, s) {
+			why = append(why, s)
+		}
 	}
-	if len(errs) == 0 {
-		errs = append(errs, errors.New("no cgroup file system with memory, pids and cpu is mounted"))
+	if len(why) == 0 {
+		return nil, errors.New("no cgroup file system with memory, pids and cpu is mounted")
 	}
-	return nil, errors.Join(errs...)
+	return nil, errors.New(strings.Join(why, "; "))
 }
 
 func mkdir(dir string) error { return os.Mkdir(dir, 0o755) }
 
+// given says whether systemd gave a group away (Delegate=yes). In any other it
+// may take the controllers back at any time, and with them what they bound. A
+// user's own systemd does not write that down, and is asked.
+func given(dir string) bool {
+	written := func(dir string) bool {
+		var b [1]byte
+		n, err := unix.Getxattr(dir, "user.delegate", b[:])
+		return err == nil && n == 1 && b[0] == '1'
+	}
+	if written(dir) {
+		return true
+	}
+	for at := filepath.Dir(dir); len(at) > 1; at = filepath.Dir(at) {
+		if written(at) {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			said, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", filepath.Base(dir)).Output()
+			return err == nil && strings.TrimSpace(string(said)) == "yes"
+		}
+	}
+	return false
+}
+
+// held is an error where something bounds this process that would not bound a
+// group made by d: who set it means all that is started here.
+func (d *Driver) held() error {
+	for _, dir := range d.past {
+		for _, file := range []string{"memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus", "io.max"} {
+			b, _ := os.ReadFile(filepath.Join(dir, file)) // what is not there bounds nothing
+			if f := strings.Fields(string(b)); len(f) > 0 && f[0] != "max" {
+				return fmt.Errorf("%s of %s is %s, and would not hold for a group outside of that", file, filepath.Base(dir), strings.Join(f, " "))
+			}
+		}
+	}
+	return nil
+}
+
+// bound is how many processes there may be where this process is, 0 for any
+// number. Every unit of systemd has such a bound, so a group that is made
+// elsewhere has it too.
+func (d *Driver) bound() (most int64) {
+	for _, dir := range d.past {
+		b, _ := os.ReadFile(filepath.Join(dir, "pids.max"))
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
+}
+
+// aside moves this process into a group below the one that it is in: one with a
+// process in it limits none below. It does so where it is alone, and may.
+func (d *Driver) aside() error {
+	b, err := os.ReadFile(d.home + "/cgroup.procs")
+	if err != nil {
+		return err
+	}
+	self := strconv.Itoa(os.Getpid())
+	if strings.TrimSpace(string(b)) != self || !d.given(d.home) {
+		return errors.New("it is not for this process alone")
+	}
+	to := d.home + "/kern"
+	if err := d.mkdir(to); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := os.WriteFile(to+"/cgroup.procs", []byte(self), 0); err != nil {
+		return err
+	}
+	d.home = to
+	return nil
+}
+
 // candidates are the places to work in, best first: below what the caller
 // names, else where this process is, so that its own limits hold for boxes
-// too, else the top.
+// too, else beside it on v2, where a group with a process in it limits no
+// group below, else the top. See held for what those last two leave behind.
 func candidates(mountinfo, own, below string) (all []*Driver) {
 	at := map[string]string{} // controller or "" to mount point
 	for line := range strings.Lines(mountinfo) {
@@ -124,12 +216,15 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 		}
 	}
 	add := func(v2 bool, keys []string, where func(string) string) {
-		d := &Driver{v2: v2, mkdir: mkdir, rmdir: unix.Rmdir, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
+		d := &Driver{v2: v2, mkdir: mkdir, rmdir: unix.Rmdir, given: given, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
 		for _, k := range keys {
 			if at[k] == "" {
 				return
 			}
 			d.trees[k] = filepath.Join(at[k], where(k))
+		}
+		for dir := d.home; v2 && below == "" && strings.HasPrefix(dir, d.trees[""]+"/"); dir = filepath.Dir(dir) {
+			d.past = append(d.past, dir)
 		}
 		all = append(all, d)
 	}
@@ -142,6 +237,9 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 			continue
 		}
 		add(v.v2, v.keys, func(k string) string { return path[k] })
+		if beside := filepath.Dir(path[""]); v.v2 && len(beside) > 1 {
+			add(v.v2, v.keys, func(string) string { return beside })
+		}
 		add(v.v2, v.keys, func(string) string { return "" })
 	}
 	return all
@@ -162,6 +260,7 @@ func (d *Driver) Make() (*Group, error) {
 		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
 		v2:    d.v2,
 		home:  d.home,
+		most:  d.bound(),
 		mkdir: d.mkdir,
 		rmdir: d.rmdir,
 		dirs:  map[string]string{},
@@ -186,8 +285,16 @@ func (g *Group) create(trees map[string]string) error {
 		g.dirs[c] = dir
 	}
 	if g.v2 {
+		if err := g.controlled(); err != nil {
+			return err
+		}
 		if err := os.WriteFile(g.dirs[""]+"/memory.oom.group", []byte("1"), 0); err != nil {
 			return err
+		}
+		if g.most > 0 {
+			if err := set(g.dirs[""]+"/pids.max", g.most); err != nil {
+				return err
+			}
 		}
 	} else {
 		for _, dir := range g.dirs {
@@ -211,6 +318,22 @@ func (g *Group) create(trees map[string]string) error {
 	return nil
 }
 
+// controlled is an error where a group of v2 has no controllers: they were not
+// given to the one it is in, or a process in that one keeps them there.
+func (g *Group) controlled() error {
+	b, err := os.ReadFile(g.dirs[""] + "/cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	have := strings.Fields(string(b))
+	for _, c := range []string{"memory", "pids"} {
+		if !slices.Contains(have, c) {
+			return fmt.Errorf("%s gives a group below it no controller %s: it has none, or processes of its own", filepath.Dir(g.dirs[""]), c)
+		}
+	}
+	return nil
+}
+
 func (g *Group) meters() map[string]string {
 	if g.v2 {
 		d := g.dirs[""]
@@ -227,6 +350,13 @@ func (g *Group) meters() map[string]string {
 // Limit sets the limits and reads them back: the kernel may round, and what is
 // not there when read is not enforced.
 func (g *Group) Limit(memory int64, processes int) error {
+	if err := g.limitMemory(memory); err != nil {
+		return err
+	}
+	return g.LimitProcesses(processes)
+}
+
+func (g *Group) limitMemory(memory int64) error {
 	page := int64(os.Getpagesize())
 	memory = max(memory/page, 1) * page
 	m := "memory"
@@ -245,7 +375,7 @@ func (g *Group) Limit(memory int64, processes int) error {
 	if err := set(g.dirs[m]+"/"+files[1], swap); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return g.LimitProcesses(processes)
+	return nil
 }
 
 // LimitProcesses sets how many processes and threads there may be.
@@ -253,6 +383,9 @@ func (g *Group) LimitProcesses(n int) error {
 	dir := g.dirs["pids"]
 	if g.v2 {
 		dir = g.dirs[""]
+	}
+	if g.most > 0 {
+		n = int(min(int64(n), g.most))
 	}
 	return set(dir+"/pids.max", int64(n))
 }
@@ -285,6 +418,7 @@ type Readings struct {
 	CPU     time.Duration
 	Peak    int64
 	OOM     int64 // processes killed because memory was used up
+	Full    int64 // times that this was the group's own, and not that of one around it
 	Refused int64 // forks refused
 }
 
@@ -310,6 +444,10 @@ func (g *Group) Read() (r Readings, err error) {
 	}
 	r.Peak = get("peak", "")
 	r.OOM = get("oom", "oom_kill")
+	r.Full = r.OOM
+	if g.v2 {
+		r.Full = get("oom", "oom")
+	}
 	r.Refused = get("pids", "max")
 	return r, err
 }
@@ -354,8 +492,9 @@ func (g *Group) Remove() error {
 // soon is until when the dying are waited for.
 func soon() time.Time { return time.Now().Add(2 * time.Second) }
 
-// removeGroup removes one directory. A process that was killed stays in its
-// group until it is gone; there is no event for that in v1.
+// removeGroup removes a directory, with those that were made in it by who was
+// there. A process that was killed stays in its group until it is gone; there is
+// no event for that in v1.
 func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error {
 	for wait := 50 * time.Microsecond; ; wait *= 2 {
 		err := rmdir(dir)
@@ -364,6 +503,13 @@ func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error
 		}
 		if err != unix.EBUSY || time.Now().After(deadline) {
 			return &os.PathError{Op: "remove cgroup", Path: dir, Err: err}
+		}
+		below, _ := os.ReadDir(dir)
+		for _, e := range below {
+			if e.IsDir() {
+				emptyGroup(dir + "/" + e.Name())
+				_ = removeGroup(dir+"/"+e.Name(), rmdir, deadline) // if not, then nor is dir
+			}
 		}
 		time.Sleep(wait)
 	}

@@ -9,12 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Pen is a group of v2 that limits nothing: it holds what one program starts,
-// so that the kernel kills all of it in one step. It needs no controller, only
-// the right to make a group where this process is.
+// A Pen holds what one program starts, so that the kernel kills all of it in
+// one step: a group of v2, which needs no controller, only the right to make a
+// group where this process is. A pen with bounds limits it too. The nil Pen has
+// neither.
 type Pen struct {
-	dir string
-	fd  int
+	dir    string // of v2; empty: it cannot be killed in one step
+	fd     int    // -1: there is none
+	bounds Bounds
+	group  *Group   // that limits; nil: nothing does
+	out    int      // v2 with bounds: where who is not to be counted goes; -1 elsewhere
+	home   []string // v1: where who enters goes back to
 }
 
 // here is where this process may make pens.
@@ -46,7 +51,7 @@ func NewPen() (*Pen, error) {
 		return nil, err
 	}
 	_ = d.Sweep() // what cannot be removed is in nobody's way
-	p := &Pen{dir: filepath.Join(d.trees[""], fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)))}
+	p := &Pen{fd: -1, out: -1, dir: filepath.Join(d.trees[""], fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)))}
 	if err := d.mkdir(p.dir); err != nil {
 		return nil, err
 	}
@@ -60,24 +65,150 @@ func NewPen() (*Pen, error) {
 	return nil, errors.Join(err, d.rmdir(p.dir))
 }
 
-// FD is the descriptor with which a process is started in the pen.
-func (p *Pen) FD() int { return p.fd }
+// NewBound makes a pen with bounds. An error says why this host cannot hold
+// them.
+func NewBound(b Bounds) (*Pen, error) {
+	d, err := Find("")
+	if err != nil {
+		return nil, err
+	}
+	_ = d.Sweep()
+	g, err := d.Make()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pen{fd: -1, out: -1, bounds: b, group: g}
+	if b.Memory > 0 {
+		err = g.limitMemory(b.Memory)
+	}
+	if err == nil && b.Processes > 0 {
+		err = g.LimitProcesses(b.Processes + g.Crowd())
+	}
+	switch {
+	case err != nil:
+	case g.v2:
+		p.dir = g.dirs[""]
+		const dir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+		if p.fd, err = unix.Open(p.dir, dir, 0); err == nil {
+			p.out, err = unix.Open(d.home, dir, 0)
+		}
+	default:
+		for _, tree := range d.trees {
+			p.home = append(p.home, tree+"/tasks")
+		}
+		if whole, e := NewPen(); e == nil { // else descendants are found one by one
+			p.dir, p.fd = whole.dir, whole.fd
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Remove())
+	}
+	return p, nil
+}
 
-// Kill kills everything in the pen.
-func (p *Pen) Kill() { emptyGroup(p.dir) }
+// FD is the descriptor with which a process is started in the pen; negative:
+// there is none.
+func (p *Pen) FD() int {
+	if p == nil {
+		return -1
+	}
+	return p.fd
+}
+
+// Out is the descriptor with which a process is started that would be in the pen
+// and is not to be counted; negative: a process that is started without FD is
+// bounded all the same, or nothing is.
+func (p *Pen) Out() int {
+	if p == nil {
+		return -1
+	}
+	return p.out
+}
+
+// Doors are what a thread has to pass before it starts the program: see [Pass].
+func (p *Pen) Doors() []*os.File {
+	if p == nil || p.group == nil {
+		return nil
+	}
+	return p.group.doors
+}
+
+// Pass puts the calling thread, which must be locked, behind doors. What it
+// starts is there from the beginning.
+func Pass(doors []*os.File) error {
+	for _, f := range doors {
+		if _, err := f.WriteString("0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Leave takes the calling thread back from behind the doors.
+func (p *Pen) Leave() (err error) {
+	if p == nil {
+		return nil
+	}
+	for _, tasks := range p.home {
+		err = errors.Join(err, os.WriteFile(tasks, []byte("0"), 0))
+	}
+	return err
+}
+
+// Settle is for when the program is started and nobody of ours is with it. Until
+// then there is room for those of ours, which the program may be quick to take.
+func (p *Pen) Settle() error {
+	if p == nil || p.bounds.Processes == 0 {
+		return nil
+	}
+	return p.group.LimitProcesses(p.bounds.Processes)
+}
+
+// Bounded says which bounds were met.
+func (p *Pen) Bounded() (memory, processes bool) {
+	if p == nil || p.group == nil {
+		return false, false
+	}
+	r, err := p.group.Read()
+	return err == nil && r.OOM > 0 && r.Full > 0 && p.bounds.Memory > 0, err == nil && r.Refused > 0 && p.bounds.Processes > 0
+}
+
+// Kill kills everything in the pen, where that can be done in one step.
+func (p *Pen) Kill() {
+	if p.dir != "" {
+		emptyGroup(p.dir)
+	}
+}
 
 // Remove removes the pen with what is in it.
-func (p *Pen) Remove() error {
+func (p *Pen) Remove() (err error) {
 	p.Kill()
-	_ = unix.Close(p.fd)
-	return removeGroup(p.dir, unix.Rmdir, soon())
+	for _, fd := range []int{p.fd, p.out} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	if p.group != nil {
+		err = p.group.Remove()
+	}
+	if p.dir != "" && (p.group == nil || !p.group.v2) {
+		err = errors.Join(err, removeGroup(p.dir, unix.Rmdir, soon()))
+	}
+	return err
 }
 
 // Tidy removes the pens whose owner is gone, with what is in them.
 func Tidy() error {
-	d, err := here()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil // then there are none
 	}
-	return d.Sweep()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	for _, d := range candidates(string(mounts), string(own), "") {
+		err = errors.Join(err, d.Sweep())
+	}
+	return err
 }

@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Mutants that were made by hand and die here: what no rule names is allowed.
 

@@ -9,7 +9,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTally: what a tree holds is its blocks, each file once, however it is
 // named, whatever its size claims, and nothing that a link only points at.

@@ -55,6 +55,7 @@ const (
 type Note struct {
 	Kind   string
 	Err    string
+	Barred bool // failed: the kernel gave init no rights in its namespaces
 	Exit   int
 	Signal string
 	Full   bool          // the private files or bytes were all used
@@ -107,6 +108,7 @@ func (b *Bounds) pack(p *packer) {
 func (n *Note) pack(p *packer) {
 	p.string(&n.Kind)
 	p.string(&n.Err)
+	p.bool(&n.Barred)
 	number(p, &n.Exit)
 	p.string(&n.Signal)
 	p.bool(&n.Full)

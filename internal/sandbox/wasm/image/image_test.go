@@ -10,7 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // The committed files are those that the recipe made.
 func TestSums(t *testing.T) {

@@ -13,7 +13,11 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // module has a memory of 32 pages and the functions tick, spin(n), which loops
 // n times, fill(to, byte, size) and copy(to, from, size).

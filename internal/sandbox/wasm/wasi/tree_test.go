@@ -11,7 +11,11 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/fstest"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // held adds up what is on the disk.
 func held(t *testing.T, dir string) (bytes int64, files int) {
