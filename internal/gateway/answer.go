@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -63,6 +64,20 @@ func outbound(from http.Header) http.Header {
 	return to
 }
 
+// plain are the headers of a request that say what it asks, and what kind of
+// program does. Any other may say whose account is to pay, or where the request
+// is to go on to, together with the key: of organizations, projects and
+// subscriptions, of the gateways that stand before providers, and those that
+// nobody here knows. A list of these is never whole.
+var plain = map[string]bool{
+	"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Content-Type": true, "User-Agent": true, "Idempotency-Key": true,
+	"X-Request-Id": true, "X-Client-Request-Id": true, "Traceparent": true, "Tracestate": true,
+	"Openai-Beta": true, "Anthropic-Beta": true, "Anthropic-Version": true, "Anthropic-Dangerous-Direct-Browser-Access": true,
+	"X-App": true, "Originator": true, "Version": true, "Session_id": true, "Conversation_id": true,
+}
+
+const sdkHeaders = "X-Stainless-" // what the official libraries say of themselves
+
 // credential says whether a request brings one of its own.
 func credential(h http.Header) bool {
 	for _, name := range []string{"Authorization", "X-Api-Key"} {
@@ -73,11 +88,10 @@ func credential(h http.Header) bool {
 	return false
 }
 
-// anonymous takes the program's own credentials out of the headers.
+// anonymous takes out of the headers who the program is, and what only who pays
+// may say.
 func anonymous(h http.Header) {
-	for _, name := range secret {
-		h.Del(name)
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return !plain[name] && !strings.HasPrefix(name, sdkHeaders) })
 }
 
 // conceal takes credentials of the program out of words that are written down.
@@ -105,14 +119,36 @@ func query(raw string) string {
 	return "?" + raw
 }
 
+// impersonal is what is sent on of a query to who does not know the program: which
+// features and which version it wants.
+func impersonal(query string) string {
+	all, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
+	if err != nil {
+		return ""
+	}
+	maps.DeleteFunc(all, func(name string, _ []string) bool { return name != "beta" && name != "api-version" })
+	if len(all) == 0 {
+		return ""
+	}
+	return "?" + all.Encode()
+}
+
+// accounts are the headers in which a provider says whose account it was.
+var accounts = []string{"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id"}
+
+// shown copies the headers of an answer that a program may see.
+func shown(to, from http.Header, own bool) {
+	for name, values := range travelling(from) {
+		if !slices.Contains(secret, name) && (own || !slices.Contains(accounts, name)) {
+			to[name] = values
+		}
+	}
+}
+
 // head gives the client the head of an answer that is streamed.
 func (x *exchange) head(resp *http.Response) {
 	h := x.visit.w.Header()
-	for name, values := range travelling(resp.Header) {
-		if !slices.Contains(secret, name) {
-			h[name] = values
-		}
-	}
+	shown(h, resp.Header, x.pays)
 	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
 	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
 	if x.stream {
@@ -124,10 +160,15 @@ func (x *exchange) head(resp *http.Response) {
 }
 
 // stands says what was taken and what is left.
-func (x *exchange) stands(h http.Header) {
-	used, left := x.g.cfg.Kernel.Stands(x.call.Pid)
+func (x *exchange) stands(h http.Header) { stands(x.g.cfg.Kernel, x.call.Pid, h) }
+
+func stands(k State, pid abi.Pid, h http.Header) {
+	used, left := k.Stands(pid)
+	h.Set(pidHeader, strconv.FormatInt(int64(pid), 10))
 	h.Set(spentHeader, units(usedUnits, func(u abi.Unit) (int64, bool) { return used[u], u == abi.Money || used[u] != 0 }))
-	h.Set(leftHeader, units(abi.Units, left.Get))
+	if l := units(abi.Units, left.Get); l != "" {
+		h.Set(leftHeader, l)
+	}
 }
 
 // usedUnits are those that are told of what was taken: money and tokens.
@@ -150,21 +191,23 @@ func units(below abi.Unit, get func(abi.Unit) (int64, bool)) string {
 // writeTime is how long a client may take to read what it was sent.
 const writeTime = 60 * time.Second
 
-// write gives the client a part of its answer. One that does not read any more
-// is gone.
-func (x *exchange) write(b []byte) {
+// write gives the client a part of its answer. The last one goes when the
+// request ends, together with what HTTP puts behind it. A client that does not
+// read any more is gone.
+func (x *exchange) write(b []byte, last bool) {
 	if x.gone || len(b) == 0 {
 		return
 	}
-	if now := time.Now(); x.deadline.Sub(now) < writeTime/2 {
-		x.deadline = now.Add(writeTime)
+	x.spoke = time.Now()
+	if x.deadline.Sub(x.spoke) < writeTime/2 {
+		x.deadline = x.spoke.Add(writeTime)
 		_ = http.NewResponseController(x.visit.w).SetWriteDeadline(x.deadline) // a test's recorder has none
 	}
 	if _, err := x.visit.w.Write(b); err != nil {
 		x.gone = true
-		return
+	} else if !last {
+		x.flush()
 	}
-	x.flush()
 }
 
 func (x *exchange) flush() {
@@ -185,7 +228,7 @@ func (x *exchange) finish(res abi.Result) {
 		x.whereof()
 	case end != nil && slices.Contains([]abi.Code{abi.Interrupted, abi.OutcomeUnknown, abi.ProcessExited}, e.Code):
 		x.cut(end)
-	case x.failure != nil && res.Outcome != abi.Refused && !x.begun && e.Code != abi.Interrupted && e.Code != abi.OutcomeUnknown:
+	case x.failure != nil && !(x.failure.status == http.StatusTooManyRequests && e.Code == abi.ModelBadRequest) && res.Outcome != abi.Refused && !x.begun && e.Code != abi.Interrupted && e.Code != abi.OutcomeUnknown:
 		x.echo()
 	default:
 		x.cut(e)
@@ -198,19 +241,19 @@ func (x *exchange) whereof() {
 		h := http.Header{}
 		x.stands(h)
 		x.write(append([]byte(": kern pid="+strconv.FormatInt(int64(x.call.Pid), 10)+" call="+strconv.FormatUint(x.call.N, 10)+
-			" spent "+h.Get(spentHeader)+" left "+h.Get(leftHeader)+"\n\n"), x.tail...))
+			" spent "+h.Get(spentHeader)+" left "+h.Get(leftHeader)+"\n\n"), x.tail...), true)
 		return
 	}
 	h := x.visit.w.Header()
 	x.stands(h)
 	h.Set("Content-Length", strconv.Itoa(len(x.whole)))
-	x.write(x.whole)
+	x.write(x.whole, true)
 }
 
 // cut ends an answer with an error: in its middle, or in its place.
 func (x *exchange) cut(e *abi.Error) {
 	if x.begun {
-		x.write(x.meter.Cut(e.Code, e.Message, e.Hint))
+		x.write(x.meter.Cut(e.Code, e.Message, e.Hint), true)
 		return
 	}
 	h := x.visit.w.Header()
@@ -219,25 +262,23 @@ func (x *exchange) cut(e *abi.Error) {
 			h.Del(name)
 		}
 	}
-	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
 	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
-	x.stands(h)
 	x.visit.fail(e)
 }
 
 // echo gives the client the provider's own error, as it came.
 func (x *exchange) echo() {
 	h := x.visit.w.Header()
-	for name, values := range travelling(x.failure.header) {
-		if !slices.Contains(secret, name) {
-			h[name] = values
-		}
-	}
-	h.Set(pidHeader, strconv.FormatInt(int64(x.call.Pid), 10))
+	shown(h, x.failure.header, x.pays)
+	x.stands(h)
 	h.Set(callHeader, strconv.FormatUint(x.call.N, 10))
 	x.visit.w.WriteHeader(x.failure.status)
-	x.write(x.failure.body)
+	x.write(x.failure.body, true)
 }
+
+// noSocket sends a program that tries a web socket first, as Codex does, to
+// what is spoken here.
+var noSocket = &abi.Error{Code: abi.InvalidCall, Message: "web sockets are not spoken here; expected the method POST"}
 
 // fail answers with an error in the caller's own format.
 func (v *visit) fail(err error) {
@@ -251,6 +292,8 @@ func (v *visit) fail(err error) {
 		status = http.StatusUnauthorized
 	case e == tooLarge:
 		status = http.StatusRequestEntityTooLarge
+	case e == noSocket:
+		status = http.StatusUpgradeRequired
 	case e.Code == abi.UnknownRow:
 		status = http.StatusNotFound
 	}
@@ -258,13 +301,23 @@ func (v *visit) fail(err error) {
 	if e.Where != "" {
 		message += " (at " + e.Where + ")"
 	}
-	h := v.w.Header()
-	h.Set("Content-Type", "application/json")
+	h := v.head()
 	if status < 500 && status != http.StatusTooManyRequests {
 		h.Set(wire.NoRetry, "false")
 	}
 	v.w.WriteHeader(status)
 	_, _ = v.w.Write(wire.ErrorBody(v.face, status, e.Code, message, e.Hint)) // a client that went away hears nothing
+}
+
+// head begins an answer of our own: whose it is and how that stands, once it is
+// known.
+func (v *visit) head() http.Header {
+	h := v.w.Header()
+	h.Set("Content-Type", "application/json")
+	if v.session != nil {
+		stands(v.kernel, v.session.pid, h)
+	}
+	return h
 }
 
 // json answers with a value.
@@ -274,14 +327,14 @@ func (v *visit) json(x any) {
 		v.fail(&abi.Error{Code: abi.Internal, Message: err.Error()})
 		return
 	}
-	v.w.Header().Set("Content-Type", "application/json")
+	v.head()
 	_, _ = v.w.Write(append(b, '\n'))
 }
 
 // models lists what the configuration names, in the caller's own format, or
 // tells of one of them.
 func (g *Gateway) models(v *visit) {
-	face := faceOf(v.r)
+	face := v.face
 	names := g.cfg.Models.Models(face.Vendor())
 	list := []any{}
 	for _, n := range names {
@@ -303,7 +356,8 @@ func (g *Gateway) models(v *visit) {
 	}
 }
 
-// counted answers with our own count of a request: nothing is sent.
+// counted answers with what a request is admitted by, which is never less than
+// the provider will bill: nothing is sent.
 func (g *Gateway) counted(v *visit) {
 	body, err := v.body()
 	if err != nil {
@@ -315,8 +369,13 @@ func (g *Gateway) counted(v *visit) {
 		v.fail(err)
 		return
 	}
-	q.Count = model.CounterOf("openai", "gpt-4o") // near enough to what the provider would say; what is reserved is a bound
-	v.json(map[string]int64{"input_tokens": q.Bound().Input})
+	x, err := g.exchange(v, q)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	_, in := x.bounded(v.session.pid)
+	v.json(map[string]int64{"input_tokens": in})
 }
 
 // self tells a program how its process stands.
@@ -361,8 +420,11 @@ var pathOf = map[wire.Face]string{
 }
 
 // value is what is recorded of an answer.
-func value(s *wire.Seen) json.RawMessage {
+func (x *exchange) value(s *wire.Seen) json.RawMessage {
 	r := sys.Reply{Text: s.Text, Stop: s.Stop}
+	if x.way.At > 0 {
+		r.Model = x.route().Facts.Name
+	}
 	for _, c := range s.Calls {
 		r.Calls = append(r.Calls, model.ToolCall{ID: c.ID, Name: c.Name, Args: c.Args})
 	}

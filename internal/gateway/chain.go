@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,14 +11,18 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 // A chain is a request as it is stored. The elements of its conversation are
 // links: each is a blob of the 32 bytes that name the link before it, and the
 // element. So a conversation is named by its last link, a longer one shares all
 // that it has in common with a shorter one, and storing a request costs what is
-// new in it. What is the same in every request of a conversation, the tools and
-// the rest of the body, is a blob of its own each.
+// new in it. An element that is not short is a blob by itself, and the link has
+// a zero byte and its name: programs put the time at the beginning of a
+// conversation, or drop what is old, and all links behind are new then. What is
+// the same in every request of a conversation, the tools and the rest of the
+// body, is a blob of its own each.
 //
 // The parts of the intent are: the rest; for each list in the rest, in the order
 // of the body, its blob or its last link, where it is not empty; and then the
@@ -28,13 +31,15 @@ type chain struct {
 	parts []abi.Hash
 	named int        // of the parts, those that are not only there because they are new
 	fresh []abi.Blob // nil when they were given away
+	past
 }
 
 // store makes the chain of a request.
 func (k *known) store(q *wire.Request) (c chain) {
 	rest, msgs := q.Split()
-	groups := lists(rest)
+	groups := lists(q.Face, rest)
 	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
+	c.rest = append(c.rest, c.parts[0])
 	for _, g := range groups {
 		group := msgs[:g.len()]
 		msgs = msgs[g.len():]
@@ -43,13 +48,18 @@ func (k *known) store(q *wire.Request) (c chain) {
 		case g.grows:
 			var last abi.Hash
 			for _, m := range group {
-				b := make([]byte, 0, len(last)+len(m))
-				last = k.blob(&c, append(append(b, last[:]...), m...))
+				b, own := link(last, m)
+				if own {
+					k.blob(&c, m)
+				}
+				last = k.blob(&c, b)
+				c.follow(last, m)
 			}
 			c.parts = append(c.parts, last)
 		default:
 			b, _ := json.Marshal(group) // they were read from JSON
 			c.parts = append(c.parts, k.blob(&c, b))
+			c.rest = append(c.rest, c.parts[len(c.parts)-1])
 		}
 	}
 	c.named = len(c.parts)
@@ -57,6 +67,20 @@ func (k *known) store(q *wire.Request) (c chain) {
 		c.parts = append(c.parts, c.fresh[i].Hash)
 	}
 	return c
+}
+
+// shortElement is the size up to which an element stands in its link.
+const shortElement = 128
+
+// link is that of an element behind another, and whether the element is a blob
+// of its own.
+func link(last abi.Hash, m []byte) (b []byte, own bool) {
+	b = append(make([]byte, 0, len(last)+1+max(len(last), min(len(m), shortElement))), last[:]...)
+	if len(m) <= shortElement {
+		return append(b, m...), false
+	}
+	name := sha256.Sum256(m)
+	return append(append(b, 0), name[:]...), true
 }
 
 // Stored is a request as it came, put together from the parts of an intent.
@@ -68,7 +92,7 @@ func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) 
 	if err != nil {
 		return nil, err
 	}
-	groups := lists(rest)
+	groups := lists(wire.Face(face), rest)
 	var msgs []json.RawMessage
 	parts = parts[1:]
 	for i := range groups {
@@ -109,8 +133,14 @@ func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.Raw
 		if len(b) < len(last) {
 			return nil, fmt.Errorf("link %s has %d bytes", last, len(b))
 		}
-		group = append(group, b[len(last):])
+		m := b[len(last):]
 		last = abi.Hash(b[:len(last)])
+		if len(m) == 1+len(last) && m[0] == 0 { // no JSON begins so
+			if m, err = blob(abi.Hash(m[1:])); err != nil {
+				return nil, err
+			}
+		}
+		group = append(group, m)
 	}
 	slices.Reverse(group)
 	return group, nil
@@ -137,25 +167,13 @@ type list struct {
 func (l *list) len() int { return max(l.n, -l.n) }
 
 // lists finds the numbers that were left.
-func lists(rest []byte) (all []list) {
-	d := json.NewDecoder(bytes.NewReader(rest))
-	if _, err := d.Token(); err != nil {
-		return nil
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			break
-		}
-		var v json.RawMessage
-		if d.Decode(&v) != nil {
-			break
-		}
-		name, _ := key.(string)
-		n, err := strconv.Atoi(string(v))
-		if err == nil && slices.Contains([]string{"messages", "input", "system", "instructions", "tools", "functions"}, name) {
-			end := int(d.InputOffset())
-			all = append(all, list{n, name == "messages" || name == "input", end - len(v), end})
+func lists(f wire.Face, rest []byte) (all []list) {
+	start := lex.Blank(rest, 0)
+	for key, val := range lex.Spans(rest[start:]) {
+		name := lex.String(rest[start+key.From : start+key.To])
+		from, to := start+val.From, start+val.To
+		if n, err := strconv.Atoi(string(rest[from:to])); err == nil && f.Parted(name) {
+			all = append(all, list{n, name == "messages" || name == "input", from, to})
 		}
 	}
 	return all
@@ -176,39 +194,51 @@ func numbered(rest []byte, all []list, number func(*list) int) []byte {
 
 // known remembers blobs that are in the journal, so that they are not given to
 // it again. It forgets: then a blob is given twice, and stored once.
-type known struct {
+type known struct{ lately[struct{}] }
+
+func (k *known) has(h abi.Hash) bool {
+	_, ok := k.get(h)
+	return ok
+}
+
+func (k *known) add(names []abi.Hash) {
+	for _, h := range names {
+		k.put(h, struct{}{})
+	}
+}
+
+// lately remembers what was of use lately, and forgets the rest.
+type lately[V any] struct {
 	mu       sync.Mutex
-	now, old map[abi.Hash]struct{}
+	now, old map[abi.Hash]V
 }
 
 // generation is how many names are kept before the older half is forgotten.
 const generation = 1 << 16
 
-func (k *known) has(h abi.Hash) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, ok := k.now[h]; ok {
-		return true
+func (l *lately[V]) get(h abi.Hash) (V, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v, ok := l.now[h]; ok {
+		return v, true
 	}
-	_, ok := k.old[h]
+	v, ok := l.old[h]
 	if ok {
-		k.put(h)
+		l.set(h, v)
 	}
-	return ok
+	return v, ok
 }
 
-func (k *known) add(names []abi.Hash) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, h := range names {
-		k.put(h)
-	}
+func (l *lately[V]) put(h abi.Hash, v V) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set(h, v)
 }
 
-// put is called with k.mu held.
-func (k *known) put(h abi.Hash) {
-	if k.now == nil || len(k.now) >= generation {
-		k.old, k.now = k.now, make(map[abi.Hash]struct{})
+// set is called with l.mu held.
+func (l *lately[V]) set(h abi.Hash, v V) {
+	if l.now == nil || len(l.now) >= generation {
+		l.old, l.now = l.now, make(map[abi.Hash]V)
 	}
-	k.now[h] = struct{}{}
+	l.now[h] = v
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/model"
 )
@@ -31,31 +33,37 @@ type exchange struct {
 	q      *wire.Request
 	call   abi.Call
 	chain  chain
-	routes []*model.Endpoint
-	at     int         // the route in use
 	header http.Header // to send
 	path   string      // the query of the request, to put behind the path
+	own    bool        // it brings a credential of its own
 
-	attempt             // in hand, or the last
-	begun    bool       // the client has the head of the answer
-	whole    []byte     // an answer that is not streamed, until it is written down
-	tail     []byte     // the last events of a stream, likewise
-	refused  *abi.Error // of a tool call that the answer asks for
-	carried  bool       // what the tools gave is booked
-	told     bool       // the answer ends with an error of the provider's
-	gone     bool       // the client does not read any more
-	failure  *reply     // the provider's last word that was an error
+	routes   []*model.Endpoint
+	way      traffic.Way // which of them it goes by
+	attempt              // in hand, or the last
+	begun    bool        // the client has the head of the answer
+	whole    []byte      // an answer that is not streamed, until it is written down
+	tail     []byte      // the last events of a stream, likewise
+	refused  *abi.Error  // of a tool call that the answer asks for
+	carried  bool        // what the tools gave is booked
+	told     bool        // the answer ends with an error of the provider's
+	gone     bool        // the client does not read any more
+	failure  *reply      // the provider's last word that was an error
 	deadline time.Time
 }
 
 // An attempt is one try at a route.
 type attempt struct {
 	bound  wire.Bound
+	free   bool // no limit binds what it may say
+	pays   bool // it is the program's own credential that opens the route
 	meter  *wire.Meter
 	start  time.Time
 	first  time.Duration
 	stream bool
 	ended  bool // the provider said that this is all
+	lesson abi.Hash
+	spoke  time.Time // when the client was last written to
+	over   bool      // the provider has nothing more on its way
 }
 
 // A reply is an answer that is an error, as it came.
@@ -68,47 +76,56 @@ type reply struct {
 // exchange makes one of a request that was read.
 func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 	routes, err := g.ways.find(q.Face.Vendor(), q.Model)
+	if errors.Is(err, model.ErrNoKey) {
+		return nil, &abi.Error{Code: abi.ModelAuth, Message: err.Error(), Hint: "variables are read where the daemon starts: end it with kern stop-daemon, and let a command start it that has this one"}
+	}
 	if err != nil {
 		return nil, &abi.Error{Code: abi.UnknownModel, Message: err.Error(), Where: "/model"}
 	}
-	x := &exchange{g: g, visit: v, q: q, routes: routes, chain: g.known.store(q)}
+	x := &exchange{g: g, visit: v, q: q, chain: g.known.store(q)}
 	x.header = outbound(v.r.Header)
+	if betas := x.header["Anthropic-Beta"]; len(betas) > 0 { // they change what a body takes
+		x.chain.rest = append(x.chain.rest, abi.HashOf([]byte(strings.Join(betas, ","))))
+	}
 	x.path = query(v.r.URL.RawQuery)
-	own := v.inPath && credential(v.r.Header)
-	if !own {
+	if x.own = v.own && credential(v.r.Header); !x.own {
 		anonymous(x.header)
 	}
-	if e := routes[0]; e.Usual() && !e.Keyed() && !own {
+	if e := routes[0]; e.Wants() && !x.own {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
 			Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key new prints both"}
 	}
-	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *model.Endpoint) bool { return e != routes[0] && e.Usual() && !e.Keyed() })
+	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *model.Endpoint) bool { return e != routes[0] && e.Wants() })
+	x.way.Of = len(x.routes)
 	return x, nil
 }
 
+// route is where the request goes now.
+func (x *exchange) route() *model.Endpoint { return x.routes[x.way.At] }
+
 // resource is what the request waits for its turn at: for the daemon's key, or
 // for the credential that it brings itself.
-func (x *exchange) resource(r *model.Endpoint) string {
+func resource(r *model.Endpoint, h http.Header) string {
 	if r.Keyed() {
 		return sys.Resource(r.Facts, "")
 	}
-	return sys.Resource(r.Facts, cmp.Or(x.header.Get("Authorization"), x.header.Get("X-Api-Key")))
+	return sys.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
-
-func (x *exchange) route() *model.Endpoint { return x.routes[x.at] }
 
 // Plan implements [sys.Relay]: what the request may take at most, by the route
 // that is tried next.
 func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
+	g := x.g
+	other := x.way.Choose(func(at int) time.Duration {
+		return sys.Away(&v, at, &x.routes[at].Facts, resource(x.routes[at], x.header), g.cfg.Away)
+	})
 	r := x.route()
 	f := r.Facts
-	q := x.q.WithModel(r.Model)
-	q.Count = model.CounterOf(f.Provider, r.Model)
-	x.q = q
-	b := q.Bound()
-	x.bound = b
-	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: x.g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
-		Subject: subject(x.chain.parts), Price: abi.Price(f.Price), Window: int64(f.Window), Resource: x.resource(r)}
+	b, in := x.bounded(v.Pid)
+	q := x.q
+	x.bound, x.free = b, !v.Limited && !v.Counted
+	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: g.cfg.Attempts, Held: true, Parts: x.chain.parts, Blobs: x.chain.fresh,
+		Subject: subject(x.chain.parts), Source: kernel.Source{Resource: resource(r, x.header), Other: other}}
 	if v.Term {
 		if pl.Last = len(q.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -117,21 +134,41 @@ func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	if e := x.payable(v, &f); e != nil {
 		return pl, e
 	}
-	in := b.Input
-	if !b.Known {
-		in = max(in, int64(f.Window)-b.Least)
-	}
-	if pl.Context = in; !b.Known {
-		pl.Context = b.Input // the window is not what the request is known to fill
-	}
-	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, f.Price), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
+	p := f.At(in)
+	pl.Context, pl.Price = in, abi.Price(p)
+	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, p), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
 	if !x.carried {
-		pl.Reserve[abi.OutputBytes] = x.brought()
+		pl.Reserve[abi.OutputBytes] = brought(q)
 	}
 	if b.Choices > 0 {
-		pl.Elastic = x.elastic(&f, in)
+		pl.Elastic = elastic(&b, &f, in)
 	}
 	return pl, nil
+}
+
+// maxField is how a provider's Chat calls the output maximum, where its own
+// name tells; empty: as that of the model does.
+func maxField(provider string) string {
+	_, host, _ := strings.Cut(provider, "@")
+	if provider == "openai" || strings.Contains(host, ".azure.com") || strings.HasSuffix(host, ".api.openai.com") {
+		return "max_completion_tokens"
+	}
+	return ""
+}
+
+// bounded is what the request may take at most by the route in hand, and how
+// much of that is input: all of the window where it cannot be known, for there
+// are models that take it full, and say the less.
+func (x *exchange) bounded(pid abi.Pid) (b wire.Bound, in int64) {
+	r := x.route()
+	x.q = x.q.WithModel(r.Model)
+	x.q.Count = model.CounterOf(r.Facts.Provider, r.Model)
+	x.q.MaxField, x.q.Free = maxField(r.Facts.Provider), r.Free
+	x.q.Learned = x.g.lessons.of(pid, r.Facts.Name, &x.chain)
+	if b = x.q.Bound(); b.Known {
+		return b, b.Input
+	}
+	return b, max(b.Input, int64(r.Facts.Window))
 }
 
 // payable refuses what no limit could hold.
@@ -139,38 +176,44 @@ func (x *exchange) payable(v kernel.View, f *model.Facts) *abi.Error {
 	b := &x.bound
 	switch {
 	case v.Limited && !f.Priced:
-		return &abi.Error{Code: abi.UnknownPrice, Message: "there is a money limit, and no price is known for " + f.Name, Hint: "set its price in kern.yaml, under the provider's models"}
+		return sys.Unpriced(f, time.Now())
 	case (v.Limited || v.Counted) && len(b.Extras) > 0:
 		return &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a limit on money or tokens, and %s has no bound: %s", b.Extras[0].Name, b.Extras[0].Why),
-			Where: b.Extras[0].Where, Hint: "ask without it, or under a key without such a limit"}
+			Where: b.Extras[0].Where, Hint: "ask without it, or under a key without such a limit; a field that costs nothing there can be named in kern.yaml, as free of its provider"}
 	case (v.Limited || v.Counted) && !b.Known && f.Window == 0:
 		return &abi.Error{Code: abi.UnknownPrice, Message: "there is a limit on money or tokens, and the request has no bound: " + b.Why,
 			Hint: "set the model's window in kern.yaml, and all of it will be reserved"}
+	case !b.Known && f.Window == 0 && narrow(x.g.cfg.Kernel, v.Pid):
+		return &abi.Error{Code: abi.LimitContext, Message: "there is a limit on context, and the request has no bound: " + b.Why, Hint: "ask without it, or under a key without such a limit"}
 	}
 	return nil
 }
 
+// narrow says that there is a limit on the context of one request.
+func narrow(k View, pid abi.Pid) bool {
+	i, err := k.Info(pid)
+	_, set := i.Limits.Get(abi.Context)
+	return set || err != nil
+}
+
 // elastic is the output: as much as was asked for, or as the model can give, or
-// as is left.
-func (x *exchange) elastic(f *model.Facts, in int64) kernel.Elastic {
-	b := &x.bound
+// as is left. What the input leaves of the window is known from below only, so
+// it does not lower what was asked, nor the rest to nothing.
+func elastic(b *wire.Bound, f *model.Facts, in int64) kernel.Elastic {
 	hi := b.Output
-	if most := int64(f.MaxOutput) * b.Choices; hi == 0 || most > 0 && hi > most {
-		hi = most
-	}
 	if hi == 0 {
-		hi = unknownMax * b.Choices
+		hi = cmp.Or(int64(f.MaxOutput), unknownMax) * b.Choices
+		if room := int64(f.Window); room > 0 {
+			hi = min(hi, max(room-in, room/16)*b.Choices)
+		}
 	}
 	lo := max(b.Least, min(int64(f.MinOutput)*b.Choices, hi))
-	if f.Window > 0 && b.Known {
-		hi = min(hi, (int64(f.Window)-in)*b.Choices)
-	}
-	return kernel.Elastic{Unit: abi.OutputTokens, Min: lo, Max: max(lo, hi), Price: f.Price.Output, Tokens: true}
+	return kernel.Elastic{Unit: abi.OutputTokens, Min: lo, Max: max(lo, hi), Price: f.At(in).Output, Tokens: true}
 }
 
 // brought is how much the tools gave that the model has not read yet.
-func (x *exchange) brought() (n int64) {
-	for _, r := range x.q.Results() {
+func brought(q *wire.Request) (n int64) {
+	for _, r := range q.Results() {
 		n += int64(len(r.Text))
 	}
 	return n
@@ -180,22 +223,28 @@ func (x *exchange) brought() (n int64) {
 // goes to the program as it comes. What was received is settled, however it
 // ends.
 func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
-	x.attempt = attempt{bound: x.bound, start: time.Now()}
+	now := time.Now()
+	r := x.route()
+	x.attempt = attempt{bound: x.bound, free: x.free, pays: x.own && x.way.At == 0 && !r.Keyed(), start: now, spoke: now}
 	up, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	patience := &lull{cancel: cancel}
 	defer context.AfterFunc(ctx, patience.begin)()
-	r := x.route()
-	header := x.header
-	if x.at > 0 || r.Keyed() { // what a program shows the first is not for others, nor for one that knows the daemon
-		header = header.Clone()
+	header, path := x.header, x.path
+	if !x.pays { // what a program shows the first is not for others, nor for one that knows the daemon
+		header, path = maps.Clone(header), impersonal(path)
 		anonymous(header)
 	}
-	resp, err := r.Post(up, pathOf[x.q.Face]+x.path, header, x.q.Bytes(j.Granted))
+	granted := j.Granted
+	if x.free {
+		granted = 0
+	}
+	resp, err := r.Post(up, pathOf[x.q.Face]+path, header, x.q.Bytes(granted))
 	if err != nil {
 		return x.lost(ctx, j, err)
 	}
 	defer resp.Body.Close()
+	patience.open(resp.Body)
 	if resp.StatusCode != http.StatusOK {
 		return x.turnedAway(j, resp)
 	}
@@ -206,64 +255,162 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	x.head(resp)
 	fail := x.receive(ctx, j, resp.Body, patience)
 	d := x.settled(ctx, j, fail)
-	sys.Hear(&d, nil, model.ReadQuota(resp.Header, time.Now()))
+	sys.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
 	return d
+}
+
+// broke is what the provider did not bring to its end; nil where it did, or was
+// stopped.
+func (a *attempt) broke(stopped bool, fail error) *model.Error {
+	var ke *abi.Error
+	var me *model.Error
+	switch s := a.meter.Seen(); {
+	case s.Failure != nil:
+		return s.Failure
+	case fail == nil, a.ended, stopped, errors.As(fail, &ke), errors.As(fail, &me), errors.Is(fail, errOver):
+		return nil
+	}
+	return &model.Error{Kind: model.Network}
 }
 
 // lighten lets go of the request, now that the provider has it: an answer may
 // take long, and there may be many.
 func (x *exchange) lighten(j *kernel.Job) {
-	x.q = wire.Answered(x.q)
+	if c := &x.chain; x.q.Steady() && !x.bound.Elsewhere && len(c.links) > 0 {
+		x.lesson = lesson(x.call.Pid, x.route().Facts.Name, c.rest, c.links[len(c.links)-1])
+	}
+	x.q, x.chain.past = wire.Answered(x.q), past{}
 	x.chain.fresh, j.Plan.Blobs, x.header, x.failure = nil, nil, nil, nil
 }
 
 // lull gives a request that was stopped a moment for what is on its way: as
-// long as something comes, and not for long.
+// long as something comes, and not for long. A provider that can be told does
+// not begin anything more, and the end of the answer says what it said. One
+// whose model has come to its end is not told: it has only its count to give.
 type lull struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
+	body   io.Reader
+	ending bool // nothing more is said, and the end is on its way
+	over   bool // the last word has come
 	timer  *time.Timer
+	begun  time.Time
 	until  time.Time
 }
 
 // How long a stopped answer may be silent before it is cut off, and how long it
-// may go on.
+// may go on. An end that is on its way is waited for. What has come already is
+// read in any case: on a busy machine we may be late, and not the provider.
 const (
 	silence = 25 * time.Millisecond
 	goOn    = 300 * time.Millisecond
+	readOn  = 2 * time.Second
+	catchUp = time.Minute
 )
+
+// open is told of the answer.
+func (l *lull) open(body io.Reader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.body = body; l.timer != nil && l.timer.Stop() {
+		l.hangUp()
+	}
+}
 
 func (l *lull) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer != nil {
+	if l.until.IsZero() {
+		l.hangUp()
+	}
+}
+
+// hangUp and rest are called with l.mu held. No time runs while the provider is
+// being told.
+func (l *lull) hangUp() {
+	d := goOn
+	if l.ending = l.ending || l.body != nil && model.HangUp(l.body); l.ending {
+		d = readOn
+	}
+	l.begun = time.Now()
+	l.until = l.begun.Add(d)
+	l.timer = time.AfterFunc(l.rest(), l.cut)
+}
+
+// cut ends the answer, unless we have not read yet what has come.
+func (l *lull) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	late, ok := l.body.(interface{ Unread() bool })
+	if ok && !l.over && time.Since(l.begun) < catchUp && late.Unread() {
+		l.timer.Reset(silence)
 		return
 	}
-	l.until = time.Now().Add(goOn)
-	l.timer = time.AfterFunc(silence, l.cancel)
+	l.cancel()
+}
+
+func (l *lull) rest() time.Duration {
+	d := time.Until(l.until)
+	if !l.ending {
+		d = min(d, silence)
+	}
+	return max(0, d)
+}
+
+// said is told that the model has said all.
+func (l *lull) said() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending {
+		return
+	}
+	if l.ending = true; l.timer != nil && l.timer.Stop() {
+		l.until = time.Now().Add(readOn)
+		l.timer.Reset(l.rest())
+	}
+}
+
+// last is told that the last word has come. How the body ends after that
+// matters to the connection alone, which may carry another request.
+func (l *lull) last() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
+	if l.over = true; l.timer == nil || l.timer.Stop() {
+		l.ending, l.until = false, time.Now().Add(goOn)
+		l.timer = time.AfterFunc(l.rest(), l.cut)
+	}
 }
 
 // heard is told that something came.
 func (l *lull) heard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer != nil && time.Now().Before(l.until) {
-		l.timer.Reset(silence)
+	if l.timer != nil && l.timer.Stop() {
+		l.timer.Reset(l.rest())
 	}
 }
 
-var buffers = sync.Pool{New: func() any { return new([2 << 10]byte) }}
+// Buffers for an answer that comes piece by piece, many at a time, and for one
+// that comes at once and is soon gone.
+var (
+	pieces = sync.Pool{New: func() any { b := make([]byte, 2<<10); return &b }}
+	wholes = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+)
 
 // receive reads the answer to its end, or to where it must not go on. The
 // client gets what may be shown as soon as it is there; what ends the answer
 // waits until it is written down.
 func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, patience *lull) error {
-	pooled := buffers.Get().(*[2 << 10]byte)
-	defer buffers.Put(pooled)
-	buf := pooled[:]
-	if !x.stream {
-		buf = make([]byte, 32<<10) // it comes at once, and is soon gone
+	pool := &wholes
+	if x.stream {
+		pool = &pieces
 	}
+	pooled := pool.Get().(*[]byte)
+	defer pool.Put(pooled)
+	buf := *pooled
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
@@ -271,15 +418,19 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 				x.first = time.Since(x.start)
 			}
 			stopped := ctx.Err() != nil || x.gone
-			if stopped {
-				patience.heard()
-			}
+			patience.heard()
 			if len(x.whole)+n > maxBody {
 				return errLong
 			}
 			forward, fail := x.meter.Write(buf[:n])
+			if x.meter.Said() { // before a client knows, who may go then
+				patience.said()
+			}
 			if !stopped {
 				x.pass(forward)
+			}
+			if !stopped && x.meter.Held() > 0 && time.Since(x.spoke) >= x.g.cfg.Pulse {
+				x.beat()
 			}
 			if fail != nil {
 				return fail
@@ -290,10 +441,14 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 			if x.gone && !stopped {
 				patience.begin()
 			}
-			if j.Granted > 0 && x.meter.Over(j.Granted) {
+			if !x.free && j.Granted > 0 && x.meter.Over(j.Granted) {
 				return errOver
 			}
+			if x.meter.Done() {
+				patience.last()
+			}
 		}
+		x.over = err == io.EOF || err == io.ErrUnexpectedEOF
 		switch {
 		case err == io.EOF:
 			rest, fail := x.meter.End()
@@ -303,6 +458,8 @@ func (x *exchange) receive(ctx context.Context, j *kernel.Job, body io.Reader, p
 				return e
 			}
 			return fail
+		case err != nil && x.meter.Done(): // it said that this is all: how the body ends says nothing
+			return nil
 		case err != nil:
 			return err
 		}
@@ -321,12 +478,23 @@ func (x *exchange) admit(ctx context.Context, stopped bool) error {
 		return nil
 	}
 	calls := x.meter.Ready()
-	if e := x.g.wishes(ctx, x.visit.session, calls); e != nil {
+	pulse := time.NewTicker(x.g.cfg.Pulse)
+	defer pulse.Stop()
+	if e := x.g.wishes(ctx, x.visit.session, calls, waiting{pulse.C, x.beat}); e != nil {
 		x.refused = e
 		return e
 	}
 	x.pass(x.meter.Release())
 	return nil
+}
+
+// beat tells the client of a stream that there is more to come, while it is
+// held back: programs give up on a connection that says nothing for minutes.
+// Every reader of events leaves out a comment.
+func (x *exchange) beat() {
+	if x.stream {
+		x.write([]byte(": kern holds a tool call\n\n"), false)
+	}
 }
 
 // pass hands on what may be seen now. Of a stream the last event is kept back.
@@ -338,7 +506,7 @@ func (x *exchange) pass(b []byte) {
 	case x.meter.Done() && x.meter.Held() == 0:
 		x.tail = append(x.tail, b...)
 	default:
-		x.write(b)
+		x.write(b, false)
 	}
 }
 
@@ -347,21 +515,25 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 	s := x.meter.Seen()
 	d.First = x.first
 	j.Plan.Attempts = 0 // the provider took it: there is no second try
+	x.ended = x.ended || s.Done
 	stopped := ctx.Err() != nil && !x.ended
 	d.Usage = x.booked(j, x.taken(j, &s), s.Hour)
+	if x.ended {
+		x.learn(&s)
+	}
 	var me *model.Error
 	var ke *abi.Error
 	garbled := errors.As(fail, &me) && me.Kind == model.Malformed
 	switch {
 	case errors.As(fail, &ke): // a tool call was refused: the answer itself is there
-		d.Value = value(&s)
+		d.Value = x.value(&s)
 		return d
 	case s.Failure != nil: // the provider's own word, which the client has
 		x.told, d.Err = true, sys.ModelError(s.Failure)
 	case fail == nil && x.ended:
-		d.Value = value(&s)
+		d.Value = x.value(&s)
 		return d
-	case !s.Reported && (x.bound.Hidden || !x.stream || garbled):
+	case !s.Reported && (x.bound.Hidden || !x.stream || garbled || !x.over && s.Output == 0): // its pace is not known either
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the answer was cut off, and what it took until then cannot be known"}
 	case stopped || x.gone:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: clip(s.Text)}
@@ -383,28 +555,37 @@ func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
 		u.Input = x.bound.Input
 	}
 	if u.Output == 0 {
-		u.Output = int64(model.CountText(s.Text))
+		u.Output = int64(x.q.Count.Said(s.Text))
 		for _, c := range s.Calls {
-			u.Output += int64(model.CountText(c.Name) + model.CountText(c.Args))
+			u.Output += int64(x.q.Count.Said(c.Name) + x.q.Count.Said(c.Args))
 		}
 	}
 	if !x.ended && !s.Reported {
-		u.Output = min(j.Granted, u.Output+margin(u.Output))
+		u.Output = max(u.Output, min(j.Granted, u.Output+x.margin(u.Output)))
 	}
 	return u
 }
 
-// margin is what may have been said and not yet have come when an answer was
-// cut off: a sixteenth of it, and a few words.
-func margin(n int64) int64 { return n/16 + 16 }
+// margin is what may have been said and not yet have come when an answer of n
+// tokens was cut off: a sixteenth of it, and a few words; and where the
+// provider did not end it, what it says at its pace until it learns of that.
+func (a *attempt) margin(n int64) int64 {
+	const late = 500 * time.Millisecond
+	m := n/16 + 16
+	if !a.over {
+		said := max(time.Millisecond, time.Since(a.start)-a.first)
+		m += int64(float64(n) * float64(late) / float64(said))
+	}
+	return m
+}
 
 // booked is what was taken, in the units of accounts. What is kept in the
 // provider's cache for an hour costs twice its input.
 func (x *exchange) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usage {
-	p := x.route().Facts.Price
-	b := sys.Booked(j, p, u)
+	f := x.route().Facts
+	b := sys.Booked(j, &f, u)
 	if hour > 0 {
-		v := u
+		p, v := f.At(b[abi.InputTokens]), u
 		v.CacheWrite -= hour
 		b[abi.Money] = p.Cost(v) + model.Price{Input: 2 * p.Input}.Cost(model.Usage{Input: hour})
 	}
@@ -416,7 +597,7 @@ func (x *exchange) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usage {
 func (x *exchange) lost(ctx context.Context, j *kernel.Job, err error) kernel.Done {
 	var me *model.Error
 	d := kernel.Done{Err: &abi.Error{Code: abi.ModelNetwork, Message: err.Error()}}
-	unsent := errors.As(err, &me) && me.Usage != nil
+	unsent := errors.As(err, &me) && me.Usage != nil // Post gives no other kind of error
 	switch {
 	case unsent:
 	case ctx.Err() != nil:
@@ -424,7 +605,10 @@ func (x *exchange) lost(ctx context.Context, j *kernel.Job, err error) kernel.Do
 	default:
 		d.Usage = x.booked(j, model.Usage{Input: x.bound.Input}, 0)
 	}
-	x.next()
+	if sys.Hear(&d, me, model.Quota{}, 0); ctx.Err() != nil {
+		d.Heard = traffic.Feedback{Word: traffic.Cut}
+	}
+	sys.Failed(&d, &x.way, me)
 	return d
 }
 
@@ -440,12 +624,7 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 		x.failure = nil
 	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
-	sys.Hear(&d, me, model.Quota{})
-	if me.Kind == model.Overloaded {
-		x.next()
-	}
+	sys.Hear(&d, me, model.Quota{}, 0)
+	sys.Failed(&d, &x.way, me)
 	return d
 }
-
-// next is the route for another try.
-func (x *exchange) next() { x.at = (x.at + 1) % len(x.routes) }

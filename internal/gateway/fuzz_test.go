@@ -70,7 +70,7 @@ func FuzzProgram(f *testing.F) {
 		f.Add(uint8(i), s, "money=0.5")
 	}
 	r := newRig(f, mock.Config{Price: price}, "")
-	k := r.key("")
+	k := r.key("money=100000") // of a model without a price nothing would be booked
 	f.Fuzz(func(t *testing.T, path uint8, body, limits string) {
 		r.t = t
 		defer func() { r.t = f }()

@@ -15,10 +15,12 @@
 //   - nothing is sent to a provider that the kernel has not admitted and
 //     written down, and an answer's end is given when it is written down too;
 //
-//   - a request passes as it came, but for the output maximum where a limit
-//     lowers it; an answer passes byte for byte;
+//   - the body of a request passes as it came, but for the output maximum where
+//     a limit on money or tokens sets or lowers it, and for the usage that a
+//     stream of Chat is asked for; an answer passes byte for byte;
 //
-//   - keys of providers do not leave, keys of this gateway are not sent on;
+//   - keys of providers do not leave, keys of this gateway are not sent on, and
+//     whose account a provider's key is used for is not the program's to say;
 //
 //   - who has no good key learns nothing.
 //
@@ -28,6 +30,7 @@
 //     exchange.go  a request to a model: what it may take, and how it runs
 //     wish.go      a tool call that the program carries out
 //     chain.go     conversations stored by content
+//     learn.go     what requests took, for those that come after
 //     answer.go    headers, errors
 //     listen.go    addresses
 package gateway
@@ -60,7 +63,6 @@ type Kernel interface {
 type View interface {
 	Where(pid abi.Pid) (kernel.Where, error)
 	Info(pid abi.Pid) (kernel.Info, error)
-	List() []kernel.Info
 	State
 }
 
@@ -69,23 +71,28 @@ type State interface {
 	Stands(pid abi.Pid) (used abi.Usage, left abi.Limits)
 	Ending(pid abi.Pid) *abi.Error
 	Bytes(d abi.Data) ([]byte, error)
-	Wait(ctx context.Context, pid abi.Pid) (kernel.Info, error)
+	Orders(ctx context.Context, pid abi.Pid, was kernel.Orders) (kernel.Orders, error)
 }
 
-// Config is what a gateway is handed. All but Attempts is needed.
+// Config is what a gateway is handed. All but Attempts and Pulse is needed.
 type Config struct {
 	Kernel   Kernel
+	Ring     *Ring // the keys that are in the journal
 	Models   model.Config
 	Spawn    func(ctx context.Context, p sys.Program, k Key) (abi.Pid, error)
-	Attempts int // at a model before its error is the answer; 0: five
+	Attempts int           // at a model before its error is the answer; 0: five
+	Pulse    time.Duration // of a stream that is held back; 0: ten seconds
+
+	// Away is how long nothing comes of waiting for a resource.
+	Away func(resource string) time.Duration
 }
 
 // A Gateway serves programs. It is safe for concurrent use.
 type Gateway struct {
-	cfg   Config
-	ring  ring
-	known known
-	ways  ways
+	cfg     Config
+	known   known
+	lessons lessons
+	ways    ways
 	holds
 	base atomic.Pointer[string]
 
@@ -104,16 +111,20 @@ type callName struct {
 	n   uint64
 }
 
-// New returns the gateway of a kernel, with the keys that are in its journal.
-func New(cfg Config) (*Gateway, error) {
+// New returns the gateway of a kernel, with the keys that were found in its journal.
+func New(cfg Config) *Gateway {
 	if cfg.Attempts == 0 {
 		cfg.Attempts = 5
+	}
+	if cfg.Pulse == 0 {
+		cfg.Pulse = 10 * time.Second
 	}
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]sys.Relay)}
 	g.ways.cfg = cfg.Models
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a sys.ExitArgs) error { return g.End(g.ctx, pid, a) }
-	return g, g.load()
+	cfg.Ring.miss(g)
+	return g
 }
 
 // Close waits until no call is open; the kernel has ended them.
@@ -147,6 +158,7 @@ func (g *Gateway) do(ctx context.Context, c abi.Call, r sys.Relay) abi.Result {
 // The gateway's own headers. None of them is sent on.
 const (
 	headers       = "X-Kern-"
+	KeyHeader     = "X-Kern-Key"     // the key, of a request with a credential of its own
 	ChildHeader   = "X-Kern-Child"   // the name of a child of the key's process, which makes the request
 	LimitsHeader  = "X-Kern-Limits"  // its limits, when it is made
 	pidHeader     = "X-Kern-Pid"     // of answers: the process,
@@ -165,7 +177,7 @@ const (
 // An entrance is a path that the gateway serves.
 type entrance struct {
 	method string
-	face   wire.Face // of errors too
+	face   wire.Face // of errors too; empty: as the request looks
 	serve  func(g *Gateway, v *visit)
 }
 
@@ -175,7 +187,7 @@ var entrances = map[string]entrance{
 	"/embeddings":            {"POST", wire.Embeddings, (*Gateway).relayed},
 	"/messages":              {"POST", wire.Messages, (*Gateway).relayed},
 	"/messages/count_tokens": {"POST", wire.Messages, (*Gateway).counted},
-	"/models":                {"GET", wire.Chat, (*Gateway).models},
+	"/models":                {"GET", "", (*Gateway).models},
 	"/kern/v1/keys":          {"POST", wire.Chat, (*Gateway).derive},
 	"/kern/v1/self":          {"GET", wire.Chat, (*Gateway).self},
 }
@@ -185,42 +197,53 @@ type visit struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	face    wire.Face
+	kernel  State
 	session *session
 	rest    string // of the path, behind that of the entrance
-	inPath  bool   // the key stood in the path: credentials in headers are the program's own
+	own     bool   // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
 }
 
 // ServeHTTP implements [http.Handler]: where a request may come from, what it
 // wants, whose it is, and then the face that serves it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{w: w, r: r}
+	v := &visit{w: w, r: r, kernel: g.cfg.Kernel}
 	v.hurry()
 	key, path := splitPath(r.URL.Path)
 	if name, ok := strings.CutPrefix(path, "/models/"); ok {
 		path, v.rest = "/models", name
 	}
 	in, there := entrances[path]
-	if v.face = in.face; !there {
+	if v.face = in.face; v.face == "" {
 		v.face = faceOf(r)
 	}
 	if e := foreign(r); e != nil {
 		v.fail(e)
 		return
 	}
-	if v.inPath = key != ""; !v.inPath {
+	if key == "" {
+		key = r.Header.Get(KeyHeader)
+	}
+	if v.own = key != ""; !v.own {
 		key = keyOf(r.Header)
 	}
-	pid, ok := g.ring.find(key)
+	pid, ok := g.cfg.Ring.find(key)
 	if !ok {
-		v.fail(&abi.Error{Code: abi.BadKey, Message: "this needs the key of a process", Hint: "make one with: kern key new --money 5"})
+		v.fail(badKey)
 		return
 	}
-	switch {
+	switch e := spent(g.cfg.Kernel, pid); {
+	case e != nil:
+		v.fail(e)
+		return
 	case !there:
 		v.fail(&abi.Error{Code: abi.UnknownRow, Message: "there is nothing at this path; expected /v1/chat/completions, /v1/responses, /v1/embeddings, /v1/models, /v1/messages or /v1/messages/count_tokens"})
 		return
 	case r.Method != in.method:
 		w.Header().Set("Allow", in.method)
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			v.fail(noSocket)
+			return
+		}
 		v.fail(&abi.Error{Code: abi.InvalidCall, Message: "expected the method " + in.method})
 		return
 	}
@@ -229,6 +252,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in.serve(g, v)
+}
+
+var badKey = &abi.Error{Code: abi.BadKey, Message: "this needs the key of a process", Hint: "make one with: kern key new --money 5"}
+
+// spent says why a key opens nothing any more; nil while it does. One that was
+// revoked is one that nobody knows; of one that came to its limit the program is
+// told so, and gets nothing else.
+func spent(k State, pid abi.Pid) *abi.Error {
+	e := k.Ending(pid)
+	if e != nil && e.Code == abi.ProcessKilled {
+		return badKey
+	}
+	return e
 }
 
 // enter finds the process of a visit: that of the key, or a child of it.
@@ -361,11 +397,16 @@ func (g *Gateway) relayed(v *visit) {
 	}
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
 	res := g.do(v.r.Context(), x.call, x)
-	if !momentary(res) {
+	switch {
+	case !momentary(res):
 		g.known.add(x.chain.parts[x.chain.named:])
+	case res.Err.Code == abi.Interrupted: // whoever is still there is not the one who went
+		res.Err = closing
 	}
 	x.finish(res)
 }
+
+var closing = &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing, and nothing was sent", Hint: "ask again when it is back"}
 
 // momentary says that nothing of a call was written down.
 func momentary(r abi.Result) bool {

@@ -1,12 +1,16 @@
 package gateway_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,7 +109,7 @@ func TestSteps(t *testing.T) {
 // Scenario 11.
 func TestWallEndsTheKey(t *testing.T) {
 	r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 50), TPS: 50}, "")
-	k := r.key("wall=500ms")
+	k := r.key("wall=2s")
 	g := r.post(k.Key, "/v1/chat/completions", chat("x", `,"stream":true`))
 	if g.code() != abi.LimitWall || !strings.Contains(g.body, "three") {
 		t.Errorf("%d %s", g.status, g.body)
@@ -152,11 +156,70 @@ func TestCut(t *testing.T) {
 				eventually(t, "all is settled", func() bool { i := r.info(k.Pid); return i.Used[abi.ModelCalls] == 1 && i.Reserved == (abi.Usage{}) })
 				eventually(t, "the provider is left", func() bool { return r.mock.Stats().InFlight == 0 })
 				i, b := r.info(k.Pid), r.mock.Stats()
-				if i.Used[abi.Money] < b.Nano || i.Used[abi.OutputTokens] > b.Output*5/4+32 || b.Aborted != 1 {
+				if i.Used[abi.Money] < b.Nano || i.Used[abi.OutputTokens] > b.Output*5/4+132 || b.Aborted != 1 {
 					t.Errorf("settled %d nano-dollars and %d tokens, billed %d and %d, %d aborted", i.Used[abi.Money], i.Used[abi.OutputTokens], b.Nano, b.Output, b.Aborted)
 				}
 			})
 		}
+	}
+}
+
+// TestHangUps lets many clients hang up at once, at any moment, on providers of
+// different pace. What is settled of each call is never less than what the
+// provider bills for it. Scenario 12.
+//
+// Mutants that die here: a provider that is cut off without a word, and what it
+// had written is not read; what it says until it notices not booked.
+func TestHangUps(t *testing.T) {
+	for _, c := range []mock.Config{{}, {TPS: 200, Chunk: 8}, {TPS: 2000, Chunk: 8}} {
+		c.Reply, c.Price, c.Latency = strings.Repeat(longWords+" ", 45), price, spread(t, "10ms±10ms")
+		t.Run(fmt.Sprintf("%v tokens a second", c.TPS), func(t *testing.T) {
+			r := newRig(t, c, `providers: {openai: {base_url: "$UP/v1", key_env: UP_KEY, concurrency: 2000}}`)
+			k := r.key("")
+			var clients sync.WaitGroup
+			for i := range 80 {
+				clients.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					if i%8 == 0 { // before the first byte
+						defer time.AfterFunc(time.Duration(rand.IntN(40))*time.Millisecond, cancel).Stop()
+					}
+					resp, err := r.request(ctx, k.Key, "/v1/chat/completions", fmt.Sprintf(`{"model":"m%d","stream":true,"max_tokens":900,"messages":[{"role":"user","content":"hello"}]}`, i))
+					if err != nil {
+						return
+					}
+					defer resp.Body.Close()
+					_, _ = io.CopyN(io.Discard, resp.Body, []int64{1, 300, rand.Int64N(20_000), rand.Int64N(250_000)}[i%4])
+				})
+			}
+			clients.Wait()
+			began, ended := map[uint64]string{}, map[uint64]*abi.Answer{}
+			eventually(t, "all is settled and written down", func() bool {
+				for _, rec := range r.records(k.Pid) {
+					var a struct{ Relay struct{ Model string } }
+					if rec.Intent != nil && json.Unmarshal(rec.Intent.Args.Bytes, &a) == nil {
+						began[rec.Call] = a.Relay.Model
+					}
+					if _, ok := began[rec.Call]; ok && rec.Answer != nil {
+						ended[rec.Call] = rec.Answer
+					}
+				}
+				i := r.info(k.Pid)
+				return r.mock.Stats().InFlight == 0 && i.Reserved == i.Doubt && len(began) == len(ended) && int64(len(ended)) >= i.Used[abi.ModelCalls]
+			})
+			known := 0
+			for call, name := range began {
+				if a := ended[call]; a.Outcome != abi.Unknown && a.Usage[abi.ModelCalls] > 0 {
+					known++
+					if b := r.mock.Stats().Models[name]; a.Usage[abi.OutputTokens] < b.Output || a.Usage[abi.InputTokens] < b.Input {
+						t.Errorf("%s took %d and %d tokens, and was billed %d and %d", name, a.Usage[abi.InputTokens], a.Usage[abi.OutputTokens], b.Input, b.Output)
+					}
+				}
+			}
+			if known < 20 {
+				t.Errorf("of %d calls, of %d is known what they took", len(began), known)
+			}
+		})
 	}
 }
 
@@ -267,8 +330,82 @@ func TestChildren(t *testing.T) {
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Kill, "test"); err != nil {
 		t.Fatal(err)
 	}
-	r.refused(derived.Key, "/v1/chat/completions", chat("x"), abi.ProcessKilled, http.StatusForbidden)
+	r.refused(derived.Key, "/v1/chat/completions", chat("x"), abi.BadKey, http.StatusUnauthorized)
 	r.books(k.Pid)
+}
+
+// TestRevoked gives whoever has a key that was revoked what one gets who never
+// had one, at every path; and nothing but the reason to one whose key came to
+// its limit.
+//
+// Mutants that die here: models listed for a key that has ended, another answer
+// to a revoked key than to an unknown one.
+func TestRevoked(t *testing.T) {
+	r := newRig(t, mock.Config{}, "")
+	k, over := r.key(""), r.key("wall=1ms")
+	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Kill, "test"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both have ended", func() bool { return r.info(k.Pid).Exit != nil && r.info(over.Pid).Exit != nil })
+	ask := func(method, path, key string) (int, string, http.Header) {
+		q, err := http.NewRequestWithContext(t.Context(), method, r.front.URL+path, strings.NewReader(chat("x", `,"max_tokens":9,"input":"x"`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("X-Api-Key", key)
+		resp, err := r.front.Client().Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Header.Del("Date")
+		return resp.StatusCode, string(b), resp.Header
+	}
+	unknown := "sk-kern-" + strings.Repeat("A", 43)
+	for _, q := range []string{"GET /v1/models", "GET /v1/models/m", "GET /kern/v1/self", "POST /kern/v1/keys", "POST /v1/messages/count_tokens", "POST /v1/messages",
+		"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/embeddings", "GET /v1/nothing", "DELETE /v1/models"} {
+		method, path, _ := strings.Cut(q, " ")
+		s1, b1, h1 := ask(method, path, k.Key)
+		s2, b2, h2 := ask(method, path, unknown)
+		if s1 != http.StatusUnauthorized || s1 != s2 || b1 != b2 || !reflect.DeepEqual(h1, h2) {
+			t.Errorf("%s: a revoked key gets %d %v %s, an unknown one %d %v %s", q, s1, h1, b1, s2, h2, b2)
+		}
+		if s, b, _ := ask(method, path, over.Key); s != http.StatusPaymentRequired || !strings.Contains(b, string(abi.LimitWall)) {
+			t.Errorf("%s: a key that came to its limit gets %d %s", q, s, b)
+		}
+	}
+	if n := r.mock.Stats().Requests; n != 0 {
+		t.Errorf("%d requests reached the provider", n)
+	}
+}
+
+// TestStanding says with every answer, and every error, whose it is and how
+// that stands.
+func TestStanding(t *testing.T) {
+	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
+	k := r.key("money=1,steps=7")
+	says := func(what string, h http.Header, call bool) {
+		t.Helper()
+		if h.Get("X-Kern-Pid") != fmt.Sprint(k.Pid) || !strings.HasPrefix(h.Get("X-Kern-Spent"), "money=") || !strings.Contains(h.Get("X-Kern-Left"), "steps=") || (h.Get("X-Kern-Call") != "") != call {
+			t.Errorf("%s: %v", what, h)
+		}
+	}
+	for _, f := range faces[:7] {
+		says(f.name, r.ok(k.Key, f.path, f.body).header, true)
+	}
+	for _, f := range faces {
+		says(f.name+" refused", r.refused(k.Key, f.path, f.body, abi.LimitSteps, http.StatusPaymentRequired).header, true)
+		says(f.name+" garbled", r.refused(k.Key, f.path, "{", abi.InvalidArguments, http.StatusBadRequest).header, false)
+	}
+	says("count", r.ok(k.Key, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"x"}]}`).header, false)
+	says("child", r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "y", "X-Kern-Limits", "gold=1").header, false)
+	if h := r.ok(r.key("").Key, "/v1/chat/completions", chat("x")).header; len(h["X-Kern-Left"]) != 0 {
+		t.Errorf("nothing is limited, and left is %q", h["X-Kern-Left"])
+	}
 }
 
 // TestKeys lets nobody in without a good one.
@@ -345,6 +482,62 @@ func TestFallback(t *testing.T) {
 	r.ok(k.Key, "/v1/chat/completions", strings.Replace(chat("x"), `"m"`, `"second/m2"`, 1))
 	if i, b := r.info(k.Pid), r.mock.Stats(); i.Used[abi.InputTokens] != b.Input || b.Requests != 2 {
 		t.Errorf("booked %v, billed %+v", i.Used, b)
+	}
+	var by []string // in the place of the one that was asked for
+	for _, rec := range r.records(k.Pid) {
+		var a sys.Reply
+		if rec.Answer != nil && json.Unmarshal(rec.Answer.Value.Bytes, &a) == nil {
+			by = append(by, a.Model)
+		}
+	}
+	if !slices.Equal(by, []string{"second:m2", ""}) {
+		t.Errorf("the answers are by %q", by)
+	}
+}
+
+// TestFallbackAtOnce: nobody waits for the first provider while it is overloaded,
+// or when it asks for an hour, if there is another.
+func TestFallbackAtOnce(t *testing.T) {
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests} {
+		var asked atomic.Int64
+		first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(status)
+		}))
+		defer first.Close()
+		r := newRig(t, mock.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", key_env: UP_KEY, concurrency: 2, fallback: [second]}\n"+
+			"  second: {format: openai, base_url: \"$UP/v1\"}\n")
+		k := r.key("")
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if g := r.ok(k.Key, "/v1/chat/completions", chat("x")); !strings.Contains(g.body, "from the second") {
+					t.Errorf("%d: %s", status, g.body)
+				}
+			})
+		}
+		wg.Wait()
+		if n := asked.Load(); n == 0 || n > 2 {
+			t.Errorf("%d: the first was asked %d times, at 2 at a time", status, n)
+		}
+	}
+}
+
+// TestLargerThanTheMinute: a request for which no minute is large enough is
+// answered, and not tried for ever; one that fits is not kept from its turn.
+func TestLargerThanTheMinute(t *testing.T) {
+	r := newRig(t, mock.Config{Limits: mock.Limits{Output: 1000}}, "providers: {anthropic: {base_url: \"$UP\", key_env: UP_KEY}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
+	k := r.key("")
+	for _, path := range []string{"/v1/messages", "/v1/chat/completions"} {
+		body := func(n int) string {
+			return fmt.Sprintf(`{"model":"m","max_tokens":%d,"messages":[{"role":"user","content":"x"}]}`, n)
+		}
+		g := r.post(k.Key, path, body(1001))
+		if g.status != http.StatusBadRequest || !strings.Contains(g.body, "MODEL_BAD_REQUEST") || !strings.Contains(g.body, "1000") || g.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("%s: %d %s %v", path, g.status, g.body, g.header)
+		}
+		r.ok(k.Key, path, body(900))
 	}
 }
 
@@ -531,6 +724,66 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestEditedConversation stores words once, also where a program changes the
+// beginning of its conversation with every request, drops what is old, or edits
+// in the middle: what is new then are links of some bytes.
+//
+// Mutants that die here: an element that is stored with its link.
+func TestEditedConversation(t *testing.T) {
+	const turns = 40
+	line := strings.Repeat("words of a message ", 60)
+	say := func(n int) string { return fmt.Sprintf(`{"role":"user","content":"%d %s"}`, n, line) }
+	for name, edit := range map[string]func(n int, msgs []string) []string{
+		"the time at the beginning": func(n int, msgs []string) []string {
+			return append([]string{fmt.Sprintf(`{"role":"system","content":"it is %d o'clock"}`, n)}, msgs...)
+		},
+		"a window that moves": func(_ int, msgs []string) []string { return msgs[max(0, len(msgs)-10):] },
+		"an edit in the middle": func(n int, msgs []string) []string {
+			msgs = slices.Clone(msgs)
+			msgs[n/2] = fmt.Sprintf(`{"role":"user","content":"at %d"}`, n)
+			return msgs
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, mock.Config{Reply: "yes"}, "")
+			k := r.key("")
+			var msgs []string
+			var body string
+			for n := range turns {
+				msgs = append(msgs, say(n))
+				body = `{"model":"m","messages":[` + strings.Join(edit(n, msgs), ",") + `]}`
+				r.ok(k.Key, "/v1/chat/completions", body)
+			}
+			stored := make(map[abi.Hash]int)
+			var last []abi.Hash
+			blob := func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) }
+			for _, rec := range r.records(k.Pid) {
+				if rec.Intent == nil {
+					continue
+				}
+				last = rec.Intent.Parts
+				for _, h := range last {
+					b, err := blob(h)
+					if err != nil {
+						t.Fatal(err)
+					}
+					stored[h] = len(b)
+				}
+			}
+			all := 0
+			for _, n := range stored {
+				all += n
+			}
+			if most := turns*(len(say(0))+200) + turns*turns/2*80; all > most {
+				t.Errorf("%d bytes are stored, want up to %d", all, most)
+			}
+			if got, err := gateway.Stored("openai.chat", last, blob); err != nil || string(got) != body {
+				t.Errorf("%v: stored is\n%s\nwant\n%s", err, got, body)
+			}
+		})
+	}
+}
+
 // TestStored reads requests of every face back from the journal, to the byte.
 func TestStored(t *testing.T) {
 	r := newRig(t, mock.Config{Reply: "yes"}, "")
@@ -554,19 +807,7 @@ func TestStored(t *testing.T) {
 			path = "/v1/chat/completions"
 		}
 		r.post(k.Key, path, body) // the provider may not like it
-		for _, rec := range r.records(k.Pid)[seen:] {
-			if seen++; rec.Intent == nil {
-				continue
-			}
-			var a sys.ModelArgs
-			if err := json.Unmarshal(rec.Intent.Args.Bytes, &a); err != nil {
-				t.Fatal(err)
-			}
-			got, err := gateway.Stored(a.Relay.Face, rec.Intent.Parts, func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) })
-			if err != nil || string(got) != body {
-				t.Errorf("%v: stored is\n%s\nwant\n%s", err, got, body)
-			}
-		}
+		seen = r.stored(k.Pid, seen, body)
 	}
 }
 
@@ -602,5 +843,119 @@ func TestLowered(t *testing.T) {
 			r.books(k.Pid)
 			r.refused(k.Key, f.path, f.body, abi.LimitOutputTokens, http.StatusPaymentRequired)
 		})
+	}
+}
+
+// A model without a price is refused under a money limit, and the line that is
+// given makes it known, at what its nearest relative costs.
+func TestTheLineThatPricesAModel(t *testing.T) {
+	const config = "providers: {anthropic: {base_url: \"$UP\", key_env: UP_KEY}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n"
+	r := newRig(t, mock.Config{Reply: "yes"}, config)
+	k := r.key("money=1")
+	g := r.refused(k.Key, "/v1/messages", `{"model":"claude-opus-99","max_tokens":9,"messages":[{"role":"user","content":"q"}]}`, abi.UnknownPrice, http.StatusBadRequest)
+	_, line, ok := strings.Cut(g.body, "(kern stop-daemon): ")
+	line, _, _ = strings.Cut(line, "}}}}")
+	line = strings.ReplaceAll(line, `\"`, `"`) + "}}}}"
+	if !ok || line != `providers: {anthropic: {models: {"claude-opus-99": {input: 4, output: 20, cache_read: 0.2, cache_write: 5, window: 1000000, max_output: 128000}}}}` {
+		t.Fatalf("%s\n%s", g.body, line)
+	}
+	g = r.refused(k.Key, "/v1/chat/completions", `{"model":"llama3:8b","messages":[{"role":"user","content":"q"}]}`, abi.UnknownPrice, http.StatusBadRequest)
+	if !strings.Contains(g.body, `providers: {openai: {models: {\"llama3:8b\": {input: DOLLARS, output: DOLLARS}}}}`) {
+		t.Fatal(g.body)
+	}
+	r.ok(r.key("steps=5").Key, "/v1/chat/completions", `{"model":"llama3:8b","messages":[{"role":"user","content":"q"}]}`)
+	r.stop()
+	r.config = strings.Replace(line, "models:", `base_url: "$UP", key_env: UP_KEY, models:`, 1)
+	r.start()
+	r.ok(k.Key, "/v1/messages", `{"model":"claude-opus-99","max_tokens":9,"messages":[{"role":"user","content":"q"}]}`)
+}
+
+// A request with much input costs more in all of it: what is reserved is that
+// by the bound, and what is booked is that by what it took.
+func TestMuchInputCostsMore(t *testing.T) {
+	var cached atomic.Int64
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn",
+			"usage":{"input_tokens":60000,"cache_read_input_tokens":%d,"output_tokens":10}}`, cached.Load())
+	}))
+	defer up.Close()
+	r := newRig(t, mock.Config{}, "providers: {anthropic: {base_url: \""+up.URL+"\", key_env: UP_KEY}}\n")
+	pictures := strings.Repeat(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}},`, 21)
+	ask := `{"model":"claude-haiku-5-5","max_tokens":100,"messages":[{"role":"user","content":[` + pictures + `{"type":"text","text":"q"}]}]}`
+	k := r.key("money=0.05")
+	r.refused(k.Key, "/v1/messages", ask, abi.LimitMoney, http.StatusPaymentRequired) // 105,000 at 0.50 are more; at 0.10 they are not
+	k = r.key("money=1")
+	cached.Store(40_001)
+	r.ok(k.Key, "/v1/messages", ask)
+	want := int64(60_000*500 + 40_001*50 + 10*2_500)
+	if used := r.info(k.Pid).Used[abi.Money]; used != want {
+		t.Errorf("booked %d, want %d", used, want)
+	}
+	cached.Store(40_000)
+	r.ok(k.Key, "/v1/messages", ask)
+	want += 60_000*100 + 40_000*10 + 10*500
+	if used := r.info(k.Pid).Used[abi.Money]; used != want {
+		t.Errorf("booked %d, want %d", used, want)
+	}
+}
+
+// OpenAI writes to its cache unasked, which costs more than input.
+func TestAWriteToTheCacheIsReservedUnasked(t *testing.T) {
+	r := newRig(t, mock.Config{Reply: "yes"}, "providers: {openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
+	k := r.key("money=1")
+	r.ok(k.Key, "/v1/chat/completions", `{"model":"gpt-6.2-sol","max_completion_tokens":1,"messages":[{"role":"user","content":"q"}]}`)
+	for _, rec := range r.records(k.Pid) {
+		if rec.Intent != nil {
+			in := rec.Intent.Reserve[abi.InputTokens]
+			if got, want := rec.Intent.Reserve[abi.Money], in*2500; got < want {
+				t.Errorf("%d reserved for %d tokens, want at least %d", got, in, want)
+			}
+			return
+		}
+	}
+	t.Error("no intent")
+}
+
+// TestClosing: a request that waits when the daemon ends was not sent, and is
+// told to come again, as it is when nobody is there at all.
+//
+// Mutant that dies here: it is told that it was stopped, which SDKs do not try
+// again.
+func TestClosing(t *testing.T) {
+	r := newRig(t, mock.Config{}, "")
+	k := r.key("")
+	ctx, end := context.WithCancel(t.Context())
+	front := httptest.NewUnstartedServer(r.kernel.Gateway)
+	front.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	front.Start()
+	defer front.Close()
+	if err := r.kernel.Signal(ctx, k.Pid, abi.Stop, "test"); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan got, 1)
+	go func() {
+		q, err := http.NewRequestWithContext(t.Context(), "POST", front.URL+"/v1/chat/completions", strings.NewReader(chat("hello")))
+		if err != nil {
+			answer <- got{body: err.Error()}
+			return
+		}
+		q.Header.Set("Authorization", "Bearer "+k.Key)
+		resp, err := front.Client().Do(q)
+		if err != nil {
+			answer <- got{body: err.Error()}
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		answer <- got{resp.StatusCode, resp.Header, string(b) + fmt.Sprint(err)}
+	}()
+	eventually(t, "it waits", func() bool { i, err := r.kernel.Info(k.Pid); return err == nil && len(i.Waits) > 0 })
+	end()
+	if a := <-answer; a.status != http.StatusServiceUnavailable || a.header.Get("X-Should-Retry") == "false" || !strings.Contains(a.body, "DAEMON_GONE") {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	if n := r.mock.Stats().Requests; n != 0 {
+		t.Errorf("%d requests were sent", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
 )
 
@@ -38,14 +39,19 @@ func (h *holds) miss(pid abi.Pid, d time.Duration) {
 	if h.timers == nil {
 		h.timers = make(map[abi.Pid]*time.Timer)
 	}
-	h.timers[pid] = time.AfterFunc(d, func() {
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
 		h.mu.Lock()
-		gone := h.count[pid] == 0 && !h.stopped
+		gone := h.timers[pid] == t && !h.stopped // else it was taken meanwhile, and that may be over again
+		if gone {
+			delete(h.timers, pid)
+		}
 		h.mu.Unlock()
 		if gone { // it may have ended meanwhile
 			_ = h.end(pid, sys.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone})
 		}
 	})
+	h.timers[pid] = t
 }
 
 // take is held by one more.
@@ -84,8 +90,9 @@ func (h *holds) Rest() {
 	}
 }
 
-// Hold holds a process until ctx or the process ends.
-func (h *holds) Hold(ctx context.Context, pid abi.Pid) error {
+// Hold holds a process until ctx or the process ends, and tells what is ordered
+// of it: its end last.
+func (h *holds) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error {
 	i, err := h.kernel.Info(pid)
 	if err != nil {
 		return err
@@ -99,7 +106,11 @@ func (h *holds) Hold(ctx context.Context, pid abi.Pid) error {
 		return &abi.Error{Code: abi.InvalidCall, Message: "the process does not want to be held"}
 	}
 	h.take(pid)
-	_, err = h.kernel.Wait(ctx, pid)
+	for o := (kernel.Orders{}); err == nil && o.Exit == ""; {
+		if o, err = h.kernel.Orders(ctx, pid, o); err == nil {
+			err = tell(o)
+		}
+	}
 	if h.leave(pid) && err != nil {
 		h.miss(pid, leaveTime)
 	}

@@ -282,6 +282,7 @@ func TestTooLarge(t *testing.T) {
 		"a key":            byHand(long, "localhost", "/v1/chat/completions", "", chat("x")),
 		"a name":           byHand(k.Key, "localhost", "/v1/chat/completions", "X-Kern-Child: "+long[:2000]+"\r\n", chat("x")),
 		"a compressed one": byHand(k.Key, "localhost", "/v1/chat/completions", "Content-Encoding: gzip\r\n", "\x1f\x8b\x08"),
+		"many elements":    byHand(k.Key, "localhost", "/v1/chat/completions", "", `{"model":"m","messages":[`+strings.Repeat("0,", 2_000_000)+`0]}`),
 		"a deep one":       byHand(k.Key, "localhost", "/v1/chat/completions", "", `{"model":"m","messages":`+strings.Repeat("[", 100_000)+`}`),
 	} {
 		for _, g := range raw(t, at, request) {
@@ -334,6 +335,18 @@ func TestSmuggling(t *testing.T) {
 		"a dot path":                {byHand(k.Key, "localhost", "/v1/../v1/./chat//completions", "", body), 0},
 		"a coded slash":             {byHand(k.Key, "localhost", "/v1%2fchat%2fcompletions", "", body), 1},
 		"a word for the next hop":   {byHand(k.Key, "localhost", "/v1/chat/completions", "Upgrade: websocket\r\nConnection: Upgrade\r\n", body), 1},
+		"a key behind the body":     {line + "Host: localhost\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization, X-Kern-Key\r\n\r\n" + behind(chunked, auth+"X-Kern-Key: "+k.Key+"\r\n"), 0},
+		"more behind the body":      {line + "Host: localhost\r\n" + auth + "Transfer-Encoding: chunked\r\nTrailer: X-Kern-Child\r\n\r\n" + behind(chunked, "X-Kern-Child: kid\r\nAuthorization: Bearer mine\r\n"), 1},
+		"chunks with more to say":   {line + "Host: localhost\r\n" + auth + "Transfer-Encoding: chunked\r\n\r\n" + strings.Replace(chunked, "\r\n", ";a=\"b\";c\r\n", 1), 1},
+		"chunks of another coding":  {line + "Host: localhost\r\n" + auth + "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked, 0},
+		"bare newlines":             {strings.ReplaceAll(byHand(k.Key, "localhost", "/v1/chat/completions", "", body), "\r\n", "\n"), 1},
+		"this host in the line":     {"POST http://localhost/v1/chat/completions HTTP/1.1\r\nHost: evil.example\r\n" + auth + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body, 1},
+		"two keys, the first good":  {line + "Host: localhost\r\n" + auth + "Authorization: Bearer sk-kern-nobodys\r\n" + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body, 1},
+		"two keys, the first bad":   {line + "Host: localhost\r\nAuthorization: Bearer sk-kern-nobodys\r\n" + auth + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body, 0},
+		"two codings of a body":     {byHand(k.Key, "localhost", "/v1/chat/completions", "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n", "\x1f\x8b\x08\x00\x00"), 0},
+		"the next protocol":         {byHand(k.Key, "localhost", "/v1/chat/completions", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n", body), 1},
+		"a method in small letters": {strings.Replace(byHand(k.Key, "localhost", "/v1/chat/completions", "", body), "POST", "post", 1), 0},
+		"a key in a coded path":     {byHand("", "localhost", "/k/"+strings.Replace(k.Key, "-", "%2d", 1)+"%2fv1%2fchat%2fcompletions", "", body), 1},
 	} {
 		before := r.mock.Stats().Requests
 		answers := raw(t, at, c.request)
@@ -354,6 +367,14 @@ func TestSmuggling(t *testing.T) {
 			t.Errorf("%s: %d good answers, %d asked for at the provider", name, good, reached)
 		}
 	}
+	if kids := r.info(k.Pid).Kids; len(kids) != 0 {
+		t.Errorf("children %v were made", kids)
+	}
+}
+
+// behind puts fields behind a body in chunks.
+func behind(chunked, fields string) string {
+	return strings.TrimSuffix(chunked, "\r\n") + fields + "\r\n"
 }
 
 // TestRebinding serves this machine's own names, and those alone; the answer
@@ -400,6 +421,28 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
+// anywhere is a listener at an address that is not opened.
+type anywhere struct {
+	net.Listener
+	at net.TCPAddr
+}
+
+func (a anywhere) Addr() net.Addr { return &a.at }
+
+// TestFound tells programs an address that they can reach.
+func TestFound(t *testing.T) {
+	r := newRig(t, mock.Config{}, "")
+	for ip, want := range map[string]string{"0.0.0.0": "http://127.0.0.1:7", "::": "http://127.0.0.1:7", "127.0.0.1": "http://127.0.0.1:7", "::1": "http://[::1]:7", "10.0.0.1": "http://10.0.0.1:7"} {
+		r.kernel.Gateway.Found(anywhere{at: net.TCPAddr{IP: net.ParseIP(ip), Port: 7}}, false)
+		if got := r.kernel.Gateway.Base(); got != want {
+			t.Errorf("%s: %s, want %s", ip, got, want)
+		}
+	}
+	if r.kernel.Gateway.Found(anywhere{at: net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7}}, true); r.kernel.Gateway.Base() != "https://10.0.0.1:7" {
+		t.Error(r.kernel.Gateway.Base())
+	}
+}
+
 // A recorder is a provider that keeps what it was sent.
 type recorder struct {
 	mu   sync.Mutex
@@ -419,6 +462,7 @@ func (p *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "X-Mine")
 	w.Header().Set("X-Mine", "yes")
 	w.Header().Set("X-Request-Id", "req_1")
+	w.Header().Set("Openai-Organization", "org-1")
 	_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
 }
 
@@ -452,7 +496,7 @@ func TestWhatTravels(t *testing.T) {
 			t.Errorf("%q was sent on:\n%s", never, sent)
 		}
 	}
-	for _, always := range []string{"Bearer " + providerKey, "Openai-Beta: assistants=v2", "X-Stainless-Lang: python", "?beta=1"} {
+	for _, always := range []string{"Bearer " + providerKey, "Openai-Beta: assistants=v2", "X-Stainless-Lang: python", "?beta=1", "Accept-Encoding: identity"} {
 		if !strings.Contains(sent, always) {
 			t.Errorf("%q was not sent on:\n%s", always, sent)
 		}
@@ -469,6 +513,69 @@ func TestWhatTravels(t *testing.T) {
 	raw(t, at, byHand(k.Key, "localhost", "/v1/chat/completions", "Connection: X-Private, Authorization\r\nX-Private: between us\r\n", chat("x")))
 	if sent := p.all(); strings.Contains(sent, "between us") || strings.Count(sent, "Bearer "+providerKey) != len(p.seen) {
 		t.Errorf("what Connection names was sent on, or the key was not:\n%s", sent)
+	}
+}
+
+// whose are headers with which a program could say who is to pay, or where the
+// request goes on to with the daemon's key: of the providers themselves, and of
+// what may stand before them.
+var whose = []string{
+	"Openai-Organization", "Openai-Project", "Chatgpt-Account-Id", "Anthropic-Workspace-Id", "Api-Key", "Ocp-Apim-Subscription-Key", "X-Ms-Region", "Azureml-Model-Deployment",
+	"X-Goog-User-Project", "X-Goog-Api-Key", "X-Amz-Security-Token", "X-Amzn-Bedrock-Guardrailidentifier", "Http-Referer", "X-Title", "X-Openrouter-Provider",
+	"Helicone-Target-Url", "Helicone-Auth", "X-Portkey-Virtual-Key", "X-Portkey-Custom-Host", "Cf-Aig-Authorization", "Cf-Aig-Byok-Alias", "X-Litellm-Api-Key", "X-Litellm-Customer-Id",
+	"X-Auth-Token", "X-Nobody-Knows",
+}
+
+// TestWhosePays: with a key of the daemon's, or at a provider that wants none, the
+// program has no say in whose account pays; what kern.yaml sets goes along, and the
+// program does not learn of the account. With its own credential all passes, and
+// what kern.yaml sets stays out of it; the provider behind that one gets nothing.
+//
+// Mutants that die here: headers that only kern.yaml may set, a query that names
+// an account, headers of an account in an answer, any of them kept from a program
+// that pays itself.
+func TestWhosePays(t *testing.T) {
+	p := &recorder{}
+	up := httptest.NewServer(p)
+	t.Cleanup(up.Close)
+	var all []string
+	for _, name := range whose {
+		all = append(all, name, "the-programs-choice")
+	}
+	all = append(all, "X-Stainless-Lang", "python", "Openai-Beta", "assistants=v2")
+	r := newRig(t, mock.Config{}, fmt.Sprintf(`providers:
+  openai: {base_url: "%[1]s/v1", key_env: UP_KEY, headers: {OpenAI-Organization: the-hosts, X-Title: the-hosts-title}}
+  local: {format: openai, base_url: "%[1]s/v1", headers: {openai-project: the-hosts}}
+  lent: {format: openai, base_url: "%[1]s/v1", key: program, headers: {OpenAI-Project: the-hosts}}
+  dead: {format: openai, base_url: "http://127.0.0.1:1/v1", key: program, fallback: [local]}
+`, up.URL))
+	k := r.key("")
+	ask := func(model string) (sent string, got http.Header) {
+		before := len(p.all())
+		own := append(all, "Authorization", "Bearer the-programs-own")
+		if model == "local/m" { // it wants no key, and would be shown one
+			own = append(all, "Authorization", "Bearer "+k.Key)
+		}
+		g := r.ok("", "/k/"+k.Key+"/v1/chat/completions?api-version=7&subscription-key=mine&project=mine", strings.Replace(chat("x"), `"m"`, `"`+model+`"`, 1), own...)
+		return p.all()[before:], g.header
+	}
+	for model, hosts := range map[string]string{"m": "X-Title: the-hosts-title", "local/m": "Openai-Project: the-hosts", "dead/m": "Openai-Project: the-hosts"} {
+		sent, got := ask(model)
+		if strings.Contains(sent, "the-programs") || strings.Contains(sent, "mine") || got.Get("Openai-Organization") != "" {
+			t.Errorf("%s: it has a say in who pays, or learns who does: %s\n%v", model, sent, got)
+		}
+		for _, want := range []string{hosts, "?api-version=7 ", "X-Stainless-Lang: python", "Openai-Beta: assistants=v2"} {
+			if !strings.Contains(sent, want) {
+				t.Errorf("%s: %q is not sent: %s", model, want, sent)
+			}
+		}
+	}
+	sent, got := ask("lent/m")
+	if n := strings.Count(sent, "the-programs-choice"); n != len(whose) || strings.Contains(sent, "the-hosts") || got.Get("Openai-Organization") != "org-1" {
+		t.Errorf("it pays itself, and %d of %d headers are sent: %s\n%v", n, len(whose), sent, got)
+	}
+	if !strings.Contains(sent, "?api-version=7&subscription-key=mine&project=mine ") || !strings.Contains(sent, "Bearer the-programs-own") {
+		t.Errorf("it pays itself, and its query or credential is not sent: %s", sent)
 	}
 }
 
@@ -494,6 +601,11 @@ func TestOwnCredential(t *testing.T) {
 	var sent []string
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Kern") {
+				sent = append(sent, name)
+			}
+		}
 		sent = append(sent, r.URL.Path+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Api-Key")+" "+r.Header.Get("Cookie"))
 		mu.Unlock()
 		w.WriteHeader(http.StatusUnauthorized)
@@ -508,15 +620,32 @@ func TestOwnCredential(t *testing.T) {
 			t.Errorf("%s: %d %s", path, g.status, g.body)
 		}
 	}
+	r.post("", "/v1/chat/completions", chat("x", `,"max_tokens":9`), "X-Kern-Key", k.Key, "Authorization", "Bearer "+own, "Cookie", "a="+own)
 	mu.Lock()
 	defer mu.Unlock()
-	if len(sent) != 2 || !strings.HasPrefix(sent[0], "/v1/chat/completions Bearer "+own) || sent[1] != "/v1/messages  "+providerKey+" " {
+	if len(sent) != 3 || sent[2] != sent[0] {
+		t.Errorf("with the key in a header of its own: sent %q", sent)
+	}
+	if len(sent) < 2 || !strings.HasPrefix(sent[0], "/v1/chat/completions Bearer "+own) || sent[1] != "/v1/messages  "+providerKey+" " {
 		t.Errorf("sent %q", sent)
 	}
 	for _, rec := range r.records(k.Pid) {
 		if b, err := json.Marshal(rec); err != nil || strings.Contains(string(b), own) {
 			t.Errorf("%v: it is written down: %s", err, b)
 		}
+	}
+}
+
+// TestLentCredential: a provider that is said to take each program's own gets
+// nothing without one.
+func TestLentCredential(t *testing.T) {
+	m := mock.Config{Keys: []string{"sk-of-the-program"}, Reply: "a word"}
+	r := newRig(t, m, "")
+	r = newRig(t, m, fmt.Sprintf("providers: {openai: {base_url: %q, key: program, models: {m: {input: 1, output: 2}}}}\n", r.up.URL+"/v1"))
+	k := r.key("money=1")
+	r.refused(k.Key, "/v1/chat/completions", chat("x", `,"max_tokens":9`), abi.ModelAuth, http.StatusUnauthorized)
+	if g := r.post("", "/v1/chat/completions", chat("x", `,"max_tokens":9`), "X-Kern-Key", k.Key, "Authorization", "Bearer sk-of-the-program"); g.status != http.StatusOK {
+		t.Errorf("%d %s", g.status, g.body)
 	}
 }
 

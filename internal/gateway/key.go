@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +14,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/model"
 )
 
 // keyPrefix begins every key. Programs that look at keys expect "sk-".
@@ -33,61 +33,89 @@ func hashKey(key string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// A ring finds processes by the hashes of their keys. What it holds is read
-// from the journal: a key is part of the definition of its process.
-type ring struct {
-	mu   sync.RWMutex
-	keys map[string]found
-	pids map[abi.Pid]bool
+// A Ring finds processes by the hashes of their keys. What it holds is read from
+// the journal: a key is part of the definition of its process. A key that opens
+// nothing any more is known too, so that its program hears why.
+type Ring struct {
+	Blob func(abi.Hash) ([]byte, error) // reads the journal
+
+	mu    sync.RWMutex
+	keys  map[abi.Hash]abi.Pid
+	pids  map[abi.Pid]bool
+	held  []abi.Pid         // of those that were found, the ones that want to be
+	plain map[abi.Hash]bool // definitions without a key: many processes may have one
 }
 
-type found struct {
-	sum string
-	pid abi.Pid
-}
-
-func (r *ring) add(sum string, pid abi.Pid) {
+func (r *Ring) add(sum string, pid abi.Pid) {
+	var h abi.Hash
+	if h.UnmarshalText([]byte(sum)) != nil {
+		return // no key has that hash
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.keys == nil {
-		r.keys, r.pids = make(map[string]found), make(map[abi.Pid]bool)
+		r.keys, r.pids = make(map[abi.Hash]abi.Pid), make(map[abi.Pid]bool)
 	}
-	r.keys[sum], r.pids[pid] = found{sum, pid}, true
+	r.keys[h], r.pids[pid] = pid, true
 }
 
-// find looks for a key. What is compared is a hash, so the time it takes says
+// find looks for a key. What is looked up is a hash, so the time it takes says
 // nothing of any other key.
-func (r *ring) find(key string) (abi.Pid, bool) {
-	sum := hashKey(key)
+func (r *Ring) find(key string) (abi.Pid, bool) {
 	r.mu.RLock()
-	f := r.keys[sum]
-	r.mu.RUnlock()
-	return f.pid, subtle.ConstantTimeCompare([]byte(sum), []byte(f.sum)) == 1
+	defer r.mu.RUnlock()
+	pid, ok := r.keys[sha256.Sum256([]byte(key))]
+	return pid, ok
 }
 
-// load reads the keys of all processes from their definitions.
-func (g *Gateway) load() error {
-	for _, i := range g.cfg.Kernel.List() {
-		b, err := g.cfg.Kernel.Bytes(i.Spawn.Program)
-		if err != nil {
-			return err
+// plainMax is how many definitions without a key are remembered.
+const plainMax = 1000
+
+// Found takes in a process that is in the journal.
+func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
+	if r.plain[s.Program.Hash] {
+		return nil
+	}
+	b, err := s.Program.Bytes, error(nil)
+	if h := s.Program.Hash; !h.IsZero() {
+		b, err = r.Blob(h)
+	}
+	if err != nil {
+		return err
+	}
+	var p struct { // of a sys.Program
+		Key  string `json:"key"`
+		Held bool   `json:"held"`
+	}
+	switch {
+	case json.Unmarshal(b, &p) == nil && p.Key != "":
+		if r.add(p.Key, pid); p.Held {
+			r.held = append(r.held, pid)
 		}
-		var p sys.Program
-		if json.Unmarshal(b, &p) == nil && p.Key != "" {
-			g.ring.add(p.Key, i.Pid)
-			if p.Held && i.Exit == nil {
-				g.miss(i.Pid, rejoinTime)
-			}
+	case !s.Program.Hash.IsZero():
+		if len(r.plain) >= plainMax || r.plain == nil {
+			r.plain = make(map[abi.Hash]bool)
 		}
+		r.plain[s.Program.Hash] = true
 	}
 	return nil
 }
 
+// miss ends those that were found and that nobody comes to hold.
+func (r *Ring) miss(g *Gateway) {
+	for _, pid := range r.held {
+		if g.cfg.Kernel.Ending(pid) == nil {
+			g.miss(pid, rejoinTime)
+		}
+	}
+	r.held, r.plain = nil, nil
+}
+
 // Keyed says whether a process has a key.
 func (g *Gateway) Keyed(i *kernel.Info) bool {
-	g.ring.mu.RLock()
-	defer g.ring.mu.RUnlock()
-	return g.ring.pids[i.Pid]
+	g.cfg.Ring.mu.RLock()
+	defer g.cfg.Ring.mu.RUnlock()
+	return g.cfg.Ring.pids[i.Pid]
 }
 
 // A Key is a request for a process that a program outside reaches with a key.
@@ -105,10 +133,10 @@ type Key struct {
 type Issued struct {
 	Pid       abi.Pid
 	Key       string
-	OpenAI    string          // the base URL for programs that speak like OpenAI
-	Anthropic string          // the same for Anthropic
-	InPath    string          // the address with the key in it, for programs that bring a credential of their own
-	Own       map[string]bool // by format: the daemon has a key for it, or another place to ask
+	OpenAI    string               // the base URL for programs that speak like OpenAI
+	Anthropic string               // the same for Anthropic
+	InPath    string               // the address with the key in it, for programs that bring a credential of their own
+	Ways      map[string]model.Way // by format
 }
 
 // Issue makes a process and its key.
@@ -127,35 +155,37 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	if err != nil {
 		return Issued{}, err
 	}
-	g.ring.add(sum, pid)
+	g.cfg.Ring.add(sum, pid)
 	if k.Hold {
 		g.miss(pid, rejoinTime)
 	}
-	return g.issued(pid, key), nil
-}
-
-func (g *Gateway) issued(pid abi.Pid, key string) Issued {
 	base := g.Base()
 	return Issued{Pid: pid, Key: key, OpenAI: base + "/v1", Anthropic: base, InPath: base + "/k/" + key,
-		Own: map[string]bool{"openai": g.cfg.Models.Keyed("openai"), "anthropic": g.cfg.Models.Keyed("anthropic")}}
+		Ways: map[string]model.Way{"openai": g.cfg.Models.Way("openai"), "anthropic": g.cfg.Models.Way("anthropic")}}, nil
 }
 
 // child starts a process below another, by a system call of that one.
 func (g *Gateway) child(ctx context.Context, k Key, sum string) (abi.Pid, error) {
-	args, err := json.Marshal(sys.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits})
+	return g.Below(ctx, k.Parent, "key", sys.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold})
+}
+
+// Below makes a system call of a process with a key that starts one below it.
+func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) (abi.Pid, error) {
+	args, err := json.Marshal(a)
 	if err != nil {
 		return 0, err
 	}
-	s, err := g.session(k.Parent)
+	s, err := g.session(parent)
 	if err != nil {
 		return 0, err
 	}
-	res := g.cfg.Kernel.Do(ctx, abi.Call{Pid: k.Parent, N: s.number(), Row: "key", Args: args})
+	res := g.cfg.Kernel.Do(ctx, abi.Call{Pid: parent, N: s.number(), Row: row, Args: args})
 	if res.Err != nil {
 		return 0, res.Err
 	}
 	var out struct{ Pid abi.Pid }
-	return out.Pid, json.Unmarshal(res.Value, &out)
+	err = json.Unmarshal(res.Value, &out)
+	return out.Pid, err
 }
 
 // named finds the child of a name, and makes it when there is none that lives.
@@ -174,6 +204,9 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 		return nil, err
 	}
 	for _, pid := range i.Kids {
+		if g.cfg.Kernel.Ending(pid) != nil {
+			continue
+		}
 		kid, err := g.cfg.Kernel.Info(pid)
 		if err == nil && kid.Spawn.Name == name && kid.Exit == nil {
 			parent.knows(name, pid)
@@ -185,7 +218,7 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 	if err != nil {
 		return nil, err
 	}
-	g.ring.add(sum, pid)
+	g.cfg.Ring.add(sum, pid)
 	parent.knows(name, pid)
 	return g.session(pid)
 }

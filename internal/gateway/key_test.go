@@ -11,7 +11,7 @@ import (
 // TestKeyTime takes as long for a key that is nearly good as for one that is
 // nothing like it.
 func TestKeyTime(t *testing.T) {
-	var r ring
+	var r Ring
 	good, sum := newKey()
 	r.add(sum, 1)
 	for range 1000 {

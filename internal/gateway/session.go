@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/kern-run/kern/abi"
@@ -18,8 +19,13 @@ type session struct {
 	mu     sync.Mutex
 	next   uint64
 	kids   map[string]abi.Pid
-	wishes map[string][]*wish // open, by the model's name for the call
+	wishes []*wish // open, oldest first
 }
+
+// wishesMax is how many tool calls of a process are open at most. Of many no
+// result ever comes: the program went away, or the call was all it wanted to
+// hear. So one more ends the oldest.
+const wishesMax = 1000
 
 // session finds that of a process.
 func (g *Gateway) session(pid abi.Pid) (*session, error) {
@@ -73,32 +79,19 @@ func (s *session) knows(name string, pid abi.Pid) {
 func (s *session) put(w *wish) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wishes == nil {
-		s.wishes = make(map[string][]*wish)
+	if s.wishes = append(s.wishes, w); len(s.wishes) > wishesMax {
+		close(s.wishes[0].old)
+		s.wishes = slices.Delete(s.wishes, 0, 1)
 	}
-	s.wishes[w.call.ID] = append(s.wishes[w.call.ID], w)
 }
 
 // drop forgets a wish that ended by itself.
 func (s *session) drop(w *wish) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := s.wishes[w.call.ID]
-	for i := range list {
-		if list[i] == w {
-			s.set(w.call.ID, append(list[:i:i], list[i+1:]...))
-			return
-		}
+	if at := slices.Index(s.wishes, w); at >= 0 {
+		s.wishes = slices.Delete(s.wishes, at, at+1)
 	}
-}
-
-// set is called with s.mu held.
-func (s *session) set(id string, list []*wish) {
-	if len(list) == 0 {
-		delete(s.wishes, id)
-		return
-	}
-	s.wishes[id] = list
 }
 
 // take finds the open wish that a call of a conversation stands for. Servers
@@ -107,19 +100,24 @@ func (s *session) set(id string, list []*wish) {
 func (s *session) take(c wire.Call) *wish {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := s.wishes[c.ID]
-	if len(list) == 0 {
-		return nil
-	}
-	at := 0
-	for i, w := range list {
-		if w.call.Name == c.Name && w.call.Args == c.Args {
+	at := -1
+	for i, w := range s.wishes {
+		if w.call.ID != c.ID {
+			continue
+		}
+		if w.call == c {
 			at = i
 			break
 		}
+		if at < 0 {
+			at = i
+		}
 	}
-	w := list[at]
-	s.set(c.ID, append(list[:at:at], list[at+1:]...))
+	if at < 0 {
+		return nil
+	}
+	w := s.wishes[at]
+	s.wishes = slices.Delete(s.wishes, at, at+1)
 	return w
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
@@ -189,6 +190,33 @@ func (r *rig) toolCalls(pid abi.Pid) (ends []string) {
 	return ends
 }
 
+// TestLongResult keeps of a long result what names it: it stands in the
+// conversation, which is kept anyway.
+//
+// Mutants that die here: a long result that is kept twice, a short one that is
+// not kept.
+func TestLongResult(t *testing.T) {
+	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	k := r.key("")
+	a := (&talk{r: r, key: k.Key, face: "chat"}).say("go")
+	short, long := strings.Repeat("a", 4<<10), strings.Repeat("b", 4<<10+1)
+	a.result(false, short, long)
+	var kept []string
+	for _, rec := range r.records(k.Pid) {
+		if rec.Answer != nil && rec.Answer.Outcome == abi.OK {
+			b, err := r.kernel.Bytes(rec.Answer.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, string(b))
+		}
+	}
+	all := strings.Join(kept, " ")
+	if strings.Count(all, short) != 1 || strings.Contains(all, long) || !strings.Contains(all, `"bytes":4097`) || !strings.Contains(all, abi.HashOf([]byte(long)).String()) {
+		t.Errorf("kept is %.300s", all)
+	}
+}
+
 // TestToolCalls makes system calls of what the model asks for, and ends them
 // with the results that the next request brings. Scenario 15.
 func TestToolCalls(t *testing.T) {
@@ -321,6 +349,46 @@ func TestNoResult(t *testing.T) {
 	}
 }
 
+// TestOpenCalls: programs whose last word is a tool call bring no result, and
+// that costs neither room for ever nor the key its life. The newest calls stay
+// open; an old one that is ended says nothing of the tool, is not a sign of
+// circles, and its result may still come.
+//
+// Mutants that die here: no bound, one that ends the newest, one that ends a
+// call as TOOL_GONE, and a watchdog that counts it.
+func TestOpenCalls(t *testing.T) {
+	const each, talks = 50, 22
+	one := strings.Repeat(", {tool: look, args: {label: spam}}", each)[2:]
+	r := newRig(t, mock.Config{Script: script(t, "replies:\n  - {calls: ["+one+"]}\n  - {text: the end}\n")}, "")
+	k := r.key("")
+	var all []*talk
+	for range talks {
+		a := &talk{r: r, key: k.Key, face: "messages"}
+		if a.say("which label?"); len(a.calls) != each {
+			t.Fatalf("%d %s", a.last.status, a.last.body)
+		}
+		all = append(all, a)
+	}
+	open := int64(gateway.OpenMax)
+	eventually(t, "the oldest have ended", func() bool { return r.info(k.Pid).Reserved[abi.ToolCalls] == open })
+	ends := r.toolCalls(k.Pid)
+	if len(ends) != each*talks-gateway.OpenMax || slices.ContainsFunc(ends, func(s string) bool { return s != "failed INTERRUPTED" }) {
+		t.Errorf("%d ends, the first %v", len(ends), ends[:min(3, len(ends))])
+	}
+	for _, a := range []*talk{all[0], all[talks-1]} { // what ended long ago, and what is open
+		texts := make([]string, each)
+		for i := range texts {
+			texts[i] = fmt.Sprint("noted as ", i)
+		}
+		if a.result(false, texts...); a.last.status != http.StatusOK {
+			t.Errorf("%d %s", a.last.status, a.last.body)
+		}
+	}
+	if ends := r.toolCalls(k.Pid); ends[len(ends)-1] != "ok" {
+		t.Errorf("%v", ends[len(ends)-each:])
+	}
+}
+
 // TestTiredTool blocks a tool that failed three times in a row. Scenario 18.
 func TestTiredTool(t *testing.T) {
 	var calls strings.Builder
@@ -362,5 +430,69 @@ func TestSameIDs(t *testing.T) {
 	one.result(false, "c", "d")
 	if ends := r.toolCalls(k.Pid); !slices.Equal(ends, []string{"ok", "ok", "ok", "ok"}) {
 		t.Errorf("%v", ends)
+	}
+}
+
+// TestPulse keeps the connection of a stream alive while its tool calls wait to
+// be admitted: a comment now and then, and the rest when they are. A client
+// that does not wait leaves nothing behind.
+//
+// Mutants that die here: a pulse that is not heard, one that shows the call.
+func TestPulse(t *testing.T) {
+	for _, hangUp := range []bool{false, true} {
+		talks(t, func(t *testing.T, face string, stream bool) {
+			if !stream {
+				return
+			}
+			r := newRig(t, mock.Config{Script: script(t, strings.Replace(lookTwice, "let me see", longWords, 1)), TPS: 100}, "")
+			gateway.Pulse(r.kernel.Gateway, 5*time.Millisecond)
+			k := r.key("money=1")
+			body, path := `"messages":[{"role":"user","content":"go"}],"max_tokens":500}`, "/v1/chat/completions"
+			switch face {
+			case "responses":
+				body, path = `"input":"go"}`, "/v1/responses"
+			case "messages":
+				path = "/v1/messages"
+			}
+			s := r.stream(k.Key, path, `{"model":"m","stream":true,`+body)
+			if !s.until("one") {
+				t.Fatal("no text")
+			}
+			if err := r.kernel.Signal(t.Context(), k.Pid, abi.Stop, "test"); err != nil {
+				t.Fatal(err)
+			}
+			beats := 0
+			for beats < 3 && s.lines.Scan() {
+				switch line := s.lines.Text(); {
+				case line == ": kern holds a tool call":
+					beats++
+				case strings.Contains(line, `"look"`):
+					t.Fatalf("the call is seen: %s", line)
+				}
+			}
+			if beats < 3 {
+				t.Fatalf("%d beats, then the end: %v", beats, s.lines.Err())
+			}
+			if hangUp {
+				s.stop()
+			}
+			eventually(t, "the answer is there, or left", func() bool {
+				return r.mock.Stats().InFlight == 0 && (!hangUp || r.info(k.Pid).Used[abi.ModelCalls] == 1)
+			})
+			if err := r.kernel.Signal(t.Context(), k.Pid, abi.Cont, "test"); err != nil {
+				t.Fatal(err)
+			}
+			if !hangUp && !s.until(`"look"`) {
+				t.Error("the call is not seen")
+			}
+			eventually(t, "what is open is what is seen", func() bool {
+				i, err := r.kernel.Info(k.Pid)
+				want := int64(2)
+				if hangUp {
+					want = 0
+				}
+				return err == nil && i.Reserved[abi.ToolCalls] == want && i.Used[abi.ToolCalls] == 0
+			})
+		})
 	}
 }

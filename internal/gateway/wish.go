@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
@@ -22,6 +23,7 @@ type wish struct {
 	result chan wire.Result // one, from the request that brings it
 	left   chan struct{}    // closed when the program went on without a result
 	unseen chan struct{}    // closed when the program never saw the call
+	old    chan struct{}    // closed when too many are open that came later
 	done   chan struct{}    // closed when it has ended; then res is there
 	res    abi.Result
 }
@@ -49,6 +51,8 @@ func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	case <-w.unseen:
 		d.Usage = abi.Usage{}
 		d.Err = &abi.Error{Code: abi.NotGranted, Message: "another call of the same answer was refused, so the program saw none of them"}
+	case <-w.old: // that says nothing of the tool, nor of the program: its last word may be a call
+		d.Err = &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("no result of this call came while %d later ones were made", wishesMax)}
 	case <-ctx.Done():
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the process ended before a result of this call came"}
 	}
@@ -68,10 +72,16 @@ func recorded(text string) json.RawMessage {
 	return b
 }
 
+// waiting is what is done while a call is not admitted yet.
+type waiting struct {
+	pulse <-chan time.Time
+	beat  func()
+}
+
 // wish makes the call of a wish, and returns when it may be shown to the
 // program or was refused.
-func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call) (*wish, *abi.Error) {
-	w := &wish{call: c, begun: make(chan struct{}), result: make(chan wire.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), done: make(chan struct{})}
+func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call, wait waiting) (*wish, *abi.Error) {
+	w := &wish{call: c, begun: make(chan struct{}), result: make(chan wire.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
 	a := sys.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
 	if !json.Valid(a.Args) {
 		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
@@ -87,23 +97,27 @@ func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call) (*wish, *ab
 		s.drop(w)
 		close(w.done)
 	})
-	select {
-	case <-w.begun:
-		return w, nil
-	case <-w.done:
-		return nil, w.res.Err
-	case <-ctx.Done(): // it waits for the process to go on, and nobody waits for the answer
-		close(w.unseen)
-		return nil, &abi.Error{Code: abi.Interrupted, Message: "the answer was stopped"}
+	for {
+		select {
+		case <-w.begun:
+			return w, nil
+		case <-w.done:
+			return nil, w.res.Err
+		case <-wait.pulse:
+			wait.beat()
+		case <-ctx.Done(): // it waits for the process to go on, and nobody waits for the answer
+			close(w.unseen)
+			return nil, &abi.Error{Code: abi.Interrupted, Message: "the answer was stopped"}
+		}
 	}
 }
 
 // wishes makes the calls of an answer, in the order asked. When one is refused,
 // none of them is shown.
-func (g *Gateway) wishes(ctx context.Context, s *session, calls []wire.Call) *abi.Error {
+func (g *Gateway) wishes(ctx context.Context, s *session, calls []wire.Call, wait waiting) *abi.Error {
 	var made []*wish
 	for _, c := range calls {
-		w, e := g.wish(ctx, s, c)
+		w, e := g.wish(ctx, s, c, wait)
 		if e != nil {
 			unmake(made)
 			e := *e

@@ -48,7 +48,7 @@ type chatRequest struct {
 }
 
 // reasoning are models that refuse max_tokens.
-var reasoning = regexp.MustCompile(`^(o[1-9]|gpt-5)`)
+var reasoning = regexp.MustCompile(`^(o[1-9]|gpt-[5-9])`)
 
 func (chat) parse(body []byte) (*ask, *problem) {
 	var r chatRequest

@@ -174,7 +174,7 @@ type excess struct {
 
 func (e *excess) problem(model string) *problem {
 	return &problem{
-		status: http.StatusTooManyRequests, kind: rateLimited, wait: e.wait, what: e.what,
+		status: http.StatusTooManyRequests, kind: rateLimited, wait: e.wait, what: e.what, never: e.n > e.level.limit,
 		message: fmt.Sprintf("rate limit reached for %s: %s: limit %d, left %d, asked %d; try again in %s", model, e.what, e.level.limit, e.level.left, e.n, e.wait.Round(time.Millisecond)),
 	}
 }

@@ -389,6 +389,7 @@ type problem struct {
 	message string
 	wait    time.Duration // Retry-After; 0: not said
 	what    string        // of a limit: requests, tokens ...
+	never   bool          // the request is larger than the limit
 }
 
 type kind string

@@ -15,13 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const script = `
 price: {input: 3.00, output: 15.00}

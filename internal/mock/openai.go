@@ -24,7 +24,7 @@ func (openAI) overloaded() int { return http.StatusServiceUnavailable }
 
 func (openAI) problem(p *problem, _ string) any {
 	var code any
-	kind := "invalid_request_error"
+	kind, message := "invalid_request_error", p.message
 	switch p.kind {
 	case badKey:
 		code = "invalid_api_key"
@@ -37,11 +37,17 @@ func (openAI) problem(p *problem, _ string) any {
 	case tooLong:
 		code = "context_length_exceeded"
 	case rateLimited:
-		kind, code = p.what, "rate_limit_exceeded"
+		kind, code = tokens, "rate_limit_exceeded" // it knows no other kinds
+		if p.what == requests || p.what == concurrent {
+			kind = requests
+		}
+		if p.never { // Anthropic does not tell the two apart
+			message = "Request too large: " + message
+		}
 	case overloaded:
 		kind, code = "server_error", "server_is_overloaded"
 	}
-	return object{"error": object{"message": p.message, "type": kind, "param": nil, "code": code}}
+	return object{"error": object{"message": message, "type": kind, "param": nil, "code": code}}
 }
 
 func (openAI) headers(h http.Header, id string, l levels, _ time.Time) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -85,7 +86,10 @@ func TestServe(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(notes.String(), "2 requests, 0 refused") || !strings.Contains(notes.String(), "billed $"+s.Dollars) {
+	if _, err := c.Log.Write(nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the log is not closed: %v", err)
+	}
+	if !strings.Contains(notes.String(), "OPENAI_API_KEY=k ANTHROPIC") || !strings.Contains(notes.String(), "2 requests, 0 refused") || !strings.Contains(notes.String(), "billed $"+s.Dollars) {
 		t.Errorf("the notes: %s", notes.String())
 	}
 	b, err := os.ReadFile(log)

@@ -170,7 +170,6 @@ func (s *stream) event(name string, v any) {
 			s.err = errCut
 			return
 		case Hang:
-			s.flush()
 			s.hang()
 			return
 		case Malformed:

@@ -1,0 +1,207 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/model"
+)
+
+// reserved is the input that the last request of a process was admitted with.
+func (r *rig) reserved(pid abi.Pid) (n int64) {
+	r.t.Helper()
+	for _, rec := range r.records(pid) {
+		if rec.Intent != nil && rec.Intent.Row == "model" {
+			n = rec.Intent.Reserve[abi.InputTokens]
+		}
+	}
+	return n
+}
+
+// TestReferences asks with references to what the provider keeps. What came
+// through here is known by its size; of anything else the whole window is
+// reserved, which a small limit does not have.
+//
+// Mutants that die here: an answer that is not remembered, one that is
+// remembered for every key, or for every model.
+func TestReferences(t *testing.T) {
+	r, p := listening(t, "input: 1, output: 2, max_output: 500, window: 100000}, m2: {input: 1, output: 2, window: 100000")
+	k, other := r.key("money=0.02"), r.key("money=0.02")
+	said := `[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a few words"}]},{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{}"}]`
+	p.answer = func(string, string) string {
+		return `{"id":"resp_1","object":"response","status":"completed","output":` + said + `,"usage":{"input_tokens":300,"output_tokens":200}}`
+	}
+	const references = `[{"role":"user","content":"x"},{"type":"item_reference","id":"rs_1"},{"type":"item_reference","id":"fc_1"},{"type":"function_call_output","call_id":"c1","output":"1"}]`
+	byItem := `{"model":"m","input":` + references + `}`
+	byAnswer := `{"model":"m","previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"c1","output":"1"}]}`
+	for _, q := range []string{byItem, byAnswer} {
+		r.refused(k.Key, "/v1/responses", q, abi.LimitMoney, http.StatusPaymentRequired)
+	}
+	r.ok(k.Key, "/v1/responses", `{"model":"m","input":[{"role":"user","content":"x"}]}`)
+	said = "[]"
+	for q, most := range map[string]int64{byItem: 700, byAnswer: 1000} {
+		r.ok(k.Key, "/v1/responses", q)
+		if n := r.reserved(k.Pid); n < 200 || n > most {
+			t.Errorf("%s: %d tokens were reserved, want up to %d", q, n, most)
+		}
+		r.refused(k.Key, "/v1/responses", strings.Replace(q, `"m"`, `"m2"`, 1), abi.LimitMoney, http.StatusPaymentRequired)
+		r.refused(k.Key, "/v1/responses", strings.NewReplacer("rs_1", "rs_2", "resp_1", "resp_2").Replace(q), abi.LimitMoney, http.StatusPaymentRequired)
+		r.refused(other.Key, "/v1/responses", q, abi.LimitMoney, http.StatusPaymentRequired)
+	}
+}
+
+// TestLongConversation reserves what a conversation is known to take and a bound
+// of what is new in it, and never less than the provider bills.
+//
+// Mutants that die here: a beginning that is not found again, one that is found
+// for other tools, one found by its length.
+func TestLongConversation(t *testing.T) {
+	r, p := listening(t, "input: 1, output: 2, max_output: 500, window: 100000")
+	k := r.key("money=10")
+	var truth int64
+	p.answer = func(path, _ string) string {
+		if path == "/v1/messages" {
+			return fmt.Sprintf(`{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":1}}`, truth/2, truth-truth/2)
+		}
+		return fmt.Sprintf(`{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":1}}`, truth)
+	}
+	user := func(mark string) string {
+		return `{"role":"user","content":[{"type":"text","text":"` + longWords + `"` + mark + `}]}`
+	}
+	const mark, agent = `,"cache_control":{"type":"ephemeral"}`, `{"role":"assistant","content":"a"}`
+	for path, mark := range map[string]string{"/v1/messages": mark, "/v1/chat/completions": ""} {
+		tools := `[{"name":"f","input_schema":{}}]`
+		body := func(turns int, last string) string {
+			return `{"model":"m","max_tokens":9,"tools":` + tools + `,"messages":[` + strings.Repeat(user("")+","+agent+",", turns-1) + last + `]}`
+		}
+		for turn := 1; turn <= 70; turn++ {
+			truth = 400 + int64(turn)*40
+			r.ok(k.Key, path, body(turn, user(mark)))
+			switch n := r.reserved(k.Pid); {
+			case n < truth:
+				t.Fatalf("%s, turn %d: %d tokens were reserved, and %d taken", path, turn, n, truth)
+			case turn > 1 && n > truth+200:
+				t.Fatalf("%s, turn %d: %d tokens were reserved for %d", path, turn, n, truth)
+			}
+		}
+		whole := truth + 1000
+		r.ok(k.Key, path, body(70, strings.Replace(user(mark), "twenty", "one more", 1)))
+		if n := r.reserved(k.Pid); n < truth || n > truth+200 {
+			t.Errorf("%s: another end: %d tokens were reserved for %d", path, n, truth)
+		}
+		tools = `[{"name":"g","input_schema":{}}]`
+		if r.ok(k.Key, path, body(70, user(mark))); r.reserved(k.Pid) < whole {
+			t.Errorf("%s: %d tokens were reserved with other tools", path, r.reserved(k.Pid))
+		}
+		tools, truth = `[{"name":"h","input_schema":{}}]`, 10 // who counts so does not count all
+		r.ok(k.Key, path, body(70, user(mark)))
+		if r.ok(k.Key, path, body(70, user(mark))); r.reserved(k.Pid) < whole {
+			t.Errorf("%s: %d tokens were reserved where the provider says 10", path, r.reserved(k.Pid))
+		}
+	}
+}
+
+// TestGrowing holds the bounds of a growing conversation with calls against what
+// the provider for tests counts.
+func TestGrowing(t *testing.T) {
+	const turns = 12
+	reply := ""
+	for i := range turns {
+		reply += fmt.Sprintf("  - {text: \"%s\", calls: [{tool: look, args: {at: %d}}]}\n", longWords, i)
+	}
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mock.Config{Script: script(t, "price: {input: 1.00, output: 2.00}\nreplies:\n"+reply+"  - {text: the end}\n")}, "")
+		k := r.key("money=1")
+		a := (&talk{r: r, key: k.Key, face: face, stream: stream}).say("go")
+		for i := 0; len(a.calls) == 1 && i < turns; i++ {
+			a.result(false, fmt.Sprintf("result %d: %s", i, longWords))
+		}
+		r.books(k.Pid)
+		reserved := make(map[uint64]int64)
+		n, loose := 0, int64(0)
+		for _, rec := range r.records(k.Pid) {
+			if rec.Intent != nil && rec.Intent.Row == "model" {
+				reserved[rec.Call] = rec.Intent.Reserve[abi.InputTokens]
+			}
+			if most, ok := reserved[rec.Call]; ok && rec.Answer != nil {
+				n++
+				took := rec.Answer.Usage[abi.InputTokens]
+				if loose = most - took; loose < 0 {
+					t.Errorf("call %d took %d tokens of input, and %d were reserved", rec.Call, took, most)
+				}
+			}
+		}
+		if n != turns+1 || loose > 250 {
+			t.Errorf("%d calls, of which the last had %d tokens too many", n, loose)
+		}
+	})
+}
+
+// TestCountTokens asks what a request will take: what it is admitted by then,
+// which Claude's own vocabulary is not beyond, and what the provider said of the
+// conversation makes it less. It leaves no record.
+func TestCountTokens(t *testing.T) {
+	const name = "claude-opus-4-8"
+	r := newRig(t, mock.Config{Reply: "ja"}, `providers:
+  anthropic: {base_url: "$UP", key_env: UP_KEY, models: {claude-opus-4-8: {input: 1, output: 2, window: 200000, max_output: 1000}}}
+`)
+	k := r.key("")
+	const said = "Die Donaudampfschifffahrtsgesellschaft VERKAUFT ihre Kapitänsmützen an XKCDQZW."
+	question := `{"role":"user","content":"` + said + `"}`
+	more := question + `,{"role":"assistant","content":"ja"},{"role":"user","content":"und?"}`
+	count := func(messages string) int64 {
+		var c struct {
+			Tokens int64 `json:"input_tokens"`
+		}
+		g := r.ok(k.Key, "/v1/messages/count_tokens", `{"model":"`+name+`","max_tokens":50,"messages":[`+messages+`]}`)
+		if err := json.Unmarshal([]byte(g.body), &c); err != nil {
+			t.Fatal(err, g.body)
+		}
+		return c.Tokens
+	}
+	first, long := count(question), count(more)
+	if bound := int64(model.CounterOf("anthropic", name).Count(said)); first < bound {
+		t.Errorf("%d tokens, and the text alone may be %d", first, bound)
+	}
+	if n := len(r.records(k.Pid)); n != 1 {
+		t.Errorf("%d records", n)
+	}
+	ask := func(messages string) int64 {
+		r.ok(k.Key, "/v1/messages", `{"model":"`+name+`","max_tokens":50,"messages":[`+messages+`]}`)
+		return r.reserved(k.Pid)
+	}
+	if in := ask(question); in != first {
+		t.Errorf("%d tokens were told, and %d reserved", first, in)
+	}
+	known := count(more)
+	if known >= long {
+		t.Errorf("%d tokens, and %d before the provider told of the beginning", known, long)
+	}
+	if in := ask(more); in != known {
+		t.Errorf("%d tokens were told, and %d reserved", known, in)
+	}
+}
+
+// TestUntold books an answer whose size nobody tells: in the vocabulary of its
+// model, and not in one in which it is less.
+func TestUntold(t *testing.T) {
+	const name, said = "claude-opus-4-8", "VERKAUFT XKCDQZW Kapitänsmützen"
+	fault, err := mock.ParseFault("nousage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, mock.Config{Reply: said, Faults: []mock.Fault{fault}}, `providers:
+  anthropic: {base_url: "$UP", key_env: UP_KEY, models: {claude-opus-4-8: {input: 1, output: 2, window: 200000, max_output: 1000}}}
+`)
+	k := r.key("")
+	r.ok(k.Key, "/v1/messages", `{"model":"`+name+`","max_tokens":500,"messages":[{"role":"user","content":"x"}]}`)
+	want := int64(model.CounterOf("anthropic", name).Said(said))
+	if got := r.info(k.Pid).Used[abi.OutputTokens]; got < want || want <= int64(model.CountText(said)) {
+		t.Errorf("%d output tokens are booked, want at least %d", got, want)
+	}
+}
