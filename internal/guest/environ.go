@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -24,9 +25,10 @@ type Access struct {
 var formats = []struct {
 	name        string
 	urls, creds []string
+	login       string // what a program may show in their place
 }{
-	{"openai", []string{"OPENAI_BASE_URL", "OPENAI_API_BASE"}, []string{"OPENAI_API_KEY", "CODEX_API_KEY"}},
-	{"anthropic", []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"}, []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"}},
+	{"openai", []string{"OPENAI_BASE_URL", "OPENAI_API_BASE"}, []string{"OPENAI_API_KEY", "CODEX_API_KEY"}, ""},
+	{"anthropic", []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"}, []string{"ANTHROPIC_API_KEY", token}, "CLAUDE_CODE_OAUTH_TOKEN"},
 }
 
 // elsewhere are variables with which programs reach models by a way that does
@@ -35,11 +37,17 @@ var elsewhere = []string{"AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "GEMIN
 	"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "AWS_BEARER_TOKEN_BEDROCK", "MISTRAL_API_KEY", "GROQ_API_KEY", "COHERE_API_KEY",
 	"OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY", "TOGETHER_API_KEY"}
 
-// Environ is the environment env for a program with access a. Where the
+// token is a second name for what ANTHROPIC_API_KEY holds. Where both are set the
+// official SDKs warn at every start, so it is set only for who has it. Claude Code
+// has it alone: before it takes the other it asks a person, who would be asked
+// each time, for each process has a new key.
+const token = "ANTHROPIC_AUTH_TOKEN"
+
+// Environ is the environment env for the program argv with access a. Where the
 // gateway has a credential of its own, the program has none but its key; where
 // it has none, the program's own is left alone, and the key stands in the
 // address.
-func Environ(env []string, a Access) []string {
+func Environ(env, argv []string, a Access) []string {
 	e := environ{vars: slices.Clone(env)}
 	secrets := slices.Clone(a.Secrets)
 	for _, f := range formats {
@@ -57,6 +65,7 @@ func Environ(env []string, a Access) []string {
 			e.vars[i] = name + "=" + a.Key
 		}
 	}
+	claude := filepath.Base(argv[0]) == "claude"
 	for _, f := range formats {
 		base := map[string]string{"openai": a.OpenAI, "anthropic": a.Anthropic}[f.name]
 		if !a.Own[f.name] {
@@ -66,7 +75,11 @@ func Environ(env []string, a Access) []string {
 			e.set(name, base)
 		}
 		for _, name := range f.creds {
-			if a.Own[f.name] {
+			switch {
+			case !a.Own[f.name]:
+			case claude && f.name == "anthropic" && name != token:
+				e.unset(name)
+			case claude || name != token || e.get(name) != "":
 				e.set(name, a.Key)
 			}
 		}
@@ -82,15 +95,30 @@ func Environ(env []string, a Access) []string {
 	return e.vars
 }
 
-// Credentials reports whether an environment has a credential for a format.
-func Credentials(env []string) bool {
-	e := environ{env}
+// A Self is what an environment has of its own for a format.
+type Self struct {
+	Variable, Base string // where calls were to go, and which variable says so; empty: to the usual place
+	Credential     bool
+}
+
+// Selves are by format. What a program has from a kern exec around it is not
+// its own.
+func Selves(env []string) map[string]Self {
+	e, all := environ{env}, make(map[string]Self)
+	outer := e.get("KERN_URL")
 	for _, f := range formats {
-		if slices.ContainsFunc(f.creds, func(name string) bool { return e.get(name) != "" }) {
-			return true
+		var s Self
+		for _, name := range f.urls {
+			if base := e.get(name); base != "" && s.Base == "" && (outer == "" || !strings.HasPrefix(base, outer)) {
+				s.Variable, s.Base = name, base
+			}
 		}
+		for _, name := range append(f.creds, f.login) {
+			s.Credential = s.Credential || e.get(name) != ""
+		}
+		all[f.name] = s
 	}
-	return false
+	return all
 }
 
 // Elsewhere names the variables of an environment with which a program may
@@ -112,8 +140,12 @@ func (e *environ) get(name string) string {
 	return ""
 }
 
-func (e *environ) set(name, value string) {
+func (e *environ) unset(name string) {
 	e.vars = slices.DeleteFunc(e.vars, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+}
+
+func (e *environ) set(name, value string) {
+	e.unset(name)
 	e.vars = append(e.vars, name+"="+value)
 }
 

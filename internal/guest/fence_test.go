@@ -29,8 +29,8 @@ import (
 const gatewayPort = 4411
 
 // warden runs a program behind a fence, as kern exec does: its arguments are
-// the directory to write in, the gateway's socket, what to hide and to show,
-// and the program.
+// the directory to write in, the gateway's socket, what to hide and to show
+// (behind + to write in, behind ~ its home), and the program.
 func warden(args []string) int {
 	if err := os.Chdir(args[0]); err != nil {
 		fmt.Fprintln(os.Stderr, "warden:", err)
@@ -39,9 +39,24 @@ func warden(args []string) int {
 	path, err := Find(args[4])
 	if err == nil {
 		var p *fence.Plan
-		w := fence.Wish{Dir: args[0], Home: os.Getenv("HOME"), Path: path, Env: os.Environ(), Hide: strings.Fields(args[2]), Show: strings.Fields(args[3]),
+		w := fence.Wish{Dir: args[0], Home: os.Getenv("HOME"), Path: path, Env: os.Environ(), Hide: strings.Fields(args[2]),
 			Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: args[1]}
+		for _, name := range strings.Fields(args[3]) {
+			switch name[0] {
+			case '+':
+				w.Write = append(w.Write, name[1:])
+			case '~':
+				w.Keep = name[1:]
+			default:
+				w.Show = append(w.Show, name)
+			}
+		}
 		if p, err = fence.New(w); err == nil {
+			os.Clearenv()
+			for _, v := range p.Environ(w.Env) {
+				name, value, _ := strings.Cut(v, "=")
+				_ = os.Setenv(name, value)
+			}
 			return caller(p, args[4:])
 		}
 	}
@@ -62,6 +77,7 @@ type yard struct {
 	named   string
 	unnamed string // abstract
 	self    string // this program, for everybody
+	given   string // to see or write in, as warden has it
 }
 
 func newYard(t *testing.T) *yard {
@@ -145,7 +161,7 @@ func (y *yard) serve(network, address string) net.Addr {
 // command runs argv behind the fence, as another user if that is said.
 func (y *yard) command(uid int, argv ...string) *exec.Cmd {
 	y.t.Helper()
-	line := []string{"warden", y.dir, y.socket, y.hide, ""}
+	line := []string{"warden", y.dir, y.socket, y.hide, y.given}
 	if argv[0] == "bare" {
 		line, argv = nil, argv[1:]
 	}
@@ -159,7 +175,7 @@ func (y *yard) command(uid int, argv ...string) *exec.Cmd {
 		argv = append([]string{"setpriv", "--reuid", itoa(uid), "--regid", itoa(uid), "--clear-groups"}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = y.dir
+	cmd.Dir, cmd.Stdin = y.dir, empty(y.t)
 	cmd.Env = append(os.Environ(), "HOME="+y.home, "TMPDIR="+y.out)
 	return cmd
 }
@@ -353,7 +369,7 @@ func TestFenceHolds(t *testing.T) {
 		}{
 			{"nobody", nil, 3},
 			{"caller", func(caller int) int { return caller }, -1},
-			{"supervisor", func(caller int) int { return Guards(caller)[1] }, 137},
+			{"supervisor", func(caller int) int { return supervisor(t, caller) }, 137},
 		} {
 			t.Run(fmt.Sprint(c.who, ", root is ", uid == 0), func(t *testing.T) {
 				y := newYard(t)
@@ -382,6 +398,117 @@ func TestFenceHolds(t *testing.T) {
 				until(t, "the end of all", func() bool { return len(marked(y.dir)) == 0 })
 			})
 		}
+	}
+}
+
+// TestFenceGiven gives a program places of the host to write in, and a home. It
+// changes those, and gets nowhere by them.
+func TestFenceGiven(t *testing.T) {
+	const script = `top=$0; tell() { name=$1; shift; ("$@") >/dev/null 2>&1 && echo "$name"; }
+put() { echo 1 >>"$1"; }
+tell directory put "$top/given/new"; tell file put "$top/single"; tell home put "$HOME/kept"; tell "old home" put "$top/home/gone"
+tell "shown below" cat "$top/given/shown/old"; tell "written below" put "$top/given/shown/new"
+tell "by a link" cat "$top/given/link/secret"; tell "to a link" put "$top/given/link/new"; tell hidden cat "$top/given/data/secret"
+tell "in hidden" put "$top/given/data/new"; tell moved mv "$top/given/data" "$top/given/away"; tell uncovered rmdir "$top/given/data"
+tell beside put "$top/out/new"; tell dots put "$top/given/../out/new"; tell "in /tmp" put "$top/new"; tell device mknod "$top/given/null" c 1 3
+mv "$top/given/sub" "$top/given/sub2"; ln -s "$top/out" "$top/given/sub"; tell swapped cat "$top/given/sub/secret"; exit 0`
+	for _, uid := range users() {
+		t.Run(fmt.Sprint("root is ", uid == 0), func(t *testing.T) {
+			y := newYard(t)
+			top := filepath.Dir(y.dir)
+			for _, d := range []string{"given", "given/data", "given/shown", "given/sub", "home/keep"} {
+				if err := errors.Join(os.Mkdir(top+"/"+d, 0o777), os.Chmod(top+"/"+d, 0o777)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, f := range []string{"given/data/secret", "given/shown/old", "single"} {
+				if err := errors.Join(os.WriteFile(top+"/"+f, []byte("old\n"), 0o666), os.Chmod(top+"/"+f, 0o666)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink(y.out, top+"/given/link"); err != nil {
+				t.Fatal(err)
+			}
+			y.hide += " " + top + "/given/data"
+			y.given = strings.ReplaceAll("+$/given $/given/shown +$/single ~$/home/keep", "$", top)
+			out, err := y.command(uid, shell(top, script)...).Output()
+			if want := "directory\nfile\nhome\nold home\nshown below\nin /tmp\n"; err != nil || string(out) != want {
+				t.Errorf("%v: it could\n%swant\n%s", err, out, want)
+			}
+			for name, there := range map[string]bool{"given/new": true, "home/keep/kept": true, "home/gone": false, "new": false, "given/shown/new": false} {
+				if _, err := os.Stat(top + "/" + name); (err == nil) != there {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if b, err := os.ReadFile(top + "/single"); err != nil || string(b) != "old\n1\n" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+}
+
+// TestFenceSwapped puts a link in the place of what was planned to be seen.
+func TestFenceSwapped(t *testing.T) {
+	for _, what := range []string{"shown", "given", "dir"} {
+		t.Run(what, func(t *testing.T) {
+			y := newYard(t)
+			top := filepath.Dir(y.dir)
+			for _, d := range []string{"shown", "given"} {
+				if err := os.Mkdir(top+"/"+d, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := fence.New(fence.Wish{Dir: y.dir, Path: "/bin/sh", Show: []string{top + "/shown"}, Write: []string{top + "/given"},
+				Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.Rename(top+"/"+what, top+"/away"), os.Symlink(y.out, top+"/"+what)); err != nil {
+				t.Fatal(err)
+			}
+			s := spec("cat", top+"/"+what+"/secret")
+			s.Fence = p
+			if g, err := Start(s); err == nil || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+				t.Errorf("%s: it was started: %v", what, err)
+				if err == nil {
+					g.Wait()
+				}
+			}
+		})
+	}
+}
+
+// TestFenceArguments gives a program more than one argument holds: what the
+// system takes without a fence it takes with one.
+func TestFenceArguments(t *testing.T) {
+	y := newYard(t)
+	long := strings.Repeat("a", 100_000)
+	out, err := y.command(os.Getuid(), "sh", "-c", `echo $#`, "sh", long, long, long, long).CombinedOutput()
+	if err != nil || string(out) != "4\n" {
+		t.Errorf("%v: %.300s", err, out)
+	}
+}
+
+// TestFenceStarts has programs start behind a fence as they do without, and
+// buries those who lose their parent there.
+func TestFenceStarts(t *testing.T) {
+	y := newYard(t)
+	for _, name := range []string{y.dir + "/script", y.hide + "/script"} {
+		if err := os.WriteFile(name, []byte("exit $1\n"), 0o755); err != nil { // which names no interpreter
+			t.Fatal(err)
+		}
+	}
+	if out, err := y.command(os.Getuid(), "./script", "9").CombinedOutput(); codeOf(err) != 9 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := y.command(os.Getuid(), y.hide+"/script", "9").CombinedOutput(); codeOf(err) != 125 || !strings.Contains(string(out), "the jail does not show "+y.hide) {
+		t.Errorf("%v: %s", err, out)
+	}
+	const orphans = `: >pids; for i in 1 2 3; do (sh -c 'echo $$ >>pids' &); done
+while [ "$(wc -l <pids)" != 3 ]; do sleep 0.01; done
+for pid in $(cat pids); do n=0; while [ -e /proc/$pid ] && [ $n -lt 1000 ]; do n=$((n+1)); sleep 0.01; done; [ -e /proc/$pid ] && echo "left: $pid"; done; exit 0`
+	if out, err := y.command(os.Getuid(), "sh", "-c", orphans).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
@@ -427,9 +554,11 @@ func TestFenceTerminal(t *testing.T) {
 	s.key("hello\r")
 	s.see("got=hello")
 	s.see("code=3")
-	s.line(`$CALL sh -c 'echo is""here; exec sleep 100' $D; echo "code=$?"`)
+	s.line(`$CALL sh -c 'echo is""here; exec sleep 100' $D`)
 	s.see("ishere")
 	s.key(ctrlC)
+	s.see("READY> ")
+	s.line(`echo "code=$?"`)
 	s.see("code=130")
 	for range 2 { // suspended by its shell, and brought back
 		s.line(`$CALL sh -c 'echo is""here; read a; echo "got=$a"; exit 4' $D`)
@@ -443,18 +572,7 @@ func TestFenceTerminal(t *testing.T) {
 		s.see("got=hello")
 		s.see("code=4")
 	}
-	s.line(`PS1=INN""ER'> ' $CALL sh -i`) // a shell within, with jobs of its own
-	s.see("INNER> ")
-	s.line(`sh -c 'echo is""here; exec sleep 100'`)
-	s.see("ishere")
-	s.key(ctrlZ)
-	s.see("Stopped")
-	s.line("kill -9 %1; exit 6")
-	s.see("stopped jobs")
-	s.line("exit 6")
-	s.see("READY> ")
-	s.line("echo code=$?")
-	s.see("code=6")
+	s.within()
 }
 
 // TestFencePause stops and continues a program behind a fence, then ends it.

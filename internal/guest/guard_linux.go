@@ -162,44 +162,87 @@ func (g *guard) start(to chan<- started) {
 			sys.Foreground, sys.Ctty = true, tty
 		}
 	}
-	if g.pen != nil {
+	if g.pen.FD() >= 0 {
 		sys.UseCgroupFD, sys.CgroupFD = true, g.pen.FD()
+	}
+	if err := cgroup.Pass(g.pen.Doors()); err != nil {
+		to <- started{err: unbounded(err)}
+		return
 	}
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: sys}
 	pid, err := syscall.ForkExec(g.Path, g.argv, attr)
-	if err != nil && g.pen != nil { // it may be the pen that fails: go without
+	if err != nil && sys.UseCgroupFD && g.pen.Out() < 0 { // it may be the pen that fails: go without
 		sys.UseCgroupFD = false
 		pid, err = syscall.ForkExec(g.Path, g.argv, attr)
 	}
 	if err == syscall.ENOEXEC { // a script without a first line that says so
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", g.Path}, g.argv[1:]...), attr)
 	}
+	if e := g.pen.Leave(); e != nil && err == nil {
+		err = unbounded(e)
+	}
 	to <- started{pid, err}
 	select {}
+}
+
+// unbounded is the error of a program that would have no bounds.
+func unbounded(err error) error {
+	return fmt.Errorf("the memory and the processes of a program cannot be bounded on this host: %w", err)
+}
+
+// Bounded is an error where this host cannot hold bounds.
+func Bounded(b cgroup.Bounds) error {
+	if b == (cgroup.Bounds{}) {
+		return nil
+	}
+	p, err := cgroup.NewBound(b)
+	if err == nil {
+		err = p.Remove()
+	}
+	if err != nil {
+		return unbounded(err)
+	}
+	return nil
 }
 
 // fenced starts the program behind its fence, which stands as long as the line
 // to it is held.
 func (g *guard) fenced() (pid int, err error) {
 	i := fence.Inmate{Plan: g.Fence, Path: g.Path, Argv: g.argv, Front: g.Front}
-	if g.pen != nil {
-		if pid, g.line, err = i.Start(g.pen.FD()); err == nil {
-			return pid, nil
-		}
-	}
-	pid, g.line, err = i.Start(-1)
+	pid, g.line, err = i.Start(g.pen)
 	return pid, err
+}
+
+// enclose makes a pen. One without bounds is there where it can be: elsewhere
+// descendants are found one by one.
+func (g *guard) enclose() (err error) {
+	if g.Bounds != (cgroup.Bounds{}) {
+		if g.pen, err = cgroup.NewBound(g.Bounds); err != nil {
+			return unbounded(err)
+		}
+	} else if p, err := cgroup.NewPen(); err == nil {
+		g.pen = p
+	}
+	return nil
 }
 
 // run runs the program to the end of everything it started.
 func (g *guard) run() {
-	if p, err := cgroup.NewPen(); err == nil { // elsewhere descendants are found one by one
-		g.pen = p
-		defer func() { _ = p.Remove() }()
+	if err := g.enclose(); err != nil {
+		g.say(word{Why: err.Error()})
+		return
+	}
+	if g.pen != nil {
+		defer func() { _ = g.pen.Remove() }()
 	}
 	first := make(chan started)
 	go g.start(first)
 	s := <-first
+	if s.err == nil {
+		if s.err = g.pen.Settle(); s.err != nil {
+			s.err = unbounded(s.err) // it dies with us
+		}
+	}
 	if s.err != nil {
 		e, ok := s.err.(syscall.Errno)
 		if !ok {
@@ -232,10 +275,10 @@ func (g *guard) listen(to chan<- order) {
 }
 
 func (g *guard) watch(orders <-chan order, happened <-chan reap.Child) {
-	cpu, ending, again := time.Duration(0), false, time.Duration(0)
+	cpu, ending, more, again := time.Duration(0), false, false, time.Duration(0)
 	for {
 		var next <-chan time.Time
-		if ending {
+		if ending && !more {
 			if g.pen != nil {
 				g.pen.Kill()
 			}
@@ -245,10 +288,11 @@ func (g *guard) watch(orders <-chan order, happened <-chan reap.Child) {
 		}
 		select {
 		case c := <-happened:
-			cpu += c.CPU
+			cpu, more = cpu+c.CPU, c.More
 			ending = g.child(c) || ending
 			if c.Last {
-				g.say(word{Gone: true, CPU: int64(cpu)})
+				starved, crowded := g.pen.Bounded()
+				g.say(word{Gone: true, CPU: int64(cpu), Starved: starved, Crowded: crowded})
 				return
 			}
 		case o, open := <-orders:

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/reap"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 )
 
 // A Spec says what to run.
@@ -28,6 +29,8 @@ type Spec struct {
 	Env   []string
 	Guard []string    // the command line whose main calls [Guard] with what follows
 	Fence *fence.Plan // what it runs behind; nil: nothing
+
+	Bounds cgroup.Bounds // of it and of all it starts
 }
 
 // An Ended is how a program ended.
@@ -36,6 +39,10 @@ type Ended struct {
 	Signal int           // the signal that ended it
 	CPU    time.Duration // of it and of all it started
 	Lost   bool          // its guard was killed: nobody saw the end
+	Ctrl   bool          // Ctrl-C ended it; see [Interrupt]
+
+	Starved bool // something of it was killed because it had used up its memory
+	Crowded bool // it was refused a process
 }
 
 // Code is the exit code that a shell shows for it.
@@ -57,8 +64,9 @@ const (
 
 // A StartError is a program that was not started.
 type StartError struct {
-	Code int
-	Err  error
+	Code  int
+	Found bool // it is there
+	Err   error
 }
 
 func (e *StartError) Error() string { return e.Err.Error() }
@@ -74,9 +82,9 @@ func Find(name string) (string, error) {
 	case err == nil:
 		return path, nil
 	case errors.Is(err, os.ErrPermission) || strings.Contains(name, "/") && !errors.Is(err, os.ErrNotExist):
-		return "", &StartError{CannotRun, err}
+		return "", &StartError{CannotRun, true, err}
 	}
-	return "", &StartError{NotFound, err}
+	return "", &StartError{NotFound, false, err}
 }
 
 // ErrNoGuard says that a system cannot find all descendants of a program.
@@ -96,5 +104,5 @@ func startError(name string, e syscall.Errno) error {
 	if e == syscall.ENOENT {
 		code = NotFound
 	}
-	return &StartError{code, &os.PathError{Op: "exec", Path: name, Err: e}}
+	return &StartError{code, true, &os.PathError{Op: "exec", Path: name, Err: e}}
 }

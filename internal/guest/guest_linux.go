@@ -54,7 +54,7 @@ func Start(s Spec) (*Guest, error) {
 	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1), asks: make(chan func()), done: make(chan struct{}),
 		ended: Ended{Lost: true}}
 	g.control = os.NewFile(uintptr(fds[0]), "control")
-	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Fence: s.Fence, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
+	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Fence: s.Fence, Bounds: s.Bounds, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
 	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP)...) // from now on all are for the program
 	signal.Notify(g.wakes, unix.SIGCONT)
 	err = g.launch(s, h)
@@ -86,6 +86,9 @@ func (g *Guest) launch(s Spec, h home) error {
 	}
 	argv := slices.Concat(s.Guard, []string{string(b)}, s.Argv)
 	pid, err := syscall.ForkExec(s.Guard[0], argv, &syscall.ProcAttr{Env: s.Env, Files: handed(h.Control), Sys: &syscall.SysProcAttr{Setpgid: true}})
+	if err == syscall.E2BIG { // as the program itself would be, or nearly
+		return startError(s.Argv[0], syscall.E2BIG)
+	}
 	if err != nil {
 		return fmt.Errorf("the guard of the program cannot be started: %w", err)
 	}
@@ -157,6 +160,7 @@ func (g *Guest) Wait() Ended {
 	}
 	_ = g.control.Close()
 	_, _ = g.keeper.Wait() // with it goes what a killed guard left
+	g.ended.Ctrl = g.ended.Signal == int(unix.SIGINT) && g.tty != nil && g.tty.lent != 0
 	g.tty.restore(g.ended.Signal != 0 || g.ended.Lost || g.broken)
 	g.tty.close()
 	return g.ended
@@ -170,7 +174,7 @@ func (g *Guest) heard(w word) {
 		g.over.Store(true)
 		g.ended.Exit, g.ended.Signal, g.ended.Lost = w.Exit, w.Signal, false
 	case w.Gone:
-		g.ended.CPU = time.Duration(w.CPU)
+		g.ended.CPU, g.ended.Starved, g.ended.Crowded = time.Duration(w.CPU), w.Starved, w.Crowded
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 )
 
 // Guard refuses: this system has none. It never returns.
@@ -20,6 +22,9 @@ type Guest struct{ Pid int }
 
 // Start returns ErrNoGuard.
 func Start(Spec) (*Guest, error) { return nil, ErrNoGuard }
+
+// Bounded returns ErrNoGuard.
+func Bounded(cgroup.Bounds) error { return ErrNoGuard }
 
 // Wait returns at once.
 func (g *Guest) Wait() Ended { return Ended{} }
@@ -35,6 +40,9 @@ func (g *Guest) End(time.Duration) {}
 
 // Kill does nothing.
 func (g *Guest) Kill() {}
+
+// Interrupt does nothing.
+func Interrupt() {}
 
 // Over says that there is none.
 func (g *Guest) Over() bool { return true }

@@ -4,7 +4,9 @@ package guest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +51,81 @@ func TestCode(t *testing.T) {
 	}
 }
 
+// TestHere finds a program in the directory, where PATH names that.
+func TestHere(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/here", []byte("#!/bin/sh\nexit 9\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := call(t, "here")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH=.:"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); codeOf(err) != 9 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestNotStarted starts what cannot be: nothing is left of the attempt, and
+// what is too large is said to be that.
+func TestNotStarted(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for want, argv := range map[int][]string{NotFound: {script}, CannotRun: {"true", strings.Repeat("a", 200_000)}} {
+		var e *StartError
+		if _, err := Start(spec(argv...)); !errors.As(err, &e) || e.Code != want {
+			t.Errorf("want %d: %v", want, err)
+		}
+	}
+	if left := Guards(os.Getpid()); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for _, pid := range kids(os.Getpid()) {
+		if state(pid) == "Z" {
+			t.Errorf("%d is not buried", pid)
+		}
+	}
+}
+
+// TestByHand starts a guard as a person might.
+func TestByHand(t *testing.T) {
+	for _, args := range [][]string{nil, {"{}"}, {"{", "true"}, {"{}", "true"}, {`{"control":2}`, "true"}} {
+		cmd := call(t)
+		cmd.Args = append([]string{cmd.Path, "guard"}, args...)
+		if out, err := cmd.CombinedOutput(); codeOf(err) != 2 || !strings.Contains(string(out), "not by hand") {
+			t.Errorf("%q: %v: %s", args, err, out)
+		}
+	}
+}
+
+// TestOtherGroup ends a program that has gone to another group.
+func TestOtherGroup(t *testing.T) {
+	const script = `import os, signal, sys, time
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    time.sleep(1000)
+while os.getpgid(child) != child:
+    pass
+os.setpgid(0, child)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(4))
+open(sys.argv[1] + "/me", "w").write("%d\n" % os.getpid())
+time.sleep(1000)
+`
+	dir := t.TempDir()
+	g, err := Start(spec("python3", "-c", script, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan Ended, 1)
+	go func() { done <- g.Wait() }()
+	number(t, dir, "me")
+	g.End(patience)
+	if e := <-done; e.Exit != 4 || e.Signal != 0 {
+		t.Errorf("%+v", e)
+	}
+}
+
 // TestHome compares what a program finds with what it finds without a guard:
 // streams, directory, environment, further descriptors, signals, limits.
 func TestHome(t *testing.T) {
@@ -80,32 +157,38 @@ func TestHome(t *testing.T) {
 	}
 }
 
-// TestStreamEnds closes the output of a program that lives on: a reader sees
-// the end of it, although the guard was given it too.
+// TestStreamEnds closes the streams of a program that lives on: a reader sees
+// the end of each, although guard and keeper were given it too.
 func TestStreamEnds(t *testing.T) {
-	cmd := call(t, "sh", "-c", "exec 2>&-; echo out; exec sleep 100")
-	stdout, err := cmd.StderrPipe()
+	cmd := call(t, "sh", "-c", "exec 2>&- 3>&-; exec sleep 100")
+	cmd.Args[0] = letsGo
+	var theirs, ours []*os.File
+	for range 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		ours, theirs = append(ours, r), append(theirs, w)
+	}
+	cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1:]
+	err := cmd.Start()
+	for i, w := range theirs {
+		_ = w.Close()
+		_ = ours[i].SetReadDeadline(time.Now().Add(patience))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Args[0] = "caller-lets-go"
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// The caller has its own stderr, for the summary; what is looked at is
-	// that of the guard and of the keeper.
-	until(t, "the program", func() bool { return len(Guards(cmd.Process.Pid)) == 2 })
-	for _, pid := range Guards(cmd.Process.Pid) {
-		until(t, "a guard that let go", func() bool {
-			to, err := os.Readlink("/proc/" + itoa(pid) + "/fd/2")
-			return err == nil && to == "/dev/null"
-		})
+	for i, r := range ours {
+		if said, err := io.ReadAll(r); err != nil || len(said) > 0 {
+			t.Errorf("stream %d does not end: %q, %v", i+2, said, err)
+		}
 	}
 	kill(t, cmd.Process.Pid, unix.SIGTERM)
 	if code := codeOf(cmd.Wait()); code != 143 {
 		t.Errorf("exit %d", code)
 	}
-	_ = stdout.Close()
 }
 
 // TestNothingIsLeft has programs leave others behind, by every trick there is.
@@ -151,6 +234,18 @@ while True:
         time.sleep(0.01)
 `
 
+// threadsOfMine counts what a limit on this user's processes counts.
+func threadsOfMine() (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
+	for _, name := range all {
+		var st unix.Stat_t
+		if unix.Stat(name, &st) == nil && int(st.Uid) == os.Getuid() {
+			n++
+		}
+	}
+	return n
+}
+
 // TestBomb ends programs that fork for ever.
 func TestBomb(t *testing.T) {
 	for name, child := range map[string]string{"chain": "pass", "setsid": "os.setsid()"} {
@@ -167,7 +262,7 @@ func TestBomb(t *testing.T) {
 			for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
 				_ = os.Chmod(d, 0o755)
 			}
-			limit := "prlimit --nproc=150 -- python3 " + file
+			limit := fmt.Sprintf("prlimit --nproc=%d -- python3 %s", threadsOfMine()+150, file)
 			if os.Getuid() == 0 {
 				limit = fmt.Sprintf("setpriv --reuid %d --clear-groups prlimit --nproc=150 -- python3 %s", 50000+os.Getpid()%10000, file) // nobody else's processes count
 			}
@@ -185,6 +280,49 @@ func TestBomb(t *testing.T) {
 			}
 			if left := marked(dir); len(left) > 0 {
 				t.Errorf("left behind: %s", left)
+			}
+		})
+	}
+}
+
+// crowd is a thousand processes, each in a session of its own.
+const crowd = `import os, sys, time
+for i in range(1000):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+open(sys.argv[1], "w").write("1\n")
+time.sleep(float(sys.argv[2]))
+`
+
+// TestCrowd has a program leave a thousand others behind, to its supervisor or,
+// if that was killed, to its keeper. To end them all takes a few looks at them,
+// and not one for each that ends.
+func TestCrowd(t *testing.T) {
+	for who, stays := range map[string]string{"supervisor": "0", "keeper": "1000"} {
+		t.Run(who, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "crowd.py")
+			if err := os.WriteFile(file, []byte(crowd), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := call(t, "python3", file, dir+"/all", stays)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			number(t, dir, "all")
+			begun := time.Now()
+			if who == "keeper" {
+				kill(t, supervisor(t, cmd.Process.Pid), unix.SIGKILL)
+			}
+			if code := codeOf(cmd.Wait()); code != 0 && who != "keeper" {
+				t.Errorf("exit %d", code)
+			}
+			if took := time.Since(begun); took > patience/4 {
+				t.Errorf("it took %s", took)
+			}
+			if left := marked(file); len(left) > 0 {
+				t.Errorf("left behind: %d", len(left))
 			}
 		})
 	}
@@ -210,6 +348,21 @@ func Guards(caller int) (pids []int) {
 	return pids
 }
 
+// supervisor is that of a caller, when it has told the caller of the program.
+func supervisor(t *testing.T, caller int) (pid int) {
+	t.Helper()
+	until(t, "the word of the program", func() bool {
+		all := Guards(caller)
+		name, err := os.ReadFile("/proc/" + itoa(caller) + "/comm")
+		if len(all) < 2 || err != nil || strings.TrimSpace(string(name)) != toldName {
+			return false
+		}
+		pid = all[1]
+		return true
+	})
+	return pid
+}
+
 // TestKilled kills, with SIGKILL, whoever looks after a program. The program
 // and everything it started are gone soon after.
 func TestKilled(t *testing.T) {
@@ -220,7 +373,7 @@ func TestKilled(t *testing.T) {
 	}{
 		{"caller", func(caller int) int { return caller }, -1},
 		{"keeper", func(caller int) int { return Guards(caller)[0] }, 0},
-		{"supervisor", func(caller int) int { return Guards(caller)[1] }, 137},
+		{"supervisor", func(caller int) int { return supervisor(t, caller) }, 137},
 	} {
 		t.Run(c.who, func(t *testing.T) {
 			dir := t.TempDir()
@@ -258,6 +411,22 @@ func TestOutOfReach(t *testing.T) {
 	}
 	if err != nil || strings.Count(strings.ToLower(string(out)), "permitted") != 3 || !strings.Contains(string(out), "here") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestStopped stops the supervisor of a program. It is woken, and sees the end.
+func TestStopped(t *testing.T) {
+	dir := t.TempDir()
+	cmd := call(t, shell(dir, `[ "$(grep -c 'NoNewPrivs:.*1' /proc/self/status)" = 1 ] || exit 3; `+stay)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	number(t, dir, "pid") // or it could gain rights
+	kill(t, supervisor(t, cmd.Process.Pid), unix.SIGSTOP)
+	kill(t, number(t, dir, "me"), unix.SIGKILL)
+	until(t, "the end", func() bool { return !alive(cmd.Process.Pid) })
+	if code := codeOf(cmd.Wait()); code != 137 {
+		t.Errorf("exit %d", code)
 	}
 }
 
@@ -333,6 +502,7 @@ func TestEnd(t *testing.T) {
 		{`trap 'exit 4' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done`, Ended{Exit: 4}},
 		{`trap '' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done`, Ended{Signal: 9}},
 		{`trap 'exit 4' TERM; echo $$ >"$0/me"; while :; do sleep 0.01; done # paused`, Ended{Exit: 4}},
+		{`trap 'n=$((n+1)); echo >"$0/terms"' TERM; trap 'exit $n' WINCH; echo $$ >"$0/me"; while :; do sleep 0.01; done # count`, Ended{Exit: 1}},
 	} {
 		dir := t.TempDir()
 		g, err := Start(spec(shell(dir, c.script)...))
@@ -351,6 +521,11 @@ func TestEnd(t *testing.T) {
 			grace = 50 * time.Millisecond
 		}
 		g.End(grace)
+		if strings.Contains(c.script, "count") {
+			until(t, "the word", exists(dir, "terms"))
+			g.End(grace) // it was told already
+			g.Signal(unix.SIGWINCH)
+		}
 		e := <-done
 		e.CPU = 0
 		if e != c.want {

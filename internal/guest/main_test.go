@@ -11,6 +11,7 @@ package guest
 //   - run: streams kept open in the guard                        TestStreamEnds
 //   - heeded: signals caught that were ignored                   TestNohup, TestHome
 //   - handed: descriptors above 2 not handed on                  TestHome
+//   - Wait, Interrupt: Ctrl-C for the program alone              TestKeyboard
 //   - takeBack: the terminal left with the program               TestKeyboard, TestModes
 //   - restore: modes left as they are                            TestModes
 //   - start: not confined                                        TestOutOfReach
@@ -24,6 +25,13 @@ package guest
 //   - fence: a directory as a stream, or as too much             TestFenceRefuses
 //   - fence: the program in its guard's group                    TestFencePause
 //   - run: no pen where there could be one                       TestPen
+//   - reap: a sweep for each that ended                          TestCrowd
+//   - letGo: descriptors above 2 kept                            TestStreamEnds
+//   - End: SIGTERM for each reason to stop                       TestEnd
+//   - Keep: a stopped supervisor left so; Confine: privileges     TestStopped
+//   - cgroup: doors not passed, the guard left behind them, room
+//     for it not taken back                                      TestBounds
+//   - Keep: groups of the killed not removed                     TestPen, TestBoundsKilled
 //   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
 import (
@@ -31,6 +39,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -38,10 +47,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/reap"
 )
 
@@ -61,24 +70,18 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	before := len(descriptors())
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if after := descriptors(); code == 0 && len(after) > before {
-			fmt.Fprintf(os.Stderr, "descriptors: %d before, now %v\n", before, after)
-			code = 1
-		}
-		os.Exit(code)
-	}))
-}
-
-func descriptors() []string {
-	all, _ := filepath.Glob("/proc/self/fd/*")
-	return all
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // who runs the tests may have it ignored, and then a shell cannot trap it
+	leaktest.Main(m)
 }
 
 func spec(argv ...string) Spec {
 	return Spec{Argv: argv, Env: os.Environ(), Guard: []string{"/proc/self/exe", "guard"}}
 }
+
+// letsGo is the first word of a caller that keeps no streams when the program is
+// started, and toldName what every caller is called from then on: whoever may
+// not look into a process sees its name.
+const letsGo, toldName = "caller-lets-go", "told"
 
 // caller runs a program as kern exec does.
 func caller(f *fence.Plan, argv []string) int {
@@ -93,7 +96,18 @@ func caller(f *fence.Plan, argv []string) int {
 		}
 		return 125
 	}
-	return g.Wait().Code()
+	err = os.WriteFile("/proc/self/comm", []byte(toldName), 0)
+	if os.Args[0] == letsGo {
+		err = errors.Join(err, unix.Dup3(0, 2, 0), unix.Close(3))
+	}
+	if err != nil {
+		panic(err)
+	}
+	e := g.Wait()
+	if e.Ctrl {
+		Interrupt()
+	}
+	return e.Code()
 }
 
 // call is a caller that is not started yet.
@@ -105,7 +119,20 @@ func call(t *testing.T, argv ...string) *exec.Cmd {
 	}
 	c := exec.Command(self, append([]string{"caller"}, argv...)...)
 	c.Dir = t.TempDir()
+	c.Stdin = empty(t)
 	return c
+}
+
+// empty is a stream with nothing in it, which is not what guards put in its
+// place.
+func empty(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 // shell is the command line of a shell script in which $0 is the directory of

@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 )
 
@@ -46,7 +48,7 @@ func TestPen(t *testing.T) {
 			t.Errorf("they are in %q and %q; the host gives groups: %v", me, other, able)
 		}
 		if who == "supervisor" {
-			kill(t, Guards(cmd.Process.Pid)[1], unix.SIGKILL)
+			kill(t, supervisor(t, cmd.Process.Pid), unix.SIGKILL)
 		} else {
 			kill(t, number(t, dir, "me"), unix.SIGKILL)
 		}
@@ -85,5 +87,102 @@ func TestPenKills(t *testing.T) {
 	}
 	if err := cmd.Wait(); err == nil || time.Since(begun) > patience {
 		t.Errorf("it ended %v", err)
+	}
+}
+
+// TestBounds bounds programs, with and without a fence, each exactly. A host
+// that cannot is told so, and nothing runs.
+func TestBounds(t *testing.T) {
+	pen, able := cgroup.NewBound(cgroup.Bounds{Memory: 32 << 20, Processes: 5})
+	if able == nil {
+		if err := pen.Remove(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, script string
+		bounds       cgroup.Bounds
+		want         Ended
+	}{
+		{"processes", `for i in 1 2 3 4 5 6 7; do echo >>n; sleep 1000 & done`, cgroup.Bounds{Processes: 5}, Ended{Exit: 2, Crowded: true}},
+		{"one", `echo >>n; echo >>n; echo >>n; echo >>n; echo >>n; true & exit 3`, cgroup.Bounds{Processes: 1}, Ended{Exit: 2, Crowded: true}},
+		{"memory", `printf '\n\n\n\n\n' >n; exec tail /dev/zero >/dev/null`, cgroup.Bounds{Memory: 32 << 20}, Ended{Signal: 9, Starved: true}},
+		{"room", `printf '\n\n\n\n\n' >n; head -c 1000000 /dev/zero | tail -c 1000000 >/dev/null; exit 5`, cgroup.Bounds{Memory: 32 << 20, Processes: 3}, Ended{Exit: 5}},
+	} {
+		for _, fenced := range []bool{false, true} {
+			dir := t.TempDir()
+			s := spec("sh", "-c", "cd "+dir+" && { while ! [ -e go ]; do :; done; "+c.script+"; } 2>/dev/null")
+			s.Bounds = c.bounds
+			if fenced {
+				var err error
+				if s.Fence, err = fence.New(fence.Wish{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g, err := Start(s)
+			if able != nil {
+				if err == nil || !strings.Contains(err.Error(), "cannot be bounded") {
+					t.Errorf("%s, fence %v: it was started where %v: %v", c.name, fenced, able, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil { // now it is settled
+				t.Fatal(err)
+			}
+			e := g.Wait()
+			e.CPU = 0
+			if e != c.want {
+				t.Errorf("%s, fence %v: %+v, want %+v", c.name, fenced, e, c.want)
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, "n")); err != nil || len(b) != 5 {
+				t.Errorf("%s, fence %v: it came to %d, want 5: %v", c.name, fenced, len(b), err)
+			}
+		}
+	}
+}
+
+// TestBoundsKilled kills the supervisor of a program with bounds: what it left
+// is gone, its groups too.
+func TestBoundsKilled(t *testing.T) {
+	p, err := cgroup.NewBound(cgroup.Bounds{Processes: 100})
+	if err != nil {
+		t.Logf("this host gives no cgroup that limits: %v", err)
+		return
+	}
+	if err := p.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := spec(shell(dir, stay)...)
+	s.Bounds.Processes = 100
+	g, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number(t, dir, "pid")
+	inner := Guards(os.Getpid())[1]
+	name := fmt.Sprintf("/kern-jail-%d-", inner)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", number(t, dir, "me")))
+	if err != nil || strings.Count(string(b), name) < 1 {
+		t.Fatalf("its groups are %s, %v", b, err)
+	}
+	kill(t, inner, unix.SIGKILL)
+	if e := g.Wait(); !e.Lost {
+		t.Errorf("%+v", e)
+	}
+	if left := marked(dir); len(left) > 0 {
+		t.Errorf("left behind: %s", left)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && strings.Contains(f[2], name) {
+			for _, at := range []string{"/sys/fs/cgroup/" + f[1] + f[2], "/sys/fs/cgroup/unified" + f[2], "/sys/fs/cgroup" + f[2]} {
+				if _, err := os.Stat(at); err == nil {
+					t.Errorf("%s is left", at)
+				}
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
@@ -92,6 +93,16 @@ func (t *terminal) restore(broken bool) {
 	if broken && t.ours() && t.modes != nil {
 		_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.modes)
 	}
+}
+
+// Interrupt ends this process and its job as Ctrl-C would have, had they been in
+// front: a loop or a script that waits for us is meant too. It returns where the
+// signal is ignored.
+func Interrupt() {
+	signal.Reset(unix.SIGINT)
+	runtime.LockOSThread()
+	_ = unix.Kill(0, unix.SIGINT)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGINT) // here, and so now
 }
 
 func isTerminal(fd int) bool {

@@ -134,6 +134,18 @@ func (s *screen) see(text string) {
 	})
 }
 
+// front is the group in front.
+func (s *screen) front() (group int) {
+	s.t.Helper()
+	if err := onFd(s.keys, func(fd int) (err error) {
+		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		return err
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	return group
+}
+
 // modes are those of the terminal.
 func (s *screen) modes() (m unix.Termios) {
 	s.t.Helper()
@@ -169,10 +181,35 @@ func TestKeyboard(t *testing.T) {
 		s.see("ishere")
 		s.key(ctrlC)
 		s.see("code=9")
-		s.line(`$CALL sh -c 'echo is""here; exec sleep 100' $D; echo "code=$?"`)
+		s.line(`$CALL sh -c 'echo is""here; exec sleep 100' $D; echo on""wards`)
 		s.see("ishere")
 		s.key(ctrlC)
-		s.see("code=130")
+		s.see("READY> ")
+		s.line("echo code=$?")
+		s.see("READY> ")
+		if text := s.text.String(); !strings.Contains(text, "code=130") || strings.Contains(text, "onwards") {
+			t.Error("not as without us")
+		}
+	})
+	t.Run("interrupt a loop", func(t *testing.T) {
+		s := newScreen(t)
+		s.line(`for i in 1 2; do $CALL sh -c 'echo is""here$1; exec sleep 100' $D $i; done`)
+		s.see("ishere1")
+		s.key(ctrlC)
+		s.see("READY> ")
+	})
+	t.Run("interrupt a script", func(t *testing.T) {
+		s := newScreen(t)
+		if err := os.WriteFile(s.dir+"/script", []byte("$CALL sh -c 'echo ishere; exec sleep 100' $D\necho >$D/went\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.line(`sh $D/script; echo code=$?`)
+		s.see("ishere")
+		s.key(ctrlC)
+		s.see("READY> ")
+		if exists(s.dir, "went")() {
+			t.Error("it went on")
+		}
 	})
 	t.Run("suspend", func(t *testing.T) {
 		s := newScreen(t)
@@ -232,21 +269,56 @@ func TestKeyboard(t *testing.T) {
 		s.see("int\r\n")
 		s.see("READY> ")
 	})
-	t.Run("shell within", func(t *testing.T) {
+	t.Run("suspend a pipeline", func(t *testing.T) {
 		s := newScreen(t)
-		s.line(`PS1=INN""ER'> ' $CALL sh -i`)
-		s.see("INNER> ")
-		s.line(`sh -c 'echo is""here; exec sleep 100'`)
+		s.line(`$CALL sh -c 'read a </dev/tty; echo "got=$a"' $D | sh -c 'echo $$ >$0/reader; exec cat' $D`)
+		reader := number(t, s.dir, "reader")
+		s.key("one")
+		until(t, "its turn", func() bool { // it is in front when it reads, and the reader is not
+			group, err := unix.Getpgid(reader)
+			front := s.front()
+			return err == nil && group != front && state(front) == "S" // and goes on: it was stopped when it read behind it
+		})
+		s.key(ctrlZ)
+		s.see("Stopped")
+		until(t, "the stop of the reader", func() bool { return state(reader) == "T" })
+		s.line("fg")
+		s.see("fg")
+		s.key("hello\r")
+		s.see("hello")
+		s.see("READY> ")
+	})
+	t.Run("woken by another", func(t *testing.T) {
+		s := newScreen(t)
+		s.line(`$CALL sh -c 'echo $$ >$0/me; echo is""here; while ! [ -e $0/go ]; do :; done' $D`)
 		s.see("ishere")
 		s.key(ctrlZ)
 		s.see("Stopped")
-		s.line("kill -9 %1; exit 6")
-		s.see("stopped jobs")
-		s.line("exit 6")
-		s.see("READY> ")
-		s.line("echo code=$?")
-		s.see("code=6")
+		caller := kids(s.cmd.Process.Pid)[0]
+		kill(t, number(t, s.dir, "me"), unix.SIGCONT)
+		until(t, "the caller", func() bool { return state(caller) == "S" })
+		s.line("echo >$D/go; wait; echo again$((1+1))")
+		s.see("again2")
 	})
+	t.Run("shell within", func(t *testing.T) {
+		newScreen(t).within()
+	})
+}
+
+// within starts a shell with jobs of its own, stops one of them, and leaves.
+func (s *screen) within() {
+	s.line(`PS1=INN""ER'> ' $CALL sh -i`)
+	s.see("INNER> ")
+	s.line(`sh -c 'echo is""here; exec sleep 100'`)
+	s.see("ishere")
+	s.key(ctrlZ)
+	s.see("Stopped")
+	s.line("exit 6")
+	s.see("stopped jobs")
+	s.line("kill -9 %1; exit 6")
+	s.see("READY> ")
+	s.line("echo code=$?")
+	s.see("code=6")
 }
 
 // TestModes kills a program that has put the terminal into another mode: the

@@ -1,6 +1,9 @@
 package guest
 
-import "github.com/kern-run/kern/internal/guest/fence"
+import (
+	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+)
 
 // What is said on the control socket between the caller and the guard, as
 // lines of JSON. Its end on either side is the end of the other.
@@ -14,7 +17,8 @@ type home struct {
 	Caller  int    `json:"caller"`  // to wake, should it sleep when the program goes on
 	Path    string `json:"path"`
 
-	Fence *fence.Plan `json:"fence,omitempty"` // the program runs behind
+	Fence  *fence.Plan   `json:"fence,omitempty"` // the program runs behind
+	Bounds cgroup.Bounds `json:"bounds,omitzero"`
 }
 
 // An order is for the guard: a signal to the program's group, or to everything
@@ -35,4 +39,6 @@ type word struct {
 	Signal  int    `json:"signal,omitempty"`
 	Gone    bool   `json:"gone,omitempty"` // and so is everything it started
 	CPU     int64  `json:"cpu,omitempty"`
+	Starved bool   `json:"starved,omitempty"`
+	Crowded bool   `json:"crowded,omitempty"`
 }

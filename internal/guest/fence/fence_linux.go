@@ -12,6 +12,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 )
 
 // How a program gets behind a fence
@@ -25,8 +28,12 @@ import (
 // The holder buries who loses its parent inside. It ends when the supervisor
 // does, and with it the system kills everything inside.
 
-// lineFD is the stage's and the holder's socket to the supervisor.
-const lineFD = 3
+// Descriptors of a stage. The holder has the first.
+const (
+	lineFD   = 3 // the socket to the supervisor
+	inmateFD = 4 // what to do
+	outFD    = 5 // and, from here on, cgroups
+)
 
 // first words of the arguments of a stage and of a holder
 const (
@@ -51,6 +58,10 @@ type Inmate struct {
 	Path  string   `json:"path"`
 	Argv  []string `json:"argv"`
 	Front bool     `json:"front"` // it has the terminal from its start
+
+	// What Start hands on from outFD.
+	Out   bool `json:"out,omitempty"`   // the cgroup that the holder is to be in
+	Doors int  `json:"doors,omitempty"` // to the cgroups of the program
 }
 
 // outcome is what a stage came to.
@@ -68,13 +79,9 @@ var rights = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND
 
 // Start starts a program behind a fence as a child of this process, and
 // forwards what it sends to the gateway. The thread must be locked and stay.
-// cgroup is where to start it, if it is not negative.
-func (i *Inmate) Start(cgroup int) (int, *Line, error) {
+// Of all that is behind a fence the program alone is what a pen bounds.
+func (i *Inmate) Start(pen *cgroup.Pen) (int, *Line, error) {
 	if err := upright(); err != nil {
-		return 0, nil, err
-	}
-	b, err := json.Marshal(i)
-	if err != nil {
 		return 0, nil, err
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -82,24 +89,26 @@ func (i *Inmate) Start(cgroup int) (int, *Line, error) {
 		return 0, nil, err
 	}
 	l := &Line{os.NewFile(uintptr(fds[0]), "fence")}
-	uid, gid := os.Geteuid(), os.Getegid()
-	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, uintptr(fds[1])}, Sys: &syscall.SysProcAttr{
-		Pdeathsig:   syscall.SIGKILL,
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
-		AmbientCaps: rights, UseCgroupFD: cgroup >= 0, CgroupFD: max(cgroup, 0),
-	}}
-	// A process that hides its memory may not say who is who in a namespace.
-	// There is nobody yet from whom to hide it.
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	_, err = syscall.ForkExec("/proc/self/exe", []string{stageName, string(b)}, attr)
-	hide := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	_ = unix.Close(fds[1])
-	if err != nil {
-		err = fmt.Errorf("namespaces for it cannot be made: %w%s", err, advice(err))
+	files := []uintptr{0, 1, 2, uintptr(fds[1]), 0}
+	if out := pen.Out(); out >= 0 {
+		i.Out = true
+		files = append(files, uintptr(out))
 	}
-	if err = errors.Join(err, hide); err != nil {
+	for _, f := range pen.Doors() {
+		i.Doors++
+		files = append(files, f.Fd())
+	}
+	maker := 0
+	order, err := i.order()
+	if err == nil {
+		files[inmateFD] = order.Fd()
+		if maker, err = stage(files, pen.FD()); err != nil && pen.FD() >= 0 && pen.Out() < 0 { // it may be the pen that fails: go without
+			maker, err = stage(files, -1)
+		}
+		_ = order.Close()
+	}
+	_ = unix.Close(fds[1]) // the stage has its own
+	if err != nil {
 		_ = l.file.Close()
 		return 0, nil, err
 	}
@@ -107,7 +116,48 @@ func (i *Inmate) Start(cgroup int) (int, *Line, error) {
 	if err != nil {
 		_ = l.file.Close()
 	}
+	for e := error(unix.EINTR); e == unix.EINTR; { // it is counted as long as it is there
+		_, e = unix.Wait4(maker, nil, 0, nil)
+	}
 	return pid, l, err
+}
+
+// order is a file with all of i, which may be more than an argument holds.
+func (i *Inmate) order() (*os.File, error) {
+	b, err := json.Marshal(i)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(stageName, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), stageName)
+	if _, err = f.WriteAt(b, 0); err != nil {
+		_ = f.Close()
+	}
+	return f, err
+}
+
+// stage starts a stage, in a cgroup if that is not negative.
+func stage(files []uintptr, group int) (int, error) {
+	uid, gid := os.Geteuid(), os.Getegid()
+	attr := &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{
+		Pdeathsig:   syscall.SIGKILL,
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
+		AmbientCaps: rights, UseCgroupFD: group >= 0, CgroupFD: max(group, 0),
+	}}
+	// A process that hides its memory may not say who is who in a namespace.
+	// There is nobody yet from whom to hide it.
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{stageName}, attr)
+	hide := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		err = fmt.Errorf("namespaces for it cannot be made: %w%s", err, advice(err))
+	}
+	return pid, errors.Join(err, hide)
 }
 
 // receive hears what the stage came to.
@@ -158,13 +208,10 @@ func upright() error {
 
 // advice is what to do about a namespace that is refused.
 func advice(err error) string {
-	switch {
-	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return " (user namespaces are switched off for this user: look at kernel.unprivileged_userns_clone, at kernel.apparmor_restrict_unprivileged_userns, and at the seccomp profile of a container)"
-	case errors.Is(err, unix.ENOSPC):
-		return " (look at user.max_user_namespaces)"
+	if !userns.Refused(err) {
+		return ""
 	}
-	return ""
+	return " (to mend it: " + userns.Remedy() + ")"
 }
 
 // Stage turns a process that was started to be a stage or a holder into that,
@@ -182,7 +229,7 @@ func Stage(args []string) {
 		hold()
 	}
 	var i Inmate
-	if len(args) != 2 || json.Unmarshal([]byte(args[1]), &i) != nil {
+	if json.NewDecoder(os.NewFile(inmateFD, "order")).Decode(&i) != nil {
 		os.Exit(2)
 	}
 	done := make(chan struct{})
@@ -241,7 +288,7 @@ func (i *Inmate) prepare() (port int, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWPID); err != nil {
 		return -1, fmt.Errorf("processes of its own: %w", err)
 	}
-	if err := startHolder(); err != nil {
+	if err := i.startHolder(); err != nil {
 		return -1, err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
@@ -274,7 +321,7 @@ func loopback(port int) (int, error) {
 }
 
 // startHolder starts the first process inside, and waits until it has made /proc.
-func startHolder() error {
+func (i *Inmate) startHolder() error {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -285,7 +332,8 @@ func startHolder() error {
 		return err
 	}
 	defer unix.Close(ready[0])
-	_, err = syscall.ForkExec("/proc/self/exe", []string{holderName}, &syscall.ProcAttr{Files: []uintptr{uintptr(null), uintptr(null), uintptr(ready[1]), lineFD}})
+	_, err = syscall.ForkExec("/proc/self/exe", []string{holderName}, &syscall.ProcAttr{Files: []uintptr{uintptr(null), uintptr(null), uintptr(ready[1]), lineFD},
+		Sys: &syscall.SysProcAttr{UseCgroupFD: i.Out, CgroupFD: outFD}})
 	_ = unix.Close(ready[1])
 	if err != nil {
 		return fmt.Errorf("the first process inside: %w", err)
@@ -343,10 +391,30 @@ func (i *Inmate) launch() (int, error) {
 	if _, err := os.Stat(i.Path); err != nil {
 		return 0, fmt.Errorf("the jail does not show %s: %w", i.Path, err)
 	}
+	if err := i.pass(); err != nil {
+		return 0, err
+	}
 	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: sys}
 	pid, err := syscall.ForkExec(i.Path, i.Argv, attr)
 	if err == syscall.ENOEXEC { // a script without a first line that says so
 		pid, err = syscall.ForkExec("/bin/sh", slices.Concat([]string{"sh", i.Path}, i.Argv[1:]), attr)
 	}
 	return pid, err
+}
+
+// pass has what this thread starts be in the cgroups of the program.
+func (i *Inmate) pass() error {
+	next := outFD
+	if i.Out {
+		next++
+	}
+	var doors []*os.File
+	for range i.Doors {
+		doors = append(doors, os.NewFile(uintptr(next), "door"))
+		next++
+	}
+	if err := cgroup.Pass(doors); err != nil {
+		return fmt.Errorf("the memory and the processes of a program cannot be bounded on this host: %w", err)
+	}
+	return nil
 }

@@ -5,8 +5,9 @@
 // The program is in user, mount, network, process and IPC namespaces of its
 // own. It sees the system's programs and libraries, the settings in /etc that
 // everybody may read, what is needed to start it and what it was shown, all of
-// it read-only; it may write in the directory it is started in, and in a home
-// and a /tmp that are empty and go when it ends. Nothing else of the host has a
+// it read-only; it may write in the directory it is started in, in what it was
+// given to write in, and in a home and a /tmp that are empty and go when it
+// ends. Nothing else of the host has a
 // name in there: no other file, no socket, no process. Its network is a
 // loopback on which one port listens, that of the gateway; who listens is
 // outside, and forwards to the gateway's socket. It has no privilege, cannot
@@ -18,6 +19,7 @@ package fence
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/url"
 	"os"
@@ -31,9 +33,11 @@ import (
 type Wish struct {
 	Dir    string   // where the program starts
 	Home   string   // of the user; "" if there is none
+	Keep   string   // a directory that is its home and stays; "": an empty one that goes
 	Path   string   // of the program
 	Env    []string // of the program
 	Show   []string // to be seen beside what every program sees
+	Write  []string // to be written in beside where it starts
 	Hide   []string // never to be seen
 	Base   string   // the address of the gateway, as the program has it
 	Socket string   // of the gateway
@@ -42,8 +46,10 @@ type Wish struct {
 // A Plan is what a fence is built from: absolute names without links.
 type Plan struct {
 	Dir    string   `json:"dir"`
-	Home   string   `json:"home,omitempty"`
+	Home   string   `json:"home,omitempty"` // an empty place; "": there is none but /tmp
+	Keep   string   `json:"keep,omitempty"`
 	Show   []string `json:"show"`
+	Write  []string `json:"write,omitempty"`
 	Hide   []string `json:"hide"`
 	Port   int      `json:"port"`
 	Socket string   `json:"socket"`
@@ -71,10 +77,8 @@ func New(w Wish) (*Plan, error) {
 	if p.Dir, err = real(w.Dir); err != nil {
 		return nil, err
 	}
-	if w.Home != "" && w.Home != "/" {
-		if p.Home, err = real(w.Home); err != nil {
-			p.Home = "" // there is nothing to see
-		}
+	if p.Home, err = real(w.Home); err != nil || w.Home == "" || p.taken(p.Home) != "" {
+		p.Home = "" // there is nothing to see
 	}
 	for _, h := range w.Hide {
 		if h, err = real(h); err != nil {
@@ -85,20 +89,11 @@ func New(w Wish) (*Plan, error) {
 		}
 		p.Hide = append(p.Hide, h)
 	}
-	if err := p.place(); err != nil {
-		return nil, err
+	if why := p.much(p.Dir); why != "" {
+		return nil, fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s: start it in one of its own (mkdir work && cd work), and name what it must read beside that with --show", p.Dir, why)
 	}
-	for _, s := range w.Show {
-		if s, err = real(s); err != nil {
-			return nil, err
-		}
-		if s == "/" || slices.ContainsFunc(ours, func(d string) bool { return within(s, d) }) {
-			return nil, fmt.Errorf("%s cannot be shown: a jail has its own", s)
-		}
-		if i := slices.IndexFunc(p.Hide, func(h string) bool { return within(s, h) }); i >= 0 {
-			return nil, fmt.Errorf("%s cannot be shown: it is below %s, which no program may see", s, p.Hide[i])
-		}
-		p.Show = append(p.Show, s)
+	if err := p.give(w); err != nil {
+		return nil, err
 	}
 	p.needs(w)
 	slices.Sort(p.Show)
@@ -113,17 +108,82 @@ func New(w Wish) (*Plan, error) {
 	return p, nil
 }
 
-// place refuses directories that are too much to write in.
-func (p *Plan) place() error {
-	if p.Dir == "/" || p.Home != "" && within(p.Home, p.Dir) {
-		return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is too much: start it in one of its own", p.Dir)
-	}
+// taken says whose a name is, if not the user's.
+func (p *Plan) taken(name string) string {
 	for _, d := range slices.Concat(system, ours) {
-		if within(p.Dir, d) {
-			return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is the system's: start it in one of its own", p.Dir)
+		if within(name, d) || name == "/" {
+			return "the system's"
+		}
+	}
+	return ""
+}
+
+// much says why a directory is too much to write in.
+func (p *Plan) much(dir string) string {
+	if p.Home != "" && within(p.Home, dir) || dir == "/" {
+		return "too much"
+	}
+	return p.taken(dir)
+}
+
+// give adds what the program was given to read and to write in.
+func (p *Plan) give(w Wish) (err error) {
+	if w.Keep != "" {
+		if p.Keep, err = p.named(w.Keep); err != nil {
+			return err
+		}
+		if fi, err := os.Stat(p.Keep); err != nil || !fi.IsDir() {
+			return fmt.Errorf("%s cannot be its home: expected a directory", p.Keep)
+		}
+	}
+	for _, s := range slices.Concat([]string{p.Keep}, w.Write) {
+		if s == "" {
+			continue
+		}
+		if s, err = p.named(s); err != nil {
+			return err
+		}
+		if why := p.much(s); why != "" {
+			return fmt.Errorf("%s is not for a program in a jail to write in: it is %s", s, why)
+		}
+		if !within(s, p.Dir) {
+			p.Write = append(p.Write, s)
+		}
+	}
+	for _, s := range w.Show {
+		if s, err = p.named(s); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(ours, func(d string) bool { return within(s, d) }) || s == "/" {
+			return fmt.Errorf("%s cannot be shown: a jail has its own", s)
+		}
+		if !slices.Contains(p.Write, s) {
+			p.Show = append(p.Show, s)
 		}
 	}
 	return nil
+}
+
+// named is what somebody named to be given. A link by which a program that
+// could write there leads elsewhere is not followed.
+func (p *Plan) named(name string) (string, error) {
+	s, err := real(name)
+	if err != nil {
+		return "", err
+	}
+	if i := slices.IndexFunc(p.Hide, func(h string) bool { return within(s, h) }); i >= 0 {
+		return "", fmt.Errorf("%s cannot be shown: it is below %s, which no program may see", s, p.Hide[i])
+	}
+	at, err := filepath.Abs(name)
+	for ; err == nil && at != "/"; at = filepath.Dir(at) {
+		a, _ := real(at)
+		for _, d := range slices.Concat([]string{p.Dir}, p.Write) {
+			if within(a, d) && !within(s, d) {
+				return "", fmt.Errorf("%s leads to %s by a link in %s, where a program may write and could have made it: name %s itself if you mean that", name, s, d, s)
+			}
+		}
+	}
+	return s, err
 }
 
 // needs shows what it takes to start the program: where it is, wherever links
@@ -178,10 +238,14 @@ func (p *Plan) follow(name string, deep int) {
 }
 
 // tree shows a directory of programs with the tree it is part of, if it is of
-// one: bin beside lib, or the shims of a version manager. What lies about in
-// others may be a secret.
+// one: bin beside lib, the shims of a version manager, or packages of Node, which
+// find each other by their place. What lies about in others may be a secret.
 func (p *Plan) tree(dir string) {
 	p.offer(dir)
+	const modules = "/node_modules"
+	if i := strings.Index(dir+"/", modules+"/"); i >= 0 {
+		p.offer(dir[:i+len(modules)])
+	}
 	up := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(up, "lib")); err == nil || filepath.Base(dir) == "shims" {
 		if filepath.Base(up) != ".local" {
@@ -201,7 +265,7 @@ func (p *Plan) offer(dir string) {
 			return // with it would come what is not to be seen
 		}
 	}
-	for _, d := range slices.Concat(system, ours, p.Hide, []string{p.Dir}) {
+	for _, d := range slices.Concat(system, ours, p.Hide, p.Write, []string{p.Dir}) {
 		if within(dir, d) {
 			return
 		}
@@ -211,7 +275,7 @@ func (p *Plan) offer(dir string) {
 
 // Environ is an environment as it is true inside.
 func (p *Plan) Environ(env []string) []string {
-	out := slices.Clone(env)
+	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
 	for i, v := range out {
 		switch name, _, _ := strings.Cut(v, "="); name {
 		case "TMPDIR", "TMP", "TEMP":
@@ -220,7 +284,7 @@ func (p *Plan) Environ(env []string) []string {
 			out[i] = name + "=" + p.Dir
 		}
 	}
-	return out
+	return append(out, "HOME="+cmp.Or(p.Keep, p.Home, "/tmp"))
 }
 
 // within reports whether a name is dir or below it.

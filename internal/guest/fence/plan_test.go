@@ -7,7 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // What these tests were seen to catch: links not followed, who interprets a
 // script not shown, a tree shown that holds a secret, what is hidden shown by
@@ -49,7 +53,8 @@ func TestNew(t *testing.T) {
 	}
 	top := tree(t, "house/proj/", "house/.ssh/id", "house/proj/data/", "house/tool/python3 -> $/house/.versions/3/bin/python3", "house/.versions/3/bin/python3 = binary",
 		"house/.versions/3/lib/", "house/.local/bin/agent = #!$/house/venv/bin/python\n", "house/venv/bin/python -> python3", "house/venv/bin/python3 -> ../../tool/python3",
-		"house/venv/lib/", "house/.cargo/bin/", "house/.cargo/credentials.toml", "house/.pyenv/shims/", "house/.pyenv/versions/", "house/.local/lib/", "house/.local/share/keyrings/", "house/.hidden/bin/", "extra/")
+		"house/venv/lib/", "house/.cargo/bin/", "house/.cargo/credentials.toml", "house/.pyenv/shims/", "house/.pyenv/versions/", "house/.local/lib/", "house/.local/share/keyrings/", "house/.hidden/bin/", "extra/",
+		"keep/", "house/proj/out -> ../.ssh", "house/proj/id -> $/house/.ssh/id", "house/proj/etc -> /etc", "keep/far -> $/extra", "house/app/secret", "house/app/node_modules/.bin/", "moved -> $/house", "keep/tool/")
 	in := func(names ...string) (all []string) {
 		for _, n := range names {
 			all = append(all, filepath.Join(top, n))
@@ -57,12 +62,12 @@ func TestNew(t *testing.T) {
 		return all
 	}
 	w := Wish{Dir: top + "/house/proj", Home: top + "/house", Path: top + "/house/.local/bin/agent", Hide: in("house/proj/data", "house/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
-		Env: []string{"PATH=" + strings.Join(append(in("house/.cargo/bin", "house/.pyenv/shims", "house/proj/data", "house/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
+		Env: []string{"PATH=" + strings.Join(append(in("house/.cargo/bin", "house/.pyenv/shims", "house/app/node_modules/.bin", "house/proj/data", "house/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
 	p, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := in("extra", "house/.cargo/bin", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/tool", "house/venv")
+	want := in("extra", "house/.cargo/bin", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/app/node_modules", "house/tool", "house/venv")
 	if !slices.Equal(p.Show, want) {
 		t.Errorf("it shows\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
 	}
@@ -78,6 +83,19 @@ func TestNew(t *testing.T) {
 		"no such file":     func(w *Wish) { w.Show = in("nothing") },
 		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
 		"has no socket":    func(w *Wish) { w.Socket = "" },
+		"at http://127.0.": func(w *Wish) { w.Base = "http://127.0.0.1" },
+
+		"write in: it is too much": func(w *Wish) { w.Write = in("") },
+		"house is not for":         func(w *Wish) { w.Write = in("house") },
+		"/ is not for":             func(w *Wish) { w.Write = []string{"/"} },
+		"it is the system's":       func(w *Wish) { w.Write = []string{"/etc/hosts"} },
+		"which no program may see": func(w *Wish) { w.Write = in("house/.hidden/bin") },
+		"expected a directory":     func(w *Wish) { w.Keep = top + "/house/.ssh/id" },
+		"keep is not for":          func(w *Wish) { w.Home, w.Keep = top+"/keep", top+"/keep" },
+		"/out/id leads to":         func(w *Wish) { w.Show = in("house/proj/out/id") },
+		"/id leads to":             func(w *Wish) { w.Write = in("house/proj/id") },
+		"/far leads to":            func(w *Wish) { w.Write = in("keep", "keep/far") },
+		"leads to /etc":            func(w *Wish) { w.Keep = top + "/house/proj/etc" },
 	} {
 		c := w
 		change(&c)
@@ -85,8 +103,23 @@ func TestNew(t *testing.T) {
 			t.Errorf("want %q, got %v", what, err)
 		}
 	}
-	env := p.Environ([]string{"TMPDIR=/elsewhere", "PWD=/link", "A=b"})
-	if !slices.Equal(env, []string{"TMPDIR=/tmp", "PWD=" + p.Dir, "A=b"}) {
-		t.Errorf("%q", env)
+	w.Keep, w.Write = top+"/keep", in("house/.ssh/id", "house/proj/data/..", "house/tool", "house/.cargo")
+	w.Show = in("extra", "house/tool", "keep/tool")
+	if p, err = New(w); err != nil || !slices.Equal(p.Write, in("keep", "house/.ssh/id", "house/tool", "house/.cargo")) {
+		t.Errorf("it may write in %q, %v", p.Write, err)
+	}
+	if want := in("extra", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/app/node_modules", "house/venv", "keep/tool"); !slices.Equal(p.Show, want) {
+		t.Errorf("with what it may write in it is shown\n%s\nwant\n%s", strings.Join(p.Show, "\n"), strings.Join(want, "\n"))
+	}
+	for _, c := range []struct{ home, keep, want string }{{top + "/house", "", top + "/house"}, {top + "/moved", "", top + "/house"}, {top + "/house", top + "/keep", top + "/keep"},
+		{"", "", "/tmp"}, {"/", "", "/tmp"}, {"/no/such/home", "", "/tmp"}, {"/usr/bin", "", "/tmp"}} {
+		w := Wish{Dir: w.Dir, Home: c.home, Keep: c.keep, Base: w.Base, Socket: w.Socket}
+		if p, err = New(w); err != nil {
+			t.Fatal(err)
+		}
+		env := p.Environ([]string{"TMPDIR=/elsewhere", "HOME=" + c.home, "PWD=/link", "A=b"})
+		if want := []string{"TMPDIR=/tmp", "PWD=" + p.Dir, "A=b", "HOME=" + c.want}; !slices.Equal(env, want) {
+			t.Errorf("%+v: %q", c, env)
+		}
 	}
 }

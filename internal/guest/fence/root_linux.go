@@ -24,17 +24,24 @@ type mount struct {
 	perms string
 }
 
-// take clones a piece of the host.
+// take clones a piece of the host. The plan has no links; one that was put in the
+// way since leads nowhere.
 func take(name, at string, attr uint64) (mount, error) {
-	fi, err := os.Stat(name)
-	if err != nil {
-		return mount{}, err
-	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	found, err := unix.Openat2(unix.AT_FDCWD, name, &how)
 	if err != nil {
 		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
 	}
-	return mount{at: at, fd: fd, file: !fi.IsDir(), attr: attr}, nil
+	defer unix.Close(found)
+	var st unix.Stat_t
+	if err := unix.Fstat(found, &st); err != nil {
+		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
+	}
+	fd, err := unix.OpenTree(found, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
+	}
+	return mount{at: at, fd: fd, file: st.Mode&unix.S_IFMT != unix.S_IFDIR, attr: attr}, nil
 }
 
 // put puts m into the root that is the current directory.
@@ -82,24 +89,28 @@ func (p *Plan) mounts() ([]mount, error) {
 	if p.Home != "" {
 		all = append(all, mount{at: p.Home, fd: -1, perms: "700"})
 	}
+	add := func(name string, attr uint64) error {
+		m, err := take(name, name, attr)
+		all = append(all, m)
+		return err
+	}
 	for _, name := range slices.Concat(system, p.Show) {
 		fi, err := os.Lstat(name)
-		if err != nil || fi.Mode()&fs.ModeSymlink != 0 {
+		if slices.Contains(system, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
 			continue // links are made by furnish
 		}
-		m, err := take(name, name, asIs|unix.MOUNT_ATTR_RDONLY)
-		if err != nil {
+		if err := add(name, asIs|unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, err
 		}
-		all = append(all, m)
 	}
-	m, err := take(p.Dir, p.Dir, asIs)
-	if err != nil {
-		return nil, err
+	for _, name := range append(p.Write, p.Dir) {
+		if err := add(name, asIs); err != nil {
+			return nil, err
+		}
 	}
-	all = append(all, m)
 	for _, d := range devices {
-		if m, err = take("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID); err != nil {
+		m, err := take("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID)
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, m)
@@ -109,7 +120,7 @@ func (p *Plan) mounts() ([]mount, error) {
 		if err != nil || !strings.HasPrefix(name, "/dev/pts/") {
 			continue
 		}
-		if m, err = take(name, "/dev/console", unix.MOUNT_ATTR_NOSUID); err == nil {
+		if m, err := take(name, "/dev/console", unix.MOUNT_ATTR_NOSUID); err == nil {
 			all = append(all, m)
 			break
 		}
