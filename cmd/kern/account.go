@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -14,7 +15,9 @@ func accountCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
 		Short: "Set and show named accounts, which runs share for ever",
-		Args:  cobra.NoArgs,
+		Long: `Set and show named accounts. What the processes of an account take is counted
+against its limits together, and for ever: kern run --account NAME has it pay.`,
+		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usage("kern account --help", "expected set, show or list")
 		},
@@ -51,16 +54,7 @@ was used stays used. Only what adds up over processes can be limited.`,
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			b, err := c.SetAccount(cmd.Context(), args[0], ch)
-			if err != nil {
-				return err
-			}
-			return showAccount(a, b, l.json)
+			return report(a, cmd.Context(), l.json, func(c *server.Client) (server.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
 	l.add(cmd.Flags(), sys.Units())
@@ -79,37 +73,31 @@ func accountShow(a *app) *cobra.Command {
 		Short: "Show what an account used, and what is left",
 		Args:  exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			all, err := c.Accounts(cmd.Context())
-			if err != nil {
-				return err
-			}
-			for _, b := range all {
-				if b.Name == args[0] {
-					return showAccount(a, b, asJSON)
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) (server.Account, error) {
+				all, err := c.Accounts(cmd.Context())
+				if err != nil {
+					return server.Account{}, err
 				}
-			}
-			return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("there is no account %q", args[0]),
-				Hint: "kern account list lists them; kern account set NAME --money 5 makes one"}
+				for _, b := range all {
+					if b.Name == args[0] {
+						return b, nil
+					}
+				}
+				return server.Account{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("there is no account %q", args[0]),
+					Hint: "kern account list lists them; kern account set NAME --money 5 makes one"}
+			}, showAccount)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
-func showAccount(a *app, b server.Account, asJSON bool) error {
-	if asJSON {
-		return a.json(b)
-	}
+func showAccount(a *app, b server.Account) error {
 	rows := [][]string{{"account", clean(b.Name)}, {"limits", limitsLine(b.Limits)}, {"used", usedLine(b.Usage)}}
 	if !b.Limits.IsZero() {
 		rows = append(rows, []string{"left", limitsLine(b.Left)})
 	}
-	return table(a.stdout, rows)
+	return facts(a, rows)
 }
 
 // usedLine is what was used, in a line.
@@ -123,31 +111,23 @@ func accountList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the accounts",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			all, err := c.Accounts(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(all)
-			}
-			if len(all) == 0 {
-				a.note("kern: no accounts; make one with: kern account set NAME --money 5")
-				return nil
-			}
-			rows := [][]string{{"ACCOUNT", "MONEY", "TOKENS", "LIMITS", "LEFT"}}
-			for _, b := range all {
-				rows = append(rows, []string{clean(b.Name), b.Usage.Money, fmt.Sprint(b.Usage.Tokens), limitsLine(b.Limits), limitsLine(b.Left)})
-			}
-			return table(a.stdout, rows)
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) ([]server.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
+}
+
+func listAccounts(a *app, all []server.Account) error {
+	if len(all) == 0 {
+		a.note("kern: no accounts; make one with: kern account set NAME --money 5")
+		return nil
+	}
+	var rows [][]string
+	for _, b := range all {
+		rows = append(rows, []string{clean(b.Name), "$" + b.Usage.Money, fmt.Sprint(b.Usage.Tokens), limitsLine(b.Limits), limitsLine(b.Left)})
+	}
+	return table(a, []screen.Column{{Head: "ACCOUNT", Least: 8}, {Head: "MONEY"}, {Head: "TOKENS", Spare: 1}, {Head: "LIMITS", Least: 12, Spare: 2}, {Head: "LEFT", Least: 12}}, rows)
 }

@@ -118,7 +118,8 @@ func (a *agent) ask(child, say string) (out answer, status int, err error) {
 			b, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
 			if err == nil {
-				return out, res.StatusCode, json.Unmarshal(b, &out)
+				err = json.Unmarshal(b, &out)
+				return out, res.StatusCode, err
 			}
 		}
 		if time.Since(begun) > patience {

@@ -94,7 +94,7 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 	default:
 		b, err := os.ReadFile(args[0])
 		s.Code = string(b)
-		return s, err
+		return s, asUsage(err)
 	}
 	return s, nil
 }
@@ -159,14 +159,14 @@ func codeExit(out *sandbox.Outcome) error {
 }
 
 func outcomeLine(out *sandbox.Outcome) string {
-	s := fmt.Sprintf("code ended with %s", out.Cause)
-	switch {
-	case out.Signal != "":
-		s += ", signal " + out.Signal
-	case out.Cause == sandbox.Failed:
-		s += fmt.Sprintf(", exit %d", out.Exit)
+	s := fmt.Sprintf("the code was stopped (%s)", out.Cause)
+	if out.Cause == sandbox.Failed {
+		s = fmt.Sprintf("the code failed with exit code %d", out.Exit)
 	}
-	return s + fmt.Sprintf(" after %s", out.Usage.Wall.Round(100*time.Microsecond))
+	if out.Signal != "" {
+		s += ", signal " + out.Signal
+	}
+	return s + fmt.Sprintf(", after %s", out.Usage.Wall.Round(100*time.Microsecond))
 }
 
 // codeOutcome is the outcome of code as --json prints it.

@@ -84,6 +84,9 @@ func (a *app) settings(dir string) (kern.Settings, string, error) {
 		}
 	}
 	s, err := kern.ReadSettings(file)
+	if errors.Is(err, fs.ErrPermission) {
+		return s, file, usage("name one of your own with --data or KERN_DATA", "the data directory, or its configuration, is somebody else's: %v", err)
+	}
 	if err != nil {
 		return s, file, usage("the keys of kern.yaml are providers, gateway, workspaces, prices and yield", "%v", err)
 	}
@@ -106,6 +109,30 @@ func (a *app) connect(ctx context.Context) (*server.Client, error) {
 	return c, a.sameConfig(ctx, c, dir)
 }
 
+// withDaemon runs f with a client of the daemon.
+func withDaemon(a *app, ctx context.Context, f func(c *server.Client) error) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// report asks the daemon something, and prints the answer as JSON or shows it.
+func report[T any](a *app, ctx context.Context, asJSON bool, what func(c *server.Client) (T, error), show func(*app, T) error) error {
+	return withDaemon(a, ctx, func(c *server.Client) error {
+		v, err := what(c)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return a.json(v)
+		}
+		return show(a, v)
+	})
+}
+
 // sameConfig refuses a daemon that runs with another configuration than the
 // one that was asked for by name.
 func (a *app) sameConfig(ctx context.Context, c *server.Client, dir string) error {
@@ -120,6 +147,39 @@ func (a *app) sameConfig(ctx context.Context, c *server.Client, dir string) erro
 	return err
 }
 
+// outdated says what the daemon was told otherwise, when it started, than it
+// would be now: the configuration, or the key of a provider that is to be used.
+func outdated(a *app, ctx context.Context, c *server.Client, provider string) string {
+	const old = "; kern stop-daemon ends it, and the next command starts it anew"
+	about, err := c.About(ctx)
+	if err != nil {
+		return ""
+	}
+	s, file, err := a.settings(about.Data)
+	if err != nil {
+		return fmt.Sprintf("the daemon runs with what it read when it started, and now %v%s", err, old)
+	}
+	var theirs kern.SettingsView
+	if b, err := json.Marshal(about.Settings); err != nil || json.Unmarshal(b, &theirs) != nil {
+		return ""
+	}
+	mine := s.View(a.getenv)
+	if mine.Sum != theirs.Sum {
+		return file + " is not what the daemon read when it started" + old
+	}
+	if key, ok := strings.CutPrefix(mine.Providers[provider].Key, "from "); ok && strings.HasPrefix(theirs.Providers[provider].Key, "not there") {
+		return key + " is here, and was not where the daemon started" + old
+	}
+	return ""
+}
+
+// noteOutdated prints what outdated says.
+func noteOutdated(a *app, ctx context.Context, c *server.Client, provider string) {
+	if s := outdated(a, ctx, c, provider); s != "" {
+		a.note("kern: %s", clean(s))
+	}
+}
+
 // start starts the daemon. Of several that try at the same time one starts it
 // and the others wait for that.
 func (a *app) start(ctx context.Context, dir string) (*server.Client, error) {
@@ -128,21 +188,30 @@ func (a *app) start(ctx context.Context, dir string) (*server.Client, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, usage("name a directory that can be written with --data or KERN_DATA", "the data directory cannot be made: %v", err)
 	}
-	if _, _, err := a.settings(dir); err != nil {
+	s, _, err := a.settings(dir)
+	if err != nil {
 		return nil, err
 	}
-	unlock, err := lock(ctx, filepath.Join(dir, startLock))
+	starting, err := lock(ctx, filepath.Join(dir, startLock))
 	if err != nil {
 		return nil, fmt.Errorf("the daemon of %s cannot be started: %w", dir, err)
 	}
-	defer unlock()
+	defer starting.Close()
 	if c, err := server.Dial(ctx, server.SocketOf(dir), version); err == nil {
 		return c, nil
 	}
-	if err := a.launch(ctx, dir); err != nil {
+	if err := a.launch(ctx, dir, starting); err != nil {
 		return nil, err
 	}
+	warn(a, s)
 	return server.Dial(ctx, server.SocketOf(dir), version)
+}
+
+// warn says what may not be meant in a configuration, where a daemon starts.
+func warn(a *app, s kern.Settings) {
+	for _, w := range s.Warnings(a.getenv) {
+		a.note("kern: %s", clean(w))
+	}
 }
 
 // ready is the one line that a daemon says to who started it.
@@ -152,8 +221,9 @@ type ready struct {
 }
 
 // launch starts a daemon of its own session, which keeps nothing of ours open,
-// and waits for its word.
-func (a *app) launch(ctx context.Context, dir string) error {
+// and waits for its word. Until then the daemon holds starting too: should we
+// end before, nobody starts another.
+func (a *app) launch(ctx context.Context, dir string, starting *os.File) error {
 	self, err := executable()
 	if err != nil {
 		return err
@@ -177,7 +247,7 @@ func (a *app) launch(ctx context.Context, dir string) error {
 	}
 	defer from.Close()
 	defer to.Close()
-	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to}, SysProcAttr: ownSession(), Args: args}
+	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to, starting}, SysProcAttr: ownSession(), Args: args}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("the daemon cannot be started: %w", err)
 	}

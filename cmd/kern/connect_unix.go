@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // terminate is the signal that asks a program to end.
@@ -25,16 +27,25 @@ func executable() (string, error) {
 // ownSession is for a child that lives on without us and our terminal.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// lock takes the lock of a file, waiting for it until ctx ends. It is given
-// back by unlock, or by the end of the program.
-func lock(ctx context.Context, name string) (unlock func(), err error) {
+// columnsOf is how wide a terminal is, 0 where it does not say.
+func columnsOf(f *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// lock takes the lock of a file, waiting for it until ctx ends. It is given back
+// when the file is closed, also in those who inherited it.
+func lock(ctx context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	fd := int(f.Fd())
 	if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-		return func() { f.Close() }, nil
+		return f, nil
 	}
 	got := make(chan error, 1)
 	go func() {
@@ -50,7 +61,7 @@ func lock(ctx context.Context, name string) (unlock func(), err error) {
 			f.Close()
 			return nil, err
 		}
-		return func() { f.Close() }, nil
+		return f, nil
 	case <-ctx.Done():
 		go func() { <-got; f.Close() }()
 		return nil, errors.New(name + " is held by another kern")

@@ -18,9 +18,18 @@ func executable() (string, error) {
 
 func ownSession() *syscall.SysProcAttr { return nil }
 
+// columnsOf is how wide a console is, 0 where it does not say.
+func columnsOf(f *os.File) int {
+	var i windows.ConsoleScreenBufferInfo
+	if windows.GetConsoleScreenBufferInfo(windows.Handle(f.Fd()), &i) != nil {
+		return 0
+	}
+	return int(i.Window.Right-i.Window.Left) + 1
+}
+
 // lock takes the lock of a file. It does not wait: without daemons on demand
 // there is nobody to wait for.
-func lock(_ context.Context, name string) (unlock func(), err error) {
+func lock(_ context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -30,7 +39,7 @@ func lock(_ context.Context, name string) (unlock func(), err error) {
 		f.Close()
 		return nil, errors.New(name + " is held by another kern")
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 func stateHome(func(string) string) (string, error)  { return os.UserCacheDir() }

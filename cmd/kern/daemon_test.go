@@ -115,6 +115,52 @@ func TestLongName(t *testing.T) {
 	}
 }
 
+// TestOutdated: a daemon that runs with what kern.yaml and the environment were
+// when it started says so, and the next one does not.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"replies.yaml": "replies: [{text: done}]\n"})
+	const said = "is not what the daemon read when it started; kern stop-daemon"
+	runs := func(what string, want bool, text string, args ...string) {
+		t.Helper()
+		if _, errs, _ := w.kern(args...); strings.Contains(errs, text) != want {
+			t.Errorf("%s: %s", what, errs)
+		}
+	}
+	run := []string{"run", "--model", "script:replies.yaml", "go"}
+	runs("at first", false, said, run...)
+	for _, text := range []string{"yield: deny\n", "prices: p.yaml\n"} {
+		for name, text := range map[string]string{"p.yaml": "- {model: \"openai:x\", input: 1, output: 1}\n", "kern.yaml": text} {
+			if err := os.WriteFile(filepath.Join(w.data(), name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs("run with "+text, true, said, run...)
+		if strings.HasPrefix(text, "yield") {
+			runs("exec", true, said, "exec", "--", "true")
+			runs("key new", true, said, "key", "new")
+			if out, _, _ := w.kern("doctor"); !strings.Contains(out, said) {
+				t.Errorf("doctor does not know: %s", out)
+			}
+		}
+		w.ok("stop-daemon")
+		runs("anew", false, said, run...)
+	}
+	if err := os.WriteFile(filepath.Join(w.data(), "p.yaml"), []byte("- {model: \"openai:x\", input: 2, output: 1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs("with another price", true, said, run...)
+	nowhere := "providers: {openai: {base_url: \"http://127.0.0.1:9/v1\", key_env: OPENAI_API_KEY}}\n"
+	if err := os.WriteFile(filepath.Join(w.data(), "kern.yaml"), []byte(nowhere), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("stop-daemon")
+	w.ok("ps")
+	w.env = append(w.env, "OPENAI_API_KEY=sk-of-nobody")
+	runs("a key that nobody needs", false, "was not where the daemon started", run...)
+	runs("a key", true, "the variable OPENAI_API_KEY is here, and was not where the daemon started", "run", "--detach", "--model", "openai:gpt-5", "go")
+}
+
 // TestTwoWorlds keeps two data directories apart.
 func TestTwoWorlds(t *testing.T) {
 	t.Parallel()

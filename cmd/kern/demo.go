@@ -16,14 +16,14 @@ func demoCommand(a *app) *cobra.Command {
 own in a temporary directory, its journal, processes, tools, and kill -9. Each
 step says what happened and how that was checked; the exit code is 1 if a check
 fails.`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			self, err := os.Executable()
 			if err != nil {
 				return err
 			}
 			colours := map[demo.Colour]string{demo.Title: bold, demo.Good: green, demo.Bad: red}
-			failures, err := demo.Run(cmd.Context(), demo.Stage{Out: a.stdout, Self: self, Version: version, Usage: exitUsage, Progress: a.progress,
+			failures, err := demo.Run(cmd.Context(), demo.Stage{Out: a.stdout, Self: self, Version: version, Usage: exitUsage, Progress: a.progress, Width: width(a, a.outTTY, a.stdout),
 				Paint: func(c demo.Colour, text string) string { return a.paint(a.outTTY, colours[c], text) }})
 			if err == nil && failures > 0 {
 				err = &exitError{code: exitFailed}

@@ -6,24 +6,34 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/model"
 )
 
 func doctorCommand(a *app) *cobra.Command {
-	var asJSON bool
+	var asJSON, models bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this host can enforce, and print the effective configuration",
+		Short: "Say what this host can enforce, and how kern is configured",
 		Long: `Say what this host can enforce, and print the effective configuration. Keys are
 not printed, only where they come from and whether they are there. It starts no
-daemon.`,
-		Args: cobra.NoArgs,
+daemon. Providers that are set up are connected to, and asked nothing. With --models it lists the models whose price is known instead, in
+dollars per million tokens; kern.yaml adds others.`,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if models {
+				return printPrices(a, asJSON)
+			}
 			x, err := examine(a, cmd.Context())
 			if err != nil {
 				return err
@@ -42,7 +52,43 @@ daemon.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	cmd.Flags().BoolVar(&models, "models", false, "list the models whose price is known")
 	return cmd
+}
+
+// printPrices lists what models cost. A long request, whose input is beyond a size,
+// has a line of its own.
+func printPrices(a *app, asJSON bool) error {
+	dir, err := a.dataDir()
+	if err != nil {
+		return err
+	}
+	s, _, err := a.settings(dir)
+	if err != nil {
+		return err
+	}
+	list := s.Priced(time.Now())
+	if asJSON {
+		return a.json(list)
+	}
+	var rows [][]string
+	line := func(name string, p model.Price, window, most int) {
+		row := []string{clean(name)}
+		for _, n := range []int64{p.Input, p.Output, p.CacheRead, p.CacheWrite} {
+			row = append(row, abi.FormatMoney(n))
+		}
+		rows = append(rows, append(row, strconv.Itoa(window), strconv.Itoa(most)))
+	}
+	for _, e := range list {
+		if e.Beyond == 0 {
+			line(e.Model, e.Price, e.Window, e.MaxOutput)
+			continue
+		}
+		line(e.Model, e.Price, e.Beyond, e.MaxOutput)
+		line("  beyond that", e.Long, e.Window, e.MaxOutput)
+	}
+	a.note("kern: dollars a million tokens; the window and the maximum in tokens")
+	return table(a, []screen.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
 }
 
 // An examination is what doctor finds.
@@ -55,6 +101,9 @@ type examination struct {
 	Checks   []check       `json:"checks"`
 	Limits   []string      `json:"limits"` // what can be limited here
 	Settings any           `json:"settings"`
+
+	Providers map[string]reached `json:"providers"` // whether they can be reached, of those that were set up
+	Warnings  []string           `json:"warnings,omitempty"`
 }
 
 // A check is something that this host must be able to do.
@@ -65,10 +114,7 @@ type check struct {
 }
 
 func examine(a *app, ctx context.Context) (x examination, err error) {
-	x = examination{Version: version, Host: host(), Limits: []string{}}
-	for _, u := range sys.Units() {
-		x.Limits = append(x.Limits, u.String())
-	}
+	x = examination{Version: version, Host: host(), Limits: names(sys.Units())}
 	c, dir, err := a.running(ctx)
 	if dir == "" {
 		return x, err
@@ -81,6 +127,9 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 			return x, err
 		}
 		x.Daemon = &about
+		if old := outdated(a, ctx, c, ""); old != "" {
+			x.Checks = append(x.Checks, check{"daemon's configuration", false, old})
+		}
 	}
 	s, file, err := a.settings(dir)
 	x.Config = file
@@ -92,7 +141,8 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 			note = "none; everything as it is by default"
 		}
 		x.Checks = append(x.Checks, check{"configuration", true, note})
-		x.Settings = s.View(a.getenv)
+		v := s.View(a.getenv)
+		x.Settings, x.Warnings, x.Providers = v, s.Warnings(a.getenv), reachable(ctx, v)
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
@@ -140,16 +190,22 @@ func printDoctor(a *app, x examination) error {
 		}
 		rows = append(rows, []string{c.Name, mark + "  " + clean(c.Note)})
 	}
-	rows = append(rows, []string{"limits", fmt.Sprint(x.Limits)})
+	rows = append(rows, []string{"can be limited", strings.Join(x.Limits, ", ")})
 	if v, ok := x.Settings.(kern.SettingsView); ok {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", clean(v.Spaces.String())})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s", clean(p.BaseURL), clean(p.Key), p.Limits.String())})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", clean(p.BaseURL), clean(p.Key), p.Limits.String(), x.Providers[name].row(a))})
+			if len(p.Free) > 0 {
+				rows = append(rows, []string{"  free there", clean(strings.Join(p.Free, ", "))})
+			}
 			for _, m := range sortedKeys(p.Limits.Models) {
 				rows = append(rows, []string{"  " + clean(m), p.Limits.Models[m].String()})
 			}
 		}
 	}
-	return table(a.stdout, rows)
+	for _, w := range x.Warnings {
+		rows = append(rows, []string{"warning", clean(w)})
+	}
+	return facts(a, rows)
 }

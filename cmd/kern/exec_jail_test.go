@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestExecJailAgent(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3 on this host")
+		t.Fatal("python3 is not installed: ", err)
 	}
 	w, m := newJail(t)
 	if err := os.WriteFile(w.file("agent.py"), []byte(unmodified), 0o600); err != nil {
@@ -89,6 +90,60 @@ func TestExecJailShut(t *testing.T) {
 	}
 }
 
+// TestExecJailKeyFile has a provider's key in a file of the directory that the
+// program writes in: it is not there for the program.
+func TestExecJailKeyFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"key.txt": upstreamKey, "other.txt": "other"})
+	w.env = append(w.env, "HOME="+os.Getenv("HOME"))
+	m := newUpstream(t, w, "", false)
+	file := filepath.Join(w.data(), "kern.yaml")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(b), "models:", "key_file: "+w.file("key.txt")+", models:", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code, _ := w.exec("--sandbox", "jail", "--show", self, "--", "sh", "-c", "cat key.txt other.txt; agent 1")
+	if code != 0 || strings.Contains(out, upstreamKey) || !strings.Contains(out, "other") || m.Stats().OK != 1 {
+		t.Errorf("exit %d, %+v: %s%s", code, m.Stats(), out, errs)
+	}
+}
+
+// TestExecJailHome gives an agent a home that stays, and one of its own that does
+// not: in both it keeps its state.
+func TestExecJailHome(t *testing.T) {
+	t.Parallel()
+	w, _ := newJail(t)
+	home, other := t.TempDir(), t.TempDir()
+	const script = `cat "$HOME/state" 2>/dev/null; mkdir -p "$HOME/.agent/log" && echo kept >"$HOME/state" && echo wrote; echo 1 >"$0/new" && echo more`
+	for _, c := range []struct {
+		args []string
+		out  string
+	}{
+		{nil, "wrote\n"}, {nil, "wrote\n"},
+		{[]string{"--home", home}, "wrote\n"}, {[]string{"--home", home, "--write", other}, "kept\nwrote\nmore\n"},
+	} {
+		args := append([]string{"-q", "--sandbox", "jail"}, c.args...)
+		out, errs, _, _ := w.exec(append(args, "--", "sh", "-c", script, other)...)
+		if out != c.out {
+			t.Errorf("%q: %s, want %s: %s", c.args, out, c.out, errs)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(home, ".agent/log")); err != nil {
+		t.Error(err)
+	}
+	w.env = append(w.env, "HOME=/")
+	if out, errs, _, _ := w.exec("-q", "--sandbox", "jail", "--", "sh", "-c", script, other); out != "wrote\n" {
+		t.Errorf("without a home: %s%s", out, errs)
+	}
+}
+
 // TestExecJailDoctor has the doctor build one.
 func TestExecJailDoctor(t *testing.T) {
 	t.Parallel()
@@ -107,6 +162,11 @@ func TestExecJailRefused(t *testing.T) {
 		says string
 	}{
 		{[]string{"--sandbox", "vm", "--", "true"}, "expected jail"},
+		{[]string{"--write", "/usr", "--", "true"}, "for a program in a jail"},
+		{[]string{"--home", "/tmp", "--", "true"}, "for a program in a jail"},
+		{[]string{"--sandbox", "jail", "--write", os.Getenv("HOME"), "--", "true"}, "too much"},
+		{[]string{"--sandbox", "jail", "--write", w.data(), "--", "true"}, "no program may see"},
+		{[]string{"--sandbox", "jail", "--home", "/nothing/there", "--", "true"}, "no such file"},
 		{[]string{"--show", "/usr", "--", "true"}, "for a program in a jail"},
 		{[]string{"--sandbox", "jail", "--show", "/proc", "--", "true"}, "a jail has its own"},
 		{[]string{"--sandbox", "jail", "--show", w.data(), "--", "true"}, "no program may see"},

@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/reap"
+	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"github.com/kern-run/kern/model"
 )
 
@@ -81,7 +84,10 @@ func (w *world) exec(args ...string) (out, errs string, code int, e ended) {
 // ends.
 func TestExecCodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]string{"plain": "text"})
+	w := newWorld(t, map[string]string{"plain": "text", "script": "#!/no/such/interpreter\n"})
+	if err := os.Chmod(w.file("script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	newUpstream(t, w, "", true)
 	for _, c := range []struct {
 		args []string
@@ -89,23 +95,30 @@ func TestExecCodes(t *testing.T) {
 		exit abi.Exit
 		says string
 	}{
-		{[]string{"--", "sh", "-c", "echo out; exit 0"}, 0, abi.ExitDone, "process 1 done · 0 steps"},
+		{[]string{"--", "sh", "-c", "echo out; exit 0"}, 0, abi.ExitDone, "process 1 done · no model call went through Kern · 0 tokens in"},
 		{[]string{"sh", "-c", "exit 3"}, 3, abi.ExitFailed, "PROGRAM_FAILED"},
 		{[]string{"--", "sh", "-c", "kill -15 $$"}, 143, abi.ExitFailed, "SIGTERM"},
-		{[]string{"--", "no-such-program"}, 127, "", "not found"},
-		{[]string{"--", "./plain"}, 126, "", "permission denied"},
+		{[]string{"--", "no-such-program"}, 127, "", "hint: look at the name, and at PATH"},
+		{[]string{"--", "./plain"}, 126, "", "hint: chmod +x makes a file a program"},
+		{[]string{"--", "/"}, 126, "", "hint: name a program in it"},
+		{[]string{"--", "./script"}, 127, "", "hint: it is there; what its first line"},
 		{[]string{"--output-bytes", "5", "--", "true"}, 125, "", "cannot be enforced"},
-		{[]string{"--money", "much", "--", "true"}, 2, "", "expected"},
+		{[]string{"--processes", "0", "--", "true"}, 125, "", "expected a whole number from 1 to 4194304"},
+		{[]string{"--processes", "9999999", "--", "true"}, 125, "", "expected a whole number from 1 to 4194304"},
+		{[]string{"--processes", "", "--", "true"}, 125, "", "--processes is empty"},
+		{[]string{"--memory", "", "--", "true"}, 125, "", "--memory is empty"},
+		{[]string{"--sandbox", "", "--", "true"}, 125, "", "--sandbox is empty"},
+		{[]string{"--account", "", "--", "true"}, 125, "", "--account is empty"},
+		{[]string{"--wall", "0", "--", "true"}, 125, "", "nothing may run for no time"},
+		{[]string{"--grace", "10", "--", "true"}, 125, "", `--grace is "10", expected a duration such as 30s or 10m`},
+		{[]string{"--grace", "-1s", "--", "true"}, 125, "", "expected 0 or more"},
+		{[]string{"--priority", "x", "--", "true"}, 125, "", `--priority is "x", expected a whole number`},
+		{[]string{"--memory", "5", "--", "true"}, 125, "", "expected a size such as 512MiB"},
+		{[]string{"--money", "much", "--", "true"}, 125, "", "hint: kern exec --help explains it"},
+		{[]string{"--monkey", "1", "--", "true"}, 125, "", "unknown flag: --monkey"},
 		{[]string{"--account", "nobody's", "--", "true"}, 125, "", "account"},
-		{nil, 125, "", "expected a program"},
+		{nil, 125, "", "hint: for example: kern exec --money 1 -- python agent.py"},
 	} {
-		if c.args == nil || c.code == 2 {
-			_, errs, code := w.kern(append([]string{"exec"}, c.args...)...)
-			if code != 2 || !strings.Contains(errs, c.says) {
-				t.Errorf("%q: exit %d: %s", c.args, code, errs)
-			}
-			continue
-		}
 		out, errs, code, e := w.exec(c.args...)
 		if code != c.code || e.Process.Exit != c.exit || !strings.Contains(errs, c.says) {
 			t.Errorf("%q: exit %d, %+v: %s%s", c.args, code, e, out, errs)
@@ -116,6 +129,17 @@ func TestExecCodes(t *testing.T) {
 	}
 	if out := w.ok("ps", "-a"); !strings.Contains(out, "sh ") {
 		t.Errorf("its name is missing: %s", out)
+	}
+	for _, file := range []string{w.file("none/summary"), w.dir} {
+		_, errs, code := w.kern("exec", "--json-summary", file, "--", "sh", "-c", "echo 1 >ran")
+		if _, err := os.Stat(w.file("ran")); code != exitNoStart || err == nil || !strings.Contains(errs, "--json-summary: open") {
+			t.Errorf("a summary that cannot be written: exit %d, %v: %s", code, err, errs)
+		}
+	}
+	for script, want := range map[string]int{"exit 0": exitNoStart, "exit 3": 3} {
+		if _, errs, code := w.kern("exec", "--json-summary", "/dev/full", "--", "sh", "-c", script); code != want || !strings.Contains(errs, "no space left") {
+			t.Errorf("%s, and its summary is lost: exit %d: %s", script, code, errs)
+		}
 	}
 }
 
@@ -171,6 +195,51 @@ func TestExecLimits(t *testing.T) {
 	}
 }
 
+// TestExecBounds bounds a program on this machine, or is told why that cannot be.
+func TestExecBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	able := guest.Bounded(cgroup.Bounds{Memory: 32 << 20, Processes: 10})
+	for flag, c := range map[string]struct{ value, script, says string }{
+		"--memory":    {"32MiB", "echo 1 >ran; exec tail /dev/zero >/dev/null", "SIGKILL; --memory 32MiB was used up"},
+		"--processes": {"5", "echo 1 >ran; for i in 1 2 3 4 5 6; do sleep 1000 & done", "it was refused more processes than --processes 5"},
+	} {
+		_ = os.Remove(w.file("ran"))
+		_, errs, code, _ := w.exec(flag, c.value, "--", "sh", "-c", c.script)
+		_, ran := os.Stat(w.file("ran"))
+		if able != nil && (code != exitNoStart || ran == nil || !strings.Contains(errs, "cannot be bounded")) {
+			t.Errorf("%s: exit %d, %v where %v: %s", flag, code, ran, able, errs)
+		}
+		if able == nil && (code == 0 || ran != nil || !strings.Contains(errs, c.says)) {
+			t.Errorf("%s: exit %d, %v: %s", flag, code, ran, errs)
+		}
+	}
+}
+
+// TestExecUnbounded asks for bounds as a user to whom no cgroup belongs: the
+// program is not started, and the user told where it could be.
+func TestExecUnbounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	root := os.Getuid() == 0
+	if !root && guest.Bounded(cgroup.Bounds{Processes: 10}) == nil {
+		t.Log("nothing to try: this user has cgroups")
+		return
+	}
+	for _, flags := range [][]string{{"--memory", "64MiB"}, {"--processes", "9"}} {
+		c := w.command(append(append([]string{"exec"}, flags...), "--", "sh", "-c", "echo ran")...)
+		c.Path, c.Dir = "/proc/self/exe", "/"
+		if root {
+			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		out, err := c.CombinedOutput()
+		if codeOf(err) != exitNoStart || !strings.Contains(string(out), "systemd-run --user --scope") || strings.Contains(string(out), "ran\n") {
+			t.Errorf("%q: %v: %s", flags, err, out)
+		}
+	}
+}
+
 // stubborn is a program that heeds nothing, with a child in a session of its
 // own; both write who they are, and wait without starting others.
 const stubborn = `mkfifo f; trap "" TERM INT HUP; (setsid sh -c 'trap "" TERM INT HUP; echo $$ >>pids; exec 3<>f; read x <&3' &)
@@ -218,7 +287,7 @@ func TestExecScenario11(t *testing.T) {
 	w := newWorld(t, nil)
 	newUpstream(t, w, "", true)
 	w.ok("ps")
-	_, errs, code, e := w.exec("--wall", "1s", "--grace", "200ms", "--", "sh", "-c", stubborn)
+	_, errs, code, e := w.exec("--wall", "3s", "--grace", "200ms", "--", "sh", "-c", stubborn)
 	if code != exitStopped || e.Process.Exit != abi.ExitLimit || e.Process.Reason != "wall" || e.Program.Signal != 9 {
 		t.Errorf("exit %d, %+v: %s", code, e, errs)
 	}
@@ -274,25 +343,44 @@ func TestExecScenario12(t *testing.T) {
 	}
 }
 
-// TestExecScenario23 kills the daemon between two calls of a program. The
-// command starts it again, and the same process goes on.
+// TestExecScenario23 kills the daemon between two calls of a program, or tells it
+// to end. The command starts it again, and the same process goes on.
 func TestExecScenario23(t *testing.T) {
 	t.Parallel()
+	for what, end := range map[string]func(w *world){"killed": (*world).crash, "told": func(w *world) { w.ok("stop-daemon") }} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			outlives(t, end)
+		})
+	}
+}
+
+// outlives has a program outlive its daemon.
+func outlives(t *testing.T, end func(w *world)) {
 	w := newWorld(t, nil)
 	m := newUpstream(t, w, "", true)
 	cmd := w.command("exec", "--steps", "5", "--", "agent", "3", w.file("go"))
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	out, err := os.Create(w.file("out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the first answer", func() bool { return m.Stats().Requests == 1 })
-	w.crash()
+	answers := func() int {
+		b, _ := os.ReadFile(w.file("out"))
+		return strings.Count(string(b), "a word of the model")
+	}
+	w.until("the first answer", func() bool { return answers() == 1 })
+	end(w)
 	if err := os.WriteFile(w.file("go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := codeOf(cmd.Wait()); code != 0 || strings.Count(out.String(), "a word of the model") != 3 {
-		t.Errorf("exit %d: %s%s", code, &out, &errs)
+	if code := codeOf(cmd.Wait()); code != 0 || answers() != 3 {
+		t.Errorf("exit %d, %d answers: %s", code, answers(), &errs)
 	}
 	if r := w.wait("1"); r.Exit != abi.ExitDone || m.Stats().Requests > 4 || r.Steps < 3 || r.Steps > 4 {
 		t.Errorf("%+v, and the provider counts %d", r, m.Stats().Requests)
@@ -314,6 +402,66 @@ func TestExecKilled(t *testing.T) {
 	if r := w.wait("1"); r.Exit != abi.ExitFailed || r.Code != abi.ProgramGone {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestExecGuardKilled kills the supervisor of a program. Nobody saw how the
+// program ended, and that is what is said.
+func TestExecGuardKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	w.ok("ps") // the daemon is somebody else's child
+	cmd := w.start("--", "sh", "-c", stubborn)
+	at := cmd.Process.Pid
+	for range 2 { // the keeper, and below it
+		below := reap.Children(at)
+		if len(below) != 1 {
+			t.Fatalf("below %d are %v", at, below)
+		}
+		at = below[0]
+	}
+	w.until("the word of the program", func() bool { return len(reap.Children(at)) > 0 })
+	if err := syscall.Kill(at, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code := codeOf(cmd.Wait()); code != 137 {
+		t.Errorf("exit %d", code)
+	}
+	w.swept(0)
+	if r := w.wait("1"); r.Exit != abi.ExitFailed || r.Code != abi.ProgramGone {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestExecLost takes the daemon away for good. A program that nobody counts any
+// more is stopped.
+func TestExecLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	cmd := w.command("exec", "--", "sh", "-c", stubborn)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the program", func() bool { _, err := os.Stat(w.file("ready")); return err == nil })
+	settings := filepath.Join(w.data(), "kern.yaml")
+	if err := os.Rename(settings, settings+".good"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(settings, []byte("providers: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.crash()
+	if code := codeOf(cmd.Wait()); code != exitNoStart || !strings.Contains(errs.String(), "its program was stopped") {
+		t.Errorf("exit %d: %s", code, &errs)
+	}
+	w.swept(0)
+	if err := os.Rename(settings+".good", settings); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("ps") // and one that lives tidies up
 }
 
 // TestExecSignals passes signals on.
@@ -342,6 +490,61 @@ func TestExecScenario24(t *testing.T) {
 	out, errs, code, e := w.exec("--", "agent", "child", "2")
 	if code != 0 || !strings.Contains(out, "child: 4") || !strings.Contains(out, string(abi.LimitSteps)) || !strings.Contains(out, "the parent goes on") || m.Stats().Requests != 3 {
 		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, m.Stats().Requests, out, errs)
+	}
+}
+
+// TestExecWithin has a program start others with higher limits: they get what
+// is left of its own, and end with it.
+func TestExecWithin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	out, errs, code, e := w.exec("--steps", "5", "--", "sh", "-c", "kern exec --steps 2 -- agent 9; kern exec --steps 1000 -- agent 9; echo last $?")
+	if code != 0 || !strings.Contains(out, "last 124") || e.Process.Usage.Model != 5 || m.Stats().Requests != 5 {
+		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, m.Stats().Requests, out, errs)
+	}
+	for _, pid := range []string{"2", "3"} {
+		if r := w.wait(pid); r.Exit != abi.ExitLimit || r.Code != abi.LimitSteps {
+			t.Errorf("process %s: %+v", pid, r)
+		}
+	}
+	if out := w.ok("show", "3"); !strings.Contains(out, "parent") {
+		t.Errorf("it is nobody's child: %s", out)
+	}
+}
+
+// TestExecWithinRuns has a program start processes by every other command that
+// does: they are its children, or are not started.
+func TestExecWithinRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", true)
+	w.ok("account", "set", "crew", "--money", "5")
+	const script = `kern run --model openai:m -d "one" >runs; kern wait $(cat runs) >/dev/null
+kern run --model openai:m --steps 9 --priority 0 "two" >>runs
+kern key new --json --steps 9 >key
+OPENAI_API_KEY=$(sed 's/.*"key":"\([^"]*\)".*/\1/' key) agent 1
+kern run --model openai:m "five"; echo "run $?"
+kern run --model openai:m --account crew "six"; echo "account $?"
+kern fork 2; echo "fork $?"`
+	out, errs, code, e := w.exec("--steps", "3", "--priority", "20", "--", "sh", "-c", script)
+	if s := m.Stats(); code != 0 || e.Process.Usage.Model != 3 || s.Requests != 3 || !strings.HasSuffix(out, "1 a word of the model\nrun 3\naccount 2\nfork 2\n") ||
+		!strings.Contains(errs, "LIMIT_STEPS") || !strings.Contains(errs, "a child is booked on its parent") || !strings.Contains(errs, "hint: fork it from outside") {
+		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, s.Requests, out, errs)
+	}
+	var kids []abi.Pid
+	for _, r := range w.records(1) {
+		if r.Intent != nil && (r.Intent.Row == "run" || r.Intent.Row == "key") {
+			kids = append(kids, abi.Pid(len(kids)+2))
+		}
+	}
+	if len(kids) != 4 {
+		t.Errorf("it started %d: %s", len(kids), out)
+	}
+	for _, pid := range kids {
+		if p, err := w.client().Show(t.Context(), pid); err != nil || p.Parent != 1 || p.State != abi.Exited || p.Priority != 20 {
+			t.Errorf("%+v, %v", p, err)
+		}
 	}
 }
 
@@ -421,6 +624,58 @@ func TestExecOwnCredential(t *testing.T) {
 	w.leaks(upstreamKey)
 }
 
+// TestExecOwnPlace runs a program that was to ask another place than the usual:
+// with its own credential when the daemon asks there too, and else not at all.
+func TestExecOwnPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	m := newUpstream(t, w, "", false)
+	b, err := os.ReadFile(filepath.Join(w.data(), "kern.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, base, _ := strings.Cut(string(b), `base_url: "`)
+	base, _, _ = strings.Cut(base, `"`)
+	w.env = append(w.env, "OPENAI_API_KEY="+upstreamKey)
+	_, errs, code, _ := w.exec("--", "agent", "1")
+	if s := m.Stats(); code == 0 || s.OK != 0 {
+		t.Errorf("exit %d: a credential for the usual place went to another: %+v, %s", code, s, errs)
+	}
+	asked := m.Stats().Requests
+	w.env = append(w.env, "OPENAI_BASE_URL="+base+"/")
+	_, errs, code, _ = w.exec("--", "agent", "2")
+	if s := m.Stats(); code != 0 || s.OK != 2 {
+		t.Errorf("exit %d: its own credential did not go where it was for: %+v, %s", code, s, errs)
+	}
+	w.env = append(w.env, "OPENAI_BASE_URL=http://127.0.0.1:9/v1")
+	_, errs, code, _ = w.exec("--", "agent", "2")
+	if s := m.Stats(); code != exitNoStart || s.Requests != asked+2 || !strings.Contains(errs, "127.0.0.1:9") || !strings.Contains(errs, base) || !strings.Contains(errs, "kern.yaml") {
+		t.Errorf("exit %d, %+v: %s", code, s, errs)
+	}
+	w.leaks(upstreamKey)
+}
+
+// TestExecKeyUnset starts the daemon where the variable of a provider's key is
+// not set. Who has it set now is told whose it must be.
+func TestExecKeyUnset(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newUpstream(t, w, "", true)
+	last := len(w.env) - 1
+	set := w.env[last]
+	w.env = w.env[:last]
+	w.ok("ps")
+	w.env = append(w.env, set)
+	out, errs, code, _ := w.exec("--", "agent", "1")
+	if code == 0 || !strings.Contains(out, string(abi.ModelAuth)) || !strings.Contains(out, "UP_KEY") || !strings.Contains(out, "kern stop-daemon") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	w.ok("stop-daemon")
+	if out, errs, code, _ = w.exec("--", "agent", "1"); code != 0 || !strings.Contains(out, "a word of the model") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+}
+
 // TestExecMoney runs many calls up to a limit, and compares with what the
 // provider counts: the limit is the price of some of the calls, to the cent.
 func TestExecMoney(t *testing.T) {
@@ -448,7 +703,7 @@ func TestExecExample(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3 is not installed: examples/exec/agent.py is not run")
+		t.Fatal("python3 is not installed: ", err)
 	}
 	script, err := os.ReadFile("../../examples/exec/replies.yaml")
 	if err != nil {

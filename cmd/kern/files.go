@@ -12,6 +12,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 )
 
@@ -79,7 +80,7 @@ func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
 		a.note("kern: process %d changed no file", pid)
 		return nil
 	}
-	rows := [][]string{{"SEQ", "TIME", "PID", "CALL", "TOOL", "PATHS"}}
+	var rows [][]string
 	for _, c := range all {
 		seq, call, what := "-", "-", clean(c.Tool)
 		if c.Seq != 0 {
@@ -87,9 +88,9 @@ func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
 		} else if c.Note != "" {
 			what = clean(c.Note)
 		}
-		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, cut(changedPaths(c.Paths), 300)})
+		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, screen.Cut(changedPaths(c.Paths), 300)})
 	}
-	return table(a.stdout, rows)
+	return table(a, []screen.Column{{Head: "SEQ"}, {Head: "TIME", Spare: 3}, {Head: "PID", Spare: 2}, {Head: "CALL", Spare: 1}, {Head: "TOOL", Least: 10}, {Head: "PATHS", Least: 16}}, rows)
 }
 
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
@@ -184,7 +185,7 @@ func showStat(a *app, all []kern.FileDiff) error {
 		rows = append(rows, []string{clean(d.Path), d.Change, counts})
 		added, removed = added+d.Added, removed+d.Removed
 	}
-	if err := table(a.stdout, rows); err != nil {
+	if err := table(a, []screen.Column{{Least: 16}, {}, {}}, rows); err != nil {
 		return err
 	}
 	return a.print("%s, +%d -%d\n", plural(int64(len(all)), "path"), added, removed)
@@ -250,8 +251,8 @@ func showUndone(a *app, done kern.Undone) error {
 
 func workspaceCommand(a *app) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "workspace", Short: "Look after the directories that processes work in", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: "workspace", Short: "Look after the directories that processes work in", Args: below,
+		RunE: func(*cobra.Command, []string) error { return usage("kern workspace --help", "expected verify") }}
 	verify := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read everything that is kept of a workspace",
@@ -264,28 +265,23 @@ somebody else changed it.`,
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			var s kern.Sound
-			if err := c.VerifyWorkspace(cmd.Context(), dir, &s); err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(s)
-			}
-			for _, p := range s.Outside {
-				if err := a.print("%s was %s since the last commit\n", clean(p.Path), p.Change); err != nil {
-					return err
-				}
-			}
-			return a.print("%s: %s read, and %s with %s: each as it was written\n", clean(s.Dir),
-				plural(int64(s.Files), "name"), plural(int64(s.Commits), "commit"), plural(int64(s.Contents), "content"))
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) (s kern.Sound, err error) {
+				err = c.VerifyWorkspace(cmd.Context(), dir, &s)
+				return s, err
+			}, showSound)
 		},
 	}
 	verify.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.AddCommand(verify)
 	return cmd
+}
+
+func showSound(a *app, s kern.Sound) error {
+	for _, p := range s.Outside {
+		if err := a.print("%s was %s since the last commit\n", clean(p.Path), p.Change); err != nil {
+			return err
+		}
+	}
+	return a.print("%s: %s read, and %s with %s: each as it was written\n", clean(s.Dir),
+		plural(int64(s.Files), "name"), plural(int64(s.Commits), "commit"), plural(int64(s.Contents), "content"))
 }

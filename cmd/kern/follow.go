@@ -20,10 +20,13 @@ import (
 type session struct {
 	app   *app
 	quiet bool
+	stays bool // also when the daemon was told to end: what hangs on it is here, and would end too
 
 	mu     sync.Mutex
 	client *server.Client
 	losses int
+
+	last *abi.Error // that a call of the process was answered with; of who reads its records
 }
 
 // maxLosses is how often a daemon may die on a session. One that dies of what
@@ -36,7 +39,7 @@ func (s *session) do(ctx context.Context, ask func(c *server.Client) error) erro
 		c := s.client
 		s.mu.Unlock()
 		err := ask(c)
-		if !errors.Is(err, server.ErrLost) || ctx.Err() != nil {
+		if !errors.Is(err, server.ErrLost) && !(s.stays && daemonGone(err)) || ctx.Err() != nil {
 			return err
 		}
 		if err := s.again(ctx, c, err); err != nil {
@@ -56,7 +59,7 @@ func (s *session) again(ctx context.Context, lost *server.Client, err error) err
 		return err
 	}
 	if !s.quiet {
-		s.app.note("kern: the daemon died; it is started again, and the process goes on")
+		s.app.note("kern: the daemon has ended; it is started again, and the process goes on")
 	}
 	c, err := s.app.connect(ctx)
 	if err != nil {
@@ -92,7 +95,13 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 	if err != nil {
 		return &exitError{exitUnknown, left(pid, err)}
 	}
-	return endOf(a, r, out)
+	return endOf(a, r, out, s.last)
+}
+
+// daemonGone says of an error that it is the last word of a daemon.
+func daemonGone(err error) bool {
+	var e *abi.Error
+	return errors.As(err, &e) && e.Code == abi.DaemonGone
 }
 
 // left says of an error that the process is not touched by it.
@@ -128,7 +137,7 @@ func (a *app) interrupt(ctx context.Context, leave func(), s *session, pid abi.P
 			leave()
 			return
 		}
-		go func() { // it may take as long as the disk is full
+		go func() { // it may take until the daemon is back
 			err := s.do(ctx, func(c *server.Client) error {
 				return c.Signal(ctx, pid, server.Signal{Signal: sig, By: a.person()})
 			})
@@ -171,6 +180,9 @@ func watchRun(a *app, ctx context.Context, s *session, pid abi.Pid, out output) 
 			mu.Lock()
 			p.add(r)
 			mu.Unlock()
+			if r.Answer != nil && r.Answer.Err != nil {
+				s.last = r.Answer.Err
+			}
 			if r.Kind == abi.KindAsked {
 				a.note("kern: process %d asks: %s\n  answer with: kern approve %d %d   or: kern deny %d %d",
 					pid, clean(string(r.Note.Body.Bytes)), pid, r.Call, pid, r.Call)
@@ -228,7 +240,7 @@ func (p *progress) line() string {
 		}
 	}
 	s += " · " + spent(p.used[abi.Money], p.limit)
-	return cut(s+" · "+age(time.Since(p.born)), 100)
+	return s + " · " + age(time.Since(p.born))
 }
 
 // nameOf is what a call is called by people.
@@ -239,8 +251,9 @@ func nameOf(in *abi.Intent) string {
 	return in.Row
 }
 
-// endOf prints how a process ended, and gives the exit code.
-func endOf(a *app, raw json.RawMessage, out output) error {
+// endOf prints how a process ended, and what can be done about the last error
+// that it met, if it failed of that. It gives the exit code.
+func endOf(a *app, raw json.RawMessage, out output, last *abi.Error) error {
 	var r kern.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return &exitError{exitUnknown, fmt.Errorf("the result cannot be read: %w", err)}
@@ -265,7 +278,10 @@ func endOf(a *app, raw json.RawMessage, out output) error {
 	if err := a.print("%s", text); err != nil {
 		return err
 	}
-	a.note("%s", summaryOf(a, &r))
+	a.note("%s", summaryOf(a, &r, plural(r.Steps, "step")))
+	if last != nil && last.Hint != "" && last.Code == r.Code && r.Exit == abi.ExitFailed {
+		a.note("  hint: %s", clean(last.Hint))
+	}
 	return ending(code)
 }
 
@@ -276,8 +292,8 @@ func ending(code int) error {
 	return &exitError{code: code}
 }
 
-// summaryOf is one line on how a process ended and what it took.
-func summaryOf(a *app, r *kern.Result) string {
+// summaryOf is one line on how a process ended, what it did and what it took.
+func summaryOf(a *app, r *kern.Result, did string) string {
 	how := string(r.Exit)
 	colour := red
 	switch {
@@ -299,7 +315,7 @@ func summaryOf(a *app, r *kern.Result) string {
 		how += ": " + clean(r.Err.Message)
 	}
 	s := fmt.Sprintf("kern: process %d %s · %s · %d tokens in, %d out · $%s", r.Pid, a.paint(a.errTTY, colour, how),
-		plural(r.Steps, "step"), r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.Money)
+		did, r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.Money)
 	if n, set := r.Limits.Get(abi.Money); set {
 		s += " of $" + abi.FormatMoney(n)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
@@ -66,15 +64,6 @@ func cleaned(s, keep string) string {
 	return b.String()
 }
 
-// cut shortens a line to n characters.
-func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	r := []rune(s)
-	return string(r[:n-1]) + "…"
-}
-
 // age is how long something took, for people.
 func age(d time.Duration) string {
 	switch {
@@ -103,6 +92,9 @@ func plural(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
+	if strings.HasSuffix(what, "s") {
+		what += "e"
+	}
 	return strconv.FormatInt(n, 10) + " " + what + "s"
 }
 
@@ -111,11 +103,35 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // limitsLine lists limits as the flags name them.
 func limitsLine(l abi.Limits) string {
 	var all []string
-	l.Each(func(u abi.Unit, n int64) { all = append(all, u.String()+" "+abi.FormatUnit(u, n)) })
+	l.Each(func(u abi.Unit, n int64) { all = append(all, u.String()+" "+amount(u, n)) })
 	if all == nil {
 		return "none"
 	}
 	return strings.Join(all, ", ")
+}
+
+// names are what units are called.
+func names(units []abi.Unit) (all []string) {
+	for _, u := range units {
+		all = append(all, u.String())
+	}
+	return all
+}
+
+// amount is so much of a unit, for people.
+func amount(u abi.Unit, n int64) string {
+	s := abi.FormatUnit(u, n)
+	switch u {
+	case abi.Money:
+		return "$" + s
+	case abi.Wall:
+		for _, none := range []string{"0s", "0m"} { // 10m0s is 10m
+			if t := strings.TrimSuffix(s, none); t != s && t != "" && t[len(t)-1] > '9' {
+				s = t
+			}
+		}
+	}
+	return s
 }
 
 // json prints a value as one line of JSON, without changing what stands in
@@ -124,30 +140,6 @@ func (a *app) json(v any) error {
 	e := json.NewEncoder(a.stdout)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-// table prints rows in columns of the width they need. The last is not filled
-// up.
-func table(w io.Writer, rows [][]string) error {
-	var widths []int
-	for _, r := range rows {
-		for i, c := range r {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		line := ""
-		for i, c := range r {
-			line += c + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2)
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // flagLimit is the flag of one limit.
@@ -233,22 +225,3 @@ func (f *flagDuration) Set(s string) error {
 }
 
 func (f *flagDuration) Type() string { return "duration" }
-
-// exactly and atMost say what arguments a command expects.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usage("see: "+cmd.CommandPath()+" --help", "%d arguments, expected %s", len(args), what)
-		}
-		return nil
-	}
-}
-
-func atMost(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usage("see: "+cmd.CommandPath()+" --help", "%d arguments, expected %s", len(args), what)
-		}
-		return nil
-	}
-}

@@ -60,7 +60,7 @@ func (g *gate) close() (err error) {
 
 func (g *gate) New(ctx context.Context, k server.Key) (server.KeyInfo, error) {
 	i, err := g.Issue(ctx, gateway.Key(k))
-	return server.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Own: i.Own}, err
+	return server.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Ways: i.Ways}, err
 }
 
 func (g *gate) End(ctx context.Context, pid abi.Pid, e server.KeyEnd) error {

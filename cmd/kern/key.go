@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -16,13 +17,13 @@ import (
 func keyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Make and look after keys, with which programs outside use models under limits",
+		Short: "Look after keys, with which programs use models under limits",
 		Long: `A key is a process: its limits bind every request that comes with it, its journal
 has them all, and when it ends the key opens nothing any more. Programs that
 speak to OpenAI or Anthropic use it unchanged, with the base URL that is printed
 with the key. kern ps, log, show, limit, stop, cont and kill do what they do to
 any process.`,
-		Args: cobra.NoArgs,
+		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usage("kern key --help", "expected new, list, show, narrow or revoke")
 		},
@@ -38,30 +39,22 @@ func keyNew(a *app) *cobra.Command {
 		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
 		Short: "Make a key, and print it with the base URLs",
 		Long: `Make a key, and print it with the base URLs. It is printed this once: only its
-hash is kept.`,
+hash is kept. Within a program that kern exec runs it is a child of that one's
+process, where no other parent is named.`,
 		Example: `  kern key new --money 5 --wall 1h --name crew
   kern key new --parent 7 --steps 20`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			i, err := c.NewKey(cmd.Context(), k)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(i)
-			}
-			for _, format := range []string{"openai", "anthropic"} {
-				if !i.Own[format] {
-					a.note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) (i server.KeyInfo, err error) {
+				noteOutdated(a, cmd.Context(), c, "")
+				if k.Parent == 0 {
+					k.Parent, err = around(a, cmd.Context(), c)
 				}
-			}
-			return table(a.stdout, [][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
-				{"ANTHROPIC_BASE_URL", i.Anthropic}, {"with the key in it", i.InPath}, {"socket", i.Socket}})
+				if err != nil {
+					return i, err
+				}
+				return c.NewKey(cmd.Context(), k)
+			}, showKey)
 		},
 	}
 	f := cmd.Flags()
@@ -76,35 +69,56 @@ hash is kept.`,
 	return cmd
 }
 
+// showKey prints a new key, and how to use it.
+func showKey(a *app, i server.KeyInfo) error {
+	for _, format := range []string{"openai", "anthropic"} {
+		if !i.Ways[format].Own {
+			a.note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
+		}
+	}
+	return facts(a, [][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
+		{"ANTHROPIC_BASE_URL", i.Anthropic}, {"with the key in it", i.InPath}, {"socket", i.Socket}})
+}
+
 // withKey runs f with a client and the process of the key that is named, by its
 // pid or by its name.
 func withKey(a *app, ctx context.Context, name string, f func(c *server.Client, p *server.Process) error) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	l, err := c.Keys(ctx)
-	if err != nil {
-		return err
-	}
+	return withDaemon(a, ctx, func(c *server.Client) error {
+		l, err := c.Keys(ctx, false)
+		if err != nil {
+			return err
+		}
+		p, err := keyOf(l.Keys, name)
+		if _, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
+			if l, err = c.Keys(ctx, true); err == nil {
+				p, err = keyOf(l.Keys, name)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return f(c, p)
+	})
+}
+
+func keyOf(keys []server.Process, name string) (*server.Process, error) {
 	var found []*server.Process
-	for i := range l.Keys {
-		p := &l.Keys[i]
+	for i := range keys {
+		p := &keys[i]
 		switch {
 		case strconv.FormatInt(int64(p.Pid), 10) == name:
-			return f(c, p)
+			return p, nil
 		case p.Name == name && p.State != abi.Exited:
 			found = append(found, p)
 		}
 	}
 	switch len(found) {
 	case 1:
-		return f(c, found[0])
+		return found[0], nil
 	case 0:
-		return usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
+		return nil, usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
 	}
-	return usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
+	return nil, usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
 }
 
 func keyList(a *app) *cobra.Command {
@@ -112,39 +126,32 @@ func keyList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List keys, and where the gateway is",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			l, err := c.Keys(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(l)
-			}
-			a.note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
-			rows := [][]string{{"PID", "NAME", "STATE", "CALLS", "TOKENS", "MONEY", "LIMITS", "AGE"}}
-			for _, p := range l.Keys {
-				if p.State == abi.Exited && !all {
-					continue
-				}
-				rows = append(rows, []string{strconv.FormatInt(int64(p.Pid), 10), clean(p.Name), stateOf(&p), strconv.FormatInt(p.Usage.ModelCalls, 10),
-					strconv.FormatInt(p.Usage.Tokens, 10), p.Usage.Money, limitsLine(p.Limits), age(time.Duration(p.AgeMS) * time.Millisecond)})
-			}
-			if len(rows) == 1 {
-				a.note("kern: no keys; make one with: kern key new --money 5")
-				return nil
-			}
-			return table(a.stdout, rows)
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) (server.KeyList, error) { return c.Keys(cmd.Context(), all || asJSON) },
+				func(a *app, l server.KeyList) error { return listKeys(a, l, all) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that were revoked or have ended")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
+}
+
+func listKeys(a *app, l server.KeyList, all bool) error {
+	a.note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
+	var rows [][]string
+	for _, p := range l.Keys {
+		if p.State == abi.Exited && !all {
+			continue
+		}
+		rows = append(rows, []string{strconv.FormatInt(int64(p.Pid), 10), clean(p.Name), stateOf(&p), strconv.FormatInt(p.Usage.ModelCalls, 10),
+			strconv.FormatInt(p.Usage.Tokens, 10), "$" + p.Usage.Money, limitsLine(p.Limits), age(time.Duration(p.AgeMS) * time.Millisecond)})
+	}
+	if len(rows) == 0 {
+		a.note("kern: no keys; make one with: kern key new --money 5")
+		return nil
+	}
+	return table(a, []screen.Column{{Head: "PID"}, {Head: "NAME", Least: 8}, {Head: "STATE", Least: 12}, {Head: "CALLS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 5}, {Head: "LIMITS", Least: 16, Spare: 4}, {Head: "AGE", Spare: 3}}, rows)
 }
 
 func keyShow(a *app) *cobra.Command {
@@ -158,8 +165,12 @@ func keyShow(a *app) *cobra.Command {
 				if asJSON {
 					return a.json(p)
 				}
-				return table(a.stdout, [][]string{{"process", strconv.FormatInt(int64(p.Pid), 10)}, {"name", clean(p.Name)}, {"state", stateOf(p)},
-					{"limits", limitsLine(p.Limits)}, {"used", usedLine(p.Usage)}, {"account", clean(p.Account)}})
+				rows := [][]string{{"process", strconv.FormatInt(int64(p.Pid), 10)}, {"name", clean(p.Name)}, {"state", stateOf(p)},
+					{"limits", limitsLine(p.Limits)}, {"used", usedLine(p.Usage)}}
+				if p.Account != "" {
+					rows = append(rows, []string{"account", clean(p.Account)})
+				}
+				return facts(a, rows)
 			})
 		},
 	}
@@ -179,16 +190,11 @@ func keyNarrow(a *app) *cobra.Command {
 				return usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
 			}
 			return withKey(a, cmd.Context(), args[0], func(c *server.Client, p *server.Process) error {
-				var wider error
-				l.Each(func(u abi.Unit, n int64) {
-					if was, set := p.Limits.Get(u); set && n > was {
-						wider = usage(fmt.Sprintf("kern limit %d --%s raises it", p.Pid, flagName(u)), "--%s %s is more than the %s it has", flagName(u), abi.FormatUnit(u, n), abi.FormatUnit(u, was))
-					}
-				})
-				if wider != nil {
-					return wider
+				now, err := c.Change(cmd.Context(), p.Pid, server.Change{Limits: l, Narrow: true, By: a.person()})
+				var e *abi.Error
+				if errors.As(err, &e) && e.Code == abi.InvalidArguments {
+					return usage(e.Hint, "%s", e.Message)
 				}
-				now, err := c.Change(cmd.Context(), p.Pid, server.Change{Limits: l, By: a.person()})
 				if err != nil {
 					return err
 				}

@@ -144,7 +144,7 @@ func TestKeyVerbs(t *testing.T) {
 	if out := w.ok("key", "list"); !strings.Contains(out, "crew") || !strings.Contains(out, "kid") {
 		t.Error(out)
 	}
-	if out := w.ok("key", "narrow", "crew", "--money", "1"); !strings.Contains(out, "money 1,") {
+	if out := w.ok("key", "narrow", "crew", "--money", "1"); !strings.Contains(out, "money $1,") {
 		t.Error(out)
 	}
 	if _, errs, code := w.kern("key", "narrow", "crew", "--money", "2"); code != exitUsage || !strings.Contains(errs, "more than the 1 it has") {
@@ -163,7 +163,7 @@ func TestKeyVerbs(t *testing.T) {
 		t.Error(code, errs)
 	}
 	w.ok("key", "revoke", "crew")
-	if status, body := ask(t.Context(), k, `{"model":"m","messages":[{"role":"user","content":"x"}]}`); status != http.StatusForbidden || !strings.Contains(body, "PROCESS_KILLED") {
+	if status, body := ask(t.Context(), k, `{"model":"m","messages":[{"role":"user","content":"x"}]}`); status != http.StatusUnauthorized || !strings.Contains(body, "BAD_KEY") {
 		t.Error(status, body)
 	}
 	if _, errs, code := w.kern("key", "show", "nobody"); code != exitUsage || !strings.Contains(errs, `no key "nobody"`) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -113,10 +114,11 @@ func (t *teller) tell(r *abi.Record) string {
 	if r.Call != 0 {
 		call = "call " + callName(r.Call) + " "
 	}
-	s := fmt.Sprintf("%4d %9s  %s%s\n", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what)))
+	room := width(t.app, t.app.outTTY, t.app.stdout)
+	s := screen.Wrap(fmt.Sprintf("%4d %9s  %s%s", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what))), room, 16) + "\n"
 	for _, line := range below {
 		if line != "" {
-			s += strings.Repeat(" ", 16) + cut(clean(line), wide) + "\n"
+			s += screen.Wrap(strings.Repeat(" ", 16)+screen.Cut(clean(line), wide), room, 16) + "\n"
 		}
 	}
 	return s
@@ -208,7 +210,7 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		what += ", another attempt follows"
 	}
 	if an.Err != nil {
-		below = append(below, string(an.Err.Code)+": "+an.Err.Error())
+		below = append(below, string(an.Err.Code)+": "+an.Err.Error(), hinted(an.Err.Hint))
 	}
 	below = append(below, spoken(an)...)
 	if an.Warning != nil {
@@ -248,8 +250,11 @@ func spoken(an *abi.Answer) []string {
 		return []string{text(an.Value)}
 	}
 	var all []string
+	if reply.Model != "" {
+		all = append(all, "by "+reply.Model)
+	}
 	if reply.Text != "" {
-		all = append(all, strconv.Quote(cut(reply.Text, wide)))
+		all = append(all, strconv.Quote(screen.Cut(reply.Text, wide)))
 	}
 	for _, c := range reply.Calls {
 		all = append(all, "→ "+c.Name+" "+c.Args)
@@ -293,6 +298,13 @@ func changed(c *abi.Change) string {
 		s += ", by " + c.By
 	}
 	return s
+}
+
+func hinted(hint string) string {
+	if hint != "" {
+		hint = "hint: " + hint
+	}
+	return hint
 }
 
 func attempt(n int) string {

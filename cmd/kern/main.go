@@ -16,11 +16,13 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 )
 
@@ -94,7 +96,7 @@ func (a *app) main(ctx context.Context) int {
 	defer cancel()
 	root := commands(a)
 	root.SetArgs(a.args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
 	}
@@ -104,8 +106,7 @@ func (a *app) main(ctx context.Context) int {
 		a.complain(x.err)
 		return x.code
 	case !a.begun:
-		a.complain(&usageError{err.Error(), "kern --help lists the commands; kern COMMAND --help explains one"})
-		return exitUsage
+		return misused(a, cmd, err)
 	}
 	var u *usageError
 	switch {
@@ -118,6 +119,33 @@ func (a *app) main(ctx context.Context) int {
 	}
 	a.complain(err)
 	return exitFailed
+}
+
+// flagKinds are what flags of a type expect.
+var flagKinds = map[string]string{"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 30s or 10m", "bool": "true or false"}
+
+// misused says what is wrong with a command line.
+func misused(a *app, cmd *cobra.Command, err error) int {
+	hint := "kern --help lists the commands; kern COMMAND --help explains one"
+	if cmd.HasParent() {
+		hint = cmd.CommandPath() + " --help explains it"
+	}
+	message := err.Error()
+	var u *usageError
+	if errors.As(err, &u) {
+		hint = u.hint
+	}
+	var v *pflag.InvalidValueError
+	if errors.As(err, &v) { // the words of the standard library are not for people
+		if want := flagKinds[v.GetFlag().Value.Type()]; want != "" {
+			message = fmt.Sprintf("--%s is %q, expected %s", v.GetFlag().Name, v.GetValue(), want)
+		}
+	}
+	a.complain(&usageError{message, hint})
+	if cmd.Name() == execName {
+		return exitNoStart // 2 may be the program's
+	}
+	return exitUsage
 }
 
 // An exitError ends the command with a code, and with words if there are any.
@@ -191,9 +219,10 @@ func (a *app) note(format string, args ...any) {
 
 // progress shows s as the last line of a terminal; empty takes it away.
 func (a *app) progress(s string) {
-	if !a.errTTY {
+	if !a.errTTY || a.getenv("TERM") == "dumb" {
 		return
 	}
+	s = screen.Cut(s, width(a, true, a.stderr)-1) // one that goes on in a second line could not be taken away
 	a.errMu.Lock()
 	defer a.errMu.Unlock()
 	if s != a.line {
@@ -210,6 +239,7 @@ func (a *app) print(format string, args ...any) error {
 
 // commands is the command line.
 func commands(a *app) *cobra.Command {
+	var asked bool // for the version
 	root := &cobra.Command{
 		Use:   "kern",
 		Short: "Run AI agents as processes under a kernel",
@@ -221,7 +251,9 @@ unknown. Those of run and wait say how the process ended.
 
 The data directory is --data, else KERN_DATA, else kern in the XDG state
 directory. The configuration is --config, else KERN_CONFIG, else kern.yaml in
-the data directory, else kern/kern.yaml in the XDG configuration directory.`,
+the data directory, else kern/kern.yaml in the XDG configuration directory.
+
+kern COMMAND --help explains a command, and kern help codes the codes of errors.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			a.begun = true
@@ -229,29 +261,47 @@ the data directory, else kern/kern.yaml in the XDG configuration directory.`,
 				cmd.SetContext(a.interruptible(cmd.Context()))
 			}
 		},
-		Args: cobra.NoArgs,
+		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked {
+				return printVersion(a, false)
+			}
 			return cmd.Help()
 		},
 	}
+	root.Flags().BoolVarP(&asked, "version", "v", false, "print the version")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	f := root.PersistentFlags()
 	f.StringVar(&a.data, "data", "", "the data `directory`")
 	f.StringVar(&a.config, "config", "", "the configuration `file`")
-	root.AddCommand(
-		runCommand(a), execCommand(a), waitCommand(a), psCommand(a), showCommand(a), logCommand(a),
-		signalCommand(a, abi.Kill, "End a process at once"),
-		signalCommand(a, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
-		signalCommand(a, abi.Cont, "Let a paused process go on"),
-		signalCommand(a, abi.Term, "Ask a process to finish, with last words"),
-		resumeCommand(a), niceCommand(a), limitCommand(a),
-		decideCommand(a, true), decideCommand(a, false),
-		accountCommand(a), keyCommand(a), replayCommand(a), forkCommand(a), toolsCommand(a),
-		historyCommand(a), diffCommand(a), undoCommand(a), workspaceCommand(a),
-		serveCommand(a), stopDaemonCommand(a), codeCommand(a), demoCommand(a), mockCommand(a), trafficCommand(a), doctorCommand(a), versionCommand(a), codesTopic(),
-	)
+	explained(a, root)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run", []*cobra.Command{runCommand(a), execCommand(a), keyCommand(a), codeCommand(a), forkCommand(a), waitCommand(a)}},
+		{"See", []*cobra.Command{psCommand(a), showCommand(a), logCommand(a), trafficCommand(a), replayCommand(a)}},
+		{"Steer", []*cobra.Command{
+			signalCommand(a, abi.Kill, "End a process at once"),
+			signalCommand(a, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
+			signalCommand(a, abi.Cont, "Let a paused process go on"),
+			signalCommand(a, abi.Term, "Ask a process to finish, with last words"),
+			resumeCommand(a), niceCommand(a), limitCommand(a), accountCommand(a), decideCommand(a, true), decideCommand(a, false)}},
+		{"Files of a process", []*cobra.Command{historyCommand(a), diffCommand(a), undoCommand(a), workspaceCommand(a)}},
+		{"Kern itself", []*cobra.Command{doctorCommand(a), toolsCommand(a), serveCommand(a), stopDaemonCommand(a), versionCommand(a)}},
+		{"To try it with", []*cobra.Command{demoCommand(a), mockCommand(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("Kern itself")
+	root.SetCompletionCommandGroupID("Kern itself")
+	root.AddCommand(codesTopic())
 	return root
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,11 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 )
 
 // recent is how many of the processes that exited ps shows without -a.
 const recent = 10
+
+// completed is how many of them the shell is told.
+const completed = 100
 
 func psCommand(a *app) *cobra.Command {
 	var all, asJSON bool
@@ -23,25 +26,22 @@ func psCommand(a *app) *cobra.Command {
 		Use:   "ps",
 		Short: "List processes: what they do, wait for and cost",
 		Long: `List processes as a tree: state, what they wait for, steps, tokens, money spent
-and the limit on it, age. Questions that wait for a person stand below.
+and the limit on it, age (of one that exited, how long it lived). Questions that
+wait for a person stand below. On a narrow terminal long texts are cut and columns
+left out; in a pipe everything is there.
 
-Those that live are listed, and of those that exited the last ` + strconv.Itoa(recent) + ` and the children
-of living ones; -a lists all. --json lists all in any case.`,
-		Args: cobra.NoArgs,
+Those that live are listed, of those that exited the last ` + strconv.Itoa(recent) + `, and the last ` + strconv.Itoa(recent) + ` children
+of each that lives; -a lists all. --json lists all in any case.`,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list, err := c.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(list)
-			}
-			return listProcesses(a, list, all)
+			more := 0
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) (list []server.Process, err error) {
+				if all || asJSON {
+					return c.List(cmd.Context())
+				}
+				list, more, err = c.Recent(cmd.Context(), recent)
+				return list, err
+			}, func(a *app, list []server.Process) error { return listProcesses(a, list, more) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also all that exited")
@@ -49,41 +49,40 @@ of living ones; -a lists all. --json lists all in any case.`,
 	return cmd
 }
 
-func listProcesses(a *app, list []server.Process, all bool) error {
-	shown := list
-	if !all {
-		shown = lately(list)
-	}
-	if len(shown) == 0 {
+// listProcesses prints a list, which leaves out so many more.
+func listProcesses(a *app, list []server.Process, more int) error {
+	if len(list) == 0 {
 		a.note("kern: no processes; start one with: kern run")
 		return nil
 	}
-	rows := [][]string{{"PID", "NAME", "STATE", "STEPS", "TOKENS", "MONEY", "AGE"}}
+	var rows [][]string
 	var asks []string
+	kids := make(map[abi.Pid][]server.Process)
+	for _, p := range list {
+		kids[p.Parent] = append(kids[p.Parent], p)
+	}
 	var walk func(parent abi.Pid, depth int)
 	walk = func(parent abi.Pid, depth int) {
-		for _, p := range shown {
-			if p.Parent != parent {
-				continue
-			}
+		for _, p := range kids[parent] {
 			indent := ""
 			if depth > 0 {
 				indent = strings.Repeat("  ", depth-1) + "└ "
 			}
-			name := cut(clean(p.Name), 24)
+			name := screen.Cut(clean(p.Name), 24)
 			if name == "" {
 				name = "-"
 			}
 			rows = append(rows, []string{indent + strconv.FormatInt(int64(p.Pid), 10), name, stateOf(&p), strconv.FormatInt(p.Steps, 10),
 				strconv.FormatInt(p.Usage.Tokens, 10), moneyOf(&p), age(time.Duration(p.AgeMS) * time.Millisecond)})
 			for _, q := range p.Asks {
-				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, cut(clean(q.Question), 100), p.Pid, q.Call))
+				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, screen.Cut(clean(q.Question), 100), p.Pid, q.Call))
 			}
 			walk(p.Pid, depth+1)
 		}
 	}
 	walk(0, 0)
-	if err := table(a.stdout, rows); err != nil {
+	columns := []screen.Column{{Head: "PID"}, {Head: "NAME", Least: 5}, {Head: "STATE", Least: 18}, {Head: "STEPS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 4}, {Head: "AGE", Spare: 3}}
+	if err := table(a, columns, rows); err != nil {
 		return err
 	}
 	for _, q := range asks {
@@ -91,40 +90,10 @@ func listProcesses(a *app, list []server.Process, all bool) error {
 			return err
 		}
 	}
-	if n := len(list) - len(shown); n > 0 {
-		a.note("%s exited earlier; kern ps -a lists all", plural(int64(n), "process"))
+	if more > 0 {
+		a.note("%s exited earlier; kern ps -a lists all", plural(int64(more), "process"))
 	}
 	return nil
-}
-
-// lately leaves out those that exited long ago. A process is there only with
-// all above it.
-func lately(list []server.Process) []server.Process {
-	keep := make(map[abi.Pid]bool)
-	parent := make(map[abi.Pid]abi.Pid)
-	living := make(map[abi.Pid]bool)
-	var exited []server.Process
-	for _, p := range list {
-		parent[p.Pid] = p.Parent
-		if p.State != abi.Exited {
-			living[p.Pid], keep[p.Pid] = true, true
-		} else {
-			exited = append(exited, p)
-		}
-	}
-	ended := func(p server.Process) time.Time { return p.Born.Add(time.Duration(p.AgeMS) * time.Millisecond) }
-	slices.SortStableFunc(exited, func(p, q server.Process) int { return ended(q).Compare(ended(p)) })
-	for i, p := range exited {
-		if i < recent || living[p.Parent] {
-			keep[p.Pid] = true
-		}
-	}
-	for pid := range keep {
-		for up := parent[pid]; up != 0; up = parent[up] {
-			keep[up] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(list), func(p server.Process) bool { return !keep[p.Pid] })
 }
 
 // stateOf is the state, and what is waited for or how it ended.
@@ -159,9 +128,9 @@ func waits(list []string) string {
 }
 
 func moneyOf(p *server.Process) string {
-	s := p.Usage.Money
+	s := "$" + p.Usage.Money
 	if n, set := p.Limits.Get(abi.Money); set {
-		s += " / " + abi.FormatMoney(n)
+		s += " / $" + abi.FormatMoney(n)
 	}
 	return s
 }
@@ -175,7 +144,7 @@ func (a *app) completePids(cmd *cobra.Command, args []string, _ string) ([]strin
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	list, err := c.List(ctx)
+	list, _, err := c.Recent(ctx, completed)
 	var pids []string
 	for _, p := range list {
 		pids = append(pids, fmt.Sprintf("%d\t%s %s", p.Pid, clean(p.Name), stateOf(&p)))

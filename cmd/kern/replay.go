@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 
@@ -134,6 +135,9 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 				}
 			}
 			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+				if outer, err := around(a, cmd.Context(), c); err != nil || outer != 0 {
+					return cmp.Or(err, usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
+				}
 				var child kern.Forked
 				if err := c.Fork(cmd.Context(), pid, f, &child); err != nil {
 					return err

@@ -119,10 +119,11 @@ func runCommand(a *app) *cobra.Command {
 The task is the argument; when it is - or is missing, it is read from a pipe.
 Flags win over the agent file. The process lives in the daemon: it goes on when
 this command is gone, and when the daemon is killed and started again. Ctrl-C
-asks it to finish with last words; a second one kills it.`,
+asks it to finish with last words; a second one kills it. Within a program that
+kern exec runs it is a child: what it takes counts there too, and it ends with it.`,
 		Example: `  kern run --model script:replies.yaml "say hello"
   kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
-  kern run --workspace . --model openai:gpt-5-mini "mend the tests"
+  kern run --workspace . --model openai:gpt-6-luna "mend the tests"
   git diff | kern run -f reviewer.yaml`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args:        atMost(1, "one task; put it in quotes"),
@@ -154,7 +155,12 @@ func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) er
 	if err != nil {
 		return notRun(err, r.Program.Model)
 	}
-	pid, err := c.Spawn(ctx, r)
+	provider, _, _ := strings.Cut(r.Program.Model, ":")
+	noteOutdated(a, ctx, c, provider)
+	var pid abi.Pid
+	if r.Parent, err = around(a, ctx, c); err == nil {
+		pid, err = c.Spawn(ctx, r)
+	}
 	if err != nil {
 		return notRun(err, r.Program.Model)
 	}
@@ -183,7 +189,7 @@ func notRun(err error, ref string) error {
 	switch e.Code {
 	case abi.UnknownModel:
 		hint := e.Hint
-		if hint == "" && !strings.HasPrefix(ref, "script:") {
+		if hint == "" && !strings.HasPrefix(ref, "script:") && !strings.Contains(e.Message, ", expected ") {
 			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
 		}
 		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
@@ -278,7 +284,7 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
-	return endOf(a, r, out)
+	return endOf(a, r, out, nil)
 }
 
 // lookTime is how long a last look at a process may take.
@@ -295,7 +301,7 @@ func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
-		return endOf(a, raw, out) // at the last moment
+		return endOf(a, raw, out, nil) // at the last moment
 	}
 	if out.json {
 		if err := a.print("%s\n", raw); err != nil {

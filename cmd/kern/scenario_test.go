@@ -112,13 +112,7 @@ func TestScenario12KilledWaitingForATurn(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	p := newProvider(t, hold)
-	w := newWorld(t, map[string]string{"kern.yaml": fmt.Sprintf("providers: {openai: {base_url: %q, concurrency: 1}}\n", p.URL+"/v1")})
-	if err := os.MkdirAll(w.data(), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(w.file("kern.yaml"), filepath.Join(w.data(), "kern.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, map[string]string{"data/kern.yaml": fmt.Sprintf("providers: {openai: {base_url: %q, concurrency: 1}}\n", p.URL+"/v1")})
 	w.ok("run", "--detach", "--model", "openai:some", "go")
 	w.until("the first request", func() bool { return p.asked.Load() == 1 })
 	w.ok("run", "--detach", "--model", "openai:some", "go")
@@ -137,6 +131,37 @@ func TestScenario12KilledWaitingForATurn(t *testing.T) {
 	}
 	if n := p.asked.Load(); n != 1 {
 		t.Errorf("the provider was asked %d times", n)
+	}
+}
+
+// TestNice makes the last of three the most urgent while all but one wait for
+// their turn: it goes before the other.
+func TestNice(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	p := newProvider(t, hold)
+	w := newWorld(t, map[string]string{"data/kern.yaml": fmt.Sprintf("providers: {openai: {base_url: %q, concurrency: 1}}\n", p.URL+"/v1")})
+	for pid := abi.Pid(1); pid <= 3; pid++ {
+		w.ok("run", "--detach", "--model", "openai:some", "go")
+		w.until("a call", func() bool {
+			return p.asked.Load() == 1 && (pid == 1 || strings.HasPrefix(w.waitsFor(pid), "turn openai"))
+		})
+	}
+	w.ok("nice", "3", "0")
+	close(hold)
+	begun := map[abi.Pid]int64{}
+	for pid := abi.Pid(1); pid <= 3; pid++ {
+		if r := w.wait(fmt.Sprint(pid)); r.Exit != abi.ExitDone {
+			t.Errorf("process %d: %+v", pid, r)
+		}
+		for _, r := range w.records(pid) {
+			if r.Kind == abi.KindBegan {
+				begun[pid] = r.Time
+			}
+		}
+	}
+	if begun[1] == 0 || begun[1] > begun[3] || begun[3] > begun[2] {
+		t.Errorf("they began at %v", begun)
 	}
 }
 

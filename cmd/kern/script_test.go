@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
 // The scripts under testdata/script are what a user sees: real commands, real
@@ -47,7 +49,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guardVerb {
 		guest.Guard(os.Args[2:])
 	}
-	testscript.Main(m, map[string]func(){"kern": main, "agent": agentMain})
+	if strings.HasSuffix(os.Args[0], ".test") { // and not kern, which this program is too
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // who runs the tests may have it ignored, and then a shell cannot trap it
+	}
+	testscript.Main(leaktest.Wrap(m), map[string]func(){"kern": main, "agent": agentMain})
 }
 
 func TestScript(t *testing.T) {
@@ -76,6 +81,7 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("KERN_DATA", data)
 	env.Setenv("USER", "ann")
+	env.Vars = append(env.Vars, leaktest.Env())
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		return err

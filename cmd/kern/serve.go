@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ import (
 )
 
 // detachedFlag tells a daemon that a client started it: it says on descriptor
-// 3 when it is ready, and ends by itself when it has had nothing to do.
+// 3 when it is ready, and lets go of the lock on 4 then. It ends by itself when
+// it has had nothing to do.
 const detachedFlag = "detached"
 
 // idleTime is how long a daemon that was started on demand stays when no
@@ -53,8 +55,10 @@ those who want to see it, or to let a service manager look after it.`,
 func serveData(a *app, ctx context.Context, detached bool) error {
 	say := func(error) {}
 	if detached {
-		pipe := os.NewFile(3, "ready")
+		pipe, starting := os.NewFile(3, "ready"), os.NewFile(4, startLock)
+		syscall.CloseOnExec(4) // tools outlive the start
 		say = func(err error) {
+			_ = starting.Close()
 			_ = json.NewEncoder(pipe).Encode(readyOf(err))
 			_ = pipe.Close() // whoever started us may have gone
 		}
@@ -95,7 +99,7 @@ type daemon struct {
 	cancel   context.CancelFunc // ends what waits in requests
 	stop     chan struct{}      // closed when somebody asked
 	stopOnce sync.Once
-	unlock   func()
+	life     *os.File      // the lock of the directory
 	scratch  string        // temporary files, in tools' and sandboxes' care
 	idle     time.Duration // 0: never ends by itself
 
@@ -119,24 +123,27 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 	}
 	short, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if !detached { // else our starter holds it
+	if !detached { // else it is held already
 		starting, err := lock(short, filepath.Join(d.dir, startLock))
 		if err != nil {
 			return nil, err
 		}
-		defer starting()
+		defer starting.Close()
 		if c, err := server.Dial(short, server.SocketOf(d.dir), version); err == nil {
 			c.Close()
 			return nil, &abi.Error{Code: abi.InvalidCall, Message: "a daemon serves " + d.dir + " already", Hint: "end it with: kern stop-daemon"}
 		}
 	}
-	if d.unlock, err = lock(short, filepath.Join(d.dir, lifeLock)); err != nil {
+	if !detached { // else who starts us says so
+		warn(a, settings)
+	}
+	if d.life, err = lock(short, filepath.Join(d.dir, lifeLock)); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			_ = os.RemoveAll(d.scratch)
-			d.unlock()
+			d.life.Close()
 		}
 	}()
 	if err := kern.Conceal(); err != nil && runtime.GOOS == "linux" {
@@ -255,10 +262,7 @@ func (d *daemon) nothingToDo() {
 	d.mu.Lock()
 	busy := len(d.conns) > 0
 	d.mu.Unlock()
-	for _, p := range d.kernel.List() {
-		busy = busy || p.State != abi.Exited
-	}
-	if !busy {
+	if living, _ := d.kernel.Recent(0); !busy && len(living) == 0 {
 		d.end()
 		return
 	}
@@ -272,7 +276,7 @@ const endTime = 10 * time.Second
 
 // run serves until a signal comes or somebody asks it to stop.
 func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
-	defer d.unlock()
+	defer d.life.Close()
 	if d.idle > 0 {
 		d.mu.Lock()
 		d.quiet = time.AfterFunc(d.idle, d.nothingToDo)
@@ -306,7 +310,7 @@ func stopDaemonCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop-daemon",
 		Short: "End the daemon; processes go on when it is started again",
-		Args:  cobra.NoArgs,
+		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), startTime)
 			defer cancel()
@@ -319,15 +323,19 @@ func stopDaemonCommand(a *app) *cobra.Command {
 				return nil
 			}
 			defer c.Close()
+			starting, err := lock(ctx, filepath.Join(dir, startLock)) // or its heir may be there before we have seen its end
+			if err != nil {
+				return err
+			}
+			defer starting.Close()
 			if err := c.Stop(ctx); err != nil && !errors.Is(err, server.ErrLost) {
 				return err
 			}
-			unlock, err := lock(ctx, filepath.Join(dir, lifeLock)) // its end gives it free
+			life, err := lock(ctx, filepath.Join(dir, lifeLock)) // its end gives it free
 			if err != nil {
 				return fmt.Errorf("the daemon was asked to end and has not: %w", err)
 			}
-			unlock()
-			return nil
+			return life.Close()
 		},
 	}
 }

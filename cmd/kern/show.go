@@ -13,6 +13,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -20,8 +21,11 @@ import (
 func showCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:               "show PID",
-		Short:             "Show everything about a process, its registers included",
+		Use:   "show PID",
+		Short: "Show everything about a process, its registers included",
+		Long: `Show everything about a process, its registers included: R0 its last call, R1 the
+watchdog, R2 the context, R3 the digest of its workspace, R4 the last error, R5 the
+last tool, R6 what is open, R7 the task and what was used.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +101,7 @@ func showProcess(a *app, s shown) error {
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {
 		if v := fmt.Sprintf(format, args...); v != "" {
-			rows = append(rows, []string{name, cut(clean(v), 300)})
+			rows = append(rows, []string{name, screen.Cut(clean(v), 300)})
 		}
 	}
 	add("name", "%s", p.Name)
@@ -119,7 +123,11 @@ func showProcess(a *app, s shown) error {
 	if s.Err != nil {
 		add("error", "%s", s.Err.Error())
 	}
-	add("born", "%s, %s ago or until its exit", p.Born.Local().Format(time.DateTime), age(time.Duration(p.AgeMS)*time.Millisecond))
+	lived := "%s, %s ago"
+	if p.State == abi.Exited {
+		lived = "%s, lived %s"
+	}
+	add("born", lived, p.Born.Local().Format(time.DateTime), age(time.Duration(p.AgeMS)*time.Millisecond))
 	add("priority", "%d", p.Priority)
 	add("depth", "%d", p.Depth)
 	add("model", "%s", s.Program.Model)
@@ -134,7 +142,9 @@ func showProcess(a *app, s shown) error {
 	add("task", "%s", s.Task)
 	add("limits", "%s", limitsLine(p.Limits))
 	add("used", "%s", usedLine(p.Usage))
-	add("reserved", "%s", usedLine(p.Reserved))
+	if reserved := usedLine(p.Reserved); reserved != usedLine(server.Usage{Money: "0"}) {
+		add("reserved", "%s", reserved)
+	}
 	if s.InDoubt != "0" {
 		add("in doubt", "$%s: reserved by calls whose end nobody saw", s.InDoubt)
 	}
@@ -150,7 +160,7 @@ func showProcess(a *app, s shown) error {
 		}
 		add(name, "%s", b)
 	}
-	return table(a.stdout, rows)
+	return facts(a, rows)
 }
 
 func watchdogLine(w abi.Watchdog) string {

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/sys"
 )
@@ -19,12 +20,7 @@ func (a *app) with(ctx context.Context, args []string, f func(c *server.Client, 
 	if err != nil {
 		return err
 	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(c, pid)
+	return withDaemon(a, ctx, func(c *server.Client) error { return f(c, pid) })
 }
 
 func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
@@ -87,7 +83,7 @@ func resumeProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, a
 		if d.Again {
 			what = "was tried again, which does no harm"
 		}
-		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
+		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), screen.Cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
 			return err
 		}
 	}
@@ -147,7 +143,7 @@ func (l *limitFlags) change(by string, units []abi.Unit) (server.Change, error) 
 	for _, name := range l.unset {
 		u, ok := abi.UnitOf(name)
 		if !ok {
-			return c, usage(fmt.Sprintf("limits are: %v", units), "--unset %q, expected the name of a limit", name)
+			return c, usage("limits are: "+strings.Join(names(units), ", "), "--unset %q, expected the name of a limit", name)
 		}
 		if _, set := l.limits.Get(u); set {
 			return c, usage("say one of both", "--%s and --unset %s", flagName(u), name)

@@ -24,7 +24,7 @@ func toolsCommand(a *app) *cobra.Command {
 		Short: "List system calls, and the tools of an agent file",
 		Long: `List the system calls there are, and with -f the tools that an agent file
 declares: their schemas, what they may do to the world, and their limits.`,
-		Args: cobra.NoArgs,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l := listing{Calls: systemCalls(), Tools: []tool.Spec{}}
 			if file != "" {

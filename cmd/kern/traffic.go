@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 func trafficCommand(a *app) *cobra.Command {
@@ -13,35 +15,31 @@ func trafficCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "traffic",
 		Short: "Show how the limits of providers stand, and what waits for them",
-		Long: `Show each model, for each key, that calls went to: the limits that are configured
-(in kern.yaml) or that the provider told, what was used of them in the last
-minute, calls that run and that wait, and what the next one waits for. A provider
-that asks to slow down is paused; the calls to it wait, and none of them fails.`,
-		Args: cobra.NoArgs,
+		Long: `Show each model, for each key, that calls went to: the requests, the tokens, and
+those of input and of output in the last minute, each of how many where there is a
+limit, in kern.yaml or told by the provider; the calls that run and that wait, and
+what the next one waits for. A provider that asks to slow down is paused; the
+calls to it wait, and none of them fails. One that cannot be reached, or fails,
+rests: calls that can go to another provider do, and one of them tries it again
+when the time has come that is told.`,
+		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			all, err := server.Traffic(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.json(all)
-			}
-			if len(all) == 0 {
-				a.note("kern: no calls to a model since the daemon started")
-				return nil
-			}
-			rows := [][]string{{"RESOURCE", "USED IN A MINUTE", "RUN", "WAIT", "FOR"}}
-			for _, v := range all {
-				rows = append(rows, []string{clean(v.Name), v.Quota(), fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
-			}
-			return table(a.stdout, rows)
+			return report(a, cmd.Context(), asJSON, func(c *server.Client) ([]traffic.View, error) { return server.Traffic(cmd.Context(), c) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
+}
+
+func showTraffic(a *app, all []traffic.View) error {
+	if len(all) == 0 {
+		a.note("kern: no calls to a model since the daemon started")
+		return nil
+	}
+	var rows [][]string
+	for _, v := range all {
+		rows = append(rows, []string{clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
+			fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
+	}
+	return table(a, []screen.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
 }

@@ -19,23 +19,25 @@ func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision"`
-				Go       string `json:"go"`
-				OS       string `json:"os"`
-				Arch     string `json:"arch"`
-			}{version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
-			if asJSON {
-				return a.json(v)
-			}
-			return a.print("kern %s %s (%s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
-		},
+		Args:  none,
+		RunE:  func(*cobra.Command, []string) error { return printVersion(a, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
+}
+
+func printVersion(a *app, asJSON bool) error {
+	v := struct {
+		Version  string `json:"version"`
+		Revision string `json:"revision"`
+		Go       string `json:"go"`
+		OS       string `json:"os"`
+		Arch     string `json:"arch"`
+	}{version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	if asJSON {
+		return a.json(v)
+	}
+	return a.print("kern %s (revision %s, %s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
 }
 
 // revision is the commit this was built from, as far as the build knows it.
@@ -59,9 +61,9 @@ func revision() string {
 // codesTopic is what kern help codes prints.
 func codesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("The codes of errors, as refused and failed calls, results and the control API bear\nthem. They are never renamed.\n\n")
+	b.WriteString("The codes of errors, as refused and failed calls, results and the control API\nbear them. They are never renamed.\n\n")
 	for _, c := range abi.Codes {
-		fmt.Fprintf(&b, "  %-20s  %s\n", c.Code, c.Meaning)
+		fmt.Fprintf(&b, "  %-21s  %s\n", c.Code, c.Meaning)
 	}
 	b.WriteString(`
 The exit codes of the command. Those of run and wait say how the process ended.

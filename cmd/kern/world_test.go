@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/server"
 )
 
@@ -34,11 +35,14 @@ func newWorld(t *testing.T, files map[string]string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.env = []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "HOME=" + w.dir, "USER=ann", "KERN_DATA=" + w.data(), "TMPDIR=" + w.file("tmp")}
+	w.env = []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "HOME=" + w.dir, "USER=ann", "KERN_DATA=" + w.data(), "TMPDIR=" + w.file("tmp"), leaktest.Env()}
 	if err := os.Mkdir(w.file("tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(w.file(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(w.file(name), []byte(strings.ReplaceAll(text, "$WORK", w.dir)), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ tools:
 	if err != nil {
 		return 0, 0, err
 	}
-	d.say("   $ kern run --detach -f researcher.yaml 'research and report'     (fifty times)")
+	d.say("   $ kern run --detach -f researcher.yaml 'research and report'  (fifty times)")
 	if _, err := d.kern(ctx, "--data", data, "ps"); err != nil { // which starts the daemon
 		return 0, 0, err
 	}

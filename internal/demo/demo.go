@@ -13,10 +13,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 )
 
 // A Stage is where the story is told.
@@ -27,6 +30,7 @@ type Stage struct {
 	Usage    int    // its exit code for a command line that makes no sense
 	Paint    func(c Colour, text string) string
 	Progress func(text string) // what takes a while; empty when it is over
+	Width    int               // columns of Out; 0: any number
 }
 
 // A Colour is what a piece of text is for.
@@ -43,6 +47,7 @@ const (
 type demo struct {
 	Stage
 	dir      string // of all its files
+	slow     string // why the next command takes a while
 	failures int
 }
 
@@ -89,8 +94,13 @@ func (d *demo) steps() []step {
 	}
 }
 
-func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.Out, format+"\n", args...)
+func (d *demo) say(format string, args ...any) { tell(d, 5, format, args...) }
+
+// tell prints a line, and what does not fit below it from column indent on.
+func tell(d *demo, indent int, format string, args ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format+"\n", args...)) {
+		fmt.Fprintln(d.Out, screen.Wrap(strings.TrimRight(line, "\n"), d.Width, indent))
+	}
 }
 
 // check says what was looked at, and whether it was so.
@@ -100,14 +110,14 @@ func (d *demo) check(ok bool, format string, args ...any) {
 		d.failures++
 		mark = d.Paint(Bad, "FAIL ")
 	}
-	d.say("   %s %s", mark, fmt.Sprintf(format, args...))
+	tell(d, 9, "   %s %s", mark, fmt.Sprintf(format, args...))
 }
 
 // kern runs the command line on the demo's own data directory.
 func (d *demo) kern(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.Self, args...)
 	cmd.Dir = d.dir
-	cmd.Env = append(os.Environ(), "KERN_DATA="+filepath.Join(d.dir, "data"), "KERN_CONFIG=", "NO_COLOR=1")
+	cmd.Env = environ("KERN_DATA=" + filepath.Join(d.dir, "data"))
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()
@@ -121,14 +131,38 @@ func (d *demo) kern(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// environ is the environment of a command: what a person has set for Kern and
+// for models is not for the demo.
+func environ(more ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return slices.ContainsFunc([]string{"KERN_", "OPENAI_", "ANTHROPIC_", "CODEX_", "CLAUDE_"}, func(of string) bool { return strings.HasPrefix(v, of) })
+	})
+	return append(env, append(more, "NO_COLOR=1")...)
+}
+
+// start starts an agent, shows the command, and does not wait.
+func (d *demo) start(ctx context.Context, file, task string) (abi.Pid, error) {
+	d.say("   $ kern run --detach -f %s %s", file, task)
+	out, err := d.kern(ctx, "run", "--detach", "--json", "-f", file, task)
+	if err != nil {
+		return 0, err
+	}
+	var started struct{ Pid abi.Pid }
+	err = json.Unmarshal([]byte(out), &started)
+	return started.Pid, err
+}
+
 // run runs an agent, shows the command, and returns how it ended.
 func (d *demo) run(ctx context.Context, args ...string) (r kern.Result, err error) {
 	d.say("   $ kern run %s", strings.Join(args, " "))
+	d.Progress(d.slow)
 	out, err := d.kern(ctx, append([]string{"run", "--json"}, args...)...)
+	d.Progress("")
 	if err != nil {
 		return r, err
 	}
-	return r, json.Unmarshal([]byte(out), &r)
+	err = json.Unmarshal([]byte(out), &r)
+	return r, err
 }
 
 func (d *demo) file(name, text string) error {

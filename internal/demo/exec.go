@@ -80,7 +80,7 @@ func (d *demo) stranger(ctx context.Context) (err error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	if err := d.file("exec/kern.yaml", fmt.Sprintf("providers:\n  openai: {base_url: \"http://%s/v1\", models: {gpt-5-mini: {input: 3.00, output: 15.00, window: 100000, max_output: 100}}}\n", l.Addr())); err != nil {
+	if err := d.file("exec/kern.yaml", fmt.Sprintf("providers:\n  openai: {base_url: \"http://%s/v1\", models: {gpt-6-luna: {input: 3.00, output: 15.00, window: 100000, max_output: 100}}}\n", l.Addr())); err != nil {
 		return err
 	}
 	defer func() {
@@ -102,7 +102,7 @@ func (d *demo) governed(ctx context.Context, u unmodified, m *mock.Mock) error {
 	d.say("   $ kern exec --money %s -- %s", limit, strings.Join(append([]string{filepath.Base(u.argv[0])}, shortened(u.argv[1:])...), " "))
 	args := append([]string{"exec", "--data", filepath.Join(d.dir, "exec"), "--money", limit, "--watchdog", "off", "--json-summary", summary, "--"}, u.argv...)
 	cmd := exec.CommandContext(ctx, d.Self, args...)
-	cmd.Env = append(os.Environ(), "KERN_CONFIG=", "NO_COLOR=1", u.env)
+	cmd.Env = environ(u.env)
 	var out, notes bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &notes
 	err := cmd.Run()

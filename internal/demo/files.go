@@ -68,13 +68,8 @@ tools:
 	if err != nil {
 		return err
 	}
-	d.say("   $ kern run --detach -f migrator.yaml migrate the settings")
-	out, err := d.kern(ctx, "run", "--detach", "--json", "-f", "migrator.yaml", "migrate the settings")
+	pid, err := d.start(ctx, "migrator.yaml", "migrate the settings")
 	if err != nil {
-		return err
-	}
-	var started struct{ Pid abi.Pid }
-	if err := json.Unmarshal([]byte(out), &started); err != nil {
 		return err
 	}
 	tool, err := d.writing(ctx)
@@ -82,7 +77,7 @@ tools:
 		return err
 	}
 	d.check(d.untouched(files) == 2, "half a file is written and another removed, and nobody else sees any of it")
-	d.say("   $ kill -9 %d               (the tool, in the middle of its work)", tool)
+	d.say("   $ kill -9 %d    (the tool, in the middle of its work)", tool)
 	p, err := os.FindProcess(tool)
 	if err != nil {
 		return err
@@ -90,7 +85,7 @@ tools:
 	if err := p.Kill(); err != nil {
 		return err
 	}
-	out, err = d.kern(ctx, "wait", fmt.Sprint(started.Pid))
+	out, err := d.kern(ctx, "wait", fmt.Sprint(pid))
 	if err != nil {
 		return err
 	}

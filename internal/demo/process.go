@@ -99,21 +99,16 @@ tools:
 	if err != nil {
 		return err
 	}
-	d.say("   $ kern run --detach -f payer.yaml pay the three invoices")
-	out, err := d.kern(ctx, "run", "--detach", "--json", "-f", "payer.yaml", "pay the three invoices")
+	pid, err := d.start(ctx, "payer.yaml", "pay the three invoices")
 	if err != nil {
 		return err
 	}
-	var started struct{ Pid abi.Pid }
-	if err := json.Unmarshal([]byte(out), &started); err != nil {
+	if err := d.killDaemon(ctx, pid); err != nil {
 		return err
 	}
-	if err := d.killDaemon(ctx, started.Pid); err != nil {
-		return err
-	}
-	pid := fmt.Sprint(started.Pid)
-	d.say("   $ kern wait %s          (which starts the daemon again)", pid)
-	if out, err = d.kern(ctx, "wait", pid, "--json"); err != nil {
+	d.say("   $ kern wait %d    (which starts the daemon again)", pid)
+	out, err := d.kern(ctx, "wait", fmt.Sprint(pid), "--json")
+	if err != nil {
 		return err
 	}
 	var r kern.Result
@@ -124,7 +119,7 @@ tools:
 	d.check(d.lines("payments") == 3, "the tool itself counted %d payments for three invoices", d.lines("payments"))
 	d.check(r.Usage.Money == "0.018", "four answers at $0.0045 are settled: $%s", r.Usage.Money)
 	d.check(r.Usage.InDoubt != "", "the call that was cut off may have been billed: $%s stay reserved for it", r.Usage.InDoubt)
-	if out, err = d.kern(ctx, "log", pid, "--verify"); err != nil {
+	if out, err = d.kern(ctx, "log", fmt.Sprint(pid), "--verify"); err != nil {
 		return err
 	}
 	d.check(true, "%s", strings.TrimSpace(out))
@@ -161,7 +156,7 @@ func (d *demo) killDaemon(ctx context.Context, pid abi.Pid) error {
 	if err != nil {
 		return err
 	}
-	d.say("   $ kill -9 %d               (the daemon, while the model is asked for the second time)", about.Pid)
+	d.say("   $ kill -9 %d    (the daemon, while the model is asked again)", about.Pid)
 	return daemon.Kill()
 }
 
@@ -255,9 +250,9 @@ tools:
 	if err != nil {
 		return err
 	}
-	d.Progress("     compiling the Python interpreter, once for this user ...")
+	d.slow = "     compiling the Python interpreter, once for this user ..."
 	r, err := d.run(ctx, "-f", "coder.yaml", "explore")
-	d.Progress("")
+	d.slow = ""
 	if err != nil {
 		return err
 	}

@@ -120,6 +120,11 @@ func (c *line) call(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return err
 	}
+	return readInto(ctx, res, out)
+}
+
+// readInto reads an answer into out.
+func readInto(ctx context.Context, res *http.Response, out any) error {
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	switch {
@@ -131,6 +136,13 @@ func (c *line) call(ctx context.Context, method, path string, in, out any) error
 		return nil
 	}
 	return json.Unmarshal(b, out)
+}
+
+// ask is call with its answer.
+func ask[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+	var out T
+	err := c.call(ctx, method, path, in, &out)
+	return out, err
 }
 
 const (
@@ -150,8 +162,8 @@ func procPath(pid abi.Pid, what string) string {
 }
 
 // About asks the daemon about itself, whatever its version.
-func (c *Client) About(ctx context.Context) (a About, err error) {
-	return a, c.call(ctx, "GET", aboutPath, nil, &a)
+func (c *Client) About(ctx context.Context) (About, error) {
+	return ask[About](ctx, c, "GET", aboutPath, nil)
 }
 
 // Stop asks the daemon to end, whatever its version.
@@ -159,19 +171,13 @@ func (c *Client) Stop(ctx context.Context) error { return c.call(ctx, "POST", st
 
 // Spawn starts a process.
 func (c *Client) Spawn(ctx context.Context, r Run) (abi.Pid, error) {
-	var s Started
-	err := c.call(ctx, "POST", procsPath, r, &s)
+	s, err := ask[Started](ctx, c, "POST", procsPath, r)
 	return s.Pid, err
 }
 
-// List lists every process, by pid.
-func (c *Client) List(ctx context.Context) (all []Process, err error) {
-	return all, c.call(ctx, "GET", procsPath, nil, &all)
-}
-
 // Show describes a process.
-func (c *Client) Show(ctx context.Context, pid abi.Pid) (p Process, err error) {
-	return p, c.call(ctx, "GET", procPath(pid, ""), nil, &p)
+func (c *Client) Show(ctx context.Context, pid abi.Pid) (Process, error) {
+	return ask[Process](ctx, c, "GET", procPath(pid, ""), nil)
 }
 
 // Result reads into out how a process ended, or how it stands, after waiting
@@ -195,8 +201,8 @@ func (c *Client) Decide(ctx context.Context, pid abi.Pid, d Decision) error {
 }
 
 // Change changes limits or the priority of a process.
-func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (p Process, err error) {
-	return p, c.call(ctx, "PATCH", procPath(pid, ""), ch, &p)
+func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (Process, error) {
+	return ask[Process](ctx, c, "PATCH", procPath(pid, ""), ch)
 }
 
 // Fork starts a process that continues from a moment of another, and reads into
@@ -212,23 +218,23 @@ func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay, out any) err
 }
 
 // Verify checks every record of a process.
-func (c *Client) Verify(ctx context.Context, pid abi.Pid) (v Verified, err error) {
-	return v, c.call(ctx, "POST", procPath(pid, "verify"), nil, &v)
+func (c *Client) Verify(ctx context.Context, pid abi.Pid) (Verified, error) {
+	return ask[Verified](ctx, c, "POST", procPath(pid, "verify"), nil)
 }
 
 // Accounts lists the named accounts.
-func (c *Client) Accounts(ctx context.Context) (all []Account, err error) {
-	return all, c.call(ctx, "GET", acctsPath, nil, &all)
+func (c *Client) Accounts(ctx context.Context) ([]Account, error) {
+	return ask[[]Account](ctx, c, "GET", acctsPath, nil)
 }
 
 // Traffic asks how the limits of providers stand.
-func Traffic(ctx context.Context, c *Client) (all []traffic.View, err error) {
-	return all, c.call(ctx, "GET", "/v1/traffic", nil, &all)
+func Traffic(ctx context.Context, c *Client) ([]traffic.View, error) {
+	return ask[[]traffic.View](ctx, c, "GET", "/v1/traffic", nil)
 }
 
 // SetAccount sets limits of a named account, and makes it if it is not there.
-func (c *Client) SetAccount(ctx context.Context, name string, ch Change) (a Account, err error) {
-	return a, c.call(ctx, "PUT", acctsPath+"/"+url.PathEscape(name), ch, &a)
+func (c *Client) SetAccount(ctx context.Context, name string, ch Change) (Account, error) {
+	return ask[Account](ctx, c, "PUT", acctsPath+"/"+url.PathEscape(name), ch)
 }
 
 // Records reads the journal of a process after record n, and with follow goes
@@ -240,6 +246,17 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	if follow {
 		path += "&follow=1"
 	}
+	return c.lines(ctx, path, func(line []byte) error {
+		var r abi.Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("a record that cannot be read: %w: %s", err, clip(string(line)))
+		}
+		return f(&r, line)
+	})
+}
+
+// lines reads an answer line by line as it comes.
+func (c *line) lines(ctx context.Context, path string, f func([]byte) error) error {
 	res, err := c.request(ctx, "GET", path, nil)
 	if err != nil {
 		return err
@@ -257,15 +274,11 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
-		var r abi.Record
 		var e failure
 		if bytes.HasPrefix(line, []byte(`{"error":`)) && json.Unmarshal(line, &e) == nil && e.Err != nil {
 			return e.Err
 		}
-		if err := json.Unmarshal(line, &r); err != nil {
-			return fmt.Errorf("a record that cannot be read: %w: %s", err, clip(string(line)))
-		}
-		if err := f(&r, line); err != nil {
+		if err := f(line); err != nil {
 			return err
 		}
 	}

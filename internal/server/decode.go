@@ -142,6 +142,8 @@ func (r *Run) check() error {
 		return expected("/watchdog/profile", w.Profile, "smart, strict or off")
 	case w.Repeat != 0 && w.Repeat < 2:
 		return expected("/watchdog/repeat", strconv.Itoa(w.Repeat), "2 or more")
+	case r.Parent != 0 && r.Account != "":
+		return expected("/account", r.Account, "none: a child is booked on its parent")
 	case r.Program.Model == "":
 		return expected("/program/model", "", "script:FILE, openai:NAME or anthropic:NAME")
 	case r.Program.Parallel < 0:
@@ -156,7 +158,7 @@ func (r *Run) check() error {
 	}
 	for i, row := range r.Program.Rows {
 		if !slices.Contains(sys.Rows(), row) {
-			return expected(fmt.Sprintf("/program/rows/%d", i), row, fmt.Sprintf("one of %v", sys.Rows()))
+			return expected(fmt.Sprintf("/program/rows/%d", i), row, "one of "+strings.Join(sys.Rows(), ", "))
 		}
 	}
 	return nil

@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/model"
 )
 
 // Keys is the gateway, as far as the control API speaks of it.
@@ -20,7 +19,7 @@ type Keys interface {
 	End(ctx context.Context, pid abi.Pid, e KeyEnd) error
 	Has(i *kernel.Info) bool // the process has a key
 	Where() Gateway
-	Hold(ctx context.Context, pid abi.Pid) error
+	Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error
 }
 
 // A Gateway is where programs outside come in.
@@ -43,13 +42,13 @@ type Key struct {
 
 // KeyInfo is a new key. The key itself is said this once.
 type KeyInfo struct {
-	Pid       abi.Pid         `json:"pid"`
-	Key       string          `json:"key"`
-	OpenAI    string          `json:"openai_base_url"`
-	Anthropic string          `json:"anthropic_base_url"`
-	InPath    string          `json:"base_with_key"` // the address with the key in it: with /v1 behind it for OpenAI's format, as it is for Anthropic's
-	Socket    string          `json:"socket"`
-	Own       map[string]bool `json:"own"` // by format, openai and anthropic: requests need no credential of the program's own
+	Pid       abi.Pid              `json:"pid"`
+	Key       string               `json:"key"`
+	OpenAI    string               `json:"openai_base_url"`
+	Anthropic string               `json:"anthropic_base_url"`
+	InPath    string               `json:"base_with_key"` // the address with the key in it: with /v1 behind it for OpenAI's format, as it is for Anthropic's
+	Socket    string               `json:"socket"`
+	Ways      map[string]model.Way `json:"ways"` // by format, openai and anthropic
 }
 
 // A KeyEnd ends the process of a key as its program ended: done with an output,
@@ -101,23 +100,12 @@ type KeyList struct {
 	Keys    []Process `json:"keys"`
 }
 
-func (a keys) list(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := query(r); err != nil {
+func (a keys) list(w http.ResponseWriter, r *http.Request) (any, error) {
+	where, err := json.Marshal(a.Keys.Where())
+	if err != nil {
 		return nil, err
 	}
-	list := KeyList{Gateway: a.Keys.Where(), Keys: []Process{}}
-	infos, now := a.Views.List(), time.Now()
-	for i := range infos {
-		if !a.Keys.Has(&infos[i]) {
-			continue
-		}
-		p, err := a.view(&infos[i], now)
-		if err != nil {
-			return nil, err
-		}
-		list.Keys = append(list.Keys, p)
-	}
-	return list, nil
+	return nil, a.processes(w, r, `{"gateway":`+string(where)+`,"keys":[`, "]}\n", a.Keys.Has)
 }
 
 func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -139,7 +127,8 @@ func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, a.Keys.End(r.Context(), pid, e)
 }
 
-// hold answers at once, and stays until the process ends or the client goes.
+// hold answers at once, and stays until the process ends or the client goes. What
+// is ordered of the process comes as lines of JSON, its end as the last.
 func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
@@ -149,33 +138,38 @@ func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	w.WriteHeader(http.StatusOK)
-	if err := http.NewResponseController(w).Flush(); err != nil {
+	s := &stream{w: w, c: http.NewResponseController(w)}
+	if err := s.c.Flush(); err != nil {
 		return nil, nil // the client is gone
 	}
-	_ = a.Keys.Hold(r.Context(), pid) // the end of the answer says it
+	if err := a.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error { return s.line(o) }); err != nil && s.err == nil {
+		_ = s.line(failure{asError(err)}) // if somebody is there to read it
+	}
 	return nil, nil
 }
 
 // Hold stays with a process of a key that wants to be held, until it ends: then
-// nil. Those that run its program hold it, so that it ends when they are gone.
-func (c *Client) Hold(ctx context.Context, pid abi.Pid) error {
-	res, err := c.request(ctx, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", nil)
-	if err != nil {
-		return err
+// nil. Those that run its program hold it, so that it ends when they are gone,
+// and hear what is ordered of it; also while nothing can be written.
+func (c *Client) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders)) error {
+	var o kernel.Orders
+	err := c.lines(ctx, keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", func(line []byte) error {
+		o = kernel.Orders{}
+		if err := json.Unmarshal(line, &o); err != nil {
+			return err
+		}
+		heard(o)
+		return nil
+	})
+	if err == nil && o.Exit == "" {
+		return ErrLost
 	}
-	defer res.Body.Close()
-	switch _, err = io.Copy(io.Discard, res.Body); {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrLost, err)
-	}
-	return nil
+	return err
 }
 
 // NewKey makes a process and its key.
-func (c *Client) NewKey(ctx context.Context, k Key) (i KeyInfo, err error) {
-	return i, c.call(ctx, "POST", keysPath, k, &i)
+func (c *Client) NewKey(ctx context.Context, k Key) (KeyInfo, error) {
+	return ask[KeyInfo](ctx, c, "POST", keysPath, k)
 }
 
 // EndKey ends the process of a key as its program ended.
@@ -183,9 +177,13 @@ func (c *Client) EndKey(ctx context.Context, pid abi.Pid, e KeyEnd) error {
 	return c.call(ctx, "POST", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/exit", e, nil)
 }
 
-// Keys lists the processes that have keys.
-func (c *Client) Keys(ctx context.Context) (l KeyList, err error) {
-	return l, c.call(ctx, "GET", keysPath, nil, &l)
+// Keys lists the processes that have keys: those that live, or all.
+func (c *Client) Keys(ctx context.Context, all bool) (KeyList, error) {
+	path := keysPath
+	if !all {
+		path += "?recent=0"
+	}
+	return ask[KeyList](ctx, c, "GET", path, nil)
 }
 
 // request writes what a call asked, as it came.
@@ -207,6 +205,6 @@ func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 // Request reads what a call with a key asked, as it came.
-func (c *Client) Request(ctx context.Context, pid abi.Pid, call uint64) (b json.RawMessage, err error) {
-	return b, c.call(ctx, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil, &b)
+func (c *Client) Request(ctx context.Context, pid abi.Pid, call uint64) (json.RawMessage, error) {
+	return ask[json.RawMessage](ctx, c, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil)
 }

@@ -41,9 +41,9 @@ func (a *API) records(w http.ResponseWriter, r *http.Request) (any, error) {
 	// A reader that reads nothing does not hold up the daemon's end.
 	defer context.AfterFunc(r.Context(), func() { _ = s.c.SetWriteDeadline(time.Now().Add(lastTime)) })()
 	if err := a.Records(r.Context(), pid, after, follow, s.record); err != nil && s.err == nil && r.Context().Err() == nil {
-		s.line(failure{asError(gone(err))})
+		s.line(failure{asError(err)})
 	} else if r.Context().Err() != nil {
-		s.line(failure{asError(gone(r.Context().Err()))}) // the daemon's end, if somebody is there to read it
+		s.line(failure{asError(r.Context().Err())}) // the daemon's end, if somebody is there to read it
 	}
 	return nil, nil
 }

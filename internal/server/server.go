@@ -15,7 +15,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -42,22 +41,21 @@ type API struct {
 	Request func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
 	Traffic func() []traffic.View                          // how the limits of providers stand
 	Stop    func()                                         // asks the daemon to end; returns at once
-
-	changing sync.Mutex // a change of some limits reads the others first
 }
 
 // Kernel is what is done to processes.
 type Kernel interface {
 	Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error
 	Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error
-	Change(ctx context.Context, pid abi.Pid, c abi.Change) error
-	SetAccount(ctx context.Context, name, by string, l abi.Limits) error
+	Change(ctx context.Context, pid abi.Pid, e abi.Edit) error
+	SetAccount(ctx context.Context, name string, e abi.Edit) error
 }
 
 // Views is what is seen of processes and accounts.
 type Views interface {
 	Info(pid abi.Pid) (kernel.Info, error)
-	List() []kernel.Info
+	Recent(n int) (list []kernel.Info, more int)
+	After(pid abi.Pid, n int) []kernel.Info
 	Accounts() []kernel.Account
 	Bytes(d abi.Data) ([]byte, error)
 }
@@ -84,6 +82,7 @@ type Run struct {
 	Priority int          `json:"priority"`
 	Watchdog abi.Watchdog `json:"watchdog,omitzero"`
 	Account  string       `json:"account,omitempty"`
+	Parent   abi.Pid      `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
 	Task     string       `json:"task"`
 }
 
@@ -180,21 +179,8 @@ func (a *API) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
 	return Started{pid}, err
 }
 
-func (a *API) list(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := query(r); err != nil {
-		return nil, err
-	}
-	infos := a.Views.List()
-	all := make([]Process, 0, len(infos))
-	now := time.Now()
-	for i := range infos {
-		p, err := a.view(&infos[i], now)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
+func (a *API) list(w http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, a.processes(w, r, "[", "]\n", func(*kernel.Info) bool { return true })
 }
 
 func (a *API) show(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -221,19 +207,10 @@ func (a *API) result(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	} else if wait {
 		if err := a.Wait(r.Context(), pid); err != nil {
-			return nil, gone(err)
+			return nil, err
 		}
 	}
 	return a.Result(pid)
-}
-
-// gone says that a wait was ended by the daemon's end. When it was the client
-// that went, nobody hears it.
-func gone(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing", Hint: "processes go on when it is started again"}
-	}
-	return err
 }
 
 func (a *API) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -339,25 +316,27 @@ func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 // A Change sets limits, removes limits by their units' names, or sets the
-// priority. What it does not name stays.
+// priority. What it does not name stays. With Narrow it is refused when it would
+// raise a limit or remove one.
 type Change struct {
 	Limits   abi.Limits `json:"limits,omitzero"`
 	Unset    []string   `json:"unset,omitempty"`
+	Narrow   bool       `json:"narrow,omitempty"`
 	Priority *int       `json:"priority,omitempty"`
 	By       string     `json:"by,omitempty"`
 }
 
-// over applies c to l.
-func (c *Change) over(l abi.Limits) (abi.Limits, error) {
-	c.Limits.Each(l.Set)
+// edit is c in the words of the kernel, which makes it.
+func (c *Change) edit() (abi.Edit, error) {
+	e := abi.Edit{Limits: c.Limits, Narrow: c.Narrow, Priority: c.Priority, By: c.By}
 	for i, name := range c.Unset {
 		u, ok := abi.UnitOf(name)
 		if !ok {
-			return l, expected("/unset/"+strconv.Itoa(i), name, "the name of a limit such as money or steps")
+			return e, expected("/unset/"+strconv.Itoa(i), name, "the name of a limit such as money or steps")
 		}
-		l.Unset(u)
+		e.Unset = append(e.Unset, u)
 	}
-	return l, nil
+	return e, nil
 }
 
 func (a *API) change(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -375,27 +354,17 @@ func (a *API) change(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := enforceable(&c.Limits); err != nil {
 		return nil, err
 	}
-	a.changing.Lock()
-	defer a.changing.Unlock()
-	i, err := a.Views.Info(pid)
+	e, err := c.edit()
 	if err != nil {
 		return nil, err
 	}
-	now := abi.Change{Priority: c.Priority, By: c.By}
-	if !c.Limits.IsZero() || len(c.Unset) > 0 {
-		l, err := c.over(i.Limits)
-		if err != nil {
-			return nil, err
-		}
-		now.Limits = &l
-	}
-	if now.Limits == nil && now.Priority == nil {
+	if !e.Limiting() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
-	if err := a.Kernel.Change(r.Context(), pid, now); err != nil {
+	if err := a.Kernel.Change(r.Context(), pid, e); err != nil {
 		return nil, err
 	}
-	i, err = a.Views.Info(pid)
+	i, err := a.Views.Info(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -425,19 +394,11 @@ func (a *API) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := addsUp(&c.Limits); err != nil {
 		return nil, err
 	}
-	a.changing.Lock()
-	defer a.changing.Unlock()
-	var l abi.Limits
-	for _, b := range a.Views.Accounts() {
-		if b.Name == name {
-			l = b.Limits
-		}
-	}
-	l, err := c.over(l)
+	e, err := c.edit()
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Kernel.SetAccount(r.Context(), name, c.By, l); err != nil {
+	if err := a.Kernel.SetAccount(r.Context(), name, e); err != nil {
 		return nil, err
 	}
 	for _, b := range a.Views.Accounts() {
@@ -468,11 +429,15 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, statusOf(e.Code), failure{e})
 }
 
-// asError is err in the words of the kernel.
+// asError is err in the words of the kernel. What was canceled was so by the end
+// of the daemon: when it was the client that went, nobody hears it.
 func asError(err error) *abi.Error {
 	var e *abi.Error
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e):
 		return e
+	case errors.Is(err, context.Canceled):
+		return &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing", Hint: "processes go on when it is started again"}
 	}
 	return &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
 }

@@ -13,32 +13,60 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	usual = newMode(os.TempDir())
+	leaktest.Main(m)
+}
+
+// usual is the mode of a file that is made before anybody has listened.
+var usual os.FileMode
+
+func newMode(dir string) os.FileMode {
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("kern-server-test-%d", os.Getpid())), os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		panic(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil {
+		panic(err)
+	}
+	return i.Mode()
+}
 
 // Mutants that die here: unknown keys forgiven; a key that stands twice
-// forgiven; what follows the object forgiven; no bound on the body; a change of
-// one limit that drops the others; a wait that goes on when its client is gone
-// or the daemon ends; a blob that is not filled in; a socket for everybody;
-// a version that is not compared.
+// forgiven; what follows the object forgiven; no bound on the body; a narrowing
+// that is none; a wait that goes on when its client is gone or the daemon ends;
+// a blob that is not filled in; a socket for everybody, or all files for nobody
+// else from then on; a version that is not compared; a bound that a key does not
+// keep to, or a key of who has none; an order that who holds does not hear; an
+// answer of which a part is missing and that is taken for all of it.
 
 // fake is a kernel with one process, 7, that has exited when gone is closed.
 type fake struct {
 	mu      sync.Mutex
 	info    kernel.Info
+	many    abi.Pid // more like it
+	odd     abi.Pid // one of them, with a question that cannot be read
 	changes []string
 	blobs   map[abi.Hash][]byte
 	records []*abi.Record
+	orders  []kernel.Orders // that who holds hears
+	holdErr error           // how it ends
 	gone    chan struct{}
 	waiting chan struct{} // told of every wait
 	left    chan error    // told how every wait ended
@@ -48,6 +76,9 @@ type fake struct {
 func newFake() *fake {
 	f := &fake{gone: make(chan struct{}), waiting: make(chan struct{}, 8), left: make(chan error, 8), stopped: make(chan struct{}), blobs: make(map[abi.Hash][]byte)}
 	f.info = kernel.Info{Pid: 7, Spawn: &abi.Spawn{Name: "seven", Priority: 10}, State: abi.Ready, Priority: 10, Born: 1e18}
+	f.info.Used = abi.Usage{abi.Money: 1e9, abi.InputTokens: 2, abi.OutputTokens: 3, abi.Steps: 4, abi.Tokens: 5, abi.ModelCalls: 6,
+		abi.ToolCalls: 7, abi.Children: 8, abi.OutputBytes: 9, abi.CPU: 10}
+	f.info.Reserved = abi.Usage{abi.Money: 2e9}
 	f.info.Limits.Set(abi.Money, 5e9)
 	f.info.Limits.Set(abi.Steps, 20)
 	return f
@@ -67,8 +98,9 @@ func (f *fake) noted() string {
 	return s
 }
 
+// known are 6, which has no key, and 7.
 func (f *fake) known(pid abi.Pid) error {
-	if pid != 7 {
+	if pid != 6 && pid != 7 {
 		return &abi.Error{Code: abi.UnknownProcess, Message: fmt.Sprintf("there is no process %d", pid)}
 	}
 	return nil
@@ -84,23 +116,85 @@ func (f *fake) Decide(_ context.Context, pid abi.Pid, call uint64, yes bool, by,
 	return f.known(pid)
 }
 
-func (f *fake) Change(_ context.Context, pid abi.Pid, c abi.Change) error {
-	b, err := json.Marshal(c)
-	f.note("change %d %s", pid, b)
-	if c.Limits != nil {
-		f.info.Limits = *c.Limits
-	}
-	return errors.Join(err, f.known(pid))
+func (f *fake) Change(_ context.Context, pid abi.Pid, e abi.Edit) error {
+	f.note("change %d %s", pid, edited(&e))
+	return f.known(pid)
 }
 
-func (f *fake) SetAccount(_ context.Context, name, by string, l abi.Limits) error {
-	b, err := l.MarshalJSON()
-	f.note("account %s %s %s", name, by, b)
+func (f *fake) SetAccount(_ context.Context, name string, e abi.Edit) error {
+	f.note("account %s %s", name, edited(&e))
+	return nil
+}
+
+func edited(e *abi.Edit) string {
+	b, err := e.Limits.MarshalJSON()
+	s := fmt.Sprintf("%s %v by %q", b, e.Unset, e.By)
+	if e.Narrow {
+		s += " narrow"
+	}
+	if e.Priority != nil {
+		s += fmt.Sprint(" priority ", *e.Priority)
+	}
+	if err != nil {
+		s += err.Error()
+	}
+	return s
+}
+
+func (f *fake) Info(pid abi.Pid) (kernel.Info, error) {
+	i := f.info
+	i.Pid = pid
+	return i, f.known(pid)
+}
+
+func (f *fake) Recent(n int) ([]kernel.Info, int) { return f.After(0, 2), 40 + n }
+
+// After are process 6, that of the tests, and many more.
+func (f *fake) After(pid abi.Pid, n int) (page []kernel.Info) {
+	for i := max(pid+1, 6); i <= f.info.Pid+f.many && len(page) < n; i++ {
+		page = append(page, f.info)
+		if page[len(page)-1].Pid = i; i == f.odd {
+			page[len(page)-1].Asks = []kernel.Asking{{Call: 1, Question: abi.Data{Hash: abi.Hash{1}, Size: 1}}}
+		}
+	}
+	return page
+}
+
+func (f *fake) Has(i *kernel.Info) bool { return i.Pid == 7 }
+
+func (f *fake) Where() Gateway {
+	return Gateway{OpenAI: "http://o", Anthropic: "http://a", Socket: "s"}
+}
+
+func (f *fake) New(_ context.Context, k Key) (KeyInfo, error) {
+	b, err := k.Limits.MarshalJSON()
+	f.note("key %s %d %s %s", k.Name, k.Priority, b, k.Watchdog.Profile)
+	return KeyInfo{Pid: 9, Key: "sk-kern-x"}, err
+}
+
+func (f *fake) End(_ context.Context, pid abi.Pid, e KeyEnd) error {
+	f.note("end %d %s%s %s", pid, e.Output, e.Error, e.Code)
+	return nil
+}
+
+// Hold tells of two orders, and then of the end when gone is closed.
+func (f *fake) Hold(ctx context.Context, _ abi.Pid, tell func(kernel.Orders) error) error {
+	for _, o := range f.orders {
+		if err := tell(o); err != nil {
+			return err
+		}
+	}
+	f.waiting <- struct{}{}
+	var err error
+	select {
+	case <-f.gone:
+		err = f.holdErr
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	f.left <- err
 	return err
 }
-
-func (f *fake) Info(pid abi.Pid) (kernel.Info, error) { return f.info, f.known(pid) }
-func (f *fake) List() []kernel.Info                   { return []kernel.Info{f.info} }
 
 func (f *fake) Accounts() []kernel.Account {
 	a := kernel.Account{Name: "team", Used: abi.Usage{abi.Money: 2e9}, Reserved: abi.Usage{abi.Money: 1e9}}
@@ -140,7 +234,12 @@ func (f *fake) Verify(_ context.Context, dir string) (any, error) {
 func (f *fake) api() *API {
 	return &API{
 		About: About{Version: "1.2.3", Pid: 42}, Kernel: f, Views: f,
-		Spawn: func(_ context.Context, r Run) (abi.Pid, error) {
+		Spawn: func(ctx context.Context, r Run) (abi.Pid, error) {
+			if r.Task == "wait for the disk" {
+				f.waiting <- struct{}{}
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
 			f.note("spawn %s %s", r.Program.Model, r.Task)
 			return 8, nil
 		},
@@ -183,7 +282,12 @@ func (f *fake) api() *API {
 			}
 			return nil
 		},
-		Stop: func() { close(f.stopped) },
+		Keys: f,
+		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
+			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
+		},
+		Traffic: func() []traffic.View { return []traffic.View{{Name: "p/m", Waiting: 3}} },
+		Stop:    func() { close(f.stopped) },
 	}
 }
 
@@ -198,11 +302,19 @@ func TestRequests(t *testing.T) {
 		done               string // at the kernel
 	}{
 		{"GET", "/v1/daemon", "", 200, `"version":"1.2.3"`, ""},
-		{"GET", "/v1/processes", "", 200, `[{"pid":7,`, ""},
+		{"GET", "/v1/processes", "", 200, `[{"pid":6,`, ""},
+		{"GET", "/v1/processes", "", 200, `,{"pid":7,`, ""},
 		{"GET", "/v1/processes?all=1", "", 400, "only the parameters", ""},
+		{"GET", "/v1/processes?recent=2", "", 200, `[{"pid":6,`, ""},
+		{"GET", "/v1/processes?recent=", "", 400, `"where":"/recent"`, ""},
+		{"GET", "/v1/processes?recent=-1", "", 400, `"where":"/recent"`, ""},
+		{"GET", "/v1/processes?recent=1001", "", 400, "a number from 0 to 1000", ""},
 		{"GET", "/v1/processes/7", "", 200, `"limits":{"money":"5","steps":20}`, ""},
+		{"GET", "/v1/processes/7", "", 200, `"usage":{"money":"1","tokens":5,"input_tokens":2,"output_tokens":3,"steps":4,"model_calls":6,"tool_calls":7,"children":8,"output_bytes":9,"cpu":"10ns"},"reserved":{"money":"2",`, ""},
 		{"GET", "/v1/processes/8", "", 404, `"code":"UNKNOWN_PROCESS"`, ""},
 		{"GET", "/v1/processes/seven", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/processes/0", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/processes/1", "", 404, `"code":"UNKNOWN_PROCESS"`, ""},
 		{"GET", "/v1/processes/-7", "", 400, `"where":"/pid"`, ""},
 		{"GET", "/v1/processes/07", "", 400, `"where":"/pid"`, ""},
 		{"GET", "/v1/processes/99999999999999999999", "", 400, `"where":"/pid"`, ""},
@@ -224,6 +336,12 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","limits":{"cpu":"5s"}}`, 400, "cannot enforce", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","limits":{"money":"-1"}}`, 400, "expected dollars", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","watchdog":{"profile":"lazy"}}`, 400, "smart, strict or off", ""},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":1}}`, 400, "2 or more", ""},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":2}}`, 200, `{"pid":8}`, "spawn script:x go"},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":99,"task":"go","parent":1}`, 200, `{"pid":8}`, "spawn script:x go"},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","parent":1,"account":"team"}`, 400, "booked on its parent", ""},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","account":"team"}`, 200, `{"pid":8}`, "spawn script:x go"},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x","parallel":-1},"priority":1,"task":"go"}`, 400, "/program/parallel", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go"} {}`, 400, "not JSON", ""},
 		{"POST", "/v1/processes", `[]`, 400, "expected an object", ""},
 		{"POST", "/v1/processes", `null`, 400, "expected an object", ""},
@@ -242,13 +360,16 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/workspaces/verify", `{"dir":"/tmp/x"}`, 404, "WORKSPACE_MISSING", ""},
 		{"POST", "/v1/workspaces/verify", `{"dir":"x"}`, 400, `"where":"/dir"`, ""},
 		{"POST", "/v1/processes/7/signal", `{"signal":"kill","by":"ann"}`, 200, `{"ok":true}`, "signal 7 kill ann"},
+		{"POST", "/v1/processes/7/signal", `{"signal":"stop"}`, 200, `{"ok":true}`, "signal 7 stop "},
+		{"POST", "/v1/processes/7/signal", `{"signal":"cont"}`, 200, `{"ok":true}`, "signal 7 cont "},
+		{"POST", "/v1/processes/7/signal", `{"signal":"term"}`, 200, `{"ok":true}`, "signal 7 term "},
 		{"POST", "/v1/processes/7/signal", `{"signal":"hup"}`, 400, "stop, cont, term or kill", ""},
 		{"POST", "/v1/processes/8/signal", `{"signal":"kill"}`, 404, "UNKNOWN_PROCESS", "signal 8 kill "},
 		{"POST", "/v1/processes/7/decide", `{"yes":true,"words":"fine","call":3}`, 200, `{"ok":true}`, "decide 7 3 true  fine"},
 		{"POST", "/v1/processes/7/decide", `{"yes":"true"}`, 400, "expected true or false", ""},
 		{"POST", "/v1/processes/7/decide", `{"yes":true,"call":-1}`, 400, "/call", ""},
-		{"PATCH", "/v1/processes/7", `{"limits":{"steps":30},"by":"ann"}`, 200, `"money":"5","steps":30`, `change 7 {"limits":{"money":"5","steps":30},"by":"ann"}`},
-		{"PATCH", "/v1/processes/7", `{"unset":["money"],"priority":3}`, 200, `"steps":20`, `change 7 {"limits":{"steps":20},"priority":3}`},
+		{"PATCH", "/v1/processes/7", `{"limits":{"steps":30},"by":"ann"}`, 200, `"money":"5"`, `change 7 {"steps":30} [] by "ann"`},
+		{"PATCH", "/v1/processes/7", `{"unset":["money"],"priority":3}`, 200, `"steps":20`, `change 7 {} [money] by "" priority 3`},
 		{"PATCH", "/v1/processes/7", `{"unset":["mony"]}`, 400, "/unset/0", ""},
 		{"PATCH", "/v1/processes/7", `{}`, 400, "nothing to change", ""},
 		{"PATCH", "/v1/processes/7", `{"priority":-1}`, 400, "/priority", ""},
@@ -258,9 +379,41 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes/7/replay", `{"with":` + okRun + `}`, 200, `"same":true`, "replay 7 true"},
 		{"POST", "/v1/processes/7/replay", `{"with":{"priority":1,"task":""}}`, 400, "/program/model", ""},
 		{"POST", "/v1/processes/7/verify", ``, 200, `{"pid":7,"records":3}`, ""},
+		{"GET", "/v1/keys", "", 200, `"openai_base_url":"http://o","anthropic_base_url":"http://a","socket":"s"},"keys":[{"pid":7,`, ""},
+		{"GET", "/v1/keys?all=1", "", 400, "only the parameters", ""},
+		{"POST", "/v1/keys", `{"name":"crew","priority":3,"limits":{"money":"1"},"watchdog":{"profile":"smart","repeat":2}}`, 200, `"pid":9,"key":"sk-kern-x"`, `key crew 3 {"money":"1"} smart`},
+		{"POST", "/v1/keys", `{"name":"` + strings.Repeat("n", 64) + `","priority":0,"account":"team"}`, 200, `"pid":9`, `key ` + strings.Repeat("n", 64) + ` 0 {} `},
+		{"POST", "/v1/keys", `{"name":"` + strings.Repeat("n", 65) + `","priority":0}`, 400, `"where":"/name"`, ""},
+		{"POST", "/v1/keys", `{"priority":100}`, 400, `"where":"/priority"`, ""},
+		{"POST", "/v1/keys", `{"priority":0,"limits":{"cpu":"5s"}}`, 400, "cannot enforce", ""},
+		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"profile":"lazy"}}`, 400, "smart, strict or off", ""},
+		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"repeat":1}}`, 400, "2 or more", ""},
+		{"POST", "/v1/keys", `{"priority":0,"parent":1}`, 200, `"pid":9`, "key  0 {} "},
+		{"POST", "/v1/keys", `{"priority":0,"parent":1,"account":"team"}`, 400, "booked on its parent", ""},
+		{"POST", "/v1/keys", `{"priority":0,"owner":"ann"}`, 400, `unknown field \"owner\"`, ""},
+		{"POST", "/v1/keys/7/exit", `{"output":"fine"}`, 200, `{"ok":true}`, `end 7 "fine" `},
+		{"POST", "/v1/keys/7/exit", `{"error":"no money","code":"LIMIT_MONEY"}`, 200, `{"ok":true}`, "end 7 no money LIMIT_MONEY"},
+		{"POST", "/v1/keys/7/exit", `{"output":}`, 400, "not JSON", ""},
+		{"POST", "/v1/keys/6/exit", `{}`, 400, "process 6 has no key", ""},
+		{"POST", "/v1/keys/8/exit", `{}`, 404, "UNKNOWN_PROCESS", ""},
+		{"POST", "/v1/keys/seven/exit", `{}`, 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/keys/8/hold", "", 404, "UNKNOWN_PROCESS", ""},
+		{"GET", "/v1/keys/0/hold", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/keys/7/calls/18446744073709551615", "", 200, `{"asked":18446744073709551615}`, ""},
+		{"GET", "/v1/keys/7/calls/0", "", 400, `"where":"/call"`, ""},
+		{"GET", "/v1/keys/7/calls/last", "", 400, `"where":"/call"`, ""},
+		{"GET", "/v1/keys/8/calls/1", "", 404, "UNKNOWN_PROCESS", ""},
+		{"GET", "/v1/keys/x/calls/1", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/traffic", "", 200, `"waiting":3`, ""},
+		{"GET", "/v1/traffic?all=1", "", 400, "only the parameters", ""},
+		{"GET", "/v1/processes/x/commits", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/processes/x/diff", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/processes/7/diff?at=1", "", 400, "only the parameters", ""},
+		{"POST", "/v1/workspaces/verify", `{"dir":"` + strings.Repeat("é", 150) + `"}`, 400, `is \"` + strings.Repeat("é", 100) + `...\"`, ""},
+		{"POST", "/v1/workspaces/verify", `{"dir":"x` + strings.Repeat("é", 150) + `"}`, 400, `is \"x` + strings.Repeat("é", 99) + `...\"`, ""},
 		{"GET", "/v1/accounts", "", 200, `"left":{"money":"1","tokens":100}`, ""},
-		{"PUT", "/v1/accounts/team", `{"limits":{"money":"9"},"by":"ann"}`, 200, `"name":"team"`, `account team ann {"money":"9","tokens":100}`},
-		{"PUT", "/v1/accounts/team", `{"unset":["money","tokens"]}`, 200, `"name":"team"`, `account team  {}`},
+		{"PUT", "/v1/accounts/team", `{"limits":{"money":"9"},"by":"ann"}`, 200, `"name":"team"`, `account team {"money":"9"} [] by "ann"`},
+		{"PUT", "/v1/accounts/team", `{"unset":["money","tokens"],"narrow":true}`, 200, `"name":"team"`, `account team {} [money tokens] by "" narrow`},
 		{"PUT", "/v1/accounts/team", `{"limits":{"wall":"5s"}}`, 400, "does not add up", ""},
 		{"PUT", "/v1/accounts/team", `{"priority":5}`, 400, "/priority", ""},
 		{"PUT", "/v1/accounts/a%20b", `{}`, 400, "/name", ""},
@@ -299,6 +452,57 @@ func TestLargeBody(t *testing.T) {
 	}
 }
 
+// TestStatuses: what the kernel says has a status that programs can rely on.
+func TestStatuses(t *testing.T) {
+	for code, want := range map[abi.Code]int{
+		abi.UnknownProcess: 404, abi.WorkspaceMissing: 404, abi.ProcessExited: 409, abi.ProcessEnding: 409, abi.WorkspaceConflict: 409,
+		abi.WorkspaceLocked: 409, abi.Internal: 500, abi.StorageBroken: 500, abi.WorkspaceDamaged: 500, abi.DaemonGone: 503, abi.StorageFull: 507,
+		abi.LimitMoney: 400, abi.InvalidCall: 400,
+	} {
+		w := httptest.NewRecorder()
+		if writeError(w, &abi.Error{Code: code, Message: "m"}); w.Code != want {
+			t.Errorf("%s is %d, want %d", code, w.Code, want)
+		}
+	}
+	for err, want := range map[error]string{
+		errors.New("plain"):                       `{"error":{"code":"INVALID_CALL","message":"plain"}}`,
+		fmt.Errorf("while: %w", context.Canceled): `{"error":{"code":"DAEMON_GONE","message":"the daemon is closing"`,
+	} {
+		w := httptest.NewRecorder()
+		if writeError(w, err); !strings.HasPrefix(w.Body.String(), want) {
+			t.Errorf("%v is %s", err, w.Body)
+		}
+	}
+}
+
+// TestBodyBreaksOff: what came of a request is not taken for all of it.
+func TestBodyBreaksOff(t *testing.T) {
+	w := httptest.NewRecorder()
+	f := newFake()
+	body := io.MultiReader(strings.NewReader(`{"signal":"kill"}`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	f.api().Handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/processes/7/signal", body))
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "INVALID_ARGUMENTS") || !strings.Contains(w.Body.String(), "broke off: unexpected EOF") || f.noted() != "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestLargeHead: a head has a bound too, and it is not far above the 16 KB that
+// are said.
+func TestLargeHead(t *testing.T) {
+	dir, _ := serve(t, newFake())
+	for size, want := range map[int]string{headMax: "HTTP/1.1 200", 3 * headMax: "HTTP/1.1 431"} {
+		c, err := net.Dial("unix", SocketOf(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET /v1/daemon HTTP/1.1\r\nHost: kern\r\nX: %s\r\n\r\n", strings.Repeat("x", size))
+		if got, _ := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(got, want) {
+			t.Errorf("a head of %d bytes: %q", size, got)
+		}
+		c.Close()
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -331,7 +535,7 @@ func serve(t *testing.T, f *fake) (dir string, end func()) {
 				t.Error(err)
 			}
 			cancel()
-			short, stop := context.WithTimeout(context.Background(), 5*time.Second)
+			short, stop := context.WithTimeout(context.Background(), 30*time.Second)
 			defer stop()
 			if err := s.Shutdown(short); err != nil {
 				t.Error(err)
@@ -387,6 +591,20 @@ func TestWaitEnds(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	t.Run("daemon, of a wait for the disk", func(t *testing.T) {
+		f := newFake()
+		dir, end := serve(t, f)
+		go func() { <-f.waiting; end() }()
+		var run Run
+		if err := json.Unmarshal([]byte(okRun), &run); err != nil {
+			t.Fatal(err)
+		}
+		run.Task = "wait for the disk"
+		var e *abi.Error
+		if _, err := dial(t, dir, "1.2.3").Spawn(t.Context(), run); !errors.As(err, &e) || e.Code != abi.DaemonGone {
+			t.Errorf("%v", err)
+		}
+	})
 	t.Run("crash", func(t *testing.T) {
 		dir := t.TempDir()
 		l, err := Listen(dir)
@@ -434,6 +652,11 @@ func TestRecords(t *testing.T) {
 	if b := got[1].Note.Body; !bytes.Equal(b.Bytes, big) || b.Hash != d.Hash {
 		t.Errorf("the message is %q, %s", b.Bytes, b.Hash)
 	}
+	w := httptest.NewRecorder()
+	f.api().Handler().ServeHTTP(w, httptest.NewRequest("GET", "/v1/processes/7/records", nil))
+	if n := bytes.Count(w.Body.Bytes(), []byte("\n")); n != 3 {
+		t.Errorf("%d records when nothing is said of the first", n)
+	}
 	got = nil
 	if err := c.Records(t.Context(), 7, 2, false, keep); err != nil || len(got) != 1 || got[0].N != 3 {
 		t.Errorf("after 2: %d records, %v", len(got), err)
@@ -455,6 +678,70 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// TestPayloads: every large payload of a record is filled in.
+func TestPayloads(t *testing.T) {
+	f := newFake()
+	big := func(name string) abi.Data {
+		d, blob := abi.NewData([]byte(strings.Repeat(name+" ", 100)))
+		f.blobs[blob.Hash] = blob.Bytes
+		return d
+	}
+	f.records = []*abi.Record{
+		{Pid: 7, N: 1, Kind: abi.KindSpawned, Spawn: &abi.Spawn{Program: big("program"), Task: big("task"), Fork: &abi.Fork{State: big("state")}}},
+		{Pid: 7, N: 2, Kind: abi.KindBegan, Intent: &abi.Intent{Args: big("args"), Say: big("say")}},
+		{Pid: 7, N: 3, Kind: abi.KindEnded, Answer: &abi.Answer{Value: big("value")}},
+		{Pid: 7, N: 4, Kind: abi.KindMailed, Note: &abi.Note{Body: big("body")}},
+		{Pid: 7, N: 5, Kind: abi.KindExited, Exit: &abi.ExitInfo{Output: big("output")}},
+	}
+	dir, _ := serve(t, f)
+	var got []abi.Data
+	if err := dial(t, dir, "1.2.3").Records(t.Context(), 7, 0, false, func(r *abi.Record, _ []byte) error {
+		for _, d := range payloads(r) {
+			got = append(got, *d)
+		}
+		switch r.N { // they are where they are looked for
+		case 1:
+			got = append(got, r.Spawn.Program, r.Spawn.Task, r.Spawn.Fork.State)
+		case 2:
+			got = append(got, r.Intent.Args, r.Intent.Say)
+		case 3:
+			got = append(got, r.Answer.Value)
+		case 4:
+			got = append(got, r.Note.Body)
+		case 5:
+			got = append(got, r.Exit.Output)
+		}
+		return nil
+	}); err != nil || len(got) != 16 {
+		t.Errorf("%d payloads, %v", len(got), err)
+	}
+	for _, d := range got {
+		if len(d.Bytes) < 300 || abi.HashOf(d.Bytes) != d.Hash {
+			t.Errorf("%s has %d bytes", d.Hash, len(d.Bytes))
+		}
+	}
+}
+
+// TestReaderThatReadsNothing does not hold up the end of the daemon.
+func TestReaderThatReadsNothing(t *testing.T) {
+	f := newFake()
+	d, blob := abi.NewData(bytes.Repeat([]byte("more than a socket takes "), 1<<20))
+	f.blobs[blob.Hash] = blob.Bytes
+	f.records = []*abi.Record{{Pid: 7, N: 1, Kind: abi.KindSpawned, Spawn: &abi.Spawn{}}, {Pid: 7, N: 2, Kind: abi.KindMailed, Note: &abi.Note{Body: d}}}
+	dir, end := serve(t, f)
+	c, err := net.Dial("unix", SocketOf(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET /v1/processes/7/records HTTP/1.1\r\nHost: kern\r\n\r\n")
+	r := bufio.NewReaderSize(c, 16)
+	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	end() // which fails when it takes too long
+}
+
 // TestBrokenStream says in the last line why a stream cannot go on.
 func TestBrokenStream(t *testing.T) {
 	f := newFake()
@@ -465,6 +752,173 @@ func TestBrokenStream(t *testing.T) {
 	err := dial(t, dir, "1.2.3").Records(t.Context(), 7, 0, false, func(*abi.Record, []byte) error { n++; return nil })
 	if err == nil || !strings.Contains(err.Error(), "no such blob") || n != 1 {
 		t.Errorf("%v after %d records", err, n)
+	}
+}
+
+// TestClient goes every way that a client has, and sees what the kernel is asked
+// and what comes back.
+func TestClient(t *testing.T) {
+	f := newFake()
+	dir, _ := serve(t, f)
+	c, ctx := dial(t, dir, "1.2.3"), t.Context()
+	var run Run
+	if err := json.Unmarshal([]byte(okRun), &run); err != nil {
+		t.Fatal(err)
+	}
+	var limits abi.Limits
+	limits.Set(abi.Steps, 30)
+	three := 3
+	ofAll := []string{"list", "spawn", "accounts", "account", "traffic", "keys", "new key"}
+	for name, w := range map[string]struct {
+		call func(pid abi.Pid) (any, error)
+		did  string
+		says string
+	}{
+		"list":   {func(pid abi.Pid) (any, error) { return c.List(ctx) }, "", `[{"pid":6,`},
+		"show":   {func(pid abi.Pid) (any, error) { return c.Show(ctx, pid) }, "", `{"pid":7,`},
+		"spawn":  {func(pid abi.Pid) (any, error) { return c.Spawn(ctx, run) }, "spawn script:x go", "8"},
+		"signal": {func(pid abi.Pid) (any, error) { return nil, c.Signal(ctx, pid, Signal{Signal: abi.Stop, By: "ann"}) }, "signal 7 stop ann", ""},
+		"decide": {func(pid abi.Pid) (any, error) {
+			return nil, c.Decide(ctx, pid, Decision{Call: 3, Yes: true, Words: "w"})
+		}, "decide 7 3 true  w", ""},
+		"change":     {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
+		"fork":       {func(pid abi.Pid) (a any, _ error) { err := c.Fork(ctx, pid, Fork{At: 5}, &a); return a, err }, "fork 7 5", `{"pid":9}`},
+		"replay":     {func(pid abi.Pid) (a any, _ error) { err := c.Replay(ctx, pid, Replay{}, &a); return a, err }, "replay 7 false", `{"same":true}`},
+		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},
+		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts(ctx) }, "", `"name":"team"`},
+		"account":    {func(pid abi.Pid) (any, error) { return c.SetAccount(ctx, "team", Change{Limits: limits}) }, `account team {"steps":30} [] by ""`, `"name":"team"`},
+		"traffic":    {func(pid abi.Pid) (any, error) { return Traffic(ctx, c) }, "", `"waiting":3`},
+		"keys":       {func(pid abi.Pid) (any, error) { return c.Keys(ctx, true) }, "", `"openai_base_url":"http://o"`},
+		"new key":    {func(pid abi.Pid) (any, error) { return c.NewKey(ctx, Key{Name: "crew", Limits: limits}) }, `key crew 0 {"steps":30} `, `"key":"sk-kern-x"`},
+		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.EndKey(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
+		"request":    {func(pid abi.Pid) (any, error) { return c.Request(ctx, pid, 12) }, "", `{"asked":12}`},
+		"commits":    {func(pid abi.Pid) (a any, _ error) { err := c.Commits(ctx, pid, &a); return a, err }, "", `["commits"]`},
+		"diff":       {func(pid abi.Pid) (a any, _ error) { err := c.Diff(ctx, pid, 0, &a); return a, err }, "", `[0]`},
+		"diff of 12": {func(pid abi.Pid) (a any, _ error) { err := c.Diff(ctx, pid, 12, &a); return a, err }, "", `[12]`},
+		"undo":       {func(pid abi.Pid) (a any, _ error) { err := c.Undo(ctx, pid, Undo{To: 3, By: "ann"}, &a); return a, err }, "undo 7 3 false ann", `{"ok":true}`},
+	} {
+		v, err := w.call(7)
+		b, bad := json.Marshal(v)
+		if did := f.noted(); err != nil || bad != nil || did != w.did || !strings.Contains(string(b), w.says) {
+			t.Errorf("%s: %s %v, and the kernel did %q", name, b, err, did)
+		}
+		var e *abi.Error
+		if _, err := w.call(8); !slices.Contains(ofAll, name) && (!errors.As(err, &e) || e.Code != abi.UnknownProcess) {
+			t.Errorf("%s of nobody: %v", name, err)
+		}
+		f.noted()
+	}
+	for code, err := range map[abi.Code]error{
+		abi.WorkspaceMissing: c.VerifyWorkspace(ctx, "/w", nil),
+		abi.InvalidArguments: c.Undo(ctx, -1, Undo{}, nil),
+	} {
+		var e *abi.Error
+		if !errors.As(err, &e) || e.Code != code {
+			t.Errorf("want %s: %v", code, err)
+		}
+	}
+}
+
+// TestHold holds a process: what is ordered comes at once, then its end.
+func TestHold(t *testing.T) {
+	orders := []kernel.Orders{{Paused: true}, {}, {Exit: abi.ExitKilled, Reason: "test"}}
+	gone := &abi.Error{Code: abi.UnknownProcess, Message: "it went away"}
+	for _, c := range []struct {
+		name   string
+		orders []kernel.Orders
+		end    error // at the daemon
+		code   abi.Code
+		lost   bool
+	}{
+		{"to its end", orders, nil, "", false},
+		{"the daemon stops before it ended", orders[:2], nil, "", true},
+		{"an error", orders[:1], gone, abi.UnknownProcess, false},
+	} {
+		f := newFake()
+		f.orders, f.holdErr = c.orders, c.end
+		dir, _ := serve(t, f)
+		var heard []kernel.Orders
+		err := dial(t, dir, "1.2.3").Hold(t.Context(), 7, func(o kernel.Orders) {
+			if heard = append(heard, o); len(heard) == len(c.orders) {
+				<-f.waiting // all that was ordered is here while it is still held
+				close(f.gone)
+			}
+		})
+		var e *abi.Error
+		switch {
+		case c.lost:
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case c.code != "":
+			if !errors.As(err, &e) || e.Code != c.code {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !slices.Equal(heard, c.orders) {
+			t.Errorf("%s: heard %+v", c.name, heard)
+		}
+	}
+	f := newFake()
+	dir, _ := serve(t, f)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-f.waiting; cancel() }()
+	if err := dial(t, dir, "1.2.3").Hold(ctx, 7, func(kernel.Orders) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("who lets go: %v", err)
+	}
+	if err := <-f.left; !errors.Is(err, context.Canceled) {
+		t.Errorf("the daemon holds on: %v", err)
+	}
+}
+
+// TestBadDaemon is about answers that no daemon of ours gives, or not in full.
+func TestBadDaemon(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nKern-Version: 1.2.3\r\nContent-Length: 100\r\n\r\n"
+	for _, c := range []struct{ answer, want string }{
+		{"HTTP/1.1 502 Bad Gateway\r\nKern-Version: 1.2.3\r\nContent-Length: 3\r\n\r\nwhy", "the daemon answers 502 Bad Gateway: why"},
+		{"HTTP/1.1 400 Bad Request\r\nKern-Version: 1.2.3\r\nContent-Length: 2\r\n\r\n{}", "the daemon answers 400 Bad Request: {}"},
+		{"HTTP/1.1 400 Bad Request\r\nKern-Version: 1.2.3\r\nContent-Length: 50\r\n\r\n{\"err", ErrLost.Error()},
+		{head + `{"pid":7}`, ErrLost.Error()},
+		{head + `{"pid":7}` + "\n" + `{"pi`, ErrLost.Error()},
+		{head + `{"pid":"seven"}` + "\n", "a record that cannot be read"},
+		{head + `{"error":{"code":"STORAGE_FULL","message":"no room"}}` + "\n", "no room"},
+		{"", ErrLost.Error()},
+	} {
+		dir := t.TempDir()
+		l, err := Listen(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			conn, err := l.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(conn, c.answer)
+		}()
+		err = dial(t, dir, "1.2.3").Records(t.Context(), 7, 0, false, func(*abi.Record, []byte) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v", c.answer, err)
+		}
+		<-served
+		l.Close()
+	}
+	f := newFake()
+	f.records = []*abi.Record{{Pid: 7, N: 1, Kind: abi.KindSpawned}, {Pid: 7, N: 2, Kind: abi.KindMailed}}
+	dir, _ := serve(t, f)
+	enough, n := errors.New("enough"), 0
+	err := dial(t, dir, "1.2.3").Records(t.Context(), 7, 0, false, func(*abi.Record, []byte) error { n++; return enough })
+	if !errors.Is(err, enough) || n != 1 {
+		t.Errorf("a reader that has enough: %v after %d records", err, n)
 	}
 }
 
@@ -500,6 +954,9 @@ func TestSocket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if mode := newMode(dir); mode != usual {
+				t.Errorf("a file that is made afterwards has mode %s, and had %s", mode, usual)
+			}
 			path := SocketOf(dir)
 			if i, err := os.Stat(path); err != nil || i.Mode().Perm() != 0o600 || i.Mode().Type() != os.ModeSocket {
 				t.Errorf("%s: %v, %v", path, i, err)
@@ -514,6 +971,9 @@ func TestSocket(t *testing.T) {
 			}
 			c.Close()
 			l.Close()
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("the socket went before it was taken away: %v", err)
+			}
 		}
 		if err := Unlisten(dir); err != nil {
 			t.Error(err)

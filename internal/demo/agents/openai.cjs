@@ -6,7 +6,7 @@ const messages = [{role: "user", content: "Find everything about everything."}];
 
 async function main() {
   for (;;) {
-    const reply = (await client.chat.completions.create({model: "gpt-5-mini", messages, tools})).choices[0].message;
+    const reply = (await client.chat.completions.create({model: "gpt-6-luna", messages, tools})).choices[0].message;
     messages.push(reply);
     if (!reply.tool_calls?.length) return console.log(reply.content);
     for (const call of reply.tool_calls) {

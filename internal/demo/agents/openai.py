@@ -4,7 +4,7 @@ client = OpenAI()
 tools = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}}}}]
 messages = [{"role": "user", "content": "Find everything about everything."}]
 while True:
-    reply = client.chat.completions.create(model="gpt-5-mini", messages=messages, tools=tools).choices[0].message
+    reply = client.chat.completions.create(model="gpt-6-luna", messages=messages, tools=tools).choices[0].message
     messages.append(reply)
     if not reply.tool_calls:
         print(reply.content)

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kern-run/kern/internal/screen"
+)
+
+// explained has commands explained by what they are for, in lines that fit.
+func explained(a *app, root *cobra.Command) {
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		room := cmp.Or(width(a, a.outTTY, a.stdout), usual)
+		_ = a.print("%s\n%s", screen.Fill(cmp.Or(cmd.Long, cmd.Short), room), usageOf(cmd, room))
+	})
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badFlag(err) })
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "Explain a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = below(about, rest)
+			}
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	})
+}
+
+// usageOf is how a command is used.
+func usageOf(cmd *cobra.Command, room int) string {
+	var b strings.Builder
+	section := func(title, text string) {
+		if text = strings.TrimRight(text, "\n"); text != "" {
+			fmt.Fprintf(&b, "\n%s:\n%s\n", title, text)
+		}
+	}
+	list := func(of func(c *cobra.Command) bool) (text string) {
+		for _, c := range cmd.Commands() {
+			if of(c) {
+				text += screen.Wrap(fmt.Sprintf("  %-*s %s", cmd.Commands()[0].NamePadding(), c.Name(), c.Short), room, 3+c.NamePadding()) + "\n"
+			}
+		}
+		return text
+	}
+	b.WriteString("Usage:\n")
+	if !cmd.HasAvailableSubCommands() {
+		b.WriteString(screen.Wrap("  "+cmd.UseLine(), room, 6) + "\n")
+	} else {
+		fmt.Fprintf(&b, "  %s COMMAND\n", cmd.CommandPath())
+	}
+	section("Examples", cmd.Example)
+	for _, g := range cmd.Groups() {
+		section(g.Title, list(func(c *cobra.Command) bool { return c.GroupID == g.ID }))
+	}
+	section("Commands", list(func(c *cobra.Command) bool { return c.GroupID == "" && c.IsAvailableCommand() }))
+	section("Flags", cmd.LocalFlags().FlagUsagesWrapped(room))
+	section("Flags of every command", cmd.InheritedFlags().FlagUsagesWrapped(room))
+	return b.String()
+}
+
+// below is the Args of a command that is nothing without one of those below it.
+func below(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := cmd.CommandPath() + " --help lists the commands"
+	if !cmd.HasAvailableSubCommands() {
+		hint = cmd.CommandPath() + " --help explains it"
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near, ", or ") + "?"
+	}
+	return usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
+}
+
+// badFlag says in our words what a flag expects.
+func badFlag(err error) error {
+	var v *pflag.InvalidValueError
+	if !errors.As(err, &v) {
+		return err
+	}
+	flag, cause := v.GetFlag(), errors.Unwrap(err)
+	switch {
+	case errors.Is(cause, strconv.ErrSyntax), errors.Is(cause, strconv.ErrRange):
+		return fmt.Errorf("--%s is %q, expected a whole number", flag.Name, v.GetValue())
+	case strings.HasPrefix(cause.Error(), "time: "):
+		return fmt.Errorf("--%s is %q, expected a duration such as 30s or 10m", flag.Name, v.GetValue())
+	}
+	why := cause.Error()
+	if _, limit := flag.Value.(flagLimit); limit {
+		_, why, _ = strings.Cut(why, ": ") // that it begins with is the flag
+	}
+	return fmt.Errorf("--%s: %s", flag.Name, why)
+}
+
+// exactly and atMost say what arguments a command expects.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", plural(int64(len(args)), "argument"), what)
+		}
+		return nil
+	}
+}
+
+// none is for a command that is told everything by flags.
+var none = exactly(0, "none")
+
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", plural(int64(len(args)), "argument"), what)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/internal/screen"
+)
+
+// TestHelp holds that the help of every command fits a terminal, wide or narrow:
+// no line is longer, unless it is one word that cannot be broken.
+func TestHelp(t *testing.T) {
+	var all []*cobra.Command
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		all = append(all, c)
+		for _, b := range c.Commands() {
+			walk(b)
+		}
+	}
+	walk(commands(&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}))
+	if len(all) < 30 {
+		t.Fatalf("%d commands", len(all))
+	}
+	for _, c := range all {
+		c.InitDefaultHelpFlag()
+		for _, room := range []int{80, 132} {
+			for line := range strings.Lines(screen.Fill(c.Long, room) + usageOf(c, room)) {
+				line = strings.TrimRight(line, "\n")
+				if n := utf8.RuneCountInString(line); n > room {
+					t.Errorf("%s in %d columns: %d: %q", c.CommandPath(), room, n, line)
+				}
+			}
+		}
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") || utf8.RuneCountInString(c.Short) > 66 {
+			t.Errorf("%s in a line: %q", c.CommandPath(), c.Short)
+		}
+		if c.HasParent() && c.Parent() == c.Root() && c.GroupID == "" && c.Runnable() {
+			t.Errorf("%s is in no group", c.CommandPath())
+		}
+	}
+}

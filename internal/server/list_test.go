@@ -1,0 +1,42 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// TestListOfMany: a list that is longer than a page is whole and in order, and one
+// that cannot be finished is an error, and no shorter list.
+//
+// Mutants that die here: the first of a page is left out, a page begins without a
+// comma, what cannot be read ends the list.
+func TestListOfMany(t *testing.T) {
+	for _, c := range []struct {
+		many, odd abi.Pid
+		lost, bad bool
+	}{{0, 0, false, false}, {pageLen - 2, 0, false, false}, {pageLen - 1, 0, false, false}, {3*pageLen + 5, 0, false, false},
+		{3 * pageLen, 8, false, true}, {3 * pageLen, 2*pageLen + 50, true, false}} {
+		f := newFake()
+		f.many, f.odd = c.many, c.odd
+		dir, end := serve(t, f)
+		cl, err := Dial(t.Context(), SocketOf(dir), "1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := cl.List(t.Context())
+		var e *abi.Error
+		if errors.Is(err, ErrLost) != c.lost || errors.As(err, &e) != c.bad || (err != nil) != (c.lost || c.bad) {
+			t.Errorf("%+v: %d processes, %v", c, len(list), err)
+		}
+		if err == nil && (len(list) != int(c.many)+2 || list[0].Pid != 6 || list[c.many+1].Pid != 7+c.many) {
+			t.Errorf("%+v: %d processes", c, len(list))
+		}
+		if recent, more, err := cl.Recent(t.Context(), 3); err != nil || len(recent) != 2 || more != 43 {
+			t.Errorf("the recent ones: %v and %d more, %v", recent, more, err)
+		}
+		cl.Close()
+		end()
+	}
+}
