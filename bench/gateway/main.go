@@ -3,8 +3,16 @@
 // process of its own), once without and once with a daemon between them that
 // counts, limits and journals every call on disk.
 //
+// A call has two records on disk, one before the provider is asked and one before
+// the program sees the end of the answer. What it takes to put them there is
+// measured in the same rounds, on the same disk, with nothing around it, and
+// stands beside what is added, and so does what a reverse proxy of the standard
+// library adds, which passes on and does nothing else: no gateway that is a
+// program of its own and keeps its word can add less than the two.
+//
 // Clients, provider and daemon share the processors of this machine, so what is
-// seen under many clients at once is more than the daemon's part.
+// seen under many clients at once is more than the daemon's part. Its own part is
+// the processor time that it took.
 package main
 
 import (
@@ -17,8 +25,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -34,15 +46,31 @@ const (
 
 func main() {
 	log.SetFlags(0)
+	if target := os.Getenv(proxyOf); target != "" {
+		log.Fatal(proxy(target))
+	}
 	quick := flag.Bool("quick", false, "a tenth of the requests, to see that it works")
+	provider := flag.String("provider", "9100", "port of the provider that other gateways ask")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: gateway [flags] [kern 'NAME URL MODEL COMMAND' ...]\n"+
+			"With gateways named as for bench/overspend it compares them; without, it measures Kern.")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	files := rig.Files(4 * idle)
 	n := 1
 	if *quick {
 		n = 10
 	}
-	if err := disk(); err != nil {
-		log.Fatal(err)
+	if flag.NArg() > 0 {
+		gateways, err := rig.Gateways(flag.Args())
+		if err == nil {
+			err = beside(*provider, gateways, n)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	for _, f := range []func(int) error{streams, answers, most, func(n int) error { return resting(min(idle, int(files/2)-500) / n) }} {
 		if err := f(n); err != nil {
@@ -51,79 +79,131 @@ func main() {
 	}
 }
 
-// disk prints what it takes to put something on this disk: a call has two
-// records there, one before the provider is asked and one before the program
-// sees the end of the answer.
-func disk() error {
-	f, err := os.CreateTemp("", "kern-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	var took []time.Duration
-	for range 500 {
-		start := time.Now()
-		if _, err := f.Write(make([]byte, 4096)); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
-			return err
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	fmt.Printf("a write of 4 KiB that is synced, twice a call: p50 %s, p99 %s\n", short(at(took, 50)), short(at(took, 99)))
-	return nil
+// disk writes as the journal does, and nothing else.
+type disk struct {
+	f *os.File
+	n int64
 }
 
-// pair is a provider, and Kern before it.
+// The journal writes two pages for a record, each with a head, into a log that
+// is used again.
+const (
+	recordSize = 2 * (24 + 4096)
+	logSize    = 4 << 20
+)
+
+func newDisk() (*disk, error) {
+	f, err := os.CreateTemp("", "kern-bench-")
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(make([]byte, logSize)); err == nil {
+		err = f.Sync()
+	}
+	return &disk{f: f}, err
+}
+
+func (d *disk) close() {
+	d.f.Close()
+	os.Remove(d.f.Name())
+}
+
+// record is what it takes to put one there.
+func (d *disk) record() (time.Duration, error) {
+	start := time.Now()
+	_, err := d.f.WriteAt(make([]byte, recordSize), d.n%(logSize/recordSize)*recordSize)
+	d.n++
+	if err == nil {
+		err = d.f.Sync()
+	}
+	return time.Since(start), err
+}
+
+// calls is what the records of so many calls take, a little apart, as calls are:
+// the first of each, and both.
+func (d *disk) calls(n int) (t times, err error) {
+	for range n {
+		var took [2]time.Duration
+		for i := range took {
+			time.Sleep(2 * time.Millisecond)
+			if took[i], err = d.record(); err != nil {
+				return t, err
+			}
+		}
+		t.first, t.last = append(t.first, took[0]), append(t.last, took[0]+took[1])
+	}
+	return t, nil
+}
+
+// reply is what the provider says.
+var reply = strings.TrimSpace(strings.Repeat("word ", 10))
+
+// pair is a provider, and before it Kern, and a proxy that only passes on.
 type pair struct {
-	bare, kern client
-	daemon     *rig.Daemon
-	end        func()
+	bare, proxy, kern client
+	daemon            *rig.Daemon
+	disk              *disk
+	passing           int // the proxy's pid
+	ends              []func()
 }
 
 // begin starts both. A stream has ten events.
 func begin(mock ...string) (p *pair, err error) {
-	url, end, err := rig.Mock(append([]string{"--reply", strings.TrimSpace(strings.Repeat("word ", 10)), "--price", "1/10"}, mock...)...)
+	at, end, err := rig.Mock(append([]string{"--reply", reply, "--price", "1/10"}, mock...)...)
 	if err != nil {
 		return nil, err
 	}
-	p = &pair{end: end}
-	if p.daemon, err = rig.Start(url, 4*idle); err != nil {
-		end()
-		return nil, err
-	}
-	p.bare = newClient(url, "any")
-	base, key, err := p.daemon.Key(1_000_000_000_000_000)
-	if err != nil {
+	p = &pair{ends: []func(){end}, bare: newClient(at, "any")}
+	if err := p.before(at); err != nil {
 		p.close()
 		return nil, err
 	}
-	p.kern = newClient(base, key)
 	return p, nil
 }
 
+// before starts what stands before the provider.
+func (p *pair) before(at string) (err error) {
+	if p.daemon, err = rig.Start(at, 4*idle); err != nil {
+		return err
+	}
+	p.ends = append(p.ends, func() { p.daemon.Close() })
+	base, key, err := p.daemon.Key(1_000_000_000_000_000)
+	if err != nil {
+		return err
+	}
+	p.kern = newClient(base, key)
+	var end func()
+	if p.proxy, p.passing, end, err = startProxy(p.bare.url); err != nil {
+		return err
+	}
+	p.ends = append(p.ends, end)
+	if p.disk, err = newDisk(); err == nil {
+		p.ends = append(p.ends, p.disk.close)
+	}
+	return err
+}
+
 func (p *pair) close() {
-	p.daemon.Close()
-	p.end()
+	for _, end := range slices.Backward(p.ends) {
+		end()
+	}
 }
 
 // client asks one question again and again.
 type client struct {
 	http     *http.Client
 	url, key string
+	model    string
 }
 
 func newClient(url, key string) client {
-	return client{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * idle, DisableCompression: true}}, url + "/chat/completions", key}
+	return client{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * idle, DisableCompression: true}}, url + "/chat/completions", key, "bench"}
 }
 
 // ask sends a request and reads its answer. It says when the first of it came
 // and when the last did.
 func (c *client) ask(ctx context.Context, stream bool) (first, last time.Duration, err error) {
-	b, err := json.Marshal(map[string]any{"model": "bench", "stream": stream, "max_tokens": 64,
+	b, err := json.Marshal(map[string]any{"model": c.model, "stream": stream, "max_tokens": 64,
 		"messages": []map[string]string{{"role": "system", "content": "You are a measuring rod."}, {"role": "user", "content": "How long is this?"}}})
 	if err != nil {
 		return 0, 0, err
@@ -181,39 +261,87 @@ func (c *client) many(clients, each int, over time.Duration, stream bool) (t tim
 	return t, time.Since(start), err
 }
 
-// both measures without and with Kern, in turn, after one round to warm up.
-func (p *pair) both(clients, each int, over time.Duration, stream bool) (bare, kern times, err error) {
+// seen is what was measured without and with Kern, of the proxy, and of the disk
+// alone.
+type seen struct {
+	bare, kern, proxy, disk times
+	processor               struct{ kern, proxy time.Duration }
+}
+
+func (t *times) add(more times) {
+	t.first, t.last = append(t.first, more.first...), append(t.last, more.last...)
+}
+
+// all measures without and with Kern, the proxy and the disk alone, in turn,
+// after one round to warm up.
+func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, err error) {
+	none := func() (time.Duration, error) { return 0, nil }
+	passing := func() (time.Duration, error) { return rig.Processor(p.passing) }
 	for i := range rounds + 1 {
-		b, _, err := p.bare.many(clients, each, over, stream)
-		if err != nil {
-			return bare, kern, err
+		for _, x := range []struct {
+			c         *client
+			processor func() (time.Duration, error)
+			into      *times
+			took      *time.Duration
+		}{
+			{&p.bare, none, &s.bare, new(time.Duration)},
+			{&p.proxy, passing, &s.proxy, &s.processor.proxy},
+			{&p.kern, p.daemon.Processor, &s.kern, &s.processor.kern},
+		} {
+			before, err := x.processor()
+			if err != nil {
+				return s, err
+			}
+			t, _, err := x.c.many(clients, each, over, stream)
+			if err != nil {
+				return s, err
+			}
+			after, err := x.processor()
+			if err != nil {
+				return s, err
+			}
+			if i > 0 {
+				x.into.add(t)
+				*x.took += after - before
+			}
 		}
-		k, _, err := p.kern.many(clients, each, over, stream)
+		d, err := p.disk.calls(150)
 		if err != nil {
-			return bare, kern, err
+			return s, err
 		}
 		if i > 0 {
-			bare.first, bare.last = append(bare.first, b.first...), append(bare.last, b.last...)
-			kern.first, kern.last = append(kern.first, k.first...), append(kern.last, k.last...)
+			s.disk.add(d)
 		}
 	}
-	return bare, kern, nil
+	return s, nil
 }
 
-const row = "%-44s %10s %10s %10s %12s\n"
+const row = "%-42s %10s %10s %10s %10s %10s %10s\n"
 
 func heading(what string) {
-	fmt.Printf("\n%s\n"+row, what, "", "bare", "kern", "added", "aim")
+	fmt.Printf("\n%s\n"+row, what, "", "bare", "kern", "added", "a proxy", "the disk", "aim")
 }
 
-// percentiles prints what going through Kern adds.
-func percentiles(what string, bare, kern []time.Duration, aims map[float64]string) {
-	slices.Sort(bare)
-	slices.Sort(kern)
+// percentiles prints what going through Kern adds, what going through the proxy
+// adds, and what the disk alone takes for the records that must be there.
+func (s *seen) percentiles(what string, of func(*times) []time.Duration, aims map[float64]string) {
+	bare, kern, proxy, disk := of(&s.bare), of(&s.kern), of(&s.proxy), of(&s.disk)
+	for _, d := range [][]time.Duration{bare, kern, proxy, disk} {
+		slices.Sort(d)
+	}
 	for _, p := range []float64{50, 99, 99.9} {
 		b, k := at(bare, p), at(kern, p)
-		fmt.Printf(row, fmt.Sprintf("%s, p%v", what, p), short(b), short(k), short(k-b), aims[p])
+		fmt.Printf(row, fmt.Sprintf("%s, p%v", what, p), short(b), short(k), short(k-b), short(at(proxy, p)-b), short(at(disk, p)), aims[p])
 	}
+}
+
+func toFirst(t *times) []time.Duration { return t.first }
+func toEnd(t *times) []time.Duration   { return t.last }
+
+// own prints what the daemon and the proxy themselves take.
+func (s *seen) own() {
+	n := time.Duration(len(s.kern.last))
+	fmt.Printf(row, "  its processor time, a request", "", short(s.processor.kern/n), "", short(s.processor.proxy/n), "", "")
 }
 
 func at(d []time.Duration, p float64) time.Duration { return d[int(float64(len(d)-1)*p/100)] }
@@ -232,7 +360,7 @@ func streams(n int) error {
 	defer p.close()
 	heading("streams: the first event at once, then 20 tokens a second")
 	for _, c := range []int{10, 100, 1000} {
-		bare, kern, err := p.both(c, max(2, 400/c/n), 500*time.Millisecond, true)
+		s, err := p.all(c, max(2, 400/c/n), 500*time.Millisecond, true)
 		if err != nil {
 			return err
 		}
@@ -240,8 +368,9 @@ func streams(n int) error {
 		if c > 100 {
 			aims = nil
 		}
-		percentiles(fmt.Sprintf("%d at once, to the first event", c), bare.first, kern.first, aims)
-		percentiles(fmt.Sprintf("%d at once, to the end", c), bare.last, kern.last, nil)
+		s.percentiles(fmt.Sprintf("%d at once, to the first event", c), toFirst, aims)
+		s.percentiles(fmt.Sprintf("%d at once, to the end", c), toEnd, nil)
+		s.own()
 	}
 	return nil
 }
@@ -255,7 +384,7 @@ func answers(n int) error {
 	defer p.close()
 	heading("whole answers: after 20 ms")
 	for _, c := range []int{1, 10, 100} {
-		bare, kern, err := p.both(c, max(2, 600/c/n), 20*time.Millisecond, false)
+		s, err := p.all(c, max(2, 600/c/n), 20*time.Millisecond, false)
 		if err != nil {
 			return err
 		}
@@ -263,7 +392,8 @@ func answers(n int) error {
 		if c > 10 {
 			aims = nil
 		}
-		percentiles(fmt.Sprintf("%d at once", c), bare.last, kern.last, aims)
+		s.percentiles(fmt.Sprintf("%d at once", c), toEnd, aims)
+		s.own()
 	}
 	return nil
 }
@@ -278,12 +408,12 @@ func most(n int) error {
 	heading("requests a second, 64 clients, a provider that answers at once")
 	const clients = 64
 	each := 100 / n
-	var bare, kern []float64
+	var bare, proxy, kern []float64
 	for range rounds + 1 {
 		for _, x := range []struct {
 			c    *client
 			into *[]float64
-		}{{&p.bare, &bare}, {&p.kern, &kern}} {
+		}{{&p.bare, &bare}, {&p.proxy, &proxy}, {&p.kern, &kern}} {
 			_, took, err := x.c.many(clients, each, 0, false)
 			if err != nil {
 				return err
@@ -291,27 +421,47 @@ func most(n int) error {
 			*x.into = append(*x.into, float64(clients*each)/took.Seconds())
 		}
 	}
-	slices.Sort(bare)
-	slices.Sort(kern)
-	b, k := bare[len(bare)/2], kern[len(kern)/2]
-	fmt.Printf(row, "median of rounds", fmt.Sprintf("%.0f/s", b), fmt.Sprintf("%.0f/s", k), fmt.Sprintf("%.2fx", k/b), "")
+	var median [3]float64
+	for i, rates := range [][]float64{bare, proxy, kern} {
+		slices.Sort(rates)
+		median[i] = rates[len(rates)/2]
+	}
+	b, x, k := median[0], median[1], median[2]
+	fmt.Printf(row, "median of rounds", fmt.Sprintf("%.0f/s", b), fmt.Sprintf("%.0f/s", k), fmt.Sprintf("%.2fx", k/b), fmt.Sprintf("%.2fx", x/b), "", "")
 	return nil
 }
 
-// resting: streams that have begun and say nothing.
+// resting: streams that have begun and say nothing. Most of what each takes are
+// two connections and the goroutines and buffers that net/http has for them, so a
+// reverse proxy of the standard library, which does nothing else, stands beside.
 func resting(n int) error {
 	p, err := begin("--fault", "hang@2")
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	warm, stop := context.WithCancel(context.Background())
-	if err := p.kern.begin(warm, stop); err != nil {
-		return err
-	}
-	before, err := p.daemon.Resident()
+	kern, err := p.kern.rest(n, p.daemon.Resident)
 	if err != nil {
 		return err
+	}
+	floor, err := p.proxy.rest(n, func() (int64, error) { return rig.Resident(p.passing) })
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%d streams that have begun and rest: %.0f MB, %.1f KiB each; through a bare httputil.ReverseProxy %.1f KiB\n",
+		n, float64(kern)/1e6, float64(kern)/1024/float64(n), float64(floor)/1024/float64(n))
+	return nil
+}
+
+// rest is how much n streams that have begun add to what resident tells.
+func (c *client) rest(n int, resident func() (int64, error)) (int64, error) {
+	warm, stop := context.WithCancel(context.Background())
+	if err := c.begin(warm, stop); err != nil {
+		return 0, err
+	}
+	before, err := resident()
+	if err != nil {
+		return 0, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var open, ended sync.WaitGroup
@@ -322,21 +472,64 @@ func resting(n int) error {
 		open.Add(1)
 		gates <- struct{}{}
 		ended.Go(func() {
-			e := p.kern.begin(ctx, func() { <-gates; open.Done() })
+			e := c.begin(ctx, func() { <-gates; open.Done() })
 			mu.Lock()
 			wrong = errors.Join(wrong, e)
 			mu.Unlock()
 		})
 	}
 	open.Wait()
-	after, err := p.daemon.Resident()
+	after, err := resident()
 	cancel()
 	ended.Wait()
-	if err = errors.Join(err, wrong); err != nil {
+	return after - before, errors.Join(err, wrong)
+}
+
+// proxyOf is the variable that makes a reverse proxy of this program.
+const proxyOf = "KERN_BENCH_PROXY_OF"
+
+func proxy(target string) error {
+	u, err := url.Parse(target)
+	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%d streams that have begun and rest: %.0f MB, %.1f KiB each\n", n, float64(after-before)/1e6, float64(after-before)/1024/float64(n))
-	return nil
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + l.Addr().String())
+	return http.Serve(l, &httputil.ReverseProxy{FlushInterval: -1, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * idle, DisableCompression: true},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			b, _ := io.ReadAll(r.In.Body) // else an answer that is quicker than the request breaks the connection
+			r.Out.URL, r.Out.Body = u, io.NopCloser(bytes.NewReader(b))
+		}})
+}
+
+// startProxy starts one before a provider, as a program of its own.
+func startProxy(target string) (c client, pid int, end func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return c, 0, nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), proxyOf+"="+target)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return c, 0, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return c, 0, nil, err
+	}
+	end = func() {
+		_ = cmd.Process.Kill() // it has nothing to lose
+		_ = cmd.Wait()
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		end()
+		return c, 0, nil, err
+	}
+	return newClient(strings.TrimSpace(line), "any"), cmd.Process.Pid, end, nil
 }
 
 // begin starts a stream, says when it has begun, and holds it until ctx ends.

@@ -135,6 +135,13 @@ func latency(dir string, rounds int) error {
 		return err
 	}
 	defer f.Close()
+	again, err1 := reused(filepath.Join(dir, "again"), 0)
+	through, err2 := reused(filepath.Join(dir, "through"), os.O_SYNC)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	defer again.Close()
+	defer through.Close()
 	b, err := openBare(dir)
 	if err != nil {
 		return err
@@ -155,7 +162,8 @@ func latency(dir string, rounds int) error {
 			return err
 		}
 	}
-	var raw, sql, ours []time.Duration
+	var raw, over, synced, sql, ours []time.Duration
+	var at int64
 	for range rounds {
 		for _, m := range []struct {
 			all *[]time.Duration
@@ -163,16 +171,23 @@ func latency(dir string, rounds int) error {
 		}{
 			{&raw, func() error {
 				_, err := f.Write(page)
-				if err == nil {
-					err = f.Sync()
-				}
+				return errors.Join(err, f.Sync())
+			}},
+			{&over, func() error {
+				at = (at + 4096) % logSize
+				_, err := again.WriteAt(page, at)
+				return errors.Join(err, again.Sync())
+			}},
+			{&synced, func() error {
+				at = (at + 4096) % logSize
+				_, err := through.WriteAt(page, at)
 				return err
 			}},
 			{&sql, func() error { return b.store(1, rowSize) }},
 			{&ours, func() error {
 				n++
 				r := journaltest.Began(1, n, n)
-				return log.Put(&r).Wait(context.Background())
+				return log.Hand(&r).Wait(context.Background())
 			}},
 		} {
 			d, err := times(100, m.fn)
@@ -183,6 +198,8 @@ func latency(dir string, rounds int) error {
 		}
 	}
 	line("write and fsync of 4 KiB, p50", median(raw).String(), "", "")
+	line("the same over what is there, p50", median(over).String(), "", "")
+	line("the same in a file opened with O_SYNC, p50", median(synced).String(), "", "")
 	line("bare SQLite commit of 1 row, p50", median(sql).String(), "", "")
 	line("durable record, 1 caller, p50", median(ours).String(),
 		fmt.Sprintf("%.2fx bare", ratios(ours, sql)), "aim <= 1.5x bare")
@@ -190,6 +207,22 @@ func latency(dir string, rounds int) error {
 		return err
 	}
 	return s.Close()
+}
+
+// logSize is as large as a write-ahead log becomes before it is used again.
+const logSize = 4 << 20
+
+// reused is a file that has its size, so that what is written changes nothing
+// but data.
+func reused(name string, flag int) (*os.File, error) {
+	if err := os.WriteFile(name, make([]byte, logSize+4096), 0o600); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|flag, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return f, err
 }
 
 // ratios is the median of the ratios of each round.

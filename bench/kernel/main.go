@@ -148,7 +148,7 @@ func (m *machine) close() error {
 // parent's, that of its team, and the root.
 func (m *machine) deep() (abi.Pid, error) {
 	ctx := context.Background()
-	if err := m.SetAccount(ctx, "team", "bench", limits()); err != nil {
+	if err := m.SetAccount(ctx, "team", abi.Edit{Limits: limits(), By: "bench"}); err != nil {
 		return 0, err
 	}
 	s := kernel.Spawning{}

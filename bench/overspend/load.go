@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ type load struct {
 	requests        int
 	stream          bool
 	hangUp          bool // every third client goes away in the middle of its answer
+	clients         int  // so many requests at a time; 0: all of them
 	patience        time.Duration
 }
 
@@ -29,22 +31,33 @@ type tally struct {
 	mu                               sync.Mutex
 	answered, refused, hungUp, broke int
 	took                             []time.Duration // of the answered
-	odd                              map[string]int  // what was neither an answer nor a refusal
+	saw                              map[string]*sight
+}
+
+// sight is what clients were told that got no answer.
+type sight struct {
+	n     int
+	first string
 }
 
 // maxTokens is what each request asks for at most.
 const maxTokens = 64
 
-// run sends every request at once and returns when each has its end. A request
-// that finds nobody there is sent again, as clients do; one that was cut off is
-// not, since nobody knows what it came to.
+// run sends the requests and returns when each has its end. A request that finds
+// nobody there is sent again, as clients do; one that was cut off is not, since
+// nobody knows what it came to.
 func (l *load) run(ctx context.Context) *tally {
-	t := &tally{odd: make(map[string]int)}
+	t := &tally{saw: make(map[string]*sight)}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.requests, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	var wg sync.WaitGroup
+	room := make(chan struct{}, cmp.Or(l.clients, l.requests))
 	for i := range l.requests {
-		wg.Go(func() { l.one(ctx, client, i, t) })
+		room <- struct{}{}
+		wg.Go(func() {
+			l.one(ctx, client, i, t)
+			<-room
+		})
 	}
 	wg.Wait()
 	return t
@@ -55,13 +68,14 @@ func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
 	for {
 		status, body, err := l.send(ctx, client, i)
 		t.mu.Lock()
-		done := t.count(status, body, err, time.Since(start))
-		if !done && time.Since(start) > l.patience {
+		done := t.count(l.stream, status, body, err, time.Since(start))
+		if !done && (ctx.Err() != nil || time.Since(start) > l.patience) {
 			t.broke++
+			t.told(fmt.Sprint(status), cmp.Or(body, fmt.Sprint(err)))
 			done = true
 		}
 		t.mu.Unlock()
-		if done || ctx.Err() != nil {
+		if done {
 			return
 		}
 		select {
@@ -73,25 +87,38 @@ func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
 
 var errHungUp = errors.New("the client hung up")
 
+// told keeps what a client was told.
+func (t *tally) told(what, body string) {
+	s := t.saw[what]
+	if s == nil {
+		s = &sight{first: body}
+		t.saw[what] = s
+	}
+	s.n++
+}
+
 // count files one end, and reports whether it is one.
-func (t *tally) count(status int, body string, err error, took time.Duration) bool {
+func (t *tally) count(stream bool, status int, body string, err error, took time.Duration) bool {
+	whole := !stream || strings.HasSuffix(strings.TrimSpace(body), "[DONE]")
 	switch {
 	case errors.Is(err, errHungUp):
 		t.hungUp++
 	case err != nil && status == 0:
 		return false // nobody is there
 	case err != nil:
-		t.broke++ // cut off in the middle
-	case status == http.StatusOK && !strings.Contains(body, `"error"`):
+		t.broke++
+		t.told("cut off", err.Error())
+	case status == http.StatusOK && whole && !strings.Contains(body, `"error"`):
 		t.answered++
 		t.took = append(t.took, took)
 	case status == http.StatusServiceUnavailable:
 		return false
 	case status >= 400 && status < 500 || status == http.StatusOK:
 		t.refused++
+		t.told(fmt.Sprint(status), body)
 	default:
 		t.broke++
-		t.odd[fmt.Sprintf("%d %.80s", status, body)]++
+		t.told(fmt.Sprint(status), body)
 	}
 	return true
 }

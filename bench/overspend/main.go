@@ -8,42 +8,26 @@
 // streaming, with a third of the clients going away in the middle, and with the
 // daemon killed by kill -9 and started again meanwhile.
 //
-// # Any other gateway
+// Kern is started by this program; the same clients and the same provider ask
+// any other gateway that speaks the format of OpenAI, in the same table:
 //
-// The same clients and the same provider for any gateway that speaks the format
-// of OpenAI, so that one table compares them:
+//	go run ./bench/overspend [-runs ...] kern 'NAME URL MODEL COMMAND' ...
 //
-//	go run ./bench/overspend -provider 127.0.0.1:9100 -name NAME -url URL -key KEY -cap DOLLARS -runs 1000,plain
-//
-// Give the gateway this provider (http://127.0.0.1:9100/v1, any key, a model
-// called bench at 1 dollar a million tokens in and 10 out), make a fresh key
-// with the cap as its budget, and run; -print-cap says which cap a run is to
-// have. A run is a number of requests and a form: plain, stream or hangup.
-//
-// LiteLLM's proxy: in config.yaml a model_list with one entry, model_name
-// bench, and in its litellm_params model openai/bench, api_base and api_key of
-// the provider, input_cost_per_token 0.000001 and output_cost_per_token
-// 0.00001; a master key and the address of a Postgres database under
-// general_settings. Then POST /key/generate with {"models": ["bench"],
-// "max_budget": CAP} under the master key gives the key; the URL is
-// http://127.0.0.1:4000/v1.
-//
-// Bifrost: in config.json a custom provider based on openai with the provider's
-// address as its base URL and one key for the model bench, a price override for
-// it, and under governance a budget with max_limit CAP and a reset of a month,
-// named by a virtual key that may use this provider; the key is sent as
-// Authorization: Bearer, the model is called openai-bench/bench there (flag
-// -model), and the URL is http://127.0.0.1:8080/v1.
+// README.md beside this file tells how LiteLLM's proxy and Bifrost are set up
+// for that, and what was seen.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,23 +64,25 @@ func capFor(requests int) int64 {
 }
 
 type options struct {
-	provider, name, url, key, model, limit, runs string
-	rounds                                       int
-	printCap                                     bool
+	provider, runs  string
+	rounds, clients int
+	printCap        bool
+	gateways        []rig.Gateway
 }
 
 func main() {
 	log.SetFlags(0)
 	var o options
 	flag.StringVar(&o.provider, "provider", "127.0.0.1:0", "where the provider listens")
-	flag.StringVar(&o.name, "name", "kern", "what the gateway is called in the table")
-	flag.StringVar(&o.url, "url", "", "base URL of a gateway that runs already; empty: Kern, started here")
-	flag.StringVar(&o.key, "key", "", "key of that gateway, capped by -cap")
-	flag.StringVar(&o.model, "model", "bench", "what the model is called there")
-	flag.StringVar(&o.limit, "cap", "", "dollars that the key may spend; with -url")
 	flag.StringVar(&o.runs, "runs", "", "such as 1000,plain 10000,hangup; empty: all")
 	flag.IntVar(&o.rounds, "rounds", 1, "how often each run is made")
+	flag.IntVar(&o.clients, "clients", 0, "how many requests at a time; 0: all of a run")
 	flag.BoolVar(&o.printCap, "print-cap", false, "print the cap of each run, and end")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: overspend [flags] [kern] ['NAME URL MODEL COMMAND' ...]\n"+
+			"COMMAND prints a fresh key of that gateway that may spend $CAP dollars; without arguments Kern alone is asked.")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	if err := o.main(); err != nil {
 		log.Fatal(err)
@@ -111,27 +97,73 @@ func (o *options) main() error {
 		}
 		return err
 	}
+	if o.gateways, err = rig.Gateways(flag.Args()); err != nil {
+		return err
+	}
 	p, err := startProvider(o.provider)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	over := int64(0)
-	fmt.Printf("%-10s %8s %-7s %10s %12s %12s %8s %8s %8s %7s %9s %9s\n", "gateway", "requests", "form", "cap $", "billed $", "over $", "answered", "refused", "hung up", "broken", "median", "whole")
+	return o.table(p, runs)
+}
+
+const (
+	heading = "%-16s %8s %-7s %8s %11s %11s %8s %8s %8s %7s %9s %9s\n"
+	row     = "%-16s %8d %-7s %8s %11s %11s %8d %8d %8d %7d %9s %9s\n"
+)
+
+// table makes every run with every gateway in turn. What Kern lets pass is a
+// fault of this repository, so it ends with an error; what others do is told.
+func (o *options) table(p *provider, runs []run) error {
+	fmt.Printf(heading, "gateway", "requests", "form", "cap $", "billed $", "over $", "answered", "refused", "hung up", "broken", "median", "whole")
+	over := make([]int64, len(o.gateways))
+	warm := make(map[string]bool)
 	for _, r := range runs {
 		for range o.rounds {
-			line, n, err := o.once(p, r)
-			if err != nil {
-				return fmt.Errorf("%d %s: %w", r.requests, r.form, err)
+			for i, g := range o.gateways {
+				if r.form == "kill" && g.URL != "" {
+					continue // only Kern is killed by this program
+				}
+				if !warm[g.Name] && g.URL != "" {
+					warm[g.Name] = true
+					if err := o.warm(p, &g); err != nil {
+						return err
+					}
+				}
+				limit := capFor(r.requests)
+				d, err := o.once(p, &g, r, limit, 2*time.Minute)
+				if err != nil {
+					return fmt.Errorf("%s, %d %s: %w", g.Name, r.requests, r.form, err)
+				}
+				d.print(g.Name, r, limit)
+				over[i] += max(0, d.billed-limit)
 			}
-			fmt.Println(line)
-			over += n
 		}
 	}
-	if over > 0 {
-		return fmt.Errorf("the provider billed %s dollars over the caps", abi.FormatMoney(over))
+	var err error
+	for i, g := range o.gateways {
+		fmt.Printf("%s: the provider billed $%s over the caps\n", g.Name, abi.FormatMoney(over[i]))
+		if g.URL == "" && over[i] > 0 {
+			err = fmt.Errorf("kern let its caps be passed")
+		}
 	}
-	fmt.Println("nothing was billed over a cap")
+	return err
+}
+
+// warm asks a gateway a few times with a key of its own before its first run:
+// first requests load what is loaded late, and show that there is a way.
+func (o *options) warm(p *provider, g *rig.Gateway) error {
+	d, err := o.once(p, g, run{20, "plain"}, 1_000_000_000, 20*time.Second)
+	if err == nil && (d.answered < 20 || d.billed == 0) {
+		err = fmt.Errorf("of 20 requests under a cap of a dollar it answered %d, and the provider billed $%s", d.answered, abi.FormatMoney(d.billed))
+		for what, s := range d.saw {
+			err = fmt.Errorf("%w; %d x %s %q", err, s.n, what, s.first)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s, to warm up: %w", g.Name, err)
+	}
 	return nil
 }
 
@@ -155,22 +187,40 @@ func (o *options) chosen() (runs []run, err error) {
 	return runs, nil
 }
 
-// once makes one run on a fresh key, and says by how much its cap was passed.
-func (o *options) once(p *provider, r run) (line string, over int64, err error) {
-	limit := capFor(r.requests)
-	l := load{url: o.url, key: o.key, model: o.model, requests: r.requests, stream: r.form != "plain", hangUp: r.form == "hangup", patience: 2 * time.Minute}
+// done is how a run ended.
+type done struct {
+	*tally
+	billed int64
+	whole  time.Duration
+}
+
+func (d *done) print(name string, r run, limit int64) {
+	fmt.Printf(row, name, r.requests, r.form, abi.FormatMoney(limit), abi.FormatMoney(d.billed), abi.FormatMoney(max(0, d.billed-limit)),
+		d.answered, d.refused, d.hungUp, d.broke, median(d.took).Round(100*time.Microsecond), d.whole.Round(time.Millisecond))
+	for _, what := range slices.Sorted(maps.Keys(d.saw)) {
+		fmt.Printf("    %d x %s %.110q\n", d.saw[what].n, what, d.saw[what].first)
+	}
+}
+
+// once makes one run on a fresh key. A client that finds nobody, or is told to
+// come again, does so for as long as its patience lasts.
+func (o *options) once(p *provider, g *rig.Gateway, r run, limit int64, patience time.Duration) (d *done, err error) {
+	l := load{url: g.URL, model: g.Model, requests: r.requests, stream: r.form != "plain", hangUp: r.form == "hangup", clients: o.clients, patience: patience}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	before := p.mock.Stats().Nano
+	before, err := p.quiet()
+	if err != nil {
+		return nil, err
+	}
 	killed := make(chan struct{})
-	if o.url == "" {
+	if g.URL == "" {
 		k, err := rig.Start(p.url, r.atOnce())
 		if err != nil {
-			return "", 0, err
+			return nil, err
 		}
 		defer k.Close()
 		if l.url, l.key, err = k.Key(limit); err != nil {
-			return "", 0, err
+			return nil, err
 		}
 		go func() {
 			defer close(killed)
@@ -179,32 +229,21 @@ func (o *options) once(p *provider, r run) (line string, over int64, err error) 
 			}
 		}()
 	} else {
-		if r.form == "kill" {
-			return "", 0, fmt.Errorf("only Kern is killed by this program")
-		}
-		if limit, err = abi.ParseMoney(o.limit); err != nil {
-			return "", 0, fmt.Errorf("-cap: %w", err)
+		if l.key, err = g.Key(limit); err != nil {
+			return nil, err
 		}
 		close(killed)
 	}
 	start := time.Now()
-	t := l.run(ctx)
-	whole := time.Since(start)
+	d = &done{tally: l.run(ctx)}
+	d.whole = time.Since(start)
 	<-killed
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
-	billed, err := p.settled(ctx, before)
-	if err != nil {
-		return "", 0, err
-	}
-	over = max(0, billed-limit)
-	line = fmt.Sprintf("%-10s %8d %-7s %10s %12s %12s %8d %8d %8d %7d %9s %9s", o.name, r.requests, r.form, abi.FormatMoney(limit), abi.FormatMoney(billed), abi.FormatMoney(over),
-		t.answered, t.refused, t.hungUp, t.broke, median(t.took).Round(100*time.Microsecond), whole.Round(time.Millisecond))
-	for what, n := range t.odd {
-		line += fmt.Sprintf("\n    %d x %s", n, what)
-	}
-	return line, over, nil
+	after, err := p.quiet()
+	d.billed = after.Nano - before.Nano
+	return d, errors.Join(err, alone(before, after))
 }
 
 // atOnce is how many calls may be at the provider. What a kill cuts off keeps
@@ -240,18 +279,38 @@ func startProvider(at string) (*provider, error) {
 
 func (p *provider) close() { p.server.Close() }
 
-// settled waits until nothing is in flight, and says what was billed since.
-func (p *provider) settled(ctx context.Context, before int64) (int64, error) {
-	for {
-		if s := p.mock.Stats(); s.InFlight == 0 {
-			return s.Nano - before, nil
+// quiet waits until nothing has come or gone for a while, since a gateway may
+// still send what its clients no longer wait for, and returns the books.
+func (p *provider) quiet() (s mock.Stats, err error) {
+	const quiet, patience = 2 * time.Second, 2 * time.Minute
+	end := time.Now().Add(patience)
+	var last int64
+	for since := time.Now(); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		s = p.mock.Stats()
+		if s.InFlight > 0 || s.Requests != last {
+			last, since = s.Requests, time.Now()
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if time.Since(since) >= quiet {
+			return s, nil
 		}
 	}
+	return s, fmt.Errorf("the provider was still asked %s after the last client had gone", patience)
+}
+
+// alone says whether one key of the provider was used between two looks into
+// its books: a gateway that still sends what another run left would be taken
+// for the one that is measured.
+func alone(before, after mock.Stats) error {
+	var used []string
+	for key, t := range after.Keys {
+		if t.Requests > before.Keys[key].Requests {
+			used = append(used, key)
+		}
+	}
+	if len(used) > 1 {
+		return fmt.Errorf("%d keys were used at the provider in one run; expected the key of one gateway", len(used))
+	}
+	return nil
 }
 
 // killOnAndOff kills the daemon so many times, each when the provider has got

@@ -4,25 +4,33 @@ package rig
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 )
 
 // A Daemon serves a data directory of its own.
 type Daemon struct {
-	dir, bin string
+	Dir  string
+	Env  []string  // beside that of this program
+	Said io.Writer // what it says after it serves; nil: nobody hears it
+	bin  string
 
 	mu     sync.Mutex
 	daemon *exec.Cmd
+	heard  chan struct{} // closed when the daemon says nothing any more
 }
 
 var built struct {
@@ -39,7 +47,7 @@ func Program() (string, error) {
 			return
 		}
 		built.bin = filepath.Join(dir, "kern")
-		out, err := exec.Command("go", "build", "-o", built.bin, "./cmd/kern").CombinedOutput()
+		out, err := exec.Command("go", "build", "-o", built.bin, "github.com/kern-run/kern/cmd/kern").CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("%w: %s", err, out)
 		}
@@ -49,6 +57,16 @@ func Program() (string, error) {
 
 // Start starts a daemon before a provider, with so many calls there at once.
 func Start(provider string, atOnce int) (*Daemon, error) {
+	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: %d\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider, atOnce)
+	k, err := New(conf)
+	if err != nil {
+		return nil, err
+	}
+	return k, k.Serve()
+}
+
+// New makes the directory of a daemon with a configuration. It is not started.
+func New(conf string) (*Daemon, error) {
 	bin, err := Program()
 	if err != nil {
 		return nil, err
@@ -57,17 +75,12 @@ func Start(provider string, atOnce int) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Daemon{dir: dir, bin: bin}
-	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: %d\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider, atOnce)
-	if err := os.WriteFile(filepath.Join(dir, "kern.yaml"), []byte(conf), 0o600); err != nil {
-		return nil, err
-	}
-	return k, k.Serve()
+	return &Daemon{Dir: dir, bin: bin}, os.WriteFile(filepath.Join(dir, "kern.yaml"), []byte(conf), 0o600)
 }
 
 // Key makes a key with a limit on money.
 func (k *Daemon) Key(limit int64) (base, key string, err error) {
-	out, err := k.command("key", "new", "--money", abi.FormatMoney(limit), "--name", "bench", "--json").Output()
+	out, err := k.Command("key", "new", "--money", abi.FormatMoney(limit), "--name", "bench", "--json").Output()
 	if err != nil {
 		return "", "", fmt.Errorf("kern key new: %w: %s", err, out)
 	}
@@ -85,7 +98,12 @@ func (k *Daemon) Key(limit int64) (base, key string, err error) {
 func (k *Daemon) Resident() (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.daemon.Process.Pid))
+	return Resident(k.daemon.Process.Pid)
+}
+
+// Resident is how many bytes of memory a process holds.
+func Resident(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -97,9 +115,39 @@ func (k *Daemon) Resident() (int64, error) {
 	return kib << 10, nil
 }
 
-func (k *Daemon) command(args ...string) *exec.Cmd {
+// Processor is how much processor time the daemon has taken.
+func (k *Daemon) Processor() (time.Duration, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return Processor(k.daemon.Process.Pid)
+}
+
+// Processor is how much processor time a program has taken, to a hundredth of a
+// second.
+func Processor(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// Behind the name, which ends with the last parenthesis, the 12th and 13th
+	// fields are the time in programs and in the system, in hundredths.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	var sum int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return time.Duration(sum) * (time.Second / 100), nil
+}
+
+// Command is a command line that its user types.
+func (k *Daemon) Command(args ...string) *exec.Cmd {
 	c := exec.Command(k.bin, args...)
-	c.Env = append(os.Environ(), "KERN_DATA="+k.dir, "BENCH_PROVIDER_KEY=sk-bench-provider")
+	c.Env = append(os.Environ(), "KERN_DATA="+k.Dir, "BENCH_PROVIDER_KEY=sk-bench-provider")
+	c.Env = append(c.Env, k.Env...)
 	return c
 }
 
@@ -107,7 +155,7 @@ func (k *Daemon) command(args ...string) *exec.Cmd {
 func (k *Daemon) Serve() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.daemon = k.command("serve")
+	k.daemon = k.Command("serve")
 	said, err := k.daemon.StderrPipe()
 	if err != nil {
 		return err
@@ -118,13 +166,24 @@ func (k *Daemon) Serve() error {
 	lines := bufio.NewScanner(said)
 	for heard := ""; ; heard += lines.Text() + "\n" {
 		if !lines.Scan() {
-			return fmt.Errorf("kern serve ended: %s", heard)
+			_ = k.daemon.Wait() // how it ended is in its state
+			return fmt.Errorf("kern serve ended: %s, %s", k.daemon.ProcessState, heard)
 		}
 		if strings.Contains(lines.Text(), "serving") {
-			go io.Copy(io.Discard, said)
+			k.heard = make(chan struct{})
+			go k.hear(said, k.heard)
 			return nil
 		}
 	}
+}
+
+func (k *Daemon) hear(said io.Reader, heard chan struct{}) {
+	defer close(heard)
+	to := k.Said
+	if to == nil {
+		to = io.Discard
+	}
+	_, _ = io.Copy(to, said) // it ends with the daemon
 }
 
 // Kill ends the daemon as a power cut would.
@@ -138,12 +197,22 @@ func (k *Daemon) Kill() error {
 	return err
 }
 
+// Wait waits for the end of a daemon that somebody else ends, and until all it
+// said was heard.
+func (k *Daemon) Wait() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	<-k.heard
+	_, err := k.daemon.Process.Wait()
+	return err
+}
+
 // Close ends the daemon and removes its directory.
 func (k *Daemon) Close() {
-	if err := k.Kill(); err != nil {
+	if err := k.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	os.RemoveAll(k.dir)
+	os.RemoveAll(k.Dir)
 }
 
 // Mock starts kern mock as a program of its own, and returns its base URL and

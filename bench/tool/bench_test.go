@@ -15,6 +15,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tool"
 )
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		tool.Supervise()
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 const (

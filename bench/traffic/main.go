@@ -5,7 +5,10 @@
 //   - fifty agents that research and report, at a provider that bans a client
 //     after too many 429s: each for itself, and under Kern;
 //   - 512 processes of eight owners at 9,000 requests and 1.5 M tokens a minute,
-//     with an urgent one among them.
+//     with an urgent one among them. They come one by one over half a minute: 512
+//     copies of one script that start at once stay in step, want only requests in
+//     one moment and only tokens in the next, and paced evenly then leave a part
+//     of both unused.
 //
 // The whole takes three minutes. Journal, admission and accounts are as always;
 // the provider counts.
@@ -38,6 +41,7 @@ func main() {
 	warm := flag.Duration("warm", time.Minute, "before it is measured: the first minute fills the window")
 	measure := flag.Duration("measure", time.Minute, "how long the quota is measured")
 	scale := flag.Int("scale", 1, "by what processes and quota of scenario 35 are divided")
+	flag.DurationVar(&watch, "watch", 0, "show how the quota of the 512 stands, so often")
 	only := flag.String("only", "turn,fifty,many", "what to run")
 	flag.Parse()
 	for _, step := range []struct {
@@ -51,6 +55,28 @@ func main() {
 			fmt.Fprintln(os.Stderr, "traffic:", err)
 			os.Exit(1)
 		}
+	}
+}
+
+var watch time.Duration
+
+// watched prints how the quota stands until ctx ends.
+func watched(ctx context.Context, k *kern.Kernel, m *mock.Mock) {
+	tick := time.NewTicker(watch)
+	defer tick.Stop()
+	last := m.Stats()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s := m.Stats()
+		say("  %4.0f requests and %6.0f tokens a second", float64(s.OK-last.OK)/watch.Seconds(), float64(s.Input+s.Output-last.Input-last.Output)/watch.Seconds())
+		for _, v := range k.Traffic() {
+			say("    %s: %d run, %d wait: %s; %s requests, %s tokens", v.Name, v.Running, v.Waiting, v.Next(), v.Of("requests"), v.Of("tokens"))
+		}
+		last = s
 	}
 }
 
@@ -204,6 +230,9 @@ func fifty() error {
 	return nil
 }
 
+// arrive is how long it takes until all have started.
+const arrive = 30 * time.Second
+
 // many is scenario 35.
 func many(warm, measure time.Duration, scale int) error {
 	spread, err := mock.ParseSpread("500ms±300ms")
@@ -231,21 +260,16 @@ func many(warm, measure time.Duration, scale int) error {
 		return err
 	}
 	for o := range 8 {
-		if err := k.SetAccount(ctx, fmt.Sprint("owner", o), "bench", abi.Limits{}); err != nil {
+		if err := k.SetAccount(ctx, fmt.Sprint("owner", o), abi.Edit{By: "bench"}); err != nil {
 			return err
 		}
 	}
-	pids := make(map[string][]abi.Pid)
-	for i := range processes {
-		owner := fmt.Sprint("owner", i%8)
-		if i < processes/8 {
-			owner = "owner7" // which has twice as many as others
-		}
-		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, kern.DefaultPriority), "research without end")
-		if err != nil {
-			return err
-		}
-		pids[owner] = append(pids[owner], pid)
+	if watch > 0 {
+		go watched(ctx, k, m)
+	}
+	pids, err := crowded(ctx, k, processes)
+	if err != nil {
+		return err
 	}
 	time.Sleep(warm)
 	before, used, began := m.Stats(), tokensOf(k, pids), time.Now()
@@ -282,6 +306,24 @@ func many(warm, measure time.Duration, scale int) error {
 	say("  fairness (Jain), by tokens            owners %.4f, processes of one owner at least %.4f", jain(owners), worst)
 	say("  an urgent run of one call, p50 / p95  %s / %s, idle %s / %s           aim: at most twice", at(busy, 50), at(busy, 95), at(idle, 50), at(idle, 95))
 	return nil
+}
+
+// crowded starts so many processes of eight owners, one by one.
+func crowded(ctx context.Context, k *kern.Kernel, processes int) (map[string][]abi.Pid, error) {
+	pids := make(map[string][]abi.Pid)
+	for i := range processes {
+		owner := fmt.Sprint("owner", i%8)
+		if i < processes/8 {
+			owner = "owner7" // which has twice as many as others
+		}
+		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, kern.DefaultPriority), "research without end")
+		if err != nil {
+			return nil, err
+		}
+		pids[owner] = append(pids[owner], pid)
+		time.Sleep(arrive / time.Duration(processes))
+	}
+	return pids, nil
 }
 
 // urgently runs an urgent agent of one call again and again, and returns how

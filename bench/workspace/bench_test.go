@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/workspace"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var ctx = context.Background()
 

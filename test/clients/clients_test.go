@@ -17,8 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/model"
 )
@@ -73,14 +72,8 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
-	code := m.Run()
-	http.DefaultClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
+	code := leaktest.Wrap(m, http.DefaultClient.CloseIdleConnections, cleanUp).Run()
 	fmt.Printf("clients: %d programs were run, %d tests skipped because a client is not installed\n", ran.Load(), skipped.Load())
-	cleanUp()
 	os.Exit(code)
 }
 
@@ -146,7 +139,7 @@ func (b base) env() []string {
 
 // plainEnv is what any program has.
 func plainEnv(t *testing.T) []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8", "NO_PROXY=127.0.0.1,localhost"}
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8", "NO_PROXY=127.0.0.1,localhost", leaktest.Env()}
 }
 
 // patience is how long a program may take on a loaded machine.

@@ -112,6 +112,20 @@ func (k *kernel) key(args ...string) server.KeyInfo {
 
 func baseOf(i server.KeyInfo) base { return base{i.OpenAI, i.Anthropic, i.Key} }
 
+// failures are the records of calls of a process that did not end well: where
+// books differ, they tell why.
+func (k *kernel) failures(pid abi.Pid) string {
+	k.t.Helper()
+	out, _, _ := k.kern("log", fmt.Sprint(pid), "--json")
+	var all strings.Builder
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, `"code":`) {
+			all.WriteString(line)
+		}
+	}
+	return all.String()
+}
+
 // show is how a process stands, with all below it.
 func (k *kernel) show(pid abi.Pid) (p server.Process) {
 	k.t.Helper()
@@ -162,7 +176,8 @@ func TestGateway(t *testing.T) {
 		})
 		used := k.show(i.Pid)
 		if used.Usage.InputTokens != s.Input-before.Input || used.Usage.OutputTokens != s.Output-before.Output || money(t, used.Usage.Money) != s.Nano-before.Nano || money(t, used.Reserved.Money) != 0 {
-			t.Errorf("kern booked %+v, reserved %s; the provider in %d, out %d, %d nano-dollars", used.Usage, used.Reserved.Money, s.Input-before.Input, s.Output-before.Output, s.Nano-before.Nano)
+			t.Errorf("kern booked %+v, reserved %s; the provider in %d, out %d, %d nano-dollars, %d cut off\n%s", used.Usage, used.Reserved.Money,
+				s.Input-before.Input, s.Output-before.Output, s.Nano-before.Nano, s.Aborted-before.Aborted, k.failures(i.Pid))
 		}
 		// plain, stream, structured: one answer each; tools: 3; long: 31.
 		if used.Usage.ModelCalls != 37 || used.Usage.ToolCalls != 33 {

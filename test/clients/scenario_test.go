@@ -52,7 +52,14 @@ func newDoor(t *testing.T, b base) *door {
 	d := &door{}
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = to.Host },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			// A server closes the body of a request when its answer begins. A
+			// proxy that did not come to the end of it by then closes its own
+			// connection, in the middle of the answer.
+			b, _ := io.ReadAll(r.In.Body)
+			r.SetURL(to)
+			r.Out.Host, r.Out.Body = to.Host, io.NopCloser(bytes.NewReader(b))
+		},
 		ModifyResponse: func(r *http.Response) error {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -165,7 +172,7 @@ func TestScenario05(t *testing.T) {
 			t.Errorf("the provider billed %d of %d", billed, limit)
 		}
 		if used := k.show(i.Pid); money(t, used.Usage.Money) != billed {
-			t.Errorf("kern booked %s, the provider billed %d", used.Usage.Money, billed)
+			t.Errorf("kern booked %s, the provider billed %d\n%s", used.Usage.Money, billed, k.failures(i.Pid))
 		}
 		n := d.refused()
 		t.Logf("%s: refused by status %v, billed %d of %d, %s", c.name, n, billed, limit, took.Round(time.Millisecond))
@@ -633,13 +640,7 @@ func TestExec(t *testing.T) {
 	p := serve(t, mockConfig(t))
 	k := newKernel(t, p, "")
 	each(t, func(t *testing.T, c client) {
-		modes := "stream,tools,long"
-		if c.name == "vercel-node-responses" {
-			// It refers to texts by ids under which the provider keeps them, so
-			// a turn with tools reserves the model's whole window.
-			modes = "stream,long"
-		}
-		argv := c.argv(t, modes)
+		argv := c.argv(t, "stream,tools,long")
 		before := p.Idle(t.Context())
 		limit := int64(20_000_000)
 		if c.native() {
@@ -648,12 +649,15 @@ func TestExec(t *testing.T) {
 		ran.Add(1)
 		out, notes, code := k.kern(append([]string{"exec", "--money", abi.FormatMoney(limit), "--name", c.name, "--"}, argv...)...)
 		lines := readLines(t, out)
-		if len(lines) == 0 || lines[0].Text != story || strings.Contains(modes, "tools") && (len(lines) < 2 || lines[1].Text != "Together they have 25 degrees.") {
+		if len(lines) == 0 || lines[0].Text != story || len(lines) < 2 || lines[1].Text != "Together they have 25 degrees." {
 			t.Fatalf("%s%s", out, notes)
 		}
 		billed := p.Idle(t.Context()).Nano - before.Nano
 		if code != 124 || billed > limit || billed < limit/8 || !strings.Contains(notes, "money") {
 			t.Errorf("exit code %d, billed %d of %d: %s", code, billed, limit, notes)
+		}
+		if strings.Contains(notes, "ANTHROPIC_") { // an SDK that is given two credentials says so
+			t.Errorf("its environment is warned of: %s", notes)
 		}
 		t.Logf("billed %d of %d: %s", billed, limit, strings.TrimSpace(notes))
 	})

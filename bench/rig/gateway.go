@@ -1,0 +1,59 @@
+package rig
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+)
+
+// A Gateway is one that Kern is measured beside.
+type Gateway struct {
+	Name    string
+	URL     string // base URL; empty: Kern, which a benchmark starts itself
+	Model   string // what the model is called there
+	command string // prints a fresh key that may spend $CAP dollars
+}
+
+// Gateways reads them as they stand on the command line; where nothing stands
+// it is Kern alone.
+func Gateways(args []string) (all []Gateway, err error) {
+	if len(args) == 0 {
+		args = []string{"kern"}
+	}
+	for _, a := range args {
+		g, err := parse(a)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+func parse(s string) (Gateway, error) {
+	if s == "kern" {
+		return Gateway{Name: "kern", Model: "bench"}, nil
+	}
+	f := strings.SplitN(s, " ", 4)
+	if len(f) < 4 || !strings.HasPrefix(f[1], "http") {
+		return Gateway{}, fmt.Errorf("%q; expected kern, or a name, a base URL, a model and a command that prints a key, with spaces between", s)
+	}
+	return Gateway{f[0], f[1], f[2], f[3]}, nil
+}
+
+// Key has a fresh key made that may spend so much.
+func (g *Gateway) Key(limit int64) (string, error) {
+	c := exec.Command("sh", "-c", g.command)
+	c.Env = append(os.Environ(), "CAP="+abi.FormatMoney(limit))
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	key := string(bytes.TrimSpace(out))
+	if err != nil || key == "" || strings.ContainsAny(key, " \n") {
+		return "", fmt.Errorf("%s: %q printed %q (%v); expected one key", g.Name, g.command, out, err)
+	}
+	return key, nil
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/bench/rig"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/server"
+)
+
+// ended asks what n processes cost that have ended: in memory, on the disk, at
+// the next start and in kern ps. A third of them are keys that made a few calls,
+// a third programs under kern exec that did, and a third agents of the built-in
+// loop with pages and mail. One of each lives; the others are its journal again,
+// under pids and keys of their own.
+func ended(ctx context.Context, n, calls int) error {
+	provider, end, err := rig.Mock("--reply", strings.Repeat("word ", 30), "--price", "1/10")
+	if err != nil {
+		return err
+	}
+	defer end()
+	k, err := rig.New(fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    models:\n      m: {input: 1, output: 10, window: 32768, max_output: 2048}\n", provider))
+	if err != nil {
+		return err
+	}
+	hears := &ears{}
+	k.Said, k.Env = hears, []string{"GODEBUG=gctrace=1"}
+	if err := k.Serve(); err != nil {
+		return err
+	}
+	defer k.Close()
+	if err := oneOfEach(ctx, k, calls); err != nil {
+		return err
+	}
+	fmt.Printf("%9s %9s %10s %10s %12s %10s %10s %10s %10s\n", "processes", "records", "start", "resident", "live heap", "journal", "ps", "ps -a", "ps --json")
+	for _, made := range []int{n / 16, n / 4, n} {
+		if err := k.Kill(); err != nil {
+			return err
+		}
+		records, err := multiply(k.Dir, made)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := k.Serve(); err != nil {
+			return err
+		}
+		if err := line(ctx, k, hears, made, records, time.Since(begin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line is one row of the table, of a daemon that was just started.
+func line(ctx context.Context, k *rig.Daemon, hears *ears, made, records int, start time.Duration) error {
+	var took [3]time.Duration
+	for i, args := range [][]string{{"ps"}, {"ps", "-a"}, {"ps", "--json"}} {
+		begin := time.Now()
+		if out, err := k.Command(args...).Output(); err != nil {
+			return fmt.Errorf("kern %s: %w: %.200s", strings.Join(args, " "), err, out)
+		}
+		if took[i] = time.Since(begin); i > 0 {
+			continue
+		}
+		c, about, err := control(ctx, k.Dir)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		s, err := sampled(about.Pid) // before all are asked for
+		if err != nil {
+			return err
+		}
+		live, _, _ := hears.heard()
+		fmt.Printf("%9d %9d %10s %7d MB %9d MB %7d MB", made, records, start.Round(time.Millisecond), s.resident>>20, live>>20, size(k.Dir)>>20)
+	}
+	fmt.Printf(" %10s %10s %10s\n", took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), took[2].Round(time.Millisecond))
+	return nil
+}
+
+// sorts is how many sorts of process there are; the first one of each has its
+// number as pid.
+const sorts = 3
+
+// oneOfEach lets one process of each sort live and end.
+func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
+	c, _, err := control(ctx, k.Dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	made, err := c.NewKey(ctx, server.Key{Name: "short", Limits: limits(map[abi.Unit]int64{abi.Money: 1e9, abi.Steps: 100, abi.Wall: int64(time.Hour)}), Priority: 10})
+	if err != nil {
+		return err
+	}
+	if err := chat(ctx, made.OpenAI, made.Key, calls); err != nil {
+		return err
+	}
+	if err := c.EndKey(ctx, made.Pid, server.KeyEnd{}); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if out, err := k.Command("exec", "--money", "1", "--steps", "100", "--", self, "chat", strconv.Itoa(calls)).CombinedOutput(); err != nil {
+		return fmt.Errorf("kern exec: %w: %s", err, out)
+	}
+	var replies strings.Builder
+	for i := range 4 * calls {
+		fmt.Fprintf(&replies, "  - calls: [{tool: send, args: {to: %d, message: \"message %d\"}}, {tool: show, args: {page: %d}}]\n  - calls: [{tool: recv}]\n", sorts, i, i)
+	}
+	replies.WriteString("  - text: It is done.\n")
+	for name, text := range map[string]string{
+		"agent.yaml":   "name: pager\nmodel: script:replies.yaml\nlimits: {steps: 1000, money: 1}\ntools:\n  - name: send\n  - name: recv\n  - {name: show, description: Show something., effect: pure, command: [seq, \"40\"]}\n",
+		"replies.yaml": "replies:\n" + replies.String(),
+	} {
+		if err := os.WriteFile(filepath.Join(k.Dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if out, err := k.Command("run", "-f", filepath.Join(k.Dir, "agent.yaml"), "look around").CombinedOutput(); err != nil {
+		return fmt.Errorf("kern run: %w: %s", err, out)
+	}
+	return nil
+}
+
+// multiply writes into a journal that nobody has open what the first of each
+// sort did again, until there are n processes, and says how many records
+// there are.
+func multiply(dir string, n int) (records int, err error) {
+	s, lease, err := journal.OpenSQLite(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if e := s.Close(); err == nil {
+			err = e
+		}
+	}()
+	var lives [sorts][]*abi.Record
+	last := abi.Pid(0)
+	if err := s.Scan(func(r *abi.Record) error {
+		if r.Pid > 0 && r.Pid <= sorts {
+			lives[r.Pid-1] = append(lives[r.Pid-1], r)
+		}
+		last, records = r.Pid, records+1
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	var batch []abi.Record
+	for pid := last + 1; int(pid) <= n; pid++ {
+		for _, r := range lives[int(pid-1)%sorts] {
+			c, err := again(s, r, pid)
+			if err != nil {
+				return 0, err
+			}
+			batch, records = append(batch, c), records+1
+		}
+		if len(batch) > 10_000 || int(pid) == n {
+			if err := s.Append(lease, batch); err != nil {
+				return 0, err
+			}
+			batch = nil
+		}
+	}
+	return records, nil
+}
+
+// again is a record as another process would have it.
+func again(s journal.Store, r *abi.Record, pid abi.Pid) (abi.Record, error) {
+	c := *r
+	c.Pid = pid
+	if r.Spawn == nil {
+		return c, nil
+	}
+	def := r.Spawn.Program.Bytes
+	if h := r.Spawn.Program.Hash; !h.IsZero() {
+		var err error
+		if def, err = s.Blob(h); err != nil {
+			return c, err
+		}
+	}
+	var program map[string]json.RawMessage
+	if err := json.Unmarshal(def, &program); err != nil || program["key"] == nil {
+		return c, err
+	}
+	program["key"] = fmt.Appendf(nil, "%q", abi.HashOf(fmt.Append(nil, pid)).String())
+	b, err := json.Marshal(program)
+	if err != nil {
+		return c, err
+	}
+	spawn := *r.Spawn
+	d, blob := abi.NewData(b)
+	if spawn.Program = d; blob != nil {
+		c.Blobs = append(c.Blobs, *blob)
+	}
+	c.Spawn = &spawn
+	return c, nil
+}
+
+// chat makes a few calls with a key.
+func chat(ctx context.Context, base, key string, calls int) error {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range calls {
+		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, words(rnd, 60))
+		r, err := http.NewRequestWithContext(ctx, "POST", base+"/chat/completions", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", "application/json")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != 200 {
+			return fmt.Errorf("%s: %s: %w", res.Status, b, err)
+		}
+	}
+	return nil
+}
+
+func limits(m map[abi.Unit]int64) (l abi.Limits) {
+	for u, n := range m {
+		l.Set(u, n)
+	}
+	return l
+}
+
+// words are n of them, and never the same twice.
+func words(rnd *rand.Rand, n int) string {
+	var b strings.Builder
+	for range n {
+		fmt.Fprintf(&b, "w%d ", rnd.IntN(100000))
+	}
+	return b.String()
+}

@@ -1,0 +1,112 @@
+// Command soak lets a whole Kern run as production would, with everything on,
+// and looks at what must hold: a real daemon before a real provider that cuts,
+// garbles, overloads and refuses; many keys with limits, on accounts with
+// limits; clients of all four formats that stream, hang up, read slowly and
+// leave tool calls open; programs under kern exec, agents under kern run;
+// limits, priorities and signals at random moments; kill -9 every minute.
+//
+// After each start and at the end it compares three books: the provider's, the
+// daemon's and the journal's (check.go). It prints what the daemon has of the
+// machine, so that what grows is seen.
+//
+//	go run ./bench/soak -for 30m          # all follows from -seed but the moments
+//	go run ./bench/soak -ended 50000      # what processes cost that have ended
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) == 2 && os.Args[1] == "agent" { // a program that kern exec runs
+		agent()
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == "chat" { // another, that ends soon
+		n, err := strconv.Atoi(os.Args[2])
+		if err == nil {
+			err = chat(context.Background(), os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"), n)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	var o options
+	flag.DurationVar(&o.length, "for", 20*time.Second, "how long everything runs")
+	flag.DurationVar(&o.life, "life", time.Minute, "how long a daemon lives, about")
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of all that is left to chance")
+	flag.IntVar(&o.clients, "clients", 24, "clients at a time")
+	flag.IntVar(&o.tenants, "tenants", 30, "keys that live at a time")
+	flag.IntVar(&o.ended, "ended", 0, "measure what so many processes cost that have ended, in place of all else")
+	flag.IntVar(&o.calls, "calls", 1, "how many calls each of those made; agents eight times as many")
+	flag.BoolVar(&o.keep, "keep", false, "keep the data directory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if o.ended > 0 {
+		err = ended(ctx, o.ended, o.calls)
+	} else {
+		err = o.soak(ctx)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+type options struct {
+	length, life     time.Duration
+	seed             uint64
+	clients, tenants int
+	ended, calls     int
+	keep             bool
+}
+
+// soak is the whole run.
+func (o *options) soak(ctx context.Context) error {
+	fmt.Printf("seed %d\n", o.seed)
+	w, err := newWorld(o)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	deadline := time.Now().Add(o.length)
+	busy, quit := context.WithCancel(ctx)
+	defer quit()
+	var all sync.WaitGroup
+	for i := range o.clients {
+		all.Go(func() { w.client(busy, w.chance(uint64(1000+i))) })
+	}
+	for i, work := range []func(context.Context, *rand.Rand){w.founds, w.meddles, w.meddles, w.types, w.executes, w.executes, w.runs, w.looks} {
+		all.Go(func() { work(busy, w.chance(uint64(2000+i))) })
+	}
+	rnd := w.chance(1)
+	fmt.Println(heading)
+	for left := time.Until(deadline); left > 0 && ctx.Err() == nil; left = time.Until(deadline) {
+		life := min(left, o.life/2+time.Duration(rnd.Int64N(int64(o.life))))
+		w.lives(ctx, life)
+		if time.Until(deadline) > 0 && ctx.Err() == nil {
+			if err := w.restart(ctx, rnd.IntN(2) == 0); err != nil {
+				quit()
+				all.Wait()
+				return err
+			}
+		}
+	}
+	quit()
+	all.Wait()
+	return errors.Join(w.finish(context.WithoutCancel(ctx)), w.verdict(o.seed))
+}
