@@ -152,6 +152,7 @@ type Spec struct {
 	Priority int          `json:"priority"`
 	Watchdog abi.Watchdog `json:"watchdog,omitzero"`
 	Account  string       `json:"account,omitempty"`
+	Parent   abi.Pid      `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
 	Task     string       `json:"task"`
 }
 
@@ -191,7 +192,7 @@ func (a Agent) Spec(task string) (Spec, error) {
 	}
 	for _, row := range a.Calls {
 		if !isRow(row) {
-			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %v", a.Name, row, sys.Rows())
+			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", a.Name, row, strings.Join(sys.Rows(), ", "))
 		}
 	}
 	return Spec{Program: p, Limits: a.Limits.abi(), Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task}, nil

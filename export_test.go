@@ -8,3 +8,10 @@ func OnSpace(f func(*workspace.Workspace)) { opened = f }
 
 // Space is the workspace of a directory.
 func (k *Kernel) Space(dir string) (*workspace.Workspace, error) { return k.spaces.get(dir) }
+
+// Hosted is for how many processes there are Go tools.
+func (k *Kernel) Hosted() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.hosted)
+}

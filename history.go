@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -258,15 +260,15 @@ func (t *Trail) Diff(seq uint64) ([]FileDiff, error) {
 
 // noStep is the error for a record without a commit.
 func (t *Trail) noStep(seq uint64) error {
-	var have []uint64
+	var have []string
 	for _, s := range t.steps {
 		if s.n != 0 && abi.Pid(s.PID) == t.pid {
-			have = append(have, s.n)
+			have = append(have, strconv.FormatUint(s.n, 10))
 		}
 	}
 	e := &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("record %d of process %d changed no file", seq, t.pid), Hint: "it changed none at all"}
 	if len(have) > 0 {
-		e.Hint = fmt.Sprintf("those that did: %v; kern history %d shows them", have[:min(len(have), 20)], t.pid)
+		e.Hint = fmt.Sprintf("those that did: %s; kern history %d shows them", strings.Join(have[:min(len(have), 20)], ", "), t.pid)
 	}
 	return e
 }

@@ -91,14 +91,17 @@ func Open(cfg Config) (*Kernel, error) {
 		}
 	}
 	k.world = k.joinWorld(cfg)
+	ring := &gateway.Ring{Blob: store.Blob}
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: sys.Table(k.world),
 		Turn:  k.turn,
+		Rank:  func(pid abi.Pid, priority int) { k.turns.Rank(int64(pid), priority) },
 		Count: func(b []byte) int { return model.CountText(string(b)) },
 		Start: k.start,
+		Found: ring.Found,
 	})
 	if err == nil {
-		k.Gateway, err = gateway.New(gateway.Config{Kernel: k.Kernel, Models: k.models, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
@@ -106,6 +109,8 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, errors.Join(err, k.shut())
 	}
 	k.spaces.recover()
+	living, _ := k.Kernel.Recent(0)
+	k.turns.Again = len(living) > 0
 	k.Resume()
 	return k, nil
 }
@@ -115,6 +120,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 	runner := tool.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.secrets()}
 	return &sys.World{
 		Open: k.openModel,
+		Away: k.turns.Away,
 		Command: func(s tool.Spec) (*tool.Tool, error) {
 			if len(cfg.Supervisor) == 0 {
 				return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
@@ -160,6 +166,9 @@ func (k *Kernel) Close() error {
 	defer cancel()
 	err := k.Kernel.Close(ctx)
 	k.cancel()
+	if err != nil { // what could not be written in this time will not be: who waits for that waits no longer
+		err = errors.Join(err, k.log.Close())
+	}
 	k.loops.Wait()
 	k.Gateway.Close()
 	return errors.Join(err, k.shut())
@@ -189,6 +198,11 @@ func (k *Kernel) loop(pid abi.Pid) {
 	}
 	if err := agent.Run(k.ctx, k.Kernel, k.world, pid); err != nil && k.ctx.Err() == nil {
 		k.Crash(pid, err.Error())
+	}
+	if i, err := k.Kernel.Info(pid); err == nil && i.Exit != nil { // and so have those below it, which had its tools too
+		k.mu.Lock()
+		delete(k.hosted, pid)
+		k.mu.Unlock()
 	}
 }
 
@@ -222,11 +236,9 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 		return nil, err
 	}
 	if p.Model != "" {
-		m, err := k.openModel(p)
-		if err != nil {
+		if err := k.know(p); err != nil {
 			return nil, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
 		}
-		p.Facts = sys.Recorded(m.Facts())
 	}
 	b, err := json.Marshal(p)
 	if err != nil {
@@ -245,6 +257,9 @@ func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool)
 	b, err := k.define(&s)
 	if err != nil {
 		return 0, err
+	}
+	if s.Parent != 0 {
+		return k.Gateway.Below(ctx, s.Parent, "run", sys.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
 	}
 	p := &s.Program
 	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}

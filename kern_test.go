@@ -133,3 +133,50 @@ func TestReadmeAgent(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// TestManyThatEnded: all are listed, the recent ones are the last, and the tools of
+// those that ended are not kept.
+func TestManyThatEnded(t *testing.T) {
+	const many = 50
+	w := newWorld(t, "replies:\n  - text: done\n")
+	k := w.open()
+	tool := kern.Tool("count", "Count.", func(context.Context, struct{}) (int, error) { return 1, nil })
+	for range many {
+		if r, err := k.Run(t.Context(), kern.Agent{Name: "brief", Model: "script:" + w.script, Tools: []kern.Callable{tool}}, "go"); err != nil || r.Output != "done" {
+			t.Fatalf("%+v %v", r, err)
+		}
+	}
+	look := func() {
+		t.Helper()
+		all := k.List()
+		if len(all) != many {
+			t.Fatalf("%d are listed", len(all))
+		}
+		for n, i := range all {
+			if i.Pid != abi.Pid(n+1) || i.Spawn.Name != "brief" || i.Exit == nil || i.Exit.Exit != abi.ExitDone || i.Steps != 1 {
+				t.Errorf("%d: %+v", n, i)
+			}
+		}
+		if list, more := k.Recent(3); len(list) != 3 || more != many-3 || list[0].Pid != many-2 || list[2].Pid != many {
+			t.Errorf("%d more than %+v", more, list)
+		}
+		if page := k.After(10, 5); len(page) != 5 || page[0].Pid != 11 {
+			t.Errorf("after 10: %+v", page)
+		}
+		if r, err := k.Result(1); err != nil || r.Output != "done" || r.Exit != abi.ExitDone {
+			t.Errorf("the first: %+v %v", r, err)
+		}
+		if re, err := k.Replay(t.Context(), 1, nil); err != nil || !re.Same {
+			t.Errorf("the first again: %+v %v", re, err)
+		}
+	}
+	look()
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := k.Hosted(); n != 0 { // every loop has ended
+		t.Errorf("tools of %d processes are kept", n)
+	}
+	k = w.open()
+	look()
+}

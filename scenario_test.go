@@ -10,12 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/traffic"
 )
 
 func TestMain(m *testing.M) {
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 		crashChild(job)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // The scenarios that every kernel of this kind must stand, through the Go API:
@@ -62,6 +63,15 @@ func (w *world) spawn(k *kern.Kernel, a kern.Agent) abi.Pid {
 		w.t.Fatal(err)
 	}
 	return pid
+}
+
+// virtual opens the kernel on a clock that goes on only while everybody waits
+// for it, so that a slow machine changes nothing of what is measured.
+func (w *world) virtual(t *testing.T, fn func(t *testing.T, k *kern.Kernel)) {
+	synctest.Test(t, func(t *testing.T) {
+		w.t = t
+		fn(t, w.open())
+	})
 }
 
 // answers are the results of tool calls as the journal has them, in order.
@@ -165,7 +175,7 @@ replies: [{text: hello, usage: {input: 100, output: 20}}]
 		name := fmt.Sprint("team", i)
 		var l abi.Limits
 		l.Set(abi.Money, once)
-		if err := k.SetAccount(t.Context(), name, "test", l); err != nil {
+		if err := k.SetAccount(t.Context(), name, abi.Edit{Limits: l, By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
@@ -227,20 +237,24 @@ replies:
 
 func TestScenario11Wall(t *testing.T) {
 	w := newWorld(t, `replies: [{text: working, calls: [{tool: slow}]}]`)
-	k := w.open()
-	var left atomic.Bool
-	slow := kern.Tool("slow", "Sleep.", func(ctx context.Context, _ struct{}) (string, error) {
-		<-ctx.Done()
-		left.Store(true)
-		return "", ctx.Err()
+	w.virtual(t, func(t *testing.T, k *kern.Kernel) {
+		var left atomic.Bool
+		slow := kern.Tool("slow", "Sleep.", func(ctx context.Context, _ struct{}) (string, error) {
+			<-ctx.Done()
+			left.Store(true)
+			return "", ctx.Err()
+		})
+		start := time.Now()
+		r := w.run(k, kern.Agent{Tools: []kern.Callable{slow}, Limits: kern.Limits{abi.Wall: int64(time.Second)}})
+		took := time.Since(start)
+		if r.Exit != abi.ExitLimit || r.Code != abi.LimitWall || r.Output != "working" || took < time.Second || took > 2*time.Second {
+			t.Errorf("%+v after %s", r, took)
+		}
+		synctest.Wait()
+		if !left.Load() {
+			t.Error("the tool was not told")
+		}
 	})
-	start := time.Now()
-	r := w.run(k, kern.Agent{Tools: []kern.Callable{slow}, Limits: kern.Limits{abi.Wall: int64(time.Second)}})
-	took := time.Since(start)
-	if r.Exit != abi.ExitLimit || r.Code != abi.LimitWall || r.Output != "working" || took < time.Second || took > 3*time.Second {
-		t.Errorf("%+v after %s", r, took)
-	}
-	until(t, left.Load)
 }
 
 func TestScenario12Kill(t *testing.T) {
@@ -252,44 +266,49 @@ func TestScenario12Kill(t *testing.T) {
 				"pause":    `{repeat: true, replies: [{error: rate_limit}]}`,
 				"turn":     `{latency: 1h, replies: [{text: never}]}`,
 			}[during])
-			k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Traffic: map[string]kern.Traffic{"script": {Limits: kern.TrafficLimits{Concurrency: 1}}}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer k.Close()
-			var began, after atomic.Int64
-			slow := kern.Tool("slow", "Sleep.", func(ctx context.Context, _ struct{}) (string, error) {
-				began.Add(1)
-				<-ctx.Done()
-				if ctx.Err() == nil {
-					after.Add(1)
-				}
-				return "", ctx.Err()
-			})
-			if during == "turn" {
-				first := w.spawn(k, kern.Agent{})
-				until(t, func() bool { i, _ := k.Info(first); return i.State == abi.Running })
-			}
-			pid := w.spawn(k, kern.Agent{Tools: []kern.Callable{slow}})
-			until(t, func() bool {
-				i, _ := k.Info(pid)
-				if during == "pause" { // of the provider: the call has backed off, and waits for its turn
-					return len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], "turn script/") && strings.Contains(i.Waits[0], "asked to slow down, ")
-				}
-				return began.Load() == 1 || len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], during)
-			})
-			start := time.Now()
-			if err := k.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
-				t.Fatal(err)
-			}
-			r, err := k.Wait(t.Context(), pid)
-			if err != nil || r.Exit != abi.ExitKilled || r.Code != abi.ProcessKilled || time.Since(start) > time.Second || after.Load() != 0 {
-				t.Errorf("%+v %v after %s", r, err, time.Since(start))
-			}
-			if during == "turn" && r.Usage.ModelCalls != 0 {
-				t.Errorf("%+v", r.Usage)
-			}
+			synctest.Test(t, func(t *testing.T) { killed(t, w, during) })
 		})
+	}
+}
+
+// killed kills a process during a wait of this kind, and sees it end at once.
+func killed(t *testing.T, w *world, during string) {
+	w.t = t
+	k, err := kern.Open(kern.Config{Dir: w.dir, Settings: kern.Settings{Traffic: map[string]kern.Traffic{"script": {Limits: kern.TrafficLimits{Concurrency: 1}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	var began atomic.Int64
+	slow := kern.Tool("slow", "Sleep.", func(ctx context.Context, _ struct{}) (string, error) {
+		began.Add(1)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	if during == "turn" {
+		w.spawn(k, kern.Agent{})
+		until(t, func() bool {
+			return slices.ContainsFunc(k.Traffic(), func(v traffic.View) bool { return v.Running == 1 })
+		})
+	}
+	pid := w.spawn(k, kern.Agent{Tools: []kern.Callable{slow}})
+	until(t, func() bool {
+		i, _ := k.Info(pid)
+		if during == "pause" { // of the provider: the call has backed off, and waits for its turn
+			return len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], "turn script/") && strings.Contains(i.Waits[0], "asked to slow down, ")
+		}
+		return began.Load() == 1 || len(i.Waits) == 1 && strings.HasPrefix(i.Waits[0], during)
+	})
+	start := time.Now()
+	if err := k.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := k.Wait(t.Context(), pid)
+	if err != nil || r.Exit != abi.ExitKilled || r.Code != abi.ProcessKilled || time.Since(start) > time.Second {
+		t.Errorf("%+v %v after %s", r, err, time.Since(start))
+	}
+	if during == "turn" && r.Usage.ModelCalls != 0 {
+		t.Errorf("%+v", r.Usage)
 	}
 }
 
@@ -447,7 +466,7 @@ replies: [{text: hello, usage: {input: 100, output: 20}}]
 	k := w.open()
 	var l abi.Limits
 	l.Set(abi.Money, once)
-	if err := k.SetAccount(t.Context(), "team", "test", l); err != nil {
+	if err := k.SetAccount(t.Context(), "team", abi.Edit{Limits: l, By: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -485,30 +504,31 @@ replies:
 
 func TestScenario24Grandchild(t *testing.T) {
 	w := newWorld(t, family)
-	k := w.open()
-	r := w.run(k, kern.Agent{Calls: []string{"spawn", "wait"}, Limits: kern.Limits{abi.Depth: 2, abi.Steps: 30}})
-	if r.Exit != abi.ExitDone || r.Output != "my child has ended" {
-		t.Errorf("%+v", r)
-	}
-	var ends []int64
-	for pid := abi.Pid(1); pid <= 3; pid++ {
-		i, err := k.Info(pid)
-		if err != nil || i.Exit == nil {
-			t.Fatalf("process %d: %+v %v", pid, i.Exit, err)
+	w.virtual(t, func(t *testing.T, k *kern.Kernel) {
+		r := w.run(k, kern.Agent{Calls: []string{"spawn", "wait"}, Limits: kern.Limits{abi.Depth: 2, abi.Steps: 30}})
+		if r.Exit != abi.ExitDone || r.Output != "my child has ended" {
+			t.Errorf("%+v", r)
 		}
-		ends = append(ends, i.Last)
-		if pid > 1 && i.Spawn.Parent != pid-1 {
-			t.Errorf("process %d is a child of %d", pid, i.Spawn.Parent)
+		var ends []int64
+		for pid := abi.Pid(1); pid <= 3; pid++ {
+			i, err := k.Info(pid)
+			if err != nil || i.Exit == nil {
+				t.Fatalf("process %d: %+v %v", pid, i.Exit, err)
+			}
+			ends = append(ends, i.Last)
+			if pid > 1 && i.Spawn.Parent != pid-1 {
+				t.Errorf("process %d is a child of %d", pid, i.Spawn.Parent)
+			}
 		}
-	}
-	if c := codes(answers(t, k, 3)); !slices.Contains(c, "LIMIT_DEPTH") {
-		t.Errorf("the last generation: %v", c)
-	}
-	for i := range 2 {
-		if d := time.Duration(ends[i] - ends[i+1]); d < 0 || d > time.Second {
-			t.Errorf("process %d ended %s after its child", i+1, d)
+		if c := codes(answers(t, k, 3)); !slices.Contains(c, "LIMIT_DEPTH") {
+			t.Errorf("the last generation: %v", c)
 		}
-	}
+		for i := range 2 {
+			if d := time.Duration(ends[i] - ends[i+1]); d < 0 || d > time.Second {
+				t.Errorf("process %d ended %s after its child", i+1, d)
+			}
+		}
+	})
 }
 
 // TestScenario24LastWords: a grandchild runs into a limit of its own, says its

@@ -10,7 +10,7 @@ import urllib.request
 
 BASE = os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1")
 KEY = os.environ["OPENAI_API_KEY"]
-MODEL = os.environ.get("MODEL", "gpt-5-mini")
+MODEL = os.environ.get("MODEL", "gpt-6-luna")
 TOOLS = [{"type": "function", "function": {
     "name": "look", "description": "List the files of a directory.",
     "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}}]
