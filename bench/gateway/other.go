@@ -89,7 +89,7 @@ func open(g *rig.Gateway, provider string) (c client, end func(), err error) {
 		c.model = g.Model
 		return c, func() {}, err
 	}
-	k, err := rig.Start(provider, 4*idle)
+	k, err := rig.Start("", provider, 4*idle)
 	if err != nil {
 		return c, nil, err
 	}

@@ -214,7 +214,7 @@ func (o *options) once(p *provider, g *rig.Gateway, r run, limit int64, patience
 	}
 	killed := make(chan struct{})
 	if g.URL == "" {
-		k, err := rig.Start(p.url, r.atOnce())
+		k, err := rig.Start("", p.url, r.atOnce())
 		if err != nil {
 			return nil, err
 		}

@@ -55,23 +55,25 @@ func Program() (string, error) {
 	return built.bin, built.err
 }
 
-// Start starts a daemon before a provider, with so many calls there at once.
-func Start(provider string, atOnce int) (*Daemon, error) {
+// Start starts a daemon before a provider, with so many calls there at once. Its
+// directory is made in parent, or where temporary files are.
+func Start(parent, provider string, atOnce int) (*Daemon, error) {
 	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: %d\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider, atOnce)
-	k, err := New(conf)
+	k, err := New(parent, conf)
 	if err != nil {
 		return nil, err
 	}
 	return k, k.Serve()
 }
 
-// New makes the directory of a daemon with a configuration. It is not started.
-func New(conf string) (*Daemon, error) {
+// New makes the directory of a daemon with a configuration, in parent or where
+// temporary files are. It is not started.
+func New(parent, conf string) (*Daemon, error) {
 	bin, err := Program()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "kern-bench-")
+	dir, err := os.MkdirTemp(parent, "kern-bench-")
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func ended(ctx context.Context, n, calls int) error {
 		return err
 	}
 	defer end()
-	k, err := rig.New(fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    models:\n      m: {input: 1, output: 10, window: 32768, max_output: 2048}\n", provider))
+	k, err := rig.New("", fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    models:\n      m: {input: 1, output: 10, window: 32768, max_output: 2048}\n", provider))
 	if err != nil {
 		return err
 	}

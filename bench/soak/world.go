@@ -133,7 +133,7 @@ func newWorld(o *options) (w *world, err error) {
 		}
 		fmt.Fprintf(&conf, "      agent: {input: 1, output: 10, window: 32768, max_output: 1024}\n")
 	}
-	if w.daemon, err = rig.New("providers:\n" + conf.String()); err != nil {
+	if w.daemon, err = rig.New("", "providers:\n"+conf.String()); err != nil {
 		return nil, err
 	}
 	w.daemon.Said, w.daemon.Env = w.hears, []string{"GODEBUG=gctrace=1", w.mark}
