@@ -14,12 +14,18 @@ if command -v flock >/dev/null 2>&1; then
 	flock 9
 fi
 
+# bounded is for what asks a registry: one that hangs is one that cannot be reached.
+if command -v timeout >/dev/null 2>&1; then
+	bounded() { timeout -k 10 600 "$@"; }
+else
+	bounded() { "$@"; }
+fi
 stamp() { cat "$@" | cksum; }
 fresh() { [ "$(cat "$to/$1.stamp" 2>/dev/null)" = "$2" ]; }
 apt() {
 	command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ] || return 1
-	apt-get -qq update >/dev/null 2>&1
-	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null 2>&1
+	bounded apt-get -qq update >/dev/null 2>&1
+	DEBIAN_FRONTEND=noninteractive bounded apt-get -qq install -y --no-install-recommends "$@" >/dev/null 2>&1
 }
 # part NAME STAMP COMMAND: runs the command unless its work is there.
 part() {
@@ -40,17 +46,17 @@ python() {
 		apt python3 python3-venv && python3 -m venv "$to/py"
 	} || {
 		rm -rf "$to/py"
-		python3 -m pip install --user virtualenv && python3 -m virtualenv "$to/py"
+		bounded python3 -m pip install --user virtualenv && python3 -m virtualenv "$to/py"
 	} || return
-	"$to/py/bin/pip" install --disable-pip-version-check --no-compile -q -r "$here/python/requirements.txt" -c "$here/python/constraints.txt"
+	bounded "$to/py/bin/pip" install --disable-pip-version-check --no-compile -q -r "$here/python/requirements.txt" -c "$here/python/constraints.txt"
 }
 node() {
 	command -v npm >/dev/null 2>&1 || apt nodejs npm || { echo 'node and npm are missing'; return 1; }
 	mkdir -p "$to/node" && cp "$here/node/package.json" "$here/node/package-lock.json" "$to/node/" &&
-		npm ci --prefix "$to/node" --no-audit --no-fund --ignore-scripts
+		bounded npm ci --prefix "$to/node" --no-audit --no-fund --ignore-scripts
 }
 golang() {
-	mkdir -p "$to/go" && (cd "$here/go" && go build -o "$to/go/" ./openai ./anthropic)
+	mkdir -p "$to/go" && (cd "$here/go" && bounded go build -o "$to/go/" ./openai ./anthropic)
 }
 
 part go "$(stamp "$here"/go/go.mod "$here"/go/*/*.go)" golang &

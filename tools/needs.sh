@@ -23,8 +23,9 @@ fi
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
 	echo "installing ${missing[*]}"
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get -qq update >/dev/null
-	apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+	apt=(apt-get -qq -o Acquire::http::Timeout=60 -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+	"${apt[@]}" update >/dev/null
+	"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
 	clients "$@"
 	exit 0
 fi
