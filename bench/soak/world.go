@@ -298,7 +298,7 @@ func (w *world) restart(ctx context.Context, asked bool) error {
 // serve starts the daemon. A command may have done so a moment before: then that
 // daemon is ended, for the one that is started here is the one that is heard.
 func (w *world) serve(ctx context.Context) error {
-	for range 20 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		err := w.daemon.Serve()
 		if err == nil {
 			return w.meet(ctx)

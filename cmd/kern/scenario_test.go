@@ -122,7 +122,7 @@ func TestScenario12KilledWaitingForATurn(t *testing.T) {
 	}
 	begun := time.Now()
 	w.ok("kill", "2")
-	if r := w.wait("2"); r.Exit != abi.ExitKilled || r.Usage.Model != 0 || time.Since(begun) > 3*time.Second {
+	if r := w.wait("2"); r.Exit != abi.ExitKilled || r.Usage.Model != 0 || time.Since(begun) > patience {
 		t.Errorf("%+v after %s", r, time.Since(begun))
 	}
 	close(hold)

@@ -43,7 +43,7 @@ func TestCountsWithoutLock(t *testing.T) {
 		}()
 		select {
 		case <-free:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%q is counted under the lock", b)
 		}
 		return len(b)

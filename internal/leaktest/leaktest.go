@@ -62,11 +62,8 @@ func (w *watched) Run() int {
 
 // left is what is still there after a while.
 func left(before map[string]string) (err error) {
-	if err := goleak.Find(); err != nil {
-		return err
-	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if err = errors.Join(open(before), running()); err == nil || time.Now().After(end) {
+		if err = errors.Join(goleak.Find(), open(before), running()); err == nil || time.Now().After(end) {
 			return err
 		}
 	}

@@ -156,7 +156,7 @@ func TestKernelKilled(t *testing.T) {
 		}
 		await(dir, c.linger)
 		for began := time.Now(); len(marked(dir)) < c.least; pause() {
-			if time.Since(began) > 10*time.Second {
+			if time.Since(began) > 30*time.Second {
 				t.Fatalf("%+v: %d processes before the kill; the test shows nothing", c, len(marked(dir)))
 			}
 		}
@@ -166,7 +166,7 @@ func TestKernelKilled(t *testing.T) {
 		_ = cmd.Wait() // it was killed
 		began := time.Now()
 		for left := marked(dir); len(left) > 0; left = marked(dir) {
-			if time.Since(began) > 5*time.Second {
+			if time.Since(began) > 30*time.Second {
 				t.Fatalf("%+v: left behind: %s", c, left)
 			}
 			pause()

@@ -45,7 +45,7 @@ var roles = map[string]func() int{
 // leftovers are processes and cgroups of this process that are still there.
 func leftovers() error {
 	var left []string
-	if err := until(5*time.Second, func() bool {
+	if err := until(soon, func() bool {
 		left = nil
 		for _, p := range children(os.Getpid()) {
 			left = append(left, fmt.Sprintf("process %d", p))
@@ -307,7 +307,7 @@ func (w *writer) Write(b []byte) (int, error) {
 // ready waits until n interpreters are warm.
 func ready(t testing.TB, b *jail.Backend, n int) {
 	t.Helper()
-	if err := until(20*time.Second, func() bool { return b.Warm() >= n }); err != nil {
+	if err := until(2*soon, func() bool { return b.Warm() >= n }); err != nil {
 		t.Fatalf("%d warm interpreters: %v", n, err)
 	}
 }
@@ -326,7 +326,7 @@ func TestBlockedWriter(t *testing.T) {
 	})
 	took := time.Since(start)
 	close(release)
-	if out.Cause != sandbox.Timeout || took > 3*time.Second {
+	if out.Cause != sandbox.Timeout || took > soon {
 		t.Errorf("want a timeout in 0.3 s and the grace, got %s in %v", out.Cause, took)
 	}
 }

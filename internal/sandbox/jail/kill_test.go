@@ -80,7 +80,7 @@ func TestTrapSupervisorKilled(t *testing.T) {
 			cmd.Process.Kill()
 			killed := time.Now()
 			cmd.Wait()
-			if err := until(5*time.Second, func() bool {
+			if err := until(soon, func() bool {
 				for _, p := range victims {
 					// One that waits for the host's init to bury it is gone.
 					if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p)); err == nil && !strings.Contains(string(b), ") Z ") {
@@ -184,7 +184,7 @@ func beNobody() int {
 	for _, w := range r.Probe {
 		r.Names = append(r.Names, w.Name)
 	}
-	if err := until(20*time.Second, func() bool { return b.Warm() == 1 }); err != nil {
+	if err := until(2*soon, func() bool { return b.Warm() == 1 }); err != nil {
 		r.Impaired = err.Error()
 		return 0
 	}

@@ -58,7 +58,7 @@ func TestSoak(t *testing.T) {
 	ready(t, b, 2)
 	fds, goroutines, heap := held()
 	soak(t, b, 50, rounds)
-	if err := until(10*time.Second, func() bool {
+	if err := until(soon, func() bool {
 		f, g, _ := held()
 		return b.Warm() == 2 && f <= fds && g <= goroutines
 	}); err != nil {
@@ -69,7 +69,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", heap, now)
 	}
 	// Two processes and a cgroup in three hierarchies for each warm one.
-	if err := until(10*time.Second, func() bool { return len(groups(os.Getpid())) == 3*2 && len(children(os.Getpid())) == 2*2 }); err != nil {
+	if err := until(soon, func() bool { return len(groups(os.Getpid())) == 3*2 && len(children(os.Getpid())) == 2*2 }); err != nil {
 		t.Errorf("left behind: %v, %v", groups(os.Getpid()), children(os.Getpid()))
 	}
 }

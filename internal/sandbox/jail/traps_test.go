@@ -168,7 +168,7 @@ func TestTrapSweep(t *testing.T) {
 		out, _ := b.Run(context.Background(), sandbox.Spec{Argv: sh("echo; read line; echo $line"), Stdin: &gate{open: up}, Stdout: once(func() {})})
 		ended <- out
 	}()
-	if err := until(5*time.Second, func() bool { return len(groups(os.Getpid())) > 0 }); err != nil {
+	if err := until(soon, func() bool { return len(groups(os.Getpid())) > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	mine := groups(os.Getpid())

@@ -220,7 +220,7 @@ func killedInCall(t *testing.T, b sandbox.Backend, c Capabilities) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(c.start()):
 		t.Error("the function's context did not end with the run")
 	}
 }
@@ -238,7 +238,7 @@ func sessions(t *testing.T, b sandbox.Sessioner, c Capabilities) {
 	}
 	step := func(s sandbox.Session, code string) sandbox.Outcome {
 		t.Helper()
-		out, err := s.Run(ctx, sandbox.Spec{Code: code, Limits: sandbox.Limits{Wall: time.Second}})
+		out, err := s.Run(ctx, sandbox.Spec{Code: code, Limits: sandbox.Limits{Wall: 4 * time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}

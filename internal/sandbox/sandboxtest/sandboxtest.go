@@ -23,13 +23,15 @@ type Capabilities struct {
 	Processes bool // code can start processes and threads
 	Peak      bool // Usage.PeakBytes is measured
 
-	// Start is what a run may take beyond its own time; zero: one second.
+	// Start is what a run may take beyond its own time; zero: 15 s, for
+	// a machine that stands still now and then. What is stopped would go on for
+	// longer than this.
 	Start time.Duration
 }
 
 func (c Capabilities) start() time.Duration {
 	if c.Start == 0 {
-		return time.Second
+		return 15 * time.Second
 	}
 	return c.Start
 }
@@ -140,17 +142,17 @@ func all256() []byte {
 }
 
 func limits(t *testing.T, b sandbox.Backend, c Capabilities) {
-	second := sandbox.Limits{Wall: time.Second}
+	wall := sandbox.Limits{Wall: 3 * time.Second} // enough to say something first
 	for _, l := range []struct {
 		name, code string
 		limits     sandbox.Limits
 		cause      sandbox.Cause
 		most       time.Duration // until it ends
 	}{
-		{"loop", "print('kept', flush=True)\nwhile True: pass", second, sandbox.Timeout, time.Second},
-		{"loop that catches", "print('kept', flush=True)\nwhile True:\n  try:\n    while True: pass\n  except BaseException: pass", second, sandbox.Timeout, time.Second},
-		{"sleep", "print('kept', flush=True)\nimport time\ntime.sleep(30)", second, sandbox.Timeout, time.Second},
-		{"select", "print('kept', flush=True)\nimport select\nselect.select([], [], [], 30)", second, sandbox.Timeout, time.Second},
+		{"loop", "print('kept', flush=True)\nwhile True: pass", wall, sandbox.Timeout, 3 * time.Second},
+		{"loop that catches", "print('kept', flush=True)\nwhile True:\n  try:\n    while True: pass\n  except BaseException: pass", wall, sandbox.Timeout, 3 * time.Second},
+		{"sleep", "print('kept', flush=True)\nimport time\ntime.sleep(60)", wall, sandbox.Timeout, 3 * time.Second},
+		{"select", "print('kept', flush=True)\nimport select\nselect.select([], [], [], 60)", wall, sandbox.Timeout, 3 * time.Second},
 		{"processor", "print('kept', flush=True)\nwhile True: pass", sandbox.Limits{CPU: time.Second / 2}, sandbox.Timeout, 10 * time.Second},
 		{"memory", "print('kept', flush=True)\na = []\nwhile True: a.append(bytearray(1 << 20))", sandbox.Limits{Memory: 128 << 20}, sandbox.Memory, 10 * time.Second},
 		{"2 GB", "print('kept', flush=True)\nb = bytearray(1 << 30), bytearray(1 << 30)", sandbox.Limits{}, sandbox.Memory, 10 * time.Second},

@@ -39,20 +39,25 @@ func (w *stamped) count() int {
 	return len(w.lines)
 }
 
+// soon is when a run that is stopped has ended even on a machine that stands
+// still now and then; how soon it is on one that does not, bench/sandbox tells.
+// What the tests stop would go on for longer than this.
+const soon = 15 * time.Second
+
 func TestScenario10ToolSlowerThanItsTimeout(t *testing.T) {
 	from := time.Now()
-	out := exec(t, common, "import time\ntime.sleep(10)", sandbox.Limits{Wall: 500 * time.Millisecond})
+	out := exec(t, common, "import time\ntime.sleep(60)", sandbox.Limits{Wall: 500 * time.Millisecond})
 	expect(t, out, sandbox.Timeout, "")
-	if d := time.Since(from); d > time.Second {
+	if d := time.Since(from); d > soon {
 		t.Errorf("stopped after %v", d)
 	}
 }
 
 func TestScenario11WallLimit(t *testing.T) {
-	for _, code := range []string{"import time\ntime.sleep(30)", "while True: pass"} {
+	for _, code := range []string{"import time\ntime.sleep(60)", "while True: pass"} {
 		from := time.Now()
 		expect(t, exec(t, common, code, sandbox.Limits{Wall: time.Second}), sandbox.Timeout, "")
-		if d := time.Since(from); d > 1500*time.Millisecond {
+		if d := time.Since(from); d > time.Second+soon {
 			t.Errorf("%q: stopped after %v of 1s", code, d)
 		}
 	}
@@ -72,7 +77,7 @@ func TestScenario12Kill(t *testing.T) {
 	ended := make(chan sandbox.Outcome, 1)
 	go func() {
 		out, _ := b.Run(ctx, sandbox.Spec{
-			Code: "from tools.t import begun\nbegun()\nimport time\ntime.sleep(5)\nopen('late', 'w').close()",
+			Code: "from tools.t import begun\nbegun()\nimport time\ntime.sleep(60)\nopen('late', 'w').close()",
 			Dir:  dir, Functions: []sandbox.Function{f},
 		})
 		ended <- out
@@ -86,7 +91,7 @@ func TestScenario12Kill(t *testing.T) {
 	}
 	from := time.Now()
 	stop()
-	if out := <-ended; out.Cause != sandbox.Killed || time.Since(from) > time.Second {
+	if out := <-ended; out.Cause != sandbox.Killed || time.Since(from) > soon {
 		t.Errorf("%s after %v, want killed at once", out.Cause, time.Since(from))
 	}
 	expect(t, exec(t, b, "print('next')", sandbox.Limits{}), sandbox.OK, "next\n")

@@ -81,7 +81,7 @@ func TestTrapCodeCannotBePreempted(t *testing.T) {
 		wg.Go(func() {
 			out, err := common.Run(ctx, sandbox.Spec{
 				Code: "from tools.t import begun\nbegun()\n" + code, Functions: []sandbox.Function{mark},
-				Limits: sandbox.Limits{Wall: time.Minute, CPU: time.Minute},
+				Limits: sandbox.Limits{Wall: 10 * time.Minute, CPU: 10 * time.Minute},
 			})
 			if err != nil || out.Cause != sandbox.Killed {
 				t.Errorf("%.20q: %s, %v; want killed", code, out.Cause, err)
@@ -94,14 +94,14 @@ func TestTrapCodeCannotBePreempted(t *testing.T) {
 	for range 10 {
 		from := time.Now()
 		runtime.GC()
-		if d := time.Since(from); d > time.Second {
+		if d := time.Since(from); d > soon {
 			t.Errorf("a collection took %v while guests loop", d)
 		}
 	}
 	from := time.Now()
 	stop()
 	wg.Wait()
-	if d := time.Since(from); d > time.Second {
+	if d := time.Since(from); d > soon {
 		t.Errorf("the guests ended %v after the kill", d)
 	}
 }
@@ -115,7 +115,7 @@ func TestTrapLargeCopies(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		out, _ := common.Run(ctx, sandbox.Spec{Code: "b = bytearray(60 << 20)\nprint(1)\nwhile True: b[:] = bytes(60 << 20)", Stdout: begun,
-			Limits: sandbox.Limits{Wall: 30 * time.Second, CPU: 30 * time.Second}})
+			Limits: sandbox.Limits{Wall: 10 * time.Minute, CPU: 10 * time.Minute}})
 		ended <- out
 	}()
 	for end := time.Now().Add(20 * time.Second); begun.count() == 0 && time.Now().Before(end); runtime.Gosched() {
@@ -123,26 +123,26 @@ func TestTrapLargeCopies(t *testing.T) {
 	for range 3 {
 		runtime.GC()
 	}
-	if w := worstPause(before, stopTheWorld()); w > 2*time.Second {
+	if w := worstPause(before, stopTheWorld()); w > soon {
 		t.Errorf("the collector stopped the world for %v", w)
 	}
 	from := time.Now()
 	stop()
-	if out := <-ended; out.Cause != sandbox.Killed || time.Since(from) > 2*time.Second {
+	if out := <-ended; out.Cause != sandbox.Killed || time.Since(from) > soon {
 		t.Errorf("%s %v after the kill", out.Cause, time.Since(from))
 	}
 }
 
 func TestTrapSelectOutlivedItsLimit(t *testing.T) {
 	for _, code := range []string{
-		"import select\nselect.select([], [], [], 30)",
-		"import time\ntime.sleep(30)",
-		"import asyncio\nasyncio.run(asyncio.sleep(30))",
+		"import select\nselect.select([], [], [], 60)",
+		"import time\ntime.sleep(60)",
+		"import asyncio\nasyncio.run(asyncio.sleep(60))",
 		"import selectors, time\nwhile True: time.sleep(0.001)",
 	} {
 		out := exec(t, common, code, sandbox.Limits{Wall: 300 * time.Millisecond})
 		expect(t, out, sandbox.Timeout, "")
-		if out.Usage.Wall > 800*time.Millisecond {
+		if out.Usage.Wall > soon {
 			t.Errorf("%q ended after %v of 300ms", code, out.Usage.Wall)
 		}
 		if out.Usage.CPU > 200*time.Millisecond && !strings.Contains(code, "while") {
@@ -169,7 +169,7 @@ func TestTrapRandomStateIsInTheImage(t *testing.T) {
 
 func TestTrapBlockBufferedOutputIsLost(t *testing.T) {
 	code := "import sys\nprint('one')\nprint('two', file=sys.stderr)\nprint('three')\nwhile True: pass"
-	out := exec(t, common, code, sandbox.Limits{Wall: 200 * time.Millisecond})
+	out := exec(t, common, code, sandbox.Limits{Wall: 2 * time.Second})
 	expect(t, out, sandbox.Timeout, "one\nthree\n")
 	if string(out.Stderr) != "two\n" {
 		t.Errorf("stderr %q", out.Stderr)
@@ -204,7 +204,7 @@ func descriptors(t testing.TB) int {
 // settle waits until the pool has done what it does behind the back of runs.
 func settle(t testing.TB, b *Backend) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); len(b.pool.slots) > 0; runtime.Gosched() {
+	for end := time.Now().Add(soon); len(b.pool.slots) > 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("the pool is busy")
 		}
@@ -330,7 +330,7 @@ func TestTrapTableOfEnds(t *testing.T) {
 			if !strings.Contains(c.causes, string(out.Cause)) {
 				t.Errorf("%s, want %s: %.300s %.500s", out.Cause, c.causes, out.Stdout, out.Stderr)
 			}
-			if out.Usage.Wall > l.Wall+2*time.Second {
+			if out.Usage.Wall > l.Wall+soon {
 				t.Errorf("it ended after %v of %v", out.Usage.Wall, l.Wall)
 			}
 		})
@@ -350,7 +350,7 @@ func TestResponsiveWhileInstancesSpin(t *testing.T) {
 	for range 100 {
 		wg.Go(func() {
 			out, err := b.Run(ctx, sandbox.Spec{Code: "from tools.t import begun\nbegun()\nwhile True: pass",
-				Functions: []sandbox.Function{mark}, Limits: sandbox.Limits{Wall: time.Minute, CPU: time.Minute}})
+				Functions: []sandbox.Function{mark}, Limits: sandbox.Limits{Wall: 10 * time.Minute, CPU: 10 * time.Minute}})
 			if err != nil || out.Cause != sandbox.Killed {
 				t.Errorf("%s, %v; want killed", out.Cause, err)
 			}
@@ -363,13 +363,13 @@ func TestResponsiveWhileInstancesSpin(t *testing.T) {
 	}
 	worst := worstPause(before, stopTheWorld())
 	t.Logf("worst pause of the collector while 100 instances spin: %v", worst)
-	if worst > 500*time.Millisecond {
+	if worst > soon {
 		t.Errorf("the collector stopped the world for %v", worst)
 	}
 	from := time.Now()
 	stop()
 	wg.Wait()
-	if d := time.Since(from); d > 5*time.Second {
+	if d := time.Since(from); d > soon {
 		t.Errorf("100 instances ended %v after the kill", d)
 	}
 }
