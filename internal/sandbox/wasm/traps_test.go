@@ -110,7 +110,7 @@ func TestTrapCodeCannotBePreempted(t *testing.T) {
 // lets the collector in, like any other.
 func TestTrapLargeCopies(t *testing.T) {
 	before := stopTheWorld()
-	begun := &stamped{}
+	begun := &counted{}
 	ended := make(chan sandbox.Outcome, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -118,7 +118,7 @@ func TestTrapLargeCopies(t *testing.T) {
 			Limits: sandbox.Limits{Wall: 10 * time.Minute, CPU: 10 * time.Minute}})
 		ended <- out
 	}()
-	for end := time.Now().Add(20 * time.Second); begun.count() == 0 && time.Now().Before(end); runtime.Gosched() {
+	for end := time.Now().Add(20 * time.Second); begun.lines() == 0 && time.Now().Before(end); runtime.Gosched() {
 	}
 	for range 3 {
 		runtime.GC()
