@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail"
@@ -328,16 +327,21 @@ No module named 'tools.other'
 func TestFunctionOfKilledRun(t *testing.T) {
 	b := open(t, jail.Config{})
 	ended := make(chan error, 1)
-	out := run(t, b, sandbox.Spec{
+	ctx, kill := context.WithCancel(t.Context())
+	defer kill()
+	out, err := b.Run(ctx, sandbox.Spec{
 		Code: "from tools.slow import f\nf()",
 		Functions: []sandbox.Function{{Namespace: "slow", Name: "f", Call: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			kill()
 			<-ctx.Done()
 			ended <- ctx.Err()
 			return nil, ctx.Err()
 		}}},
-		Limits: sandbox.Limits{Wall: 300 * time.Millisecond},
 	})
-	want(t, out, sandbox.Timeout, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, out, sandbox.Killed, "")
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("want the function's context cancelled, got %v", err)
 	}
