@@ -136,13 +136,15 @@ const dialTime = 10 * time.Second
 
 // Client keeps connections between requests, for all lines. It has no timeout of
 // its own: a caller's context ends a request, and silence does.
-var Client = sync.OnceValue(func() *http.Client {
+var Client = sync.OnceValue(func() *http.Client { return client(patience) })
+
+func client(patience time.Duration) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // as many as there are streams at a time
 	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // for each of them
-	t.DialContext = dialed((&net.Dialer{Timeout: dialTime}).DialContext)
+	t.DialContext = dialed(dialer(patience).DialContext)
 	return &http.Client{Transport: t}
-})
+}
 
 // CloseIdle closes the connections to providers that nobody uses.
 func CloseIdle() { Client().CloseIdleConnections() }
