@@ -25,6 +25,7 @@ var ranks = map[string]int{
 	"abi":                           0,
 	"model":                         0,
 	"model/cassette":                0,
+	"model/line":                    0, // how a request reaches a provider
 	"internal/schema":               0,
 	"internal/wire":                 0,
 	"internal/wire/lex":             0,
@@ -224,7 +225,6 @@ const (
 // larger are the packages that may hold more lines, with the reason.
 var larger = map[string]int{
 	"internal/kernel": 3600, // the path, the fold and what reads the fold: a wall between them would need the fold exported; the queue reads the accounts
-	"model":           3400, // what a request takes and costs is known of a model, by its name: the vocabularies and prices apart would be asked by everybody here
 	"internal/sys":    3200, // the rows, a file each, and what they share: more rows, more lines
 	"cmd/kern":        5700, // a verb is a file here, never a package: more verbs, more lines
 }

@@ -123,7 +123,7 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 			return d.Entries(n, what, func(header string, key, value ast.Node) error {
 				v, err := d.Text(value, header)
 				if err == nil {
-					if err = p.SetHeader(header, v); err != nil {
+					if err = p.Headers.Set(header, v); err != nil {
 						err = d.Errorf(key, "%s of the provider %s: %v", what, name, err)
 					}
 				}

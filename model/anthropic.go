@@ -17,7 +17,9 @@ const anthropicOutput = 4096
 func (anthropic) path() string { return "/v1/messages" }
 
 func (anthropic) sign(h http.Header, key string) {
-	h.Set("Anthropic-Version", "2023-06-01")
+	if h.Get("Anthropic-Version") == "" { // a program may have said which
+		h.Set("Anthropic-Version", "2023-06-01")
+	}
 	if key != "" {
 		h.Set("X-Api-Key", key)
 	}
@@ -111,8 +113,7 @@ func anthropicBlocks(m Message) (blocks []anthropicBlock) {
 		input := json.RawMessage(c.Args)
 		var object map[string]json.RawMessage
 		if json.Unmarshal(input, &object) != nil || object == nil {
-			input = appendString([]byte(`{"invalid_json":`), c.Args)
-			input = append(input, '}')
+			input, _ = encodeJSON(map[string]string{"invalid_json": c.Args}) // a string always encodes
 		}
 		blocks = append(blocks, anthropicBlock{Type: "tool_use", ID: anthropicID(c.ID), Name: c.Name, Input: input})
 	}

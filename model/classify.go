@@ -215,7 +215,7 @@ func Classify(status int, body []byte) *Error {
 	if msg == "" {
 		msg = string(body)
 	}
-	e := &Error{Kind: kind, Message: (&remote{}).clean(msg), Status: status}
+	e := &Error{Kind: kind, Message: tidy(msg), Status: status}
 	if status != 0 {
 		e.Usage = &Usage{}
 	}

@@ -1,19 +1,16 @@
 package model
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/kern-run/kern/model/line"
 )
 
 // An Endpoint is a model at a provider: where requests go, which key opens it,
@@ -26,12 +23,9 @@ type Endpoint struct {
 	Model  string // the name the provider knows
 	Free   []string
 
-	base   string
-	key    Key
-	lent   bool
-	set    http.Header // by the configuration
-	client *http.Client
-	now    func() time.Time
+	line line.Line
+	lent bool
+	now  func() time.Time
 }
 
 // format is what a provider speaks; empty: there is no such provider.
@@ -67,13 +61,12 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, base: base, lent: p.Lent, set: p.Headers, now: c.Now}
-	if e.key, err = c.key(provider, p, v, place == format); err != nil {
+	key, err := c.key(provider, p, v, place == format)
+	if err != nil {
 		return nil, err
 	}
-	client := *c.HTTP
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	e.client = &client
+	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, lent: p.Lent, now: c.Now,
+		line: line.Line{Base: base, Key: key, Sign: v.sign, Headers: p.Headers, Client: c.HTTP}}
 	listed, has := p.Models[name]
 	e.Model = cmp.Or(listed.Alias, name)
 	e.Facts = c.facts(ref, place, e.Model)
@@ -185,7 +178,7 @@ func (c Config) Way(format string) Way {
 	if err != nil {
 		return Way{Own: true}
 	}
-	return Way{e.base, e.Keyed(), !e.Wants()}
+	return Way{e.line.Base, e.Keyed(), !e.Wants()}
 }
 
 // Models lists what the configuration names, as requests may name it.
@@ -202,90 +195,20 @@ func (c Config) Models(format string) (names []string) {
 }
 
 // Keyed says whether there is a key for it here.
-func (e *Endpoint) Keyed() bool { return e.key.secret != nil }
+func (e *Endpoint) Keyed() bool { return e.line.Key.Given() }
 
 // Wants says whether a request must bring a key of its own: there is none here,
 // and it is the provider's usual address, or said to take each program's.
 func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Format || e.lent) }
 
-// Post sends a request in the provider's own words, to a path below its
-// address. Where there is a key here it is the one that goes along. Headers of
-// the configuration go with all but a credential of the program's own. The
-// caller closes the answer's body.
+// Post sends a request in the provider's own words; see [line.Line.Post].
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
-	p := &parcel{body: body}
-	var way passage
-	var conn atomic.Pointer[net.Conn]
-	ctx = httptrace.WithClientTrace(way.watched(ctx), &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			p.begun.Add(1)
-			conn.Store(&i.Conn)
-		},
-		WroteRequest: func(httptrace.WroteRequestInfo) { p.ended.Add(1) },
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.base+path, p.carrier())
+	resp, err := e.line.Post(ctx, path, h, body)
 	if err != nil {
-		return nil, e.lost(err)
-	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.carrier()), nil }
-	req.Header = maps.Clone(h)
-	if e.Keyed() {
-		switch key := e.key.reveal(); e.Format {
-		case "anthropic":
-			req.Header.Set("X-Api-Key", key)
-		default:
-			req.Header.Set("Authorization", "Bearer "+key)
-		}
-	}
-	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // else it is the program's own account
-		maps.Copy(req.Header, e.set)
-	}
-	if e.Format == "anthropic" && req.Header.Get("Anthropic-Version") == "" {
-		req.Header.Set("Anthropic-Version", "2023-06-01")
-	}
-	resp, err := e.client.Do(req)
-	p.drop()
-	if err != nil {
-		return nil, way.ended(ctx, e.lost(err))
-	}
-	if c := conn.Load(); c != nil {
-		if l, ok := (*c).(*line); ok {
-			resp.Body = &call{resp.Body, l, l.writes()}
-		}
+		x := &Error{Kind: Network, Message: e.remote().clean(err.Error())}
+		return nil, x.far(err)
 	}
 	return resp, nil
-}
-
-// A parcel is the body of a request. It is let go of when the answer begins,
-// which may take long to come to its end, and may be read by then.
-type parcel struct {
-	body     []byte
-	carriers []*bytes.Reader
-	begun    atomic.Int32
-	ended    atomic.Int32 // of those that began to be sent
-}
-
-// carrier reads the body. It is of a type that [http.Transport] knows to have
-// everything there, so that the head does not go ahead of it.
-func (p *parcel) carrier() *bytes.Reader {
-	r := bytes.NewReader(p.body)
-	p.carriers = append(p.carriers, r)
-	return r
-}
-
-// drop lets go of the body where nobody reads it any more.
-func (p *parcel) drop() {
-	p.body = nil
-	if p.begun.Load() != p.ended.Load() {
-		return
-	}
-	for _, r := range p.carriers {
-		r.Reset(nil)
-	}
-}
-
-func (e *Endpoint) lost(err error) *Error {
-	return &Error{Kind: Network, Message: e.remote().clean(err.Error())}
 }
 
 // Refusal classifies an answer that is an error.
@@ -301,11 +224,8 @@ func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *Error {
 }
 
 // Clean takes the key out of what came from elsewhere.
-func (e *Endpoint) Clean(s string) string { return redact(s, e.key.reveal()) }
+func (e *Endpoint) Clean(s string) string { return e.line.Redact(s) }
 
 func (e *Endpoint) remote() *remote {
-	return &remote{dialect: vendors[e.Format].dialect, key: e.key}
+	return &remote{dialect: vendors[e.Format].dialect, line: &e.line}
 }
-
-// CloseIdle closes the connections to providers that nobody uses.
-func CloseIdle() { sharedClient().CloseIdleConnections() }

@@ -3,85 +3,12 @@ package model
 import (
 	"bufio"
 	"context"
-	"io"
+	"errors"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-	"weak"
 )
-
-// writes counts the pieces that a connection is given.
-type writes struct {
-	net.Conn
-	n *atomic.Int32
-}
-
-func (w writes) Write(b []byte) (int, error) {
-	w.n.Add(1)
-	return w.Conn.Write(b)
-}
-
-// TestPost: a request goes in one piece, and is let go of when its answer
-// begins, however long that takes.
-func TestPost(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan string, 1)
-	go func() { // answers without an end
-		c, err := l.Accept()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		r, err := http.ReadRequest(bufio.NewReader(c))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		b, _ := io.ReadAll(r.Body)
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
-		served <- string(b)
-		_, _ = io.Copy(io.Discard, c)
-	}()
-	t.Cleanup(func() { l.Close() })
-	var pieces atomic.Int32
-	tr := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return writes{c, &pieces}, err
-	}}
-	defer tr.CloseIdleConnections()
-	c := Config{Getenv: keys, HTTP: &http.Client{Transport: tr}, Providers: map[string]Provider{"openai": {BaseURL: "http://" + l.Addr().String()}}}
-	routes, err := c.Routes("openai", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := []byte(strings.Repeat("x", 2000))
-	there := weak.Make(&body[0])
-	resp, err := routes[0].Post(t.Context(), "/chat/completions", http.Header{}, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if got := <-served; got != string(body) {
-		t.Errorf("the provider read %d bytes, want %d", len(got), len(body))
-	}
-	if n := pieces.Load(); n != 1 {
-		t.Errorf("the request came in %d pieces, want one", n)
-	}
-	body = nil
-	for end := time.Now().Add(20 * time.Second); there.Value() != nil; runtime.GC() {
-		if time.Now().After(end) {
-			t.Fatal("the request is kept while its answer comes")
-		}
-	}
-}
 
 // TestWhoIsAsked: a model that several providers list is asked for at the usual
 // one; and a provider that cannot be opened, in whose place another is to be
@@ -105,5 +32,43 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 	if r, err := (Config{Getenv: env(), Providers: p}).Routes("openai", "shut/m"); err == nil {
 		t.Errorf("one that cannot be opened is asked: %+v", r)
+	}
+}
+
+// TestUnreached: of a request that found no answer it is known how far it came,
+// whoever wrote it.
+func TestUnreached(t *testing.T) {
+	gone := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
+	breaks := func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			_, _ = http.ReadRequest(bufio.NewReader(there))
+			there.Close()
+		}()
+		return here, nil
+	}
+	for name, c := range map[string]struct {
+		dial              func(context.Context, string, string) (net.Conn, error)
+		unreached, unseen bool
+	}{"no connection": {gone, true, true}, "it has read it, and hangs up": {breaks, false, false}} {
+		conf := Config{Getenv: env(), HTTP: &http.Client{Transport: &http.Transport{DialContext: c.dial}}, Providers: map[string]Provider{"openai": {BaseURL: "http://p"}}}
+		routes, err := conf.Routes("openai", "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open("openai:m", conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = routes[0].Post(t.Context(), "/", http.Header{}, []byte("{}"))
+		var posted *Error
+		if !errors.As(err, &posted) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for way, e := range map[string]*Error{"posted": posted, "streamed": run(t, m, hello).err} {
+			if e == nil || e.Kind != Network || e.Unreached != c.unreached || (e.Usage != nil) != c.unseen {
+				t.Errorf("%s, %s: %+v", name, way, e)
+			}
+		}
 	}
 }

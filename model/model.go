@@ -4,7 +4,8 @@
 // [Open] reads a reference such as "openai:gpt-5" and gives a [Model]. Nothing
 // here retries, waits for a turn or counts money: the caller admits each
 // attempt, and every failure is an [*Error] that says which kind it is, so that
-// the caller can. Keys travel in values that print as dots; see [Key].
+// the caller can. How a request reaches a provider is known below; see package
+// line.
 package model
 
 import (

@@ -1,19 +1,15 @@
 package model
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
+
+	"github.com/kern-run/kern/model/line"
 )
 
 // Config is where models find what a reference does not say. The zero Config
@@ -35,11 +31,11 @@ type Config struct {
 type Provider struct {
 	Format   string // "openai" or "anthropic"; empty for those two
 	BaseURL  string
-	Key      Key
-	KeyEnv   string      // the variable that holds the key
-	KeyFile  string      // the file that holds the key
-	Lent     bool        // each program shows its own
-	Headers  http.Header // that go with each request; see SetHeader
+	Key      line.Key
+	KeyEnv   string // the variable that holds the key
+	KeyFile  string // the file that holds the key
+	Lent     bool   // each program shows its own
+	Headers  line.Headers
 	Models   map[string]Listed
 	Fallback []string // where a request goes when this one fails: PROVIDER, or PROVIDER/MODEL
 	Free     []string // fields of a request that cost nothing here beside their words
@@ -95,27 +91,13 @@ func (c Config) filled() Config {
 		c.Now = time.Now
 	}
 	if c.HTTP == nil {
-		c.HTTP = sharedClient()
+		c.HTTP = line.Client()
 	}
 	if c.Idle <= 0 {
 		c.Idle = 10 * time.Minute
 	}
 	return c
 }
-
-// dialTime is how long a connection may take to come about: three attempts that
-// are lost on the way, or one name server that is dead.
-const dialTime = 10 * time.Second
-
-// sharedClient keeps connections between models. It has no timeout of its own:
-// a caller's context ends a request, and silence does.
-var sharedClient = sync.OnceValue(func() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // as many as there are streams at a time
-	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // for each of them
-	t.DialContext = dialed((&net.Dialer{Timeout: dialTime}).DialContext)
-	return &http.Client{Transport: t}
-})
 
 func (c Config) openScript(name string) (Model, error) {
 	path := name
@@ -137,7 +119,7 @@ func (c Config) openRemote(ref, kind, name string) (Model, error) {
 	if e.Wants() {
 		return nil, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, vendors[e.Format].envKey)
 	}
-	m := &remote{dialect: vendors[e.Format].dialect, model: e.Model, base: e.base, key: e.key, set: e.set, client: e.client, idle: c.Idle, now: c.Now, facts: e.Facts}
+	m := &remote{dialect: vendors[e.Format].dialect, model: e.Model, line: &e.line, idle: c.Idle, now: c.Now, facts: e.Facts}
 	m.counter = CounterOf(e.Facts.Provider, e.Model)
 	return m, nil
 }
@@ -147,7 +129,7 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 	if base == "" {
 		return v.base, kind, nil
 	}
-	u, err := v.address(base)
+	u, err := line.Address(base, v.base)
 	if err != nil {
 		return "", "", fmt.Errorf("%s %w", where, err)
 	}
@@ -162,27 +144,8 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 // CheckBase says what is wrong with the address of a provider of a format. It
 // does not repeat it: there are people who put a password into one.
 func CheckBase(format, base string) error {
-	_, err := vendors[format].address(base)
+	_, err := line.Address(base, vendors[format].base)
 	return err
-}
-
-func (v vendor) address(base string) (*url.URL, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsFunc(base, unicode.IsSpace) {
-		return nil, fmt.Errorf("is not an address, expected something like %s", v.base)
-	}
-	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
-		return nil, errors.New("has a port that is none, expected 1 to 65535")
-	}
-	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return nil, errors.New("has a user, a query or a fragment, expected only scheme, host and path")
-	}
-	for _, path := range []string{"/chat/completions", "/responses", "/embeddings", "/messages"} {
-		if strings.HasSuffix(strings.TrimRight(u.Path, "/"), path) {
-			return nil, fmt.Errorf("ends with %s, expected the address that stands before it: paths are added", path)
-		}
-	}
-	return u, nil
 }
 
 // ErrNoKey says that a provider's key is nowhere to be found.
@@ -191,42 +154,30 @@ var ErrNoKey = errors.New("needs a key")
 // key finds the key, if there is one. Another than the usual
 // address is never sent the environment's key for the usual one, unless that
 // address was put into the environment beside it.
-func (c Config) key(kind string, p Provider, v vendor, usual bool) (Key, error) {
-	given := 0
-	for _, is := range []bool{p.Key.secret != nil, p.KeyEnv != "", p.KeyFile != "", p.Lent} {
-		if is {
-			given++
-		}
+func (c Config) key(kind string, p Provider, v vendor, usual bool) (line.Key, error) {
+	from := line.Source{Key: p.Key, Env: p.KeyEnv, File: p.KeyFile}
+	given := from.Count()
+	if p.Lent {
+		given++
 	}
-	var from, secret string
 	switch {
-	case given == 1 && p.Lent:
-		return Key{}, nil
 	case given > 1:
-		return Key{}, fmt.Errorf("the provider %s has %d keys, expected one of key, key_env and key_file", kind, given)
-	case p.Key.secret != nil:
-		from, secret = "the key of the provider "+kind, p.Key.reveal()
-	case p.KeyFile != "":
-		b, err := c.ReadFile(p.KeyFile)
-		if err != nil {
-			return Key{}, fmt.Errorf("the key of the provider %s: %w", kind, err)
-		}
-		from, secret = "the key in "+p.KeyFile, string(b)
-	case p.KeyEnv != "" || usual || p.BaseURL == "":
-		name := cmp.Or(p.KeyEnv, v.envKey)
-		from, secret = "the key in "+name, c.Getenv(name)
-		if secret == "" && p.KeyEnv != "" {
-			return Key{}, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, name)
-		} else if secret == "" {
-			return Key{}, nil
+		return line.Key{}, fmt.Errorf("the provider %s has %d keys, expected one of key, key_env and key_file", kind, given)
+	case p.Lent, given == 0 && !usual && p.BaseURL != "":
+		return line.Key{}, nil
+	case from.Env != "" && c.Getenv(from.Env) == "":
+		return line.Key{}, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, from.Env)
+	case given == 0:
+		if from.Env = v.envKey; c.Getenv(from.Env) == "" {
+			return line.Key{}, nil
 		}
 	}
-	secret = strings.TrimSpace(secret)
-	if from != "" && secret == "" && usual {
-		return Key{}, fmt.Errorf("%s is empty", from)
+	key, err := from.Read(c.Getenv, c.ReadFile)
+	if err == nil && !key.Given() && usual {
+		err = fmt.Errorf("%s is empty", from)
 	}
-	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return Key{}, fmt.Errorf("%s has characters that no key has", from)
+	if err != nil {
+		return line.Key{}, fmt.Errorf("the key of the provider %s: %w", kind, err)
 	}
-	return NewKey(secret), nil
+	return key, nil
 }

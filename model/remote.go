@@ -1,18 +1,18 @@
 package model
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/kern-run/kern/model/line"
 )
 
 // Bounds of what a provider may send.
@@ -40,10 +40,7 @@ type remote struct {
 	dialect
 	facts   Facts
 	model   string // the name the provider knows
-	base    string
-	key     Key
-	set     http.Header
-	client  *http.Client
+	line    *line.Line
 	idle    time.Duration // of silence within an answer, before it is given up
 	now     func() time.Time
 	counter Counter
@@ -102,19 +99,10 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	if err != nil {
 		return nil, &Error{Kind: BadRequest, Message: m.clean(err.Error()), Usage: &Usage{}}
 	}
-	var way passage
-	req, err := http.NewRequestWithContext(way.watched(ctx), http.MethodPost, m.base+m.path(), bytes.NewReader(body))
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}, "User-Agent": {"kern"}}
+	resp, err := m.line.Post(ctx, m.path(), h, body)
 	if err != nil {
-		return nil, &Error{Kind: BadRequest, Message: m.clean(err.Error()), Usage: &Usage{}}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set("User-Agent", "kern")
-	maps.Copy(req.Header, m.set)
-	m.sign(req.Header, m.key.reveal())
-	resp, err := m.client.Do(req)
-	if err != nil {
-		return nil, way.ended(ctx, m.lost(ctx, err))
+		return nil, m.lost(ctx, err).far(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
@@ -202,6 +190,17 @@ func (m *remote) usage(a *answer, r Request) Usage {
 	return u
 }
 
+// far says of a request that found no answer how far it came.
+func (e *Error) far(err error) *Error {
+	var lost *line.Lost
+	if errors.As(err, &lost) {
+		if e.Unreached = lost.Unreached; !lost.Seen {
+			e.Usage = &Usage{} // nobody saw it
+		}
+	}
+	return e
+}
+
 // lost is a request or answer that did not arrive whole.
 func (m *remote) lost(ctx context.Context, err error) *Error {
 	if errors.Is(err, errTooMuch) {
@@ -241,8 +240,9 @@ func (m *remote) scrub(e *Error) *Error {
 
 // clean takes the key out of words that came from elsewhere, and then makes
 // them short and printable; in this order, so that no half of a key is left.
-func (m *remote) clean(s string) string {
-	s = redact(s, m.key.reveal())
+func (m *remote) clean(s string) string { return tidy(m.line.Redact(s)) }
+
+func tidy(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '

@@ -19,6 +19,7 @@ import (
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 // unknownMax is how many output tokens are reserved for a model whose maximum
@@ -329,7 +330,7 @@ func (l *lull) begin() {
 // being told.
 func (l *lull) hangUp() {
 	d := goOn
-	if l.ending = l.ending || l.body != nil && model.HangUp(l.body); l.ending {
+	if l.ending = l.ending || l.body != nil && line.HangUp(l.body); l.ending {
 		d = readOn
 	}
 	l.begun = time.Now()

@@ -22,6 +22,7 @@ import (
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -95,7 +96,7 @@ func (r *rig) stop() {
 	r.front.Close()
 	r.kernel = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	model.CloseIdle()
+	line.CloseIdle()
 }
 
 // limits reads money=1,steps=2.

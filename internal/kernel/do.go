@@ -698,10 +698,11 @@ func (pl *Plan) effect() abi.Effect { return cmp.Or(pl.Effect, abi.Pure) }
 
 // pauseFor is how long to wait before the next attempt: as long as the provider
 // said, else twice as long each time. Who was turned away waits a little, for
-// the resource itself rests as long as it must.
+// the resource itself rests as long as it must; and to ask another resource there
+// is nothing to wait for.
 func pauseFor(j *Job, d Done) time.Duration {
 	switch {
-	case j.Plan.Resource == "":
+	case j.Plan.Resource == "", d.Fresh:
 		return 0
 	case d.Away:
 		return cmp.Or(d.After, 250*time.Millisecond<<min(j.away, 4))

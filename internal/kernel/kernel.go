@@ -110,6 +110,7 @@ type Done struct {
 	Usage abi.Usage
 	After time.Duration // a provider's word on when to try again
 	Away  bool          // it was turned away and took nothing: it waits for another turn, and that was no attempt
+	Fresh bool          // the next attempt is made at a resource that was not asked before: it need not wait
 	Heard any           // what was heard of the resource, for whoever gives turns
 	First time.Duration // to the first token
 	Took  uint64        // recv: the record of the message; wait: the child

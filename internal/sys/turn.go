@@ -64,12 +64,13 @@ func word(e *model.Error) traffic.Word {
 }
 
 // Failed notes that a call failed with e on its way: the next attempt takes
-// another route when the provider was overloaded or could not be reached.
+// another route when the provider was overloaded or could not be reached, and
+// waits only where all have been asked.
 func Failed(d *kernel.Done, w *traffic.Way, e *model.Error) {
 	if w.Of > 1 {
 		d.After = 0 // the turn knows who rests for how long
 		if e.Kind == model.Overloaded || e.Kind == model.Network {
-			w.Next()
+			d.Fresh = w.Next()
 		}
 	}
 }

@@ -1,11 +1,18 @@
 package sys
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/journaltest"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
@@ -72,16 +79,126 @@ func TestFailed(t *testing.T) {
 		kind   model.Kind
 		want   int
 		waited bool
+		fresh  bool
 	}{
-		{2, model.Overloaded, 1, false}, {2, model.Network, 1, false}, {2, model.RateLimit, 0, false}, {2, model.Auth, 0, false},
-		{1, model.Overloaded, 0, true}, {1, model.Network, 0, true},
+		{2, model.Overloaded, 1, false, true}, {2, model.Network, 1, false, true}, {2, model.RateLimit, 0, false, false}, {2, model.Auth, 0, false, false},
+		{1, model.Overloaded, 0, true, false}, {1, model.Network, 0, true, false},
 	} {
 		w, d := traffic.Way{Of: c.of}, kernel.Done{After: time.Second}
+		w.Choose(func(int) time.Duration { return 0 })
 		Failed(&d, &w, &model.Error{Kind: c.kind})
-		if w.At != c.want || (d.After > 0) != c.waited {
-			t.Errorf("%s of %d: %d, waits %v", c.kind, c.of, w.At, d.After)
+		if w.At != c.want || (d.After > 0) != c.waited || d.Fresh != c.fresh {
+			t.Errorf("%s of %d: %d, waits %v, fresh %v", c.kind, c.of, w.At, d.After, d.Fresh)
 		}
 	}
+}
+
+// failing is a model that cannot be had so many times, and keeps when it was
+// asked.
+type failing struct {
+	stated
+	times int
+	with  model.Error
+	asked func(name string)
+}
+
+func (f *failing) Stream(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		f.asked(f.facts.Name)
+		if f.times--; f.times >= 0 {
+			e := f.with
+			yield(model.Event{}, &e)
+			return
+		}
+		yield(model.Event{Done: &model.Done{Stop: model.StopEnd}}, nil)
+	}
+}
+
+// TestFallbackIsAskedAtOnce: the call that finds out that a provider is not to be
+// had asks the next in the same moment, and waits only before it asks one again.
+//
+// Mutants that die here: it pauses before the first fallback, or never.
+func TestFallbackIsAskedAtOnce(t *testing.T) {
+	unreached := model.Error{Kind: model.Network, Unreached: true, Usage: &model.Usage{}}
+	broken := model.Error{Kind: model.Network}
+	busy := model.Error{Kind: model.Overloaded, Status: 503, Usage: &model.Usage{}}
+	for _, c := range []struct {
+		name  string
+		fails []int // how often each of them does
+		with  model.Error
+		want  string
+	}{
+		{"it cannot be reached", []int{9, 0}, unreached, "0s p, 0s q"},
+		{"it breaks off", []int{9, 0}, broken, "0s p, 0s q"},
+		{"it is overloaded", []int{9, 0}, busy, "0s p, 0s q"},
+		{"there is no other", []int{2}, unreached, "0s p, 250ms p, 750ms p"},
+		{"two of three cannot be had", []int{9, 9, 0}, unreached, "0s p, 0s q, 0s r"},
+		{"none can", []int{2, 9}, unreached, "0s p, 0s q, 500ms p, 500ms q, 2.5s p"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var got []string
+			start := time.Now()
+			models := map[string]*failing{}
+			program := Program{Name: "asks"}
+			for i, n := range c.fails {
+				name := string(rune('p' + i))
+				models[name+":m"] = &failing{stated{facts: model.Facts{Name: name + ":m", Provider: name}}, n, c.with, func(string) {
+					got = append(got, fmt.Sprint(time.Since(start), " ", name))
+				}}
+				if f := (Fallback{name + ":m", &Facts{Window: 1000}}); i == 0 {
+					program.Model, program.Facts = f.Model, f.Facts
+				} else {
+					program.Fallback = append(program.Fallback, f)
+				}
+			}
+			if r := alone(t, models, program); r.Err != nil {
+				t.Errorf("%s: %+v", c.name, r.Err)
+			}
+			if s := strings.Join(got, ", "); s != c.want {
+				t.Errorf("%s: %s; want %s", c.name, s, c.want)
+			}
+		})
+	}
+}
+
+// alone is the answer to the one model call of a process, in a kernel of its own.
+func alone(t *testing.T, models map[string]*failing, p Program) abi.Result {
+	t.Helper()
+	store, lease := journaltest.Mem()
+	log := journal.NewLog(store, lease)
+	defer func() { _ = log.Close() }()
+	var k *kernel.Kernel
+	w := &World{
+		Open:  func(p *Program) (model.Model, error) { return models[p.Model], nil },
+		Away:  func(string) time.Duration { return 0 },
+		Bytes: func(d abi.Data) ([]byte, error) { return k.Bytes(d) },
+		Record: func(pid abi.Pid, n uint64) (*abi.Record, error) {
+			for r, err := range store.Records(pid, n-1) {
+				return r, err
+			}
+			return nil, fmt.Errorf("process %d has no record %d", pid, n)
+		},
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = kernel.New(kernel.Config{Store: store, Log: log, Rows: Table(w)}); err != nil {
+		t.Fatal(err)
+	}
+	s := kernel.Spawning{Program: b, Task: []byte("go")}
+	s.Name, s.Rows = p.Name, []string{"model"}
+	pid, err := k.Spawn(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := k.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	k.Launch(pid)
+	return k.Do(t.Context(), abi.Call{Pid: pid, N: 1, Row: "model", Args: []byte(`{}`)})
 }
 
 // TestAway: under a money limit a request goes to no model without a price in the

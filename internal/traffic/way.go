@@ -10,6 +10,9 @@ import (
 type Way struct {
 	At int // the route that is tried next, or was tried last
 	Of int // how many there are
+
+	open  []bool // which of them could be had when one was chosen
+	tried []bool // which failed since there was none left but those
 }
 
 // Shut is how long the provider of a route is away that is not for a call.
@@ -23,10 +26,12 @@ func (w *Way) Choose(awayFor func(at int) time.Duration) (other bool) {
 		return false
 	}
 	at, least, here := w.At, time.Duration(math.MaxInt64), 0
+	w.open = make([]bool, w.Of)
 	for i := range w.Of {
 		n := (w.At + i) % w.Of
 		away := awayFor(n)
 		if away == 0 {
+			w.open[n] = true
 			here++
 		}
 		if away != Shut && away < least {
@@ -37,5 +42,20 @@ func (w *Way) Choose(awayFor func(at int) time.Duration) (other bool) {
 	return here > 1
 }
 
-// Next is the route for another try.
-func (w *Way) Next() { w.At = (w.At + 1) % w.Of }
+// Next is the route for another try. It is fresh when it has not failed yet; when
+// all that can be had have, it begins anew with the next.
+func (w *Way) Next() (fresh bool) {
+	if w.tried == nil {
+		w.tried = make([]bool, w.Of)
+	}
+	w.tried[w.At] = true
+	for i := range w.open {
+		if n := (w.At + i) % w.Of; w.open[n] && !w.tried[n] {
+			w.At = n
+			return true
+		}
+	}
+	w.tried = nil
+	w.At = (w.At + 1) % w.Of
+	return false
+}

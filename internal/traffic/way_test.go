@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -40,5 +41,37 @@ func TestWay(t *testing.T) {
 	}
 	if w.Next(); w.At != 0 {
 		t.Errorf("behind the last comes %d", w.At)
+	}
+}
+
+// TestWayRound: after a failure the next route is one that has not failed, as
+// long as there is one that can be had; then all of them begin anew.
+//
+// Mutants that die here: any other route is fresh, whether it failed or cannot
+// be had; nothing is fresh any more after the first round.
+func TestWayRound(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		away []time.Duration
+		want string // each try, and a dash where it waits
+	}{
+		{"one", []time.Duration{0}, "0-0-0-0-0"},
+		{"two", []time.Duration{0, 0}, "01-01-01"},
+		{"three", []time.Duration{0, 0, 0}, "012-012-0"},
+		{"the second is away", []time.Duration{0, 9, 0}, "02-02-02"},
+		{"the second is shut", []time.Duration{0, Shut, 0}, "02-02-02"},
+		{"the others are away", []time.Duration{0, 9, 9}, "0-0-0-0"},
+		{"all are away", []time.Duration{7, 9}, "0-0-0-0"},
+	} {
+		w, got := Way{Of: len(c.away)}, ""
+		for len(got) < len(c.want) {
+			w.Choose(func(at int) time.Duration { return c.away[at] })
+			if got += strconv.Itoa(w.At); !w.Next() {
+				got += "-"
+			}
+		}
+		if got[:len(c.want)] != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
 	}
 }

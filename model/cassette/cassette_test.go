@@ -19,6 +19,7 @@ import (
 
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -34,7 +35,7 @@ func open(t *testing.T, base string, rt http.RoundTripper) model.Model {
 	t.Helper()
 	m, err := model.Open("openai:m", model.Config{
 		HTTP:      &http.Client{Transport: rt},
-		Providers: map[string]model.Provider{"openai": {BaseURL: base, Key: model.NewKey(canary)}},
+		Providers: map[string]model.Provider{"openai": {BaseURL: base, Key: line.NewKey(canary)}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package model
+package line
 
 import (
 	"errors"
@@ -21,10 +21,13 @@ var (
 	ofASecret  = []string{"auth", "key", "token", "secret", "cookie", "password", "credential"}
 )
 
-// SetHeader adds a header to those that go with every request to a provider:
-// which organization or project is billed, which application asks. It is no
-// place for a secret.
-func (p *Provider) SetHeader(name, value string) error {
+// Headers are those that go with every request to a provider: which
+// organization or project is billed, which application asks. It is no place for
+// a secret. The zero Headers are none.
+type Headers struct{ set http.Header }
+
+// Set adds a header.
+func (h *Headers) Set(name, value string) error {
 	canon := http.CanonicalHeaderKey(name)
 	switch lower := strings.ToLower(name); {
 	case !headerName.MatchString(name):
@@ -35,14 +38,14 @@ func (p *Provider) SetHeader(name, value string) error {
 		return fmt.Errorf("%s belongs to the request itself, and is not set here", canon)
 	case value == "" || len(value) > maxHeaderValue || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
 		return fmt.Errorf("the value of %s: expected 1 to %d plain characters", canon, maxHeaderValue)
-	case p.Headers.Get(canon) != "":
+	case h.set.Get(canon) != "":
 		return fmt.Errorf("%s stands twice", canon)
-	case len(p.Headers) >= maxHeaders:
+	case len(h.set) >= maxHeaders:
 		return fmt.Errorf("expected at most %d headers", maxHeaders)
 	}
-	if p.Headers == nil {
-		p.Headers = make(http.Header)
+	if h.set == nil {
+		h.set = make(http.Header)
 	}
-	p.Headers.Set(canon, value)
+	h.set.Set(canon, value)
 	return nil
 }

@@ -1,11 +1,8 @@
-package model
+package line
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,19 +10,15 @@ import (
 	"time"
 )
 
-// posted is an endpoint before a handler, over the client that all models share.
+// posted is a line to a handler, by the client that all lines share.
 func posted(t *testing.T, h http.HandlerFunc) func(body string) *http.Response {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(func() { CloseIdle(); s.Close() })
-	c := Config{Getenv: env("OPENAI_BASE_URL", s.URL, "OPENAI_API_KEY", canary)}.filled()
-	e, err := c.endpoint("openai:m", "openai", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := Line{Base: s.URL, Sign: bearer, Client: Client()}
 	return func(body string) *http.Response {
 		t.Helper()
-		resp, err := e.Post(t.Context(), "/", http.Header{}, []byte(body))
+		resp, err := l.Post(t.Context(), "/", http.Header{}, []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +91,7 @@ func TestHangUpLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := post("second")
-	if first.Body.(*call).line != second.Body.(*call).line {
+	if first.Body.(*call).conn != second.Body.(*call).conn {
 		t.Fatal("the line was not used again")
 	}
 	if HangUp(first.Body) {
@@ -109,61 +102,6 @@ func TestHangUpLate(t *testing.T) {
 	for _, want := range []string{"a", "b"} {
 		if !lines.Scan() || lines.Text() != want {
 			t.Errorf("%q, want %s: %v", lines.Text(), want, lines.Err())
-		}
-	}
-}
-
-// TestUnreached tells a request that found no connection from one that was lost
-// on its way, or was never to be sent.
-//
-// Mutants that die here: any lost request is one that found none, as is one that
-// the caller stopped, or that could not be written down.
-func TestUnreached(t *testing.T) {
-	dial := func(err error) http.RoundTripper {
-		return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, err }}
-	}
-	waits := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}
-	refuses := &http.Transport{DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
-		here, there := net.Pipe()
-		there.Close()
-		return here, nil
-	}}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	for _, c := range []struct {
-		name   string
-		ctx    context.Context
-		rt     http.RoundTripper
-		base   string
-		header string
-		want   bool
-	}{
-		{"refused", t.Context(), dial(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "http://p", "x", true},
-		{"no such name", t.Context(), dial(&net.DNSError{Err: "no such host", IsNotFound: true}), "http://p", "x", true},
-		{"it hangs up in the middle of TLS", t.Context(), refuses, "https://p", "x", true},
-		{"it hangs up", t.Context(), refuses, "http://p", "x", false},
-		{"the caller stopped", stopped, waits, "http://p", "x", false},
-		{"a header that cannot be sent", t.Context(), dial(errors.New("nobody asks")), "http://p", "a\nb", false},
-	} {
-		conf := Config{Getenv: env(), HTTP: &http.Client{Transport: c.rt}, Providers: map[string]Provider{"openai": {BaseURL: c.base}}}
-		routes, err := conf.Routes("openai", "m")
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := routes[0].Post(c.ctx, "/", http.Header{"X": {c.header}}, []byte("{}"))
-		var e *Error
-		if !errors.As(err, &e) || e.Unreached != c.want || e.Kind != Network {
-			t.Errorf("%s: posted: %v %+v", c.name, resp, err)
-		}
-		if c.header != "x" {
-			continue // ours alone go there
-		}
-		m, err := Open("openai:m", conf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o := runContext(t, c.ctx, m, hello); o.err == nil || o.err.Unreached != c.want {
-			t.Errorf("%s: streamed: %+v", c.name, o.err)
 		}
 	}
 }
