@@ -153,7 +153,7 @@ func TestManyThatEnded(t *testing.T) {
 			t.Fatalf("%d are listed", len(all))
 		}
 		for n, i := range all {
-			if i.Pid != abi.Pid(n+1) || i.Spawn.Name != "brief" || i.Exit == nil || i.Exit.Exit != abi.ExitDone || i.Steps != 1 {
+			if i.Pid != abi.Pid(n+1) || i.Name != "brief" || i.Exit == nil || i.Exit.Exit != abi.ExitDone || i.Steps != 1 {
 				t.Errorf("%d: %+v", n, i)
 			}
 		}

@@ -61,6 +61,7 @@ var ranks = map[string]int{
 
 	"internal/life":                1, // pure: the states of a process
 	"internal/roll":                1, // pure: who is whose child, and who has ended
+	"internal/brief":               1, // pure: what is seen of any process, and kept of those that ended
 	"internal/journal/format":      1,
 	"internal/journal":             1,
 	"internal/journal/journaltest": 1,
@@ -122,7 +123,7 @@ var forbidden = []struct {
 
 // pureFiles may not read the clock, start goroutines or do input and output:
 // what they decide follows from records alone.
-var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/life/life.go", "internal/roll/roll.go", "internal/watch/rest.go", "internal/memory/memory.go",
+var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/life/life.go", "internal/roll/roll.go", "internal/brief/brief.go", "internal/watch/rest.go", "internal/memory/memory.go",
 	"internal/traffic/window.go", "internal/traffic/bucket.go", "internal/traffic/care.go", "internal/traffic/rest.go", "internal/traffic/habit.go", "internal/traffic/line.go", "internal/traffic/sched.go", "internal/traffic/limits.go"}
 
 const module = "github.com/kern-run/kern"

@@ -516,8 +516,8 @@ func TestScenario24Grandchild(t *testing.T) {
 				t.Fatalf("process %d: %+v %v", pid, i.Exit, err)
 			}
 			ends = append(ends, i.Last)
-			if pid > 1 && i.Spawn.Parent != pid-1 {
-				t.Errorf("process %d is a child of %d", pid, i.Spawn.Parent)
+			if pid > 1 && i.Parent != pid-1 {
+				t.Errorf("process %d is a child of %d", pid, i.Parent)
 			}
 		}
 		if c := codes(answers(t, k, 3)); !slices.Contains(c, "LIMIT_DEPTH") {

@@ -50,9 +50,8 @@ func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
 	return i, err
 }
 
-// List describes every process, by pid. There is no end to those that have exited,
-// and they are read from the journal: [Kernel.Recent] is for a look, and
-// [Kernel.After] for one page after the other.
+// List describes every process, by pid. There is no end to those that have exited:
+// [Kernel.Recent] is for a look, and [Kernel.After] for one page after the other.
 func (k *Kernel) List() []kernel.Info { return k.After(0, math.MaxInt) }
 
 // Recent describes, by pid, the processes that live, the n that exited last, the n
@@ -66,19 +65,11 @@ func (k *Kernel) Recent(n int) (list []kernel.Info, more int) {
 // After describes up to n processes, by pid: the first above pid.
 func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info { return k.describe(k.Kernel.After(pid, n)) }
 
-// describe is Info of many. One that exited and cannot be read any more is
-// described as far as it is known without its records, with the reason.
+// describe is Info of many, which are there.
 func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {
 	list := make([]kernel.Info, len(pids))
 	for n, pid := range pids {
-		i, err := k.Info(pid)
-		if err != nil {
-			i = kernel.Info{Pid: pid, Spawn: &abi.Spawn{}, State: abi.Exited, Exit: &abi.ExitInfo{Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error()}}}
-			if e := k.Ending(pid); e != nil {
-				i.Exit.Code = e.Code
-			}
-		}
-		list[n] = i
+		list[n], _ = k.Info(pid)
 	}
 	return list
 }

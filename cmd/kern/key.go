@@ -89,22 +89,19 @@ func withKey(a *app, ctx context.Context, name string, f func(c *server.Client, 
 			return err
 		}
 		p, err := keyOf(l.Keys, name)
-		if _, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
-			if l, err = c.Keys(ctx, true); err == nil {
-				p, err = keyOf(l.Keys, name)
-			}
+		if pid, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
+			p, err = server.KeyOf(ctx, c, pid)
 		}
 		if err != nil {
 			return err
 		}
-		return f(c, p)
+		return f(c, &p)
 	})
 }
 
-func keyOf(keys []server.Process, name string) (*server.Process, error) {
-	var found []*server.Process
-	for i := range keys {
-		p := &keys[i]
+func keyOf(keys []server.Process, name string) (none server.Process, _ error) {
+	var found []server.Process
+	for _, p := range keys {
 		switch {
 		case strconv.FormatInt(int64(p.Pid), 10) == name:
 			return p, nil
@@ -116,9 +113,9 @@ func keyOf(keys []server.Process, name string) (*server.Process, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return nil, usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
+		return none, usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
 	}
-	return nil, usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
+	return none, usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
 }
 
 func keyList(a *app) *cobra.Command {
@@ -128,7 +125,10 @@ func keyList(a *app) *cobra.Command {
 		Short: "List keys, and where the gateway is",
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) (server.KeyList, error) { return c.Keys(cmd.Context(), all || asJSON) },
+			if asJSON {
+				return withDaemon(a, cmd.Context(), func(c *server.Client) error { return server.CopyKeys(cmd.Context(), c, a.stdout) })
+			}
+			return report(a, cmd.Context(), false, func(c *server.Client) (server.KeyList, error) { return c.Keys(cmd.Context(), all) },
 				func(a *app, l server.KeyList) error { return listKeys(a, l, all) })
 		},
 	}

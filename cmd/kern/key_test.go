@@ -166,6 +166,12 @@ func TestKeyVerbs(t *testing.T) {
 	if status, body := ask(t.Context(), k, `{"model":"m","messages":[{"role":"user","content":"x"}]}`); status != http.StatusUnauthorized || !strings.Contains(body, "BAD_KEY") {
 		t.Error(status, body)
 	}
+	if out := w.ok("key", "show", fmt.Sprint(k.Pid)); !strings.Contains(out, "killed") || !strings.Contains(out, "kid") { // one that has ended is known by its pid
+		t.Error(out)
+	}
+	if _, errs, code := w.kern("key", "show", "99"); code != exitFailed || !strings.Contains(errs, "no process 99") {
+		t.Error(code, errs)
+	}
 	if _, errs, code := w.kern("key", "show", "nobody"); code != exitUsage || !strings.Contains(errs, `no key "nobody"`) {
 		t.Error(code, errs)
 	}

@@ -21,40 +21,40 @@ import (
 
 func logCommand(a *app) *cobra.Command {
 	var follow, asJSON, verify bool
-	var request uint64
+	var request, last uint64
 	cmd := &cobra.Command{
 		Use:   "log PID",
 		Short: "Print the journal of a process",
 		Long: `Print the journal of a process: everything it asked for, what it was answered,
-and what it took. --json prints one record a line, whole. --verify reads every
-record and every payload and checks the chain of their hashes. --request prints
-what a call with a key asked, as it came.`,
+and what it took. --json prints one record a line, whole. -n 20 prints the last 20
+records, and those that come after with -f. --verify reads every record and every
+payload and checks the chain of their hashes. --request prints what a call with a
+key asked, as it came.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			if request > 0 {
-				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+			if verify && follow {
+				return usage("verify it when it has exited", "--follow and --verify do not go together")
+			}
+			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+				switch {
+				case request > 0:
 					b, err := c.Request(ctx, pid, request)
 					if err != nil {
 						return err
 					}
 					return a.print("%s\n", b)
-				})
-			}
-			if verify {
-				if follow {
-					return usage("verify it when it has exited", "--follow and --verify do not go together")
+				case verify:
+					return verifyLog(a, ctx, c, pid, asJSON)
 				}
-				return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error { return verifyLog(a, ctx, c, pid, asJSON) })
-			}
-			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
 				s := &session{app: a, client: c}
 				defer s.close()
-				return a.log(ctx, s, pid, follow, asJSON)
+				return a.log(ctx, s, pid, last, follow, asJSON)
 			})
 		},
 	}
+	cmd.Flags().Uint64VarP(&last, "last", "n", 0, "print the last `n` records; 0: all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until the process has exited")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print records as lines of JSON")
 	cmd.Flags().Uint64Var(&request, "request", 0, "print the request of this `call`")
@@ -73,15 +73,30 @@ func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSO
 	return a.print("process %d: %s, each as it was written\n", pid, plural(int64(v.Records), "record"))
 }
 
-func (a *app) log(ctx context.Context, s *session, pid abi.Pid, follow, asJSON bool) error {
-	last, t := uint64(0), teller{app: a}
+// before is how many records are read before those that are printed: there the
+// calls began that end in them.
+const before = 256
+
+func (a *app) log(ctx context.Context, s *session, pid abi.Pid, last uint64, follow, asJSON bool) error {
+	read, left, t := uint64(0), uint64(0), teller{app: a, names: make(map[uint64]string)}
+	if last > 0 {
+		p, err := s.client.Show(ctx, pid)
+		if err != nil {
+			return err
+		}
+		left, t.born = p.Records-min(last, p.Records), p.Born.UnixNano()
+		read = left - min(before, left)
+	}
 	err := s.do(ctx, func(c *server.Client) error {
-		return c.Records(ctx, pid, last, follow, func(r *abi.Record, line []byte) error {
-			last = r.N
-			if asJSON {
-				return a.print("%s\n", line)
+		return c.Records(ctx, pid, read, follow, func(r *abi.Record, line []byte) error {
+			told := string(line) + "\n"
+			if !asJSON {
+				told = t.tell(r)
 			}
-			return a.print("%s", t.tell(r))
+			if read = r.N; read <= left {
+				return nil
+			}
+			return a.print("%s", told)
 		})
 	})
 	if errors.Is(context.Cause(ctx), errLeft) {
@@ -103,7 +118,7 @@ const wide = 200
 
 func (t *teller) tell(r *abi.Record) string {
 	if t.born == 0 {
-		t.born, t.names = r.Time, make(map[uint64]string)
+		t.born = r.Time
 	}
 	if r.Intent != nil {
 		t.names[r.Call] = nameOf(r.Intent)
@@ -131,7 +146,7 @@ func (t *teller) story(r *abi.Record) (what, colour string, below []string) {
 		return t.spawned(r)
 	case abi.KindBegan:
 		in := r.Intent
-		return nameOf(in) + " begins" + attempt(in.Attempt) + reserves(&in.Reserve), faint, asked(in)
+		return nameOf(in) + " begins" + attempt(in.Attempt) + amounts(", may take ", &in.Reserve), faint, asked(in)
 	case abi.KindEnded, abi.KindRefused:
 		return t.answered(r)
 	case abi.KindSignaled:
@@ -194,7 +209,7 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 	if away {
 		what, colour = t.names[r.Call]+" turned away", yellow
 	}
-	what += attempt(an.Attempt) + took(&an.Usage)
+	what += attempt(an.Attempt) + amounts(", took ", &an.Usage)
 	if an.First > 0 {
 		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
 	}
@@ -210,13 +225,16 @@ func (t *teller) answered(r *abi.Record) (what, colour string, below []string) {
 		what += ", another attempt follows"
 	}
 	if an.Err != nil {
-		below = append(below, string(an.Err.Code)+": "+an.Err.Error(), hinted(an.Err.Hint))
+		below = append(below, string(an.Err.Code)+": "+an.Err.Error())
+		if an.Err.Hint != "" {
+			below = append(below, "hint: "+an.Err.Hint)
+		}
 	}
 	below = append(below, spoken(an)...)
 	if an.Warning != nil {
 		below = append(below, "warning: "+an.Warning.Message)
 	}
-	return what, colour, below
+	return strings.TrimPrefix(what, " "), colour, below // one that began long ago has no name here
 }
 
 // asked is what a call was made with. A page that goes before it stands in its
@@ -264,7 +282,7 @@ func spoken(an *abi.Answer) []string {
 
 func (t *teller) exits(r *abi.Record) (what, colour string, below []string) {
 	x := r.Exit
-	what = "is ending: "
+	what, colour = "is ending: ", bold
 	if r.Kind == abi.KindExited {
 		what = "exited: "
 	}
@@ -275,7 +293,6 @@ func (t *teller) exits(r *abi.Record) (what, colour string, below []string) {
 	if x.Code != "" {
 		what += " (" + string(x.Code) + ")"
 	}
-	colour = bold
 	if r.Kind == abi.KindExited {
 		return what, colour, nil
 	}
@@ -300,13 +317,6 @@ func changed(c *abi.Change) string {
 	return s
 }
 
-func hinted(hint string) string {
-	if hint != "" {
-		hint = "hint: " + hint
-	}
-	return hint
-}
-
 func attempt(n int) string {
 	if n > 1 {
 		return fmt.Sprintf(", attempt %d", n)
@@ -322,21 +332,8 @@ func text(d abi.Data) string {
 	return string(d.Bytes)
 }
 
-func reserves(u *abi.Usage) string {
-	if s := amounts(u); s != "" {
-		return ", may take " + s
-	}
-	return ""
-}
-
-func took(u *abi.Usage) string {
-	if s := amounts(u); s != "" {
-		return ", took " + s
-	}
-	return ""
-}
-
-func amounts(u *abi.Usage) string {
+// amounts are those of u, behind words; none are nothing.
+func amounts(words string, u *abi.Usage) string {
 	var all []string
 	for i, n := range u {
 		switch unit := abi.Unit(i); {
@@ -349,7 +346,10 @@ func amounts(u *abi.Usage) string {
 			all = append(all, fmt.Sprintf("%s %s", abi.FormatUnit(unit, n), strings.ReplaceAll(unit.String(), "_", " ")))
 		}
 	}
-	return strings.Join(all, ", ")
+	if all == nil {
+		return ""
+	}
+	return words + strings.Join(all, ", ")
 }
 
 // callName is the number of a call; one that was made within another is told

@@ -34,9 +34,12 @@ Those that live are listed, of those that exited the last ` + strconv.Itoa(recen
 of each that lives; -a lists all. --json lists all in any case.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return withDaemon(a, cmd.Context(), func(c *server.Client) error { return server.CopyList(cmd.Context(), c, a.stdout) })
+			}
 			more := 0
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) (list []server.Process, err error) {
-				if all || asJSON {
+			return report(a, cmd.Context(), false, func(c *server.Client) (list []server.Process, err error) {
+				if all {
 					return c.List(cmd.Context())
 				}
 				list, more, err = c.Recent(cmd.Context(), recent)
@@ -144,13 +147,10 @@ func (a *app) completePids(cmd *cobra.Command, args []string, _ string) ([]strin
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	list, _, err := c.Recent(ctx, completed)
+	list, _, _ := c.Recent(ctx, completed) // none, if it does not answer
 	var pids []string
 	for _, p := range list {
 		pids = append(pids, fmt.Sprintf("%d\t%s %s", p.Pid, clean(p.Name), stateOf(&p)))
-	}
-	if err != nil {
-		pids = nil
 	}
 	return pids, cobra.ShellCompDirectiveNoFileComp
 }

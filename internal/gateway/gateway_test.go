@@ -319,7 +319,7 @@ func TestChildren(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, err := r.kernel.Info(derived.Pid)
-	if n, _ := i.Limits.Get(abi.Money); err != nil || n >= 10_000_000 || i.Spawn.Parent != k.Pid {
+	if n, _ := i.Limits.Get(abi.Money); err != nil || n >= 10_000_000 || i.Parent != k.Pid {
 		t.Errorf("%+v %v", i, err)
 	}
 	r.ok(derived.Key, "/v1/chat/completions", chat("x"))

@@ -93,11 +93,11 @@ func (h *holds) Rest() {
 // Hold holds a process until ctx or the process ends, and tells what is ordered
 // of it: its end last.
 func (h *holds) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error {
-	i, err := h.kernel.Info(pid)
+	at, err := h.kernel.Where(pid)
 	if err != nil {
 		return err
 	}
-	b, err := h.kernel.Bytes(i.Spawn.Program)
+	b, err := h.kernel.Bytes(at.View.Spawn.Program)
 	if err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 			continue
 		}
 		kid, err := g.cfg.Kernel.Info(pid)
-		if err == nil && kid.Spawn.Name == name && kid.Exit == nil {
+		if err == nil && kid.Name == name && kid.Exit == nil {
 			parent.knows(name, pid)
 			return g.session(pid)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mock"
@@ -213,7 +214,7 @@ func (r *rig) info(pid abi.Pid) kernelInfo {
 
 type kernelInfo struct {
 	Used, Reserved, Doubt abi.Usage
-	Exit                  *abi.ExitInfo
+	Exit                  *brief.End
 	Kids                  []abi.Pid
 	Steps                 int64
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/memory"
 )
 
@@ -134,19 +135,19 @@ func ended(p *fold) *abi.Error {
 	if p.Exit != nil {
 		return exited(p.Pid, p.Exit.Exit)
 	}
-	return leaving(p.Pid, whyOf(p.Ending))
+	return leaving(p.Pid, *brief.EndOf(p.Ending))
 }
 
 // leaving says why a process takes no calls any more.
-func leaving(pid abi.Pid, y why) *abi.Error {
+func leaving(pid abi.Pid, end brief.End) *abi.Error {
 	code := abi.ProcessEnding
-	switch y.exit {
+	switch end.Exit {
 	case abi.ExitKilled:
 		code = abi.ProcessKilled
 	case abi.ExitLimit, abi.ExitLoop:
-		code = y.code
+		code = end.Code
 	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", pid, y.exit, y.reason)}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", pid, end.Exit, end.Reason)}
 }
 
 func exited(pid abi.Pid, how abi.Exit) *abi.Error {

@@ -161,7 +161,7 @@ func (l *story) once() {
 				for p := i.Pid; p != 0; {
 					q, _ := l.Info(p)
 					doubt[p] += l.intent(i.Pid, r)
-					p = q.Spawn.Parent
+					p = q.Parent
 				}
 			}
 		}

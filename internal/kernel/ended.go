@@ -3,32 +3,22 @@ package kernel
 import (
 	"context"
 	"slices"
-	"unique"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/journal"
 )
 
 // A process that has ended does nothing any more, and there is no end to those
-// that have. So the kernel lets go of them: it keeps their places in the tree,
-// why they ended, and what they took in the accounts above them. All else is in
-// the journal, and who asks for it gets their records folded anew: see
-// [window.at].
+// that have. So the kernel lets go of them: it keeps their places in the tree and
+// what [Info] says of them. All else is in the journal, and who asks for it gets
+// their records folded anew: see [window.at].
 
 // gone is what is kept of one that was let go.
 type gone struct {
 	above *account // it was booked on
-	why   unique.Handle[why]
+	brief.Kept
 }
-
-// why is an exit in short; there are few different ones.
-type why struct {
-	exit   abi.Exit
-	code   abi.Code
-	reason string
-}
-
-func whyOf(x *abi.ExitInfo) why { return why{x.Exit, x.Code, x.Reason} }
 
 // lingering is how many of those that ended last are kept whole: a parent that
 // waited asks for more than the end, and so does whoever ran it.
@@ -52,16 +42,26 @@ func (k *Kernel) letGo() {
 	}
 }
 
-// bury lets go of a process whose records can be read.
+// bury lets go of a process whose records can be read. At recovery those above it
+// were read, and let go, before it: what it took is added to what is kept of them.
 func (m *machine) bury(p *proc) {
-	m.gone[p.Pid] = gone{p.acct.parent, unique.Make(whyOf(p.Exit))}
+	b := p.brief()
+	m.gone[p.Pid] = gone{p.acct.parent, b.Keep()}
 	delete(m.procs, p.Pid)
+	for pid := m.roll.Parent(p.Pid); ; pid = m.roll.Parent(pid) {
+		g, ok := m.gone[pid]
+		if !ok {
+			return
+		}
+		g.Kept = g.With(&b)
+		m.gone[pid] = g
+	}
 }
 
 // absent says why there is nobody to act on under a pid.
 func (m *machine) absent(pid abi.Pid) *abi.Error {
 	if g, ok := m.gone[pid]; ok {
-		return exited(pid, g.why.Value().exit)
+		return exited(pid, g.End().Exit)
 	}
 	return unknown(pid)
 }

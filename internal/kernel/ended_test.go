@@ -295,18 +295,25 @@ func TestOrphan(t *testing.T) {
 		if i, err := m.Info(parent + 1); err != nil || i.Exit == nil || i.Exit.Reason != "parent" {
 			t.Errorf("%+v %v", i.Exit, err)
 		}
+		if err := m.checks(allowances{}); err != nil { // also that its parent is known to have had it
+			t.Error(err)
+		}
 	})
 }
 
-// TestUnreadable: of what was let go and cannot be read any more it is said so.
+// TestUnreadable: of what was let go and cannot be read any more it is said so, and
+// what lists show of it is known without.
 func TestUnreadable(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
 		pid := m.spawn(Spawning{})
 		m.do(pid, 1, "exit", deed{})
 		m.idle()
 		m.store.Close()
-		if _, err := m.Info(pid); err == nil || err.(*abi.Error).Code != abi.StorageBroken {
+		if _, err := m.View(pid); err == nil || err.(*abi.Error).Code != abi.StorageBroken {
 			t.Errorf("%v", err)
+		}
+		if i, err := m.Info(pid); err != nil || i.Exit == nil || i.Exit.Exit != abi.ExitDone || i.Records != 4 {
+			t.Errorf("%+v %v", i, err)
 		}
 		if r := m.Do(context.Background(), call(pid, 1, "exit", deed{})); code(r) != abi.StorageBroken || r.Outcome != abi.Unknown {
 			t.Errorf("%+v", r)

@@ -168,11 +168,12 @@ func (d demise) at(t *testing.T, depth int) {
 			t.Errorf("grandchild %d: %+v", kid, i.Exit)
 		}
 	}
-	if v, _ := m.View(pid); len(v.Pages) == 0 {
+	v, _ := m.View(pid)
+	if len(v.Pages) == 0 {
 		t.Error("what the model said is gone")
 	}
 	if d.exit == abi.ExitLimit && d.reason != "wall" || d.exit == abi.ExitDone {
-		if out, err := m.Bytes(i.Exit.Output); string(out) != "what I have" || err != nil {
+		if out, err := m.Bytes(v.Exit.Output); string(out) != "what I have" || err != nil {
 			t.Errorf("output %q %v", out, err)
 		}
 	}

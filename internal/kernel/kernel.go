@@ -12,6 +12,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,10 +130,11 @@ type View struct {
 	Spawn   *abi.Spawn
 	Pages   []memory.Page
 	Index   int
-	Term    bool // it was asked to finish
-	Limited bool // a money limit is on the path
-	Counted bool // a limit on tokens is
-	Before  any  // Work of the plan before, when this is another for the same call; nil: it is the first
+	Term    bool          // it was asked to finish
+	Exit    *abi.ExitInfo // nil: it lives
+	Limited bool          // a money limit is on the path
+	Counted bool          // a limit on tokens is
+	Before  any           // Work of the plan before, when this is another for the same call; nil: it is the first
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
@@ -239,12 +241,7 @@ func New(cfg Config) (*Kernel, error) {
 	if cfg.Count == nil {
 		cfg.Count = func(b []byte) int { return (len(b) + 2) / 3 }
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 2 * time.Second
-	}
-	if cfg.Last == 0 {
-		cfg.Last = 10 * time.Second
-	}
+	cfg.Grace, cfg.Last = cmp.Or(cfg.Grace, 2*time.Second), cmp.Or(cfg.Last, 10*time.Second)
 	k := &Kernel{cfg: cfg, book: book{cfg.Store, cfg.Log}, machine: newMachine(), linger: lingering}
 	k.gone = make(map[abi.Pid]gone)
 	k.window = window{k}

@@ -286,7 +286,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 		},
 		"child": func(t *rapid.T) {
 			pid := h.alive(t)
-			if i, _ := h.Info(pid); i.Spawn.Depth >= 4 {
+			if i, _ := h.Info(pid); i.Depth >= 4 {
 				t.Skip("deep enough")
 			}
 			s := &abi.Spawn{Limits: someLimits(t)}

@@ -89,9 +89,11 @@ var mutants = []mutant{
 	{"let go though refused", "ended.go", "e.t.Wait(context.Background()) == nil {", "e.t.Wait(context.Background()) == nil || true {", "TestRefusedStays", ""},
 	{"what was let go answers nothing", "do.go", "		if res, found = k.answered(c); found {\n			return res, true\n		}\n", "", "TestAskedOfTheGone", ""},
 	{"who was let go is waited for", "ended.go", "	return p == nil || p.Exit != nil\n", "	return p != nil && p.Exit != nil\n", "TestWaitForTheGone", ""},
-	{"children of what was let go are not folded", "recover.go", "		then = math.MaxInt64", "		then = math.MinInt64", "TestLetGoIsKept|TestForkOfTheGone", ""},
+	{"children of what was let go are not folded", "recover.go", "		then = math.MaxInt64", "		then = math.MinInt64", "TestForkOfTheGone", ""},
 	{"what the gone took is booked nowhere", "machine.go", "		p.acct.parent = g.above\n", "		_ = g\n", "TestLetGoIsKept", ""},
-	{"why it ended is forgotten", "ended.go", "unique.Make(whyOf(p.Exit))", "unique.Make(why{})", "TestLetGoIsKept", ""},
+	{"why it ended is forgotten", "../brief/brief.go", "b.Account, *b.Exit})", "b.Account, End{}})", "TestLetGoIsKept", ""},
+	{"what those below took is forgotten by a restart", "ended.go", "		g.Kept = g.With(&b)\n", "", "TestLetGoIsKept", ""},
+	{"what those below took is forgotten when it is folded", "view.go", " = g.above, b.Used, b.Reserved, b.Doubt\n", " = g.above, p.acct.settled, p.acct.reserved, b.Doubt\n", "TestLetGoIsKept", ""},
 	{"orphans go on", "recover.go", "orphan := k.gone[p.Spawn.Parent]; orphan {", "orphan := k.gone[p.Spawn.Parent]; orphan && false {", "TestOrphan", ""},
 	{"what is too large is taken up", "do.go", "	w.huge = journal.Fits(&w.intent, w.blobs)\n", "", "TestTooLargeForTheJournal", ""},
 	// what is published and what is recorded agree

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/life"
 )
 
@@ -15,7 +16,7 @@ type window struct{ k *Kernel }
 
 // view is what a row may see of p. k.mu is held.
 func (p *fold) view() View {
-	v := View{Pid: p.Pid, Spawn: p.Spawn, Pages: p.Memory.Resident(), Index: p.Calls.Index, Term: p.Term}
+	v := View{Pid: p.Pid, Spawn: p.Spawn, Pages: p.Memory.Resident(), Index: p.Calls.Index, Term: p.Term, Exit: p.Exit}
 	for a := p.acct; a != nil; a = a.parent {
 		if _, set := a.limits.Get(abi.Money); set {
 			v.Limited = true
@@ -36,17 +37,18 @@ func (w window) at(pid abi.Pid, look func(*proc)) (err error) {
 	defer k.mu.Unlock()
 	p := k.procs[pid]
 	if p == nil {
-		g, gone := k.gone[pid]
-		if !gone {
+		if _, gone := k.gone[pid]; !gone {
 			return unknown(pid)
 		}
 		k.mu.Unlock()
-		p, err = w.past(pid, 0)
+		m := newMachine()
+		err = m.read(k.cfg.Store, pid, func(*abi.Record) bool { return true })
 		k.mu.Lock()
-		if err != nil {
-			return unread(err).Err
+		if p = m.procs[pid]; err != nil || p == nil {
+			return unread(fmt.Errorf("the records of process %d cannot be read: %v", pid, err)).Err
 		}
-		p.acct.parent = g.above
+		g, b := k.gone[pid], k.gone[pid].Brief() // the sums of all below it are in the records of those
+		p.acct.parent, p.acct.settled, p.acct.reserved, p.acct.stuck = g.above, b.Used, b.Reserved, b.Doubt
 	}
 	look(p)
 	return nil
@@ -101,23 +103,13 @@ func (p *fold) where() (w Where, args []abi.Data) {
 
 // Info is what people see of a process.
 type Info struct {
-	Pid      abi.Pid
-	Spawn    *abi.Spawn
-	State    abi.State
-	Waits    []string
-	Priority int
-	Born     int64
-	Last     int64
-	Steps    int64
-	Used     abi.Usage // settled
-	Reserved abi.Usage // may still be used; Doubt is a part of it
-	Doubt    abi.Usage
-	Limits   abi.Limits
-	Drift    int64
-	Exit     *abi.ExitInfo
-	Asks     []Asking
-	Kids     []abi.Pid
-	Records  uint64
+	brief.Brief
+	Pid    abi.Pid
+	Parent abi.Pid // 0: none
+	Kids   []abi.Pid
+	State  abi.State
+	Waits  []string
+	Asks   []Asking
 }
 
 // state is what people see of p: its journalled state, overlaid with what its
@@ -147,17 +139,33 @@ type Asking struct {
 	Question abi.Data
 }
 
-// Info describes a process.
+// Info describes a process. Nothing is read from the journal.
 func (w window) Info(pid abi.Pid) (i Info, err error) {
-	err = w.at(pid, func(p *proc) { i, i.Kids = p.info(), slices.Clone(w.k.roll.Kids(pid)) })
-	return i, err
+	k := w.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if g, gone := k.gone[pid]; gone {
+		i = Info{Brief: g.Brief(), Pid: pid, Parent: k.roll.Parent(pid), State: abi.Exited}
+	} else if p := k.procs[pid]; p != nil {
+		i = p.info()
+	} else {
+		return i, unknown(pid)
+	}
+	i.Kids = slices.Clone(k.roll.Kids(pid))
+	return i, nil
+}
+
+// brief is what is kept of p when it has ended.
+func (p *fold) brief() brief.Brief {
+	a := p.acct
+	b := brief.Brief{Name: p.Spawn.Name, Account: p.Spawn.Account, Depth: p.Spawn.Depth, Priority: p.Priority, Born: p.Born, Last: p.Last, Records: p.N,
+		Steps: p.Calls.Steps, Drift: p.Calls.Drift, Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Exit: brief.EndOf(p.Exit)}
+	b.Reserved.Add(&a.held)
+	return b
 }
 
 func (p *proc) info() Info {
-	a := p.acct
-	i := Info{Pid: p.Pid, Spawn: p.Spawn, Priority: p.Priority, Born: p.Born, Last: p.Last, Steps: p.Calls.Steps,
-		Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Drift: p.Calls.Drift, Exit: p.Exit, Records: p.N}
-	i.Reserved.Add(&a.held)
+	i := Info{Brief: p.brief(), Pid: p.Pid, Parent: p.Spawn.Parent}
 	i.State, i.Waits = p.state()
 	for n, q := range p.Calls.Pending {
 		if q.Ask != nil && !q.Ask.Decided {
@@ -267,13 +275,13 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g, gone := k.gone[pid]; gone {
-		return leaving(pid, g.why.Value())
+		return leaving(pid, g.End())
 	}
 	switch p := k.procs[pid]; {
 	case p == nil:
 		return unknown(pid)
 	case p.Ending != nil:
-		return leaving(pid, whyOf(p.Ending))
+		return leaving(pid, *brief.EndOf(p.Ending))
 	}
 	return nil
 }

@@ -33,9 +33,9 @@ func TestWarnedOnce(t *testing.T) {
 				}
 			}
 			m.idle()
-			i, _ := m.Info(pid)
-			if i.Exit == nil || i.Exit.Exit != abi.ExitLoop || i.Exit.Code != abi.WatchdogLoop || i.Exit.Err == nil || i.Exit.Err.Message == "" {
-				t.Errorf("%+v", i.Exit)
+			v, _ := m.View(pid)
+			if v.Exit == nil || v.Exit.Exit != abi.ExitLoop || v.Exit.Code != abi.WatchdogLoop || v.Exit.Err == nil || v.Exit.Err.Message == "" {
+				t.Errorf("%+v", v.Exit)
 			}
 		})
 	}

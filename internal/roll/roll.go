@@ -51,6 +51,9 @@ func (r *Roll) Ended(pid abi.Pid, at int64) {
 // Living counts those that have not ended.
 func (r *Roll) Living() int { return len(r.all) - len(r.ends) }
 
+// Parent is whose child a process is; 0: nobody's.
+func (r *Roll) Parent(pid abi.Pid) abi.Pid { return r.all[pid].parent }
+
 // Kids are the children of a process, the oldest first. Nobody may change them.
 func (r *Roll) Kids(pid abi.Pid) []abi.Pid { return r.all[pid].kids }
 

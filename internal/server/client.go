@@ -126,14 +126,9 @@ func (c *line) call(ctx context.Context, method, path string, in, out any) error
 // readInto reads an answer into out.
 func readInto(ctx context.Context, res *http.Response, out any) error {
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrLost, err)
-	case out == nil:
-		return nil
+	b, err := io.ReadAll(&answer{ctx, res.Body})
+	if err != nil || out == nil {
+		return err
 	}
 	return json.Unmarshal(b, out)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
@@ -127,6 +128,22 @@ func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, a.Keys.End(r.Context(), pid, e)
 }
 
+// show describes a process that has a key.
+func (a keys) show(_ http.ResponseWriter, r *http.Request) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	i, err := a.Views.Info(pid)
+	if err != nil {
+		return nil, err
+	}
+	if !a.Keys.Has(&i) {
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key", pid), Hint: "kern key list -a lists those that have one"}
+	}
+	return a.view(&i, time.Now())
+}
+
 // hold answers at once, and stays until the process ends or the client goes. What
 // is ordered of the process comes as lines of JSON, its end as the last.
 func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -184,6 +201,11 @@ func (c *Client) Keys(ctx context.Context, all bool) (KeyList, error) {
 		path += "?recent=0"
 	}
 	return ask[KeyList](ctx, c, "GET", path, nil)
+}
+
+// KeyOf describes a process that has a key, whether it lives or not.
+func KeyOf(ctx context.Context, c *Client, pid abi.Pid) (Process, error) {
+	return ask[Process](ctx, c, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10), nil)
 }
 
 // request writes what a call asked, as it came.

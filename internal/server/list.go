@@ -1,8 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -72,7 +75,7 @@ func (l *listing) add(list []kernel.Info) error {
 		p, err := l.a.view(&list[i], l.now)
 		var b []byte
 		if err == nil {
-			b, err = json.Marshal(p)
+			b, err = plain(p)
 		}
 		if err != nil && l.begun {
 			panic(http.ErrAbortHandler) // so the client sees that this is not the whole list
@@ -87,6 +90,16 @@ func (l *listing) add(list []kernel.Info) error {
 	return nil
 }
 
+// plain is v as JSON, without changing what stands in texts: programs read it, and
+// people.
+func plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
 // send sends what there is. A client that went away hears nothing.
 func (l *listing) send(tail string) error {
 	if !l.begun {
@@ -98,9 +111,62 @@ func (l *listing) send(tail string) error {
 	return nil
 }
 
-// List lists every process, by pid.
-func (c *Client) List(ctx context.Context) ([]Process, error) {
-	return ask[[]Process](ctx, c, "GET", procsPath, nil)
+// List lists every process, by pid. It reads one after the other: what was said of
+// all of them is long.
+func (c *Client) List(ctx context.Context) (list []Process, err error) {
+	res, err := c.request(ctx, "GET", procsPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	d := json.NewDecoder(&answer{ctx, res.Body})
+	_, err = d.Token()
+	for err == nil && d.More() {
+		var p Process
+		err = d.Decode(&p)
+		list = append(list, p)
+	}
+	if err == nil { // else the end of the list is not what is missing
+		_, err = d.Token()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// CopyList writes the list of every process to w as it comes. There is no end to
+// them, so it is never held whole.
+func CopyList(ctx context.Context, c *Client, w io.Writer) error { return c.copy(ctx, procsPath, w) }
+
+// CopyKeys is CopyList of those that have keys, with where the gateway is.
+func CopyKeys(ctx context.Context, c *Client, w io.Writer) error { return c.copy(ctx, keysPath, w) }
+
+func (c *line) copy(ctx context.Context, path string, w io.Writer) error {
+	res, err := c.request(ctx, "GET", path, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(w, &answer{ctx, res.Body})
+	return err
+}
+
+// An answer is read to its end, or is an error.
+type answer struct {
+	ctx  context.Context
+	body io.Reader
+}
+
+func (a *answer) Read(b []byte) (int, error) {
+	n, err := a.body.Read(b)
+	switch {
+	case a.ctx.Err() != nil:
+		return n, a.ctx.Err()
+	case err != nil && err != io.EOF:
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return n, err
 }
 
 // Recent lists the processes that live, the n that exited last, the n last children

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -33,10 +36,49 @@ func TestListOfMany(t *testing.T) {
 		if err == nil && (len(list) != int(c.many)+2 || list[0].Pid != 6 || list[c.many+1].Pid != 7+c.many) {
 			t.Errorf("%+v: %d processes", c, len(list))
 		}
+		var b bytes.Buffer
+		copied := CopyList(t.Context(), cl, &b)
+		if errors.Is(copied, ErrLost) != c.lost || errors.As(copied, &e) != c.bad || (copied != nil) != (c.lost || c.bad) {
+			t.Errorf("%+v: copied %v", c, copied)
+		}
+		var same []Process
+		if copied == nil && (json.Unmarshal(b.Bytes(), &same) != nil || len(same) != len(list) || same[len(same)-1].Pid != list[len(list)-1].Pid) {
+			t.Errorf("%+v: the copy has %d processes, the list %d", c, len(same), len(list))
+		}
 		if recent, more, err := cl.Recent(t.Context(), 3); err != nil || len(recent) != 2 || more != 43 {
 			t.Errorf("the recent ones: %v and %d more, %v", recent, more, err)
 		}
 		cl.Close()
 		end()
+	}
+}
+
+// TestPlainList: what stands in texts is not changed, and keys come with where the
+// gateway is.
+//
+// Mutant that dies here: < is written as \u003c.
+func TestPlainList(t *testing.T) {
+	f := newFake()
+	f.info.Name = "<a> & b"
+	dir, end := serve(t, f)
+	defer end()
+	cl, err := Dial(t.Context(), SocketOf(dir), "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for what, list := range map[string]func(context.Context, *Client, *bytes.Buffer) error{
+		`"name":"<a> & b"`: func(ctx context.Context, c *Client, b *bytes.Buffer) error { return CopyList(ctx, c, b) },
+		`{"gateway":{`:     func(ctx context.Context, c *Client, b *bytes.Buffer) error { return CopyKeys(ctx, c, b) },
+	} {
+		var b bytes.Buffer
+		if err := list(t.Context(), cl, &b); err != nil || !json.Valid(b.Bytes()) || !bytes.Contains(b.Bytes(), []byte(what)) {
+			t.Errorf("%v: %s, want %s", err, &b, what)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := list(ctx, cl, &b); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end: %v", err)
+		}
 	}
 }

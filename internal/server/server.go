@@ -115,6 +115,7 @@ func (a *API) Handler() http.Handler {
 		"POST /v1/processes/{pid}/verify": a.verify,
 		"GET /v1/keys":                    keys{a}.list,
 		"POST /v1/keys":                   keys{a}.newKey,
+		"GET /v1/keys/{pid}":              keys{a}.show,
 		"POST /v1/keys/{pid}/exit":        keys{a}.endKey,
 		"GET /v1/keys/{pid}/calls/{call}": keys{a}.request,
 		"GET /v1/keys/{pid}/hold":         keys{a}.hold,

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/traffic"
@@ -75,7 +76,7 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{gone: make(chan struct{}), waiting: make(chan struct{}, 8), left: make(chan error, 8), stopped: make(chan struct{}), blobs: make(map[abi.Hash][]byte)}
-	f.info = kernel.Info{Pid: 7, Spawn: &abi.Spawn{Name: "seven", Priority: 10}, State: abi.Ready, Priority: 10, Born: 1e18}
+	f.info = kernel.Info{Pid: 7, State: abi.Ready, Brief: brief.Brief{Name: "seven", Priority: 10, Born: 1e18}}
 	f.info.Used = abi.Usage{abi.Money: 1e9, abi.InputTokens: 2, abi.OutputTokens: 3, abi.Steps: 4, abi.Tokens: 5, abi.ModelCalls: 6,
 		abi.ToolCalls: 7, abi.Children: 8, abi.OutputBytes: 9, abi.CPU: 10}
 	f.info.Reserved = abi.Usage{abi.Money: 2e9}
@@ -381,6 +382,10 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes/7/verify", ``, 200, `{"pid":7,"records":3}`, ""},
 		{"GET", "/v1/keys", "", 200, `"openai_base_url":"http://o","anthropic_base_url":"http://a","socket":"s"},"keys":[{"pid":7,`, ""},
 		{"GET", "/v1/keys?all=1", "", 400, "only the parameters", ""},
+		{"GET", "/v1/keys/7", "", 200, `{"pid":7,`, ""},
+		{"GET", "/v1/keys/6", "", 400, "process 6 has no key", ""},
+		{"GET", "/v1/keys/8", "", 404, "UNKNOWN_PROCESS", ""},
+		{"GET", "/v1/keys/seven", "", 400, `"where":"/pid"`, ""},
 		{"POST", "/v1/keys", `{"name":"crew","priority":3,"limits":{"money":"1"},"watchdog":{"profile":"smart","repeat":2}}`, 200, `"pid":9,"key":"sk-kern-x"`, `key crew 3 {"money":"1"} smart`},
 		{"POST", "/v1/keys", `{"name":"` + strings.Repeat("n", 64) + `","priority":0,"account":"team"}`, 200, `"pid":9`, `key ` + strings.Repeat("n", 64) + ` 0 {} `},
 		{"POST", "/v1/keys", `{"name":"` + strings.Repeat("n", 65) + `","priority":0}`, 400, `"where":"/name"`, ""},
@@ -790,6 +795,7 @@ func TestClient(t *testing.T) {
 		"traffic":    {func(pid abi.Pid) (any, error) { return Traffic(ctx, c) }, "", `"waiting":3`},
 		"keys":       {func(pid abi.Pid) (any, error) { return c.Keys(ctx, true) }, "", `"openai_base_url":"http://o"`},
 		"new key":    {func(pid abi.Pid) (any, error) { return c.NewKey(ctx, Key{Name: "crew", Limits: limits}) }, `key crew 0 {"steps":30} `, `"key":"sk-kern-x"`},
+		"key":        {func(pid abi.Pid) (any, error) { return KeyOf(ctx, c, pid) }, "", `{"pid":7,`},
 		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.EndKey(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
 		"request":    {func(pid abi.Pid) (any, error) { return c.Request(ctx, pid, 12) }, "", `{"asked":12}`},
 		"commits":    {func(pid abi.Pid) (a any, _ error) { err := c.Commits(ctx, pid, &a); return a, err }, "", `["commits"]`},

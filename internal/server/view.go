@@ -68,8 +68,8 @@ func usage(u *abi.Usage) Usage {
 }
 
 func (a *API) view(i *kernel.Info, now time.Time) (Process, error) {
-	p := Process{Pid: i.Pid, Parent: i.Spawn.Parent, Children: i.Kids, Name: i.Spawn.Name, Account: i.Spawn.Account, State: i.State,
-		Waits: i.Waits, Asks: []Ask{}, Priority: i.Priority, Depth: i.Spawn.Depth, Born: time.Unix(0, i.Born).UTC(), Steps: i.Steps,
+	p := Process{Pid: i.Pid, Parent: i.Parent, Children: i.Kids, Name: i.Name, Account: i.Account, State: i.State,
+		Waits: i.Waits, Asks: []Ask{}, Priority: i.Priority, Depth: i.Depth, Born: time.Unix(0, i.Born).UTC(), Steps: i.Steps,
 		Usage: usage(&i.Used), Reserved: usage(&i.Reserved), Limits: i.Limits, Records: i.Records}
 	if p.Children == nil {
 		p.Children = []abi.Pid{}

@@ -139,18 +139,18 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 // words are its output: what the model said last, or else what its last tool
 // gave.
 func (w *World) Ended(k *kernel.Kernel, pid abi.Pid) (r Ended, err error) {
-	i, err := k.Info(pid)
-	if err != nil || i.Exit == nil {
+	v, err := k.View(pid)
+	if err != nil || v.Exit == nil {
 		return r, err
 	}
-	x := i.Exit
+	i, err := k.Info(pid)
+	if err != nil {
+		return r, err
+	}
+	x := v.Exit
 	r = Ended{Pid: pid, Exit: x.Exit, Reason: x.Reason, Code: x.Code, Err: x.Err, Usage: i.Used}
 	out, err := w.Bytes(x.Output)
 	if r.Output = string(out); err != nil || r.Output != "" {
-		return r, err
-	}
-	v, err := k.View(pid)
-	if err != nil {
 		return r, err
 	}
 	r.Output, err = w.partial(v.Pages)
