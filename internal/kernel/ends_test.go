@@ -273,6 +273,41 @@ func TestForkOfDoubt(t *testing.T) {
 	})
 }
 
+// TestLate: a call that does not hear that its process has ended changes nothing
+// of it any more. A record behind the last one could not be read again.
+//
+// Mutant that dies here: Raise does not look whether there is still a process.
+func TestLate(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		gate := make(chan struct{})
+		m.cfg.Rows["late"] = &Row{Name: "late", Run: func(_ context.Context, j *Job) Done {
+			<-gate
+			j.Raise(limits(abi.Steps, 100))
+			return Done{}
+		}}
+		s := under(limits(abi.Steps, 10))
+		s.Rows = append(s.Rows, "late")
+		pid := m.spawn(s)
+		res := m.startCall(call(pid, 1, "late", deed{}))
+		m.idle()
+		if err := m.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		close(gate)
+		if r := <-res; r.Outcome != abi.Unknown {
+			t.Errorf("%+v", r)
+		}
+		m.idle()
+		m.crash()
+		if i, err := m.Info(pid); err != nil || i.Exit == nil || m.kinds(pid) != "spawned signaled ending exited" {
+			t.Errorf("%+v %v: %s", i.Exit, err, m.kinds(pid))
+		}
+	})
+}
+
 // TestExitByALimit: a process does not say that a limit ended it when none of its
 // calls was refused by that.
 func TestExitByALimit(t *testing.T) {

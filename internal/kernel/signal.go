@@ -495,6 +495,8 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 	p := j.op.p
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
-	_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
+	if p.Exit == nil { // else the call came too late, and nobody hears of it
+		_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
+	}
 	return p.acct.limits
 }
