@@ -273,6 +273,38 @@ func TestForkOfDoubt(t *testing.T) {
 	})
 }
 
+// TestManyChildren: that a child ends costs the same, however many others there
+// are. What was allocated stands for what was done.
+//
+// Mutant that dies here: the end of a child looks at every child of its parent.
+func TestManyChildren(t *testing.T) {
+	each := func(n int) (bytes uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newRig(t, Config{})
+			parent := m.spawn(Spawning{})
+			for i := range n {
+				if r := m.do(parent, uint64(i+1), "spawn", deed{Nonce: i}); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if err := m.Signal(t.Context(), parent, abi.Kill, "test"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Wait(t.Context(), parent); err != nil {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			bytes = (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+		})
+		return bytes
+	}
+	if few, many := each(200), each(3200); many > 3*few {
+		t.Errorf("%d bytes for each of 3200 children, and %d for each of 200", many, few)
+	}
+}
+
 // TestLate: a call that does not hear that its process has ended changes nothing
 // of it any more. A record behind the last one could not be read again.
 //
