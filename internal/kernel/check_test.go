@@ -221,6 +221,13 @@ func (m *rig) differs(read *machine) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for _, p := range k.procs {
+		for _, pid := range k.roll.Kids(p.Pid) {
+			if _, there := p.kids[pid]; there == k.exited(pid) {
+				return fmt.Errorf("process %d has the children %v, and %d has exited: %v", p.Pid, slices.Sorted(maps.Keys(p.kids)), pid, !there)
+			}
+		}
+	}
 	if all := k.roll.After(0, math.MaxInt); !slices.Equal(all, read.roll.After(0, math.MaxInt)) || len(all) != len(k.procs)+len(k.gone) || k.roll.Living() != read.roll.Living() ||
 		read.next != k.next || read.settings != k.settings {
 		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, k.roll.Living(), k.next, k.settings,

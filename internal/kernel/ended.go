@@ -72,16 +72,6 @@ func (m *machine) exited(pid abi.Pid) bool {
 	return p == nil || p.Exit != nil
 }
 
-// kids are the children of p that live.
-func (p *proc) kids() (all []*proc) {
-	for _, pid := range p.k.roll.Kids(p.Pid) {
-		if !p.k.exited(pid) {
-			all = append(all, p.k.procs[pid])
-		}
-	}
-	return all
-}
-
 // Recent names, by pid, the processes that live, the n that exited last, the n last
 // children of each that lives, and all above those. More is how many others there
 // are.

@@ -274,6 +274,73 @@ func TestForkOfDoubt(t *testing.T) {
 	})
 }
 
+// TestManyChildren: that a child ends costs the same, however many others there
+// are. What was allocated stands for what was done.
+//
+// Mutant that dies here: the end of a child looks at every child of its parent.
+func TestManyChildren(t *testing.T) {
+	each := func(n int) (bytes uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newRig(t, Config{})
+			parent := m.spawn(Spawning{})
+			for i := range n {
+				if r := m.do(parent, uint64(i+1), "spawn", deed{Nonce: i}); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if err := m.Signal(t.Context(), parent, abi.Kill, "test"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Wait(t.Context(), parent); err != nil {
+				t.Fatal(err)
+			}
+			runtime.ReadMemStats(&after)
+			bytes = (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+		})
+		return bytes
+	}
+	if few, many := each(200), each(3200); many > 3*few {
+		t.Errorf("%d bytes for each of 3200 children, and %d for each of 200", many, few)
+	}
+}
+
+// TestLate: a call that does not hear that its process has ended changes nothing
+// of it any more. A record behind the last one could not be read again.
+//
+// Mutant that dies here: Raise does not look whether there is still a process.
+func TestLate(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		gate := make(chan struct{})
+		m.cfg.Rows["late"] = &Row{Name: "late", Run: func(_ context.Context, j *Job) Done {
+			<-gate
+			j.Raise(limits(abi.Steps, 100))
+			return Done{}
+		}}
+		s := under(limits(abi.Steps, 10))
+		s.Rows = append(s.Rows, "late")
+		pid := m.spawn(s)
+		res := m.startCall(call(pid, 1, "late", deed{}))
+		m.idle()
+		if err := m.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		close(gate)
+		if r := <-res; r.Outcome != abi.Unknown {
+			t.Errorf("%+v", r)
+		}
+		m.idle()
+		m.crash()
+		if i, err := m.Info(pid); err != nil || i.Exit == nil || m.kinds(pid) != "spawned signaled ending exited" {
+			t.Errorf("%+v %v: %s", i.Exit, err, m.kinds(pid))
+		}
+	})
+}
+
 // TestExitByALimit: a process does not say that a limit ended it when none of its
 // calls was refused by that.
 func TestExitByALimit(t *testing.T) {

@@ -197,6 +197,7 @@ type proc struct {
 	fold
 	k    *Kernel            // nil in a machine that only reads
 	made map[uint64]abi.Pid // children, by the calls that made them
+	kids map[abi.Pid]*proc  // children that live
 
 	ops     map[uint64]*op // calls in the kernel, by number
 	inner   int            // calls that are part of another one

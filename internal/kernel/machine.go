@@ -71,10 +71,18 @@ func (m *machine) replay(blobs journal.Store, r *abi.Record) error {
 	if p.apply(r); r.Kind != abi.KindExited {
 		return nil
 	}
-	if m.roll.Ended(p.Pid, p.Last); m.gone != nil {
+	if m.exits(p); m.gone != nil {
 		m.bury(p)
 	}
 	return nil
+}
+
+// exits takes a process that has exited from those that live.
+func (m *machine) exits(p *proc) {
+	m.roll.Ended(p.Pid, p.Last)
+	if parent := m.procs[p.Spawn.Parent]; parent != nil {
+		delete(parent.kids, p.Pid)
+	}
 }
 
 func (m *machine) sorted() []*proc {
@@ -89,9 +97,9 @@ func (m *machine) link(pid abi.Pid, s *abi.Spawn) *proc {
 	if parent := m.procs[s.Parent]; parent != nil {
 		p.acct.parent = parent.acct
 		if parent.made == nil {
-			parent.made = make(map[uint64]abi.Pid)
+			parent.made, parent.kids = make(map[uint64]abi.Pid), make(map[abi.Pid]*proc)
 		}
-		parent.made[s.ParentCall] = pid
+		parent.made[s.ParentCall], parent.kids[pid] = pid, p
 	} else if g, ok := m.gone[s.Parent]; ok { // what it took itself was read before
 		p.acct.parent = g.above
 	} else if s.Account != "" {

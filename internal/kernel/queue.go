@@ -126,7 +126,7 @@ func (p *proc) rouse() {
 			o.poke()
 		}
 	}
-	for _, c := range p.kids() {
+	for _, c := range p.kids {
 		c.rouse()
 	}
 }

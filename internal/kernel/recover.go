@@ -42,9 +42,7 @@ func (k *Kernel) recover() error {
 			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
 		}
 		if p.Ending != nil {
-			for _, c := range p.kids() {
-				c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
-			}
+			p.finishKids()
 			p.settleExit()
 		}
 	}

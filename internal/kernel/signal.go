@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -189,11 +190,16 @@ func (p *proc) ending(r *abi.Record, self *op) {
 			o.stop(errEnding)
 		}
 	}
-	for _, c := range p.kids() {
-		c.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
-	}
 	p.last = after(p, k.cfg.Grace, p.abandon)
+	p.finishKids()
 	p.settleExit()
+}
+
+// finishKids ends the children of p, the oldest first.
+func (p *proc) finishKids() {
+	for _, pid := range slices.Sorted(maps.Keys(p.kids)) {
+		p.kids[pid].finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
+	}
 }
 
 // abandon gives up on calls that did not stop in time: nobody saw their end.
@@ -216,11 +222,11 @@ func (p *proc) abandon() {
 // nothing it started is left. k.mu is held.
 func (p *proc) settleExit() {
 	k := p.k
-	if p.Ending == nil || p.Exit != nil || len(p.ops) > 0 || k.closed || len(p.kids()) > 0 {
+	if p.Ending == nil || p.Exit != nil || len(p.ops) > 0 || k.closed || len(p.kids) > 0 {
 		return
 	}
 	t := p.record(&abi.Record{Kind: abi.KindExited, Exit: p.Ending})
-	k.roll.Ended(p.Pid, p.Last)
+	k.exits(p)
 	p.stopTimers()
 	p.ops, p.claims = nil, nil
 	stir(p.acct)
@@ -495,6 +501,8 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 	p := j.op.p
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
-	_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
+	if p.Exit == nil { // else the call came too late, and nobody hears of it
+		_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
+	}
 	return p.acct.limits
 }

@@ -223,6 +223,41 @@ func TestOwner(t *testing.T) {
 	})
 }
 
+// TestNiceAndRoom: a call that was told to look for room, and is moved behind
+// others before it does, does not keep them from looking.
+//
+// Mutant that dies here: who edits a priority tells nobody to look.
+func TestNiceAndRoom(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		s := Spawning{}
+		s.Account, s.Priority = "team", 10
+		busy, large, small := m.spawn(s), m.spawn(s), m.spawn(s)
+		m.start(busy, 1, "act", deed{Reserve: money(9), Use: new(abi.Usage), Gate: "end"})
+		m.idle()
+		m.start(large, 1, "act", deed{Reserve: money(8)})
+		m.idle()
+		m.start(small, 1, "act", deed{Reserve: money(3), Use: new(abi.Usage)})
+		m.idle()
+		later := 20
+		m.Kernel.mu.Lock() // nobody looks between the two edits
+		_, e := m.editAccount("team", &abi.Edit{Limits: limits(abi.Money, 12)})
+		_, err := m.procs[large].change(0, &abi.Edit{Priority: &later})
+		m.Kernel.mu.Unlock()
+		if e != nil || err != nil {
+			t.Fatal(e, err)
+		}
+		m.idle()
+		if m.effects(small, 1) != 1 || m.waits(large) != "room" {
+			t.Errorf("the small one ran %d times and waits for %q, the large one for %q", m.effects(small, 1), m.waits(small), m.waits(large))
+		}
+		m.let("end")
+		m.idle()
+	})
+}
+
 // TestNice: a call that waits goes by the new priority of its process, for room
 // at an account and for a turn.
 func TestNice(t *testing.T) {
