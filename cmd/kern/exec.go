@@ -65,7 +65,7 @@ lead through the gateway, because the variables say so that the SDKs of OpenAI
 and Anthropic read (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
 ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY and KERN_URL too.
 Codex, which does not read them, is told by arguments, and in a jail to leave its
-own sandbox. Where no key of a provider is configured, the program's own credential
+own sandbox; it is known behind npx, env, timeout and the like too. Where no key of a provider is configured, the program's own credential
 or login is passed on untouched and never stored. Where its variables name another
 place than the daemon asks, it is not started. Ways to models that read other
 variables (Azure, Gemini and others) are not governed; they are named at the start.
@@ -210,6 +210,7 @@ func (f *execFlags) writable() error {
 // nameFor is a name for the process of a command line.
 func nameFor(argv []string) string {
 	base := func(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+	argv = guest.Inner(argv)
 	name := base(argv[0])
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && strings.ContainsAny(argv[1], "./") {
 		name = base(argv[1]) // python agent.py
@@ -245,7 +246,7 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 	defer p.session.close()
 	var g *guest.Guest
 	env := os.Environ()
-	access, err := p.access(env)
+	access, err := p.access(env, argv)
 	spec := guest.Spec{Argv: guest.Argv(argv, access, f.billed(), f.sandbox != ""), Env: guest.Environ(env, argv, access), Guard: []string{"/proc/self/exe", guardVerb}, Bounds: f.bounds}
 	if err == nil && f.sandbox != "" {
 		err = p.confine(&spec, path)
@@ -390,7 +391,7 @@ func (f *execFlags) billed() bool {
 // access is the program's way to models, from the environment it has. One that was to send its calls to
 // another place than the daemon does is not started: neither its calls nor its
 // credentials are for anybody else.
-func (p *program) access(env []string) (a guest.Access, err error) {
+func (p *program) access(env, argv []string) (a guest.Access, err error) {
 	own, some := make(map[string]bool), false
 	for format, self := range guest.Selves(env) {
 		w := p.key.Ways[format]
@@ -409,6 +410,9 @@ func (p *program) access(env []string) (a guest.Access, err error) {
 		}
 		if past := guest.Elsewhere(env); len(past) > 0 {
 			p.app.note("kern: not governed is what the program does with %s", strings.Join(past, ", "))
+		}
+		if guest.Untold(argv) {
+			p.app.note("kern: Codex asks models past Kern where it is started this way\n  hint: kern exec tells it where to ask when the line begins with it: -- codex ...; npx, env and timeout may stand before it")
 		}
 	}
 	base := strings.TrimSuffix(p.key.Anthropic, "/")

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -65,7 +64,7 @@ func Environ(env, argv []string, a Access) []string {
 			e.vars[i] = name + "=" + a.Key
 		}
 	}
-	claude := filepath.Base(argv[0]) == "claude"
+	claude := find(argv).agent == "claude"
 	for _, f := range formats {
 		base := map[string]string{"openai": a.OpenAI, "anthropic": a.Anthropic}[f.name]
 		if !a.Own[f.name] {

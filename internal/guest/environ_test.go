@@ -49,6 +49,8 @@ func TestEnviron(t *testing.T) {
 		{[]string{"ANTHROPIC_AUTH_TOKEN=sk-own"}, []string{"python"}, true, true},
 		{nil, []string{"/opt/bin/claude", "-p"}, false, true},
 		{[]string{"ANTHROPIC_API_KEY=sk-own"}, []string{"claude"}, false, true},
+		{nil, []string{"npx", "-y", "@anthropic-ai/claude-code"}, false, true},
+		{nil, []string{"sh", "-c", "claude -p x | tee log"}, false, true},
 	} {
 		all := Environ(v.env, v.argv, a)
 		if slices.Contains(all, "ANTHROPIC_API_KEY="+a.Key) != v.key || strings.Count(strings.Join(all, " "), "ANTHROPIC_API_KEY") > 1 || slices.Contains(all, "ANTHROPIC_AUTH_TOKEN="+a.Key) != v.token || slices.ContainsFunc(all, func(s string) bool { return strings.HasSuffix(s, "=sk-own") }) || !slices.Contains(all, "OPENAI_API_KEY="+a.Key) {
