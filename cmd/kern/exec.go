@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +64,8 @@ func execCommand(a *app) *cobra.Command {
 		Long: `Run a program that knows nothing of Kern as a process of Kern. Its calls to models
 lead through the gateway, because the variables say so that the SDKs of OpenAI
 and Anthropic read (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
-ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY and KERN_URL too.
+ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY, KERN_URL and
+KERN_DATA too.
 Codex, which does not read them, is told by arguments, and in a jail to leave its
 own sandbox; it is known behind npx, env, timeout and the like too. Where no key of a provider is configured, the program's own credential
 or login is passed on untouched and never stored. Where its variables name another
@@ -225,6 +227,9 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 	}
 	if err := guest.Able(); err != nil {
 		return notStarted(err)
+	}
+	if !signal.Ignored(syscall.SIGPIPE) { // how it ended is to be told, also when nobody reads what is said of it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	path, err := guest.Find(argv[0])
 	if err != nil {
@@ -415,9 +420,10 @@ func (p *program) access(env, argv []string) (a guest.Access, err error) {
 			p.app.note("kern: Codex asks models past Kern where it is started this way\n  hint: kern exec tells it where to ask when the line begins with it: -- codex ...; npx, env and timeout may stand before it")
 		}
 	}
+	data, err := p.app.dataDir()
 	base := strings.TrimSuffix(p.key.Anthropic, "/")
 	return guest.Access{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
-		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets}, nil
+		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets, Data: data}, err
 }
 
 // run stays with the program to its end, and says how that was.
@@ -586,8 +592,11 @@ func (p *program) end(ctx context.Context, x sys.ExitArgs) {
 
 // result is how the process ended.
 func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
-	if p.lost != nil {
-		return nil, p.lost
+	p.mu.Lock()
+	err = p.lost
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	err = p.session.do(ctx, func(c *server.Client) error { return c.Result(ctx, p.key.Pid, true, &raw) })
 	return raw, err
