@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestExecUnheard takes the reader of what is said away: the exit code and the
@@ -61,5 +63,48 @@ func TestExecNoTemp(t *testing.T) {
 	w.ok("stop-daemon")
 	if left, err := filepath.Glob(filepath.Join(w.data(), "kern-*")); err != nil || len(left) > 0 {
 		t.Errorf("of the temporary files %q is left, %v", left, err)
+	}
+}
+
+// TestExecAsleep orders the end of programs whose kern exec is stopped, as Ctrl-Z
+// does it, or would stop with its program, which stops when it is to end. Nothing
+// is left of them.
+func TestExecAsleep(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args  []string
+		sleep bool
+		then  []string
+	}{
+		"killed":    {[]string{"--", "sh", "-c", stubborn}, true, []string{"kill", "1"}},
+		"asked":     {[]string{"--grace", "100ms", "--", "sh", "-c", stubborn}, true, []string{"term", "1"}},
+		"a limit":   {[]string{"--grace", "100ms", "--", "sh", "-c", stubborn}, true, []string{"limit", "1", "--wall", "1ms"}},
+		"by itself": {[]string{"--grace", "100ms", "--steps", "0", "--", "sh", "-c", `echo $$ >pids; trap 'kill -STOP $$' TERM; echo 1 >ready; agent 1; while :; do sleep 0.01; done`}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			newUpstream(t, w, "", true)
+			cmd := w.start(c.args...)
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			if c.sleep {
+				if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				w.ok(c.then...)
+			}
+			select {
+			case err := <-ended:
+				if code := codeOf(err); code != exitStopped {
+					t.Errorf("exit %d", code)
+				}
+				w.swept(0)
+			case <-time.After(patience):
+				t.Error("it sleeps on")
+				_ = cmd.Process.Signal(syscall.SIGCONT)
+				_ = cmd.Process.Kill()
+				<-ended
+			}
+		})
 	}
 }
