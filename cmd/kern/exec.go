@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,9 +64,10 @@ func execCommand(a *app) *cobra.Command {
 		Long: `Run a program that knows nothing of Kern as a process of Kern. Its calls to models
 lead through the gateway, because the variables say so that the SDKs of OpenAI
 and Anthropic read (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
-ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY and KERN_URL too.
+ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY, KERN_URL and
+KERN_DATA too.
 Codex, which does not read them, is told by arguments, and in a jail to leave its
-own sandbox. Where no key of a provider is configured, the program's own credential
+own sandbox; it is known behind npx, env, timeout and the like too. Where no key of a provider is configured, the program's own credential
 or login is passed on untouched and never stored. Where its variables name another
 place than the daemon asks, it is not started. Ways to models that read other
 variables (Azure, Gemini and others) are not governed; they are named at the start.
@@ -210,6 +212,7 @@ func (f *execFlags) writable() error {
 // nameFor is a name for the process of a command line.
 func nameFor(argv []string) string {
 	base := func(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+	argv = guest.Inner(argv)
 	name := base(argv[0])
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && strings.ContainsAny(argv[1], "./") {
 		name = base(argv[1]) // python agent.py
@@ -224,6 +227,9 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 	}
 	if err := guest.Able(); err != nil {
 		return notStarted(err)
+	}
+	if !signal.Ignored(syscall.SIGPIPE) { // how it ended is to be told, also when nobody reads what is said of it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	path, err := guest.Find(argv[0])
 	if err != nil {
@@ -245,7 +251,7 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 	defer p.session.close()
 	var g *guest.Guest
 	env := os.Environ()
-	access, err := p.access(env)
+	access, err := p.access(env, argv)
 	spec := guest.Spec{Argv: guest.Argv(argv, access, f.billed(), f.sandbox != ""), Env: guest.Environ(env, argv, access), Guard: []string{"/proc/self/exe", guardVerb}, Bounds: f.bounds}
 	if err == nil && f.sandbox != "" {
 		err = p.confine(&spec, path)
@@ -390,7 +396,7 @@ func (f *execFlags) billed() bool {
 // access is the program's way to models, from the environment it has. One that was to send its calls to
 // another place than the daemon does is not started: neither its calls nor its
 // credentials are for anybody else.
-func (p *program) access(env []string) (a guest.Access, err error) {
+func (p *program) access(env, argv []string) (a guest.Access, err error) {
 	own, some := make(map[string]bool), false
 	for format, self := range guest.Selves(env) {
 		w := p.key.Ways[format]
@@ -410,10 +416,14 @@ func (p *program) access(env []string) (a guest.Access, err error) {
 		if past := guest.Elsewhere(env); len(past) > 0 {
 			p.app.note("kern: not governed is what the program does with %s", strings.Join(past, ", "))
 		}
+		if guest.Untold(argv) {
+			p.app.note("kern: Codex asks models past Kern where it is started this way\n  hint: kern exec tells it where to ask when the line begins with it: -- codex ...; npx, env and timeout may stand before it")
+		}
 	}
+	data, err := p.app.dataDir()
 	base := strings.TrimSuffix(p.key.Anthropic, "/")
 	return guest.Access{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
-		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets}, nil
+		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets, Data: data}, err
 }
 
 // run stays with the program to its end, and says how that was.
@@ -582,8 +592,11 @@ func (p *program) end(ctx context.Context, x sys.ExitArgs) {
 
 // result is how the process ended.
 func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
-	if p.lost != nil {
-		return nil, p.lost
+	p.mu.Lock()
+	err = p.lost
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	err = p.session.do(ctx, func(c *server.Client) error { return c.Result(ctx, p.key.Pid, true, &raw) })
 	return raw, err

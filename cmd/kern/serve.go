@@ -171,18 +171,21 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 }
 
 // scratch makes the place of a daemon's temporary files, and removes what dead
-// daemons of the same data directory left of theirs.
+// daemons of the same data directory left of theirs. A host that has no other place
+// for them, as a small container, has the data directory.
 func scratch(dir string) (string, error) {
 	sum := sha256.Sum256([]byte(dir))
 	prefix := fmt.Sprintf("kern-%x-", sum[:3])
-	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
-	if err != nil {
-		return "", err
-	}
-	for _, name := range old {
-		_ = os.RemoveAll(name) // another user's is not ours to remove
+	for _, at := range []string{os.TempDir(), dir} {
+		old, _ := filepath.Glob(filepath.Join(at, prefix+"*"))
+		for _, name := range old {
+			_ = os.RemoveAll(name) // another user's is not ours to remove
+		}
 	}
 	name, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		name, err = os.MkdirTemp(dir, prefix)
+	}
 	if err != nil {
 		return "", err
 	}

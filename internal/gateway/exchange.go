@@ -18,6 +18,7 @@ import (
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 	"github.com/kern-run/kern/model/line"
 )
@@ -179,8 +180,7 @@ func (x *exchange) payable(v kernel.View, f *model.Facts) *abi.Error {
 	case v.Limited && !f.Priced:
 		return sys.Unpriced(f, time.Now())
 	case (v.Limited || v.Counted) && len(b.Extras) > 0:
-		return &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a limit on money or tokens, and %s has no bound: %s", b.Extras[0].Name, b.Extras[0].Why),
-			Where: b.Extras[0].Where, Hint: "ask without it, or under a key without such a limit; a field that costs nothing there can be named in kern.yaml, as free of its provider"}
+		return unbounded(b.Extras[0])
 	case (v.Limited || v.Counted) && !b.Known && f.Window == 0:
 		return &abi.Error{Code: abi.UnknownPrice, Message: "there is a limit on money or tokens, and the request has no bound: " + b.Why,
 			Hint: "set the model's window in kern.yaml, and all of it will be reserved"}
@@ -188,6 +188,15 @@ func (x *exchange) payable(v kernel.View, f *model.Facts) *abi.Error {
 		return &abi.Error{Code: abi.LimitContext, Message: "there is a limit on context, and the request has no bound: " + b.Why, Hint: "ask without it, or under a key without such a limit"}
 	}
 	return nil
+}
+
+// unbounded is the refusal of what no limit could hold.
+func unbounded(e tariff.Extra) *abi.Error {
+	hint := "ask without it, or under a key without such a limit"
+	if e.Field != "" {
+		hint += fmt.Sprintf("; where it costs nothing kern.yaml can say so, with free: [%s] of the provider", e.Field)
+	}
+	return &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a limit on money or tokens, and %s has no bound: %s", e.Name, e.Why), Where: e.Where, Hint: hint}
 }
 
 // narrow says that there is a limit on the context of one request.

@@ -178,14 +178,20 @@ func TestDeafProvider(t *testing.T) {
 // there is no such limit, or where a person says that it costs nothing there.
 //
 // Mutants that die here: such a field taken for free, one that is refused without a
-// limit, what a provider's entry says taken for all providers.
+// limit, what a provider's entry says taken for all providers, a hint at it where it
+// does not help.
 func TestSold(t *testing.T) {
 	r, p := listening(t, "input: 1, output: 2, max_output: 100")
 	body := chat("x", `,"mcp_servers":[{"a":1}]`)
 	for _, limit := range []string{"money=1", "tokens=1000"} {
 		g := r.refused(r.key(limit).Key, "/v1/chat/completions", body, abi.UnknownPrice, http.StatusBadRequest)
-		if !strings.Contains(g.body, "/mcp_servers") || !strings.Contains(g.body, "kern.yaml") {
+		if !strings.Contains(g.body, "/mcp_servers") || !strings.Contains(g.body, "free: [mcp_servers]") {
 			t.Errorf("under %s: %s", limit, g.body)
+		}
+	}
+	for _, body := range []string{chat("x", `,"tools":[{"type":"web_search"}]`), strings.Replace(chat("x"), `"m"`, `"m:online"`, 1)} { // what free does not name
+		if g := r.refused(r.key("tokens=1000").Key, "/v1/chat/completions", body, abi.UnknownPrice, http.StatusBadRequest); strings.Contains(g.body, "kern.yaml") {
+			t.Errorf("%s", g.body)
 		}
 	}
 	if p.last() != "" {

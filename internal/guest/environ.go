@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -16,6 +15,7 @@ type Access struct {
 	InPath    string          // the address with the key in it
 	Own       map[string]bool // by format: the gateway needs no credential of the program's
 	Secrets   []string        // keys of providers, which the program does not get
+	Data      string          // the directory of the daemon: a kern that the program starts asks the same one
 }
 
 // What programs read. OPENAI_API_BASE is that of LangChain, LlamaIndex, LiteLLM
@@ -65,7 +65,7 @@ func Environ(env, argv []string, a Access) []string {
 			e.vars[i] = name + "=" + a.Key
 		}
 	}
-	claude := filepath.Base(argv[0]) == "claude"
+	claude := find(argv).agent == "claude"
 	for _, f := range formats {
 		base := map[string]string{"openai": a.OpenAI, "anthropic": a.Anthropic}[f.name]
 		if !a.Own[f.name] {
@@ -92,6 +92,7 @@ func Environ(env, argv []string, a Access) []string {
 	e.set("KERN_PID", a.Pid)
 	e.set("KERN_KEY", a.Key)
 	e.set("KERN_URL", a.URL)
+	e.set("KERN_DATA", a.Data)
 	return e.vars
 }
 

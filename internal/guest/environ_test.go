@@ -9,7 +9,7 @@ import (
 
 func TestEnviron(t *testing.T) {
 	a := Access{Pid: "7", Key: "sk-kern-k", URL: "http://127.0.0.1:1", OpenAI: "http://127.0.0.1:1/v1", Anthropic: "http://127.0.0.1:1",
-		InPath: "http://127.0.0.1:1/k/sk-kern-k", Own: map[string]bool{"openai": true}, Secrets: []string{"secret-of-provider"}}
+		InPath: "http://127.0.0.1:1/k/sk-kern-k", Own: map[string]bool{"openai": true}, Secrets: []string{"secret-of-provider"}, Data: "/data"}
 	env := []string{"PATH=/bin", "OPENAI_API_KEY=sk-first", "OPENAI_API_KEY=sk-second-1", "COPY=sk-second-1", "UP=secret-of-provider", "ANTHROPIC_API_KEY=sk-own-of-it", "no_proxy=a,localhost", "EMPTY="}
 	before := slices.Clone(env)
 	got := map[string]string{}
@@ -24,7 +24,7 @@ func TestEnviron(t *testing.T) {
 		"OPENAI_BASE_URL": a.OpenAI, "OPENAI_API_BASE": a.OpenAI, "OPENAI_AGENTS_DISABLE_TRACING": "1",
 		"ANTHROPIC_API_KEY": "sk-own-of-it", "ANTHROPIC_BASE_URL": a.InPath, "ANTHROPIC_API_URL": a.InPath, "ANTHROPIC_API_BASE": a.InPath,
 		"no_proxy": "a,localhost,127.0.0.1,::1", "NO_PROXY": "a,localhost,127.0.0.1,::1",
-		"KERN_PID": "7", "KERN_KEY": a.Key, "KERN_URL": a.URL}
+		"KERN_PID": "7", "KERN_KEY": a.Key, "KERN_URL": a.URL, "KERN_DATA": "/data"}
 	for name, value := range want {
 		if got[name] != value {
 			t.Errorf("%s is %q, want %q", name, got[name], value)
@@ -49,6 +49,8 @@ func TestEnviron(t *testing.T) {
 		{[]string{"ANTHROPIC_AUTH_TOKEN=sk-own"}, []string{"python"}, true, true},
 		{nil, []string{"/opt/bin/claude", "-p"}, false, true},
 		{[]string{"ANTHROPIC_API_KEY=sk-own"}, []string{"claude"}, false, true},
+		{nil, []string{"npx", "-y", "@anthropic-ai/claude-code"}, false, true},
+		{nil, []string{"sh", "-c", "claude -p x | tee log"}, false, true},
 	} {
 		all := Environ(v.env, v.argv, a)
 		if slices.Contains(all, "ANTHROPIC_API_KEY="+a.Key) != v.key || strings.Count(strings.Join(all, " "), "ANTHROPIC_API_KEY") > 1 || slices.Contains(all, "ANTHROPIC_AUTH_TOKEN="+a.Key) != v.token || slices.ContainsFunc(all, func(s string) bool { return strings.HasSuffix(s, "=sk-own") }) || !slices.Contains(all, "OPENAI_API_KEY="+a.Key) {

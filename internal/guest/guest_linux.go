@@ -219,6 +219,7 @@ func (g *Guest) stopped(s syscall.Signal) {
 	case g.paused:
 	case wants && g.tty.ours():
 		g.resumed(true)
+	case g.broken: // who slept could not kill it
 	default:
 		lent := g.tty.takeBack()
 		g.suspend(s)

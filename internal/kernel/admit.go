@@ -97,11 +97,14 @@ func (p *fold) over(f fit, n int64) *abi.Error {
 	if f.at != p.acct {
 		whose = "an account above this process"
 	}
-	used := f.at.settled[f.unit] + f.at.stuck[f.unit]
+	used, open := abi.FormatUnit(f.unit, f.at.settled[f.unit]+f.at.stuck[f.unit]), ""
+	if n := f.at.reserved[f.unit] + f.at.held[f.unit] - f.at.stuck[f.unit]; n > 0 {
+		open = ", " + abi.FormatUnit(f.unit, n) + " is held by open calls"
+	}
 	return &abi.Error{
 		Code: abi.LimitCode(f.unit),
-		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used and the call may take %s",
-			f.unit, whose, abi.FormatUnit(f.unit, limit), abi.FormatUnit(f.unit, used), abi.FormatUnit(f.unit, n)),
+		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may take %s",
+			f.unit, whose, abi.FormatUnit(f.unit, limit), used, open, abi.FormatUnit(f.unit, n)),
 		Hint: "finish with what you have",
 	}
 }

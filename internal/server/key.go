@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -144,8 +147,8 @@ func (a keys) show(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return a.view(&i, time.Now())
 }
 
-// hold answers at once, and stays until the process ends or the client goes. What
-// is ordered of the process comes as lines of JSON, its end as the last.
+// hold answers at once, and stays until the client goes. What is ordered of the
+// process comes as lines of JSON, its end as the last.
 func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
@@ -159,11 +162,42 @@ func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := s.c.Flush(); err != nil {
 		return nil, nil // the client is gone
 	}
-	if err := a.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error { return s.line(o) }); err != nil && s.err == nil {
+	var last kernel.Orders
+	var once sync.Once
+	err = a.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error {
+		if last = o; o.Term || o.Exit != "" {
+			once.Do(func() { go rouse(r.Context()) })
+		}
+		return s.line(o)
+	})
+	switch {
+	case err == nil && last.Exit != "":
+		<-r.Context().Done() // it goes when the end is carried out
+	case err != nil && s.err == nil:
 		_ = s.line(failure{asError(err)}) // if somebody is there to read it
 	}
 	return nil, nil
 }
+
+// rouseTime is how often a client is woken that has not done what was ordered.
+const rouseTime = time.Second
+
+// rouse wakes the client of a request until it goes: one that sleeps, as a job
+// does after Ctrl-Z, cannot hear that its program is to end, and what that has
+// started elsewhere does not sleep.
+func rouse(ctx context.Context) {
+	c, _ := ctx.Value(connection{}).(net.Conn)
+	for {
+		wake(c)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rouseTime):
+		}
+	}
+}
+
+var errOver = errors.New("the process has ended")
 
 // Hold stays with a process of a key that wants to be held, until it ends: then
 // nil. Those that run its program hold it, so that it ends when they are gone,
@@ -176,9 +210,15 @@ func (c *Client) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders
 			return err
 		}
 		heard(o)
+		if o.Exit != "" {
+			return errOver
+		}
 		return nil
 	})
-	if err == nil && o.Exit == "" {
+	switch {
+	case errors.Is(err, errOver):
+		return nil
+	case err == nil:
 		return ErrLost
 	}
 	return err

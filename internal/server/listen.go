@@ -107,5 +107,10 @@ func NewServer(ctx context.Context, h http.Handler) *http.Server {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    headMax,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
 	}
 }
+
+// connection names that of a request in its context, where the standard library
+// lets nothing else be.
+type connection struct{}

@@ -96,6 +96,9 @@ func New(w Wish) (*Plan, error) {
 		return nil, err
 	}
 	p.needs(w)
+	if err := p.sees(w.Path); err != nil {
+		return nil, err
+	}
 	slices.Sort(p.Show)
 	var last string
 	p.Show = slices.DeleteFunc(p.Show, func(s string) bool {
@@ -203,7 +206,21 @@ func (p *Plan) needs(w Wish) {
 	}
 }
 
-// follow shows a program through all its links and interpreters.
+// sees is an error where a program is at no place that it sees.
+func (p *Plan) sees(path string) error {
+	at, err := real(path)
+	if path == "" || err != nil {
+		return nil // then there is none to start
+	}
+	seen := slices.Concat(system, p.Show, p.Write, []string{p.Dir})
+	if !slices.ContainsFunc(seen, func(d string) bool { return within(at, d) }) {
+		return fmt.Errorf("the program is at %s, which a jail does not show: name it with --show, or the directory that it is part of", at)
+	}
+	return nil
+}
+
+// follow shows a program through all its links and interpreters. What names no
+// program shows nothing: the program that ran before may have written the name.
 func (p *Plan) follow(name string, deep int) {
 	if name == "" || deep > 20 {
 		return
@@ -212,12 +229,17 @@ func (p *Plan) follow(name string, deep int) {
 	if err != nil {
 		return
 	}
+	if fi, err := os.Stat(name); err != nil || !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
+		return
+	}
 	p.tree(filepath.Dir(name))
 	if to, err := os.Readlink(name); err == nil {
 		if !filepath.IsAbs(to) {
 			to = filepath.Join(filepath.Dir(name), to)
 		}
-		p.follow(to, deep+1)
+		if p.leads(name, to) {
+			p.follow(to, deep+1)
+		}
 		return
 	}
 	f, err := os.Open(name)
@@ -230,11 +252,21 @@ func (p *Plan) follow(name string, deep int) {
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	if rest, ok := bytes.CutPrefix(line, []byte("#!")); ok {
 		for _, word := range strings.Fields(string(rest)) {
-			if filepath.IsAbs(word) {
+			if filepath.IsAbs(word) && p.leads(name, word) {
 				p.follow(word, deep+1)
 			}
 		}
 	}
+}
+
+// leads reports whether a link or a first line may lead to a program: where a
+// program may have written it, only out to a place that is for programs.
+func (p *Plan) leads(from, to string) bool {
+	written := func(name string) bool {
+		dir, err := real(filepath.Dir(name))
+		return err != nil || slices.ContainsFunc(append(p.Write, p.Dir), func(d string) bool { return within(dir, d) })
+	}
+	return !written(from) || written(to) || slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(filepath.Dir(to)))
 }
 
 // tree shows a directory of programs with the tree it is part of, if it is of

@@ -83,7 +83,9 @@ func TestNew(t *testing.T) {
 		"no such file":     func(w *Wish) { w.Show = in("nothing") },
 		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
 		"has no socket":    func(w *Wish) { w.Socket = "" },
-		"at http://127.0.": func(w *Wish) { w.Base = "http://127.0.0.1" },
+		"house/.ssh/id, which a jail does not show": func(w *Wish) { w.Path = top + "/house/proj/id" }, // a link there
+		"house/app/secret, which a jail does not":   func(w *Wish) { w.Path = top + "/house/app/secret"; w.Home = top + "/house/app/secret/.." },
+		"at http://127.0.":                          func(w *Wish) { w.Base = "http://127.0.0.1" },
 
 		"write in: it is too much": func(w *Wish) { w.Write = in("") },
 		"house is not for":         func(w *Wish) { w.Write = in("house") },
@@ -101,6 +103,36 @@ func TestNew(t *testing.T) {
 		change(&c)
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("want %q, got %v", what, err)
+		}
+	}
+	for line, want := range map[string][]string{ // of a script where programs write
+		"#!$/house/venv/bin/python $/house/.ssh/none":         in("house/.versions/3", "house/tool", "house/venv"),
+		"#!$/house/.ssh/id":                                   nil,
+		"#!$/house/.ssh/none":                                 nil,
+		"#!/usr/bin/env -S $/house/.cargo/credentials.toml x": nil,
+	} {
+		c := w
+		c.Path, c.Env, c.Show = top+"/house/proj/script", nil, nil
+		if err := os.WriteFile(c.Path, []byte(strings.ReplaceAll(line, "$", top)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := New(c); err != nil || !slices.Equal(p.Show, want) {
+			t.Errorf("%s shows %q, %v; want %q", line, p.Show, err, want)
+		}
+	}
+	for from, to := range map[string]string{"run": "lib/run", "lib/run": top + "/house/tool/python3", "lib/python": top + "/house/venv/bin/python"} {
+		if err := os.MkdirAll(top+"/house/proj/lib", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, top+"/house/proj/"+from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string][]string{"run": nil, "lib/python": in("house/.versions/3", "house/tool", "house/venv")} {
+		c := w
+		c.Path, c.Env, c.Show = top+"/house/proj/"+name, nil, nil
+		if p, err := New(c); err == nil && !slices.Equal(p.Show, want) || (err == nil) != (want != nil) {
+			t.Errorf("%s shows %+v, %v; want %q", name, p, err, want)
 		}
 	}
 	w.Keep, w.Write = top+"/keep", in("house/.ssh/id", "house/proj/data/..", "house/tool", "house/.cargo")

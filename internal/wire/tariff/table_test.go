@@ -497,7 +497,7 @@ func TestSearching(t *testing.T) {
 		r := request(t, Chat, "{}")
 		r.Model = name
 		b := Of(r)
-		if why == "" && len(b.Extras) > 0 || why != "" && (len(b.Extras) != 1 || b.Extras[0] != Extra{name, "/model", why}) {
+		if why == "" && len(b.Extras) > 0 || why != "" && (len(b.Extras) != 1 || b.Extras[0] != Extra{Name: name, Where: "/model", Why: why}) {
 			t.Errorf("%s: %+v, want %q", name, b.Extras, why)
 		}
 		for _, m := range searching {

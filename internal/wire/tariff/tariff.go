@@ -93,6 +93,7 @@ type Extra struct {
 	Name  string // "web_search"
 	Where string // JSON pointer
 	Why   string
+	Field string // in [Request.Free] it is none; empty: it always is one
 }
 
 // MaxExtras is how many are named: a request may have millions of them.

@@ -42,9 +42,12 @@ func (w *weigher) unknown(why string) {
 	}
 }
 
-func (w *weigher) extra(name, where, why string) {
+func (w *weigher) extra(name, where, why string) { w.add(Extra{Name: name, Where: where, Why: why}) }
+
+func (w *weigher) add(e Extra) {
 	if len(w.b.Extras) < MaxExtras {
-		w.b.Extras = append(w.b.Extras, Extra{lex.Clip(name), lex.Clip(where), why})
+		e.Name, e.Where, e.Field = lex.Clip(e.Name), lex.Clip(e.Where), lex.Clip(e.Field)
+		w.b.Extras = append(w.b.Extras, e)
 	}
 }
 
@@ -89,8 +92,8 @@ func (w *weigher) row(f *row, where string, v []byte) bool {
 
 // sold names a field as an extra, if it is one at this provider.
 func (w *weigher) sold(name, where, why string) {
-	if !slices.Contains(w.r.Free, where[1:]) {
-		w.extra(cmp.Or(name, where[1:]), where, why)
+	if field := where[1:]; !slices.Contains(w.r.Free, field) {
+		w.add(Extra{cmp.Or(name, field), where, why, field})
 	}
 }
 

@@ -1,0 +1,24 @@
+package server
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// wake has the process at the other end of a socket go on, if it was stopped.
+func wake(c net.Conn) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && peer.Pid > 0 { // 0: it is where we see nobody
+			_ = unix.Kill(int(peer.Pid), unix.SIGCONT)
+		}
+	})
+}
