@@ -547,18 +547,12 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 	return d
 }
 
-// taken is what the provider says that it took, and our own count where it
-// says nothing, or that what came was nothing.
+// taken is what the provider says that it took, and our own bound or count where
+// it says nothing, or that it was nothing.
 func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
 	u := s.Usage
 	if !s.HasInput || u.Input+u.CacheRead+u.CacheWrite == 0 {
 		u.Input = x.bound.Input
-	}
-	if u.Output == 0 {
-		u.Output = int64(x.q.Count.Said(s.Text))
-		for _, c := range s.Calls {
-			u.Output += int64(x.q.Count.Said(c.Name) + x.q.Count.Said(c.Args))
-		}
 	}
 	if !x.ended && !s.Reported {
 		u.Output = max(u.Output, min(j.Granted, u.Output+x.margin(u.Output)))

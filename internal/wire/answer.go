@@ -9,10 +9,14 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
+// maxNumber is the most that a number of an answer is read as: the sum of any
+// few is still a number.
+const maxNumber = 1 << 40
+
 // number is the whole number v, not below zero; 0 if it is none.
 func number(v []byte) int64 {
 	n, _ := lex.Whole(v)
-	return max(n, 0)
+	return min(max(n, 0), maxNumber)
 }
 
 // failed takes over an error that the provider sent in place of an answer, or
@@ -410,7 +414,7 @@ func (a *answer) split(in, out int64, details []byte) {
 	write := min(number(lex.Get(details, "cache_write_tokens")), in-read)
 	a.hour = min(number(lex.Get(lex.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
 	a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: out}
-	a.reported = a.hasInput
+	a.reported, a.covers = a.hasInput, a.size
 }
 
 // message reads an event of Messages, or a whole answer.
@@ -542,7 +546,7 @@ func (a *answer) messageUsage(u []byte) {
 		case "input_tokens":
 			a.usage.Input, a.hasInput = number(v), true
 		case "output_tokens":
-			a.usage.Output = number(v)
+			a.usage.Output, a.covers = number(v), a.size
 		case "cache_read_input_tokens":
 			a.usage.CacheRead = number(v)
 		case "cache_creation_input_tokens":

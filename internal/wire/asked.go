@@ -30,9 +30,16 @@ type answer struct {
 type bill struct {
 	usage              model.Usage
 	hasInput, reported bool
+	covers             int // bytes that had been said when the count of output came
 	thought, hour      int64
 	searches           int64
 	tier               string
+}
+
+// told says that the provider counted all that came so far. There are servers
+// that begin with a count of the input and none of the output, or repeat one.
+func (a *answer) told() bool {
+	return a.reported && a.covers == a.size && (a.usage.Output > 0 || a.size == 0)
 }
 
 // A tally is what was said, and how much that is.

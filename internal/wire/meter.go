@@ -266,7 +266,7 @@ func (m *Meter) End() (forward []byte, err error) {
 			m.held, rest = rest, nil
 		}
 	}
-	if len(a.ends) > 0 && a.whole() {
+	if (m.Said() || !m.stream && len(a.ends) > 0) && a.whole() {
 		a.done = true // there are servers that say no more than why they stopped
 	}
 	if !a.done && a.failure == nil {
@@ -346,7 +346,7 @@ func (m *Meter) Seen() Seen {
 	a := &m.answer
 	s := Seen{
 		ID: a.id, Model: a.model, Text: a.text.String(), Stop: a.stop, Done: a.done, Begun: m.begun, Malformed: a.malformed, Failure: a.failure,
-		Usage: a.usage, Reported: a.reported, HasInput: a.hasInput, Thought: a.thought, Hour: a.hour, Searches: a.searches, Tier: a.tier,
+		Usage: a.usage, Reported: a.told() && m.Said(), HasInput: a.hasInput, Thought: a.thought, Hour: a.hour, Searches: a.searches, Tier: a.tier,
 	}
 	own := false
 	for _, c := range a.list {
@@ -359,11 +359,11 @@ func (m *Meter) Seen() Seen {
 		s.Stop = model.StopTools
 	}
 	s.Output = a.usage.Output
-	if !a.reported {
+	if !s.Reported {
 		s.Output = max(s.Output, a.counted())
 	}
 	s.Usage.Output = s.Output
-	if a.done && a.reported {
+	if a.done && s.Reported {
 		s.Kept = a.keeps()
 	}
 	return s
@@ -376,5 +376,5 @@ func (m *Meter) Over(limit int64) bool {
 	if a.usage.Output > limit {
 		return true
 	}
-	return !a.reported && int64(a.size) > limit && a.pieces() > limit
+	return !a.told() && int64(a.size) > limit && a.pieces() > limit
 }
