@@ -38,7 +38,10 @@ func (a *answer) chat(data []byte) {
 			a.name(&a.model, v)
 		case "choices":
 			for _, c := range lex.Elements(v) {
-				choices++
+				if choices++; choices > maxChoices {
+					a.crowded = true
+					break
+				}
 				a.choice(c)
 			}
 		case "usage":
@@ -99,7 +102,7 @@ func (a *answer) choice(c []byte) {
 // end notes that a choice came to its end, of which servers speak more than
 // once.
 func (a *answer) end(choice int) {
-	if !slices.Contains(a.ends, choice) {
+	if len(a.ends) <= maxChoices && !slices.Contains(a.ends, choice) {
 		a.ends = append(a.ends, choice)
 	}
 }
@@ -149,6 +152,9 @@ func (a *answer) delta(choice int, d []byte) {
 // that give every call the same index, or none at all: then the id, or a name,
 // begins a new one.
 func (a *answer) chatPart(choice, n int, t []byte) {
+	if a.full() {
+		return
+	}
 	at, id, name, args := -1, "", "", ""
 	for k, v := range lex.Members(t) {
 		switch string(k) {
@@ -293,7 +299,7 @@ func (a *answer) item(at int, v []byte, whole bool) {
 	if whole {
 		a.keep(v, kind)
 	}
-	if !strings.HasSuffix(kind, "_call") {
+	if a.full() || !strings.HasSuffix(kind, "_call") {
 		return
 	}
 	c := itemCall(v, kind)
@@ -319,8 +325,11 @@ func (a *answer) item(at int, v []byte, whole bool) {
 // provider's found is not known, and what was thought may not be shown: then it
 // is no more than all that was.
 func (a *answer) keep(v []byte, kind string) {
+	if a.of == nil || len(a.kept) >= maxCalls {
+		return
+	}
 	id := lex.String(lex.Get(v, "id"))
-	if a.of == nil || id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
+	if id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
 		return
 	}
 	n, ok := int64(thought), kind == "reasoning"

@@ -16,6 +16,7 @@ type answer struct {
 	id, model string
 	stop      model.Stop
 	ends      []int // choices that came to their end
+	crowded   bool  // there are more choices than can be asked for
 	done      bool
 	idle      bool // the event has the usage that was asked for and nothing else
 	events    int
@@ -93,8 +94,15 @@ func (a *asked) add(p *part, args string) {
 	a.think([]byte(args))
 }
 
+// full says that there are more calls than an answer may have. What follows is
+// no longer looked for among them: that takes the square of how many they are.
+func (a *asked) full() bool { return len(a.list) > maxCalls }
+
 // open begins a call.
 func (a *asked) open(p *part) *part {
+	if a.full() {
+		return p
+	}
 	p.from, p.free = a.at, p.Hosted
 	if !p.free {
 		a.waiting++

@@ -97,3 +97,69 @@ func TestLargeNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowds has far more of something in one answer than anybody asks for.
+// What is remembered of it does not grow with it, for each new one is looked
+// for among those before.
+//
+// Mutants that die here: calls, ends or items without number.
+func TestCrowds(t *testing.T) {
+	many := func(format string) string {
+		var b strings.Builder
+		for i := range 20_000 {
+			fmt.Fprintf(&b, format+",", i)
+		}
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	for name, c := range map[string]struct {
+		face   Face
+		answer string
+		broken bool
+	}{
+		"calls":          {Chat, `{"choices":[{"index":0,"message":{"tool_calls":[` + many(`{"index":%d,"id":"a"}`) + `]},"finish_reason":"stop"}]}`, true},
+		"choices":        {Chat, `{"choices":[` + many(`{"index":%d,"finish_reason":"stop"}`) + `]}`, true},
+		"blocks":         {Messages, `{"type":"message","content":[` + many(`{"type":"tool_use","id":"%d"}`) + `]}`, true},
+		"calls as items": {Responses, `{"object":"response","id":"r","status":"completed","output":[` + many(`{"type":"function_call","call_id":"%d"}`) + `]}`, true},
+		"items":          {Responses, `{"object":"response","id":"r","status":"completed","output":[` + many(`{"type":"reasoning","id":"%d"}`) + `]}`, false},
+	} {
+		m := parse(t, c.face, `{"model":"m","max_tokens":9,"input":[],"messages":[]}`).Meter(false)
+		_, err := m.Write([]byte(c.answer))
+		if err == nil {
+			_, err = m.End()
+		}
+		if a := &m.answer; (err != nil) != c.broken || len(a.list) > maxCalls+1 || len(a.ends) > 1025 || len(a.kept) > maxCalls {
+			t.Errorf("%s: %d calls, %d ends and %d items are remembered: %v", name, len(a.list), len(a.ends), len(a.kept), err)
+		}
+	}
+	m := NewMeter(Chat, true)
+	for i := range 20_000 {
+		if _, err := m.Write(fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"finish_reason\":\"stop\"}]}\n\n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(m.answer.ends); n > 1025 {
+		t.Errorf("%d ends of a stream are remembered", n)
+	}
+}
+
+// TestLongEvent: an event that comes in many pieces is not copied with each of
+// them.
+//
+// Mutants that die here: an event that moves to another buffer with each piece.
+func TestLongEvent(t *testing.T) {
+	m := NewMeter(Chat, true)
+	piece := []byte("data: " + strings.Repeat("x", 4<<10))
+	var moved int
+	var at *byte
+	for range 1000 {
+		if _, err := m.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+		if at != &m.buf[0] {
+			at, moved = &m.buf[0], moved+1
+		}
+	}
+	if moved > 100 {
+		t.Errorf("it moved %d times", moved)
+	}
+}

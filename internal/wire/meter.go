@@ -13,7 +13,7 @@ import (
 const (
 	maxAnswer = 8 << 20  // text, thoughts and arguments of one answer
 	maxWhole  = 64 << 20 // an answer that is not streamed, or what is held back
-	maxCalls  = 1024     // calls in one answer
+	maxCalls  = 1024     // calls in one answer, and items that are kept of it
 )
 
 // A Meter reads an answer as it passes from the provider to the client. It is
@@ -148,6 +148,9 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		m.out = append(m.out, data[from:at]...)
 		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", maxEvent, maxWhole)
 	}
+	if at == 0 && len(m.buf) > 0 { // nothing of it was given out: it stays where it is
+		return m.out, nil
+	}
 	m.keep(data[at:])
 	if len(m.out) == 0 {
 		return data[from:at], nil
@@ -223,6 +226,8 @@ func (m *Meter) read(data []byte) error {
 	switch {
 	case len(a.list) > maxCalls:
 		return m.broken("more than %d calls in one answer", maxCalls)
+	case a.crowded:
+		return m.broken("more than %d choices in one answer", maxChoices)
 	case a.size > maxAnswer:
 		return m.broken("the answer is longer than %d bytes", maxAnswer)
 	}

@@ -21,6 +21,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -80,6 +81,9 @@ type field struct {
 	name     string
 	key, val lex.Span
 }
+
+// maxChoices is how many answers can be asked for at once.
+const maxChoices = 1024
 
 // maxKey bounds the names that are compared with the governed ones.
 const maxKey = 64
@@ -200,8 +204,8 @@ func (r *Request) head() *abi.Error {
 	}
 	r.Choices = 1
 	if v := r.val("n"); v != nil && r.Face == Chat {
-		if r.Choices, ok = lex.Whole(v); !ok || r.Choices < 1 || r.Choices > 1024 {
-			return r.unlike("n", "a whole number from 1 to 1024")
+		if r.Choices, ok = lex.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
+			return r.unlike("n", "a whole number from 1 to "+strconv.Itoa(maxChoices))
 		}
 	}
 	return nil
