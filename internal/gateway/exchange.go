@@ -37,18 +37,17 @@ type exchange struct {
 	path   string      // the query of the request, to put behind the path
 	own    bool        // it brings a credential of its own
 
-	routes   []*model.Endpoint
-	way      traffic.Way // which of them it goes by
-	attempt              // in hand, or the last
-	begun    bool        // the client has the head of the answer
-	whole    []byte      // an answer that is not streamed, until it is written down
-	tail     []byte      // the last events of a stream, likewise
-	refused  *abi.Error  // of a tool call that the answer asks for
-	carried  bool        // what the tools gave is booked
-	told     bool        // the answer ends with an error of the provider's
-	gone     bool        // the client does not read any more
-	failure  *reply      // the provider's last word that was an error
-	deadline time.Time
+	routes  []*model.Endpoint
+	way     traffic.Way // which of them it goes by
+	attempt             // in hand, or the last
+	begun   bool        // the client has the head of the answer
+	whole   []byte      // an answer that is not streamed, until it is written down
+	tail    []byte      // the last events of a stream, likewise
+	refused *abi.Error  // of a tool call that the answer asks for
+	carried bool        // what the tools gave is booked
+	told    bool        // the answer ends with an error of the provider's
+	gone    bool        // the client does not read any more
+	failure *reply      // the provider's last word that was an error
 }
 
 // An attempt is one try at a route.
@@ -88,7 +87,7 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 		x.chain.rest = append(x.chain.rest, abi.HashOf([]byte(strings.Join(betas, ","))))
 	}
 	x.path = query(v.r.URL.RawQuery)
-	if x.own = v.own && credential(v.r.Header); !x.own {
+	if x.own = v.own && credential(x.header); !x.own { // one that stays here pays for nothing
 		anonymous(x.header)
 	}
 	if e := routes[0]; e.Wants() && !x.own {
@@ -245,15 +244,20 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	}
 	defer resp.Body.Close()
 	patience.open(resp.Body)
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode/100 != 2 { // there are servers that answer with 201, and bill that too
 		return x.turnedAway(j, resp)
 	}
 	x.lighten(j)
-	x.stream = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	x.stream = streamed(resp.Header)
 	x.meter = x.q.Meter(x.stream)
 	x.meter.Hold = true
-	x.head(resp)
-	fail := x.receive(ctx, j, resp.Body, patience)
+	fail := unreadable(resp.Header)
+	if fail == nil {
+		if x.head(resp); x.gone {
+			patience.begin()
+		}
+		fail = x.receive(ctx, j, resp.Body, patience)
+	}
 	d := x.settled(ctx, j, fail)
 	sys.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
 	return d
@@ -611,10 +615,14 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	const most = 256 << 10
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
+	coded := unreadable(resp.Header) != nil
+	if coded {
+		body = nil
+	}
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
 	me.Message = conceal(me.Message, x.header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
-	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
+	if coded || resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
 		x.failure = nil
 	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
