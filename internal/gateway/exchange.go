@@ -163,6 +163,7 @@ func (x *exchange) bounded(pid abi.Pid) (b wire.Bound, in int64) {
 	x.q = x.q.WithModel(r.Model)
 	x.q.Count = model.CounterOf(r.Facts.Provider, r.Model)
 	x.q.MaxField, x.q.Free = maxField(r.Facts.Provider), r.Free
+	x.q.Mutes = r.Facts.Provider == "anthropic" // and not another at that format
 	x.q.Learned = x.g.lessons.of(pid, r.Facts.Name, &x.chain)
 	if b = x.q.Bound(); b.Known {
 		return b, b.Input

@@ -317,3 +317,18 @@ func TestResultTooEarly(t *testing.T) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 }
+
+// TestNoWords asks for an output of nothing, as programs do to fill a cache. It
+// is not taken for a wish without bound.
+//
+// Mutants that die here: a maximum of 0 that is raised to all that is left.
+func TestNoWords(t *testing.T) {
+	r, p := listening(t, "input: 1, output: 2, max_output: 500, window: 100000")
+	const body = `{"model":"m","max_tokens":0,"messages":[]}`
+	if r.ok(r.key("money=1").Key, "/v1/messages", body); p.last() != strings.Replace(body, ":0", ":1", 1) {
+		t.Errorf("under a limit it was sent as %s", p.last())
+	}
+	if r.ok(r.key("").Key, "/v1/messages", body); p.last() != body {
+		t.Errorf("without a limit it was sent as %s", p.last())
+	}
+}

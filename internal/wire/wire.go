@@ -66,6 +66,9 @@ type Request struct {
 	// MaxField is how this provider's Chat calls the output maximum that is
 	// put in where none was asked; empty: as the model's name suggests.
 	MaxField string
+	// Mutes says that this provider of Messages takes an output maximum of 0 to
+	// mean that nothing is to be said, and fills its cache.
+	Mutes bool
 	// Free are fields that cost nothing at this provider beside their words.
 	Free []string
 	// Learned is what is known of it because a part went through before.
@@ -224,7 +227,8 @@ var maxima = map[Face][]string{
 const maxMaximum = 1 << 40
 
 // maximum reads the output maximum: the least that is asked for. Servers take
-// -1 and 0 for none.
+// -1 and 0 for none; but 0 in Messages asks for no words at all, and where that
+// is not known for one is the nearest.
 func (r *Request) maximum() *abi.Error {
 	for _, name := range maxima[r.Face] {
 		v := r.val(name)
@@ -234,6 +238,9 @@ func (r *Request) maximum() *abi.Error {
 		n, ok := lex.Whole(v)
 		if !ok {
 			return r.unlike(name, "a whole number of tokens")
+		}
+		if n == 0 && r.Face == Messages {
+			n = 1
 		}
 		if n = min(n, maxMaximum); n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
 			r.MaxOutput = n
