@@ -17,6 +17,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -417,6 +418,10 @@ func (g *Gateway) derive(v *visit) {
 		Name     string     `json:"name"`
 		Limits   abi.Limits `json:"limits"`
 		Priority int        `json:"priority"`
+	}
+	if bad := lex.Check(body, true); bad != nil {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body cannot be read " + bad.Want, Where: bad.Where})
+		return
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()

@@ -305,7 +305,10 @@ func keyOf(h http.Header) string {
 	if k := h.Get("X-Api-Key"); strings.HasPrefix(k, keyPrefix) {
 		return k
 	}
-	k, _ := strings.CutPrefix(h.Get("Authorization"), "Bearer ")
+	k := h.Get("Authorization")
+	if scheme, after, ok := strings.Cut(k, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		k = after
+	}
 	return strings.TrimSpace(k)
 }
 

@@ -254,15 +254,19 @@ func TestNeverReads(t *testing.T) {
 }
 
 // TestUnenforceable refuses limits for a child that nothing enforces, by header
-// and by derived key.
+// and by derived key, and those that two readers could take for different ones.
 //
-// Mutants that die here: a limit that is written down and binds nobody.
+// Mutants that die here: a limit that is written down and binds nobody, one that
+// is said twice, a name of the scheme in another case.
 func TestUnenforceable(t *testing.T) {
 	r := newRig(t, mock.Config{}, "")
 	k := r.key("money=1")
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "kid", "X-Kern-Limits", "money=0.1,cpu=1s")
 	r.refused(k.Key, "/kern/v1/keys", `{"limits":{"cpu":"1s"}}`, abi.InvalidArguments, http.StatusBadRequest)
-	r.ok(k.Key, "/kern/v1/keys", `{"limits":{"wall":"1m","context":1000}}`)
+	for _, twice := range []string{`{"limits":{"money":0.1},"limits":{}}`, `{"limits":{"money":0.1}}{}`, `{"limits":{"money":0.1}`} {
+		r.refused(k.Key, "/kern/v1/keys", twice, abi.InvalidArguments, http.StatusBadRequest)
+	}
+	r.ok("", "/kern/v1/keys", `{"limits":{"wall":"1m","context":1000}}`, "Authorization", "bearer "+k.Key)
 	if kids := r.info(k.Pid).Kids; len(kids) != 1 {
 		t.Errorf("%d children", len(kids))
 	}
