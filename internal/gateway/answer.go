@@ -17,6 +17,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/sys"
 	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -145,6 +146,21 @@ func shown(to, from http.Header, own bool) {
 	}
 }
 
+// streamed says that an answer comes as events.
+func streamed(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
+}
+
+// unreadable is what is wrong with an answer that is coded, though none was to
+// be: nothing of it can be metered.
+func unreadable(h http.Header) error {
+	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return &model.Error{Kind: model.Malformed, Message: "the answer is compressed by " + clip(coding) + ", expected one that is not"}
+	}
+	return nil
+}
+
 // head gives the client the head of an answer that is streamed.
 func (x *exchange) head(resp *http.Response) {
 	h := x.visit.w.Header()
@@ -154,6 +170,7 @@ func (x *exchange) head(resp *http.Response) {
 	if x.stream {
 		x.stands(h)
 		x.begun = true
+		x.visit.lend(time.Now())
 		x.visit.w.WriteHeader(http.StatusOK)
 		x.flush()
 	}
@@ -191,6 +208,14 @@ func units(below abi.Unit, get func(abi.Unit) (int64, bool)) string {
 // writeTime is how long a client may take to read what it was sent.
 const writeTime = 60 * time.Second
 
+// lend gives the client time to read what is written next.
+func (v *visit) lend(now time.Time) {
+	if v.lent.Sub(now) < writeTime/2 {
+		v.lent = now.Add(writeTime)
+		_ = http.NewResponseController(v.w).SetWriteDeadline(v.lent) // a test's recorder has none
+	}
+}
+
 // write gives the client a part of its answer. The last one goes when the
 // request ends, together with what HTTP puts behind it. A client that does not
 // read any more is gone.
@@ -199,10 +224,7 @@ func (x *exchange) write(b []byte, last bool) {
 		return
 	}
 	x.spoke = time.Now()
-	if x.deadline.Sub(x.spoke) < writeTime/2 {
-		x.deadline = x.spoke.Add(writeTime)
-		_ = http.NewResponseController(x.visit.w).SetWriteDeadline(x.deadline) // a test's recorder has none
-	}
+	x.visit.lend(x.spoke)
 	if _, err := x.visit.w.Write(b); err != nil {
 		x.gone = true
 	} else if !last {
@@ -312,6 +334,7 @@ func (v *visit) fail(err error) {
 // head begins an answer of our own: whose it is and how that stands, once it is
 // known.
 func (v *visit) head() http.Header {
+	v.lend(time.Now())
 	h := v.w.Header()
 	h.Set("Content-Type", "application/json")
 	if v.session != nil {
@@ -396,6 +419,10 @@ func (g *Gateway) derive(v *visit) {
 		Limits   abi.Limits `json:"limits"`
 		Priority int        `json:"priority"`
 	}
+	if bad := lex.Check(body, true); bad != nil {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body cannot be read " + bad.Want, Where: bad.Where})
+		return
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&k); err != nil {
@@ -404,6 +431,10 @@ func (g *Gateway) derive(v *visit) {
 	}
 	if k.Priority < 0 || k.Priority > sys.MaxPriority || len(k.Name) > 64 {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(sys.MaxPriority)})
+		return
+	}
+	if err := enforceable(&k.Limits); err != nil {
+		v.fail(err)
 		return
 	}
 	i, err := g.Issue(v.r.Context(), Key{Name: k.Name, Limits: k.Limits, Priority: k.Priority, Parent: v.session.pid})

@@ -39,18 +39,17 @@ type exchange struct {
 	path   string      // the query of the request, to put behind the path
 	own    bool        // it brings a credential of its own
 
-	routes   []*model.Endpoint
-	way      traffic.Way // which of them it goes by
-	attempt              // in hand, or the last
-	begun    bool        // the client has the head of the answer
-	whole    []byte      // an answer that is not streamed, until it is written down
-	tail     []byte      // the last events of a stream, likewise
-	refused  *abi.Error  // of a tool call that the answer asks for
-	carried  bool        // what the tools gave is booked
-	told     bool        // the answer ends with an error of the provider's
-	gone     bool        // the client does not read any more
-	failure  *reply      // the provider's last word that was an error
-	deadline time.Time
+	routes  []*model.Endpoint
+	way     traffic.Way // which of them it goes by
+	attempt             // in hand, or the last
+	begun   bool        // the client has the head of the answer
+	whole   []byte      // an answer that is not streamed, until it is written down
+	tail    []byte      // the last events of a stream, likewise
+	refused *abi.Error  // of a tool call that the answer asks for
+	carried bool        // what the tools gave is booked
+	told    bool        // the answer ends with an error of the provider's
+	gone    bool        // the client does not read any more
+	failure *reply      // the provider's last word that was an error
 }
 
 // An attempt is one try at a route.
@@ -90,7 +89,7 @@ func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
 		x.chain.rest = append(x.chain.rest, abi.HashOf([]byte(strings.Join(betas, ","))))
 	}
 	x.path = query(v.r.URL.RawQuery)
-	if x.own = v.own && credential(v.r.Header); !x.own {
+	if x.own = v.own && credential(x.header); !x.own { // one that stays here pays for nothing
 		anonymous(x.header)
 	}
 	if e := routes[0]; e.Wants() && !x.own {
@@ -166,6 +165,7 @@ func (x *exchange) bounded(pid abi.Pid) (b wire.Bound, in int64) {
 	x.q = x.q.WithModel(r.Model)
 	x.q.Count = model.CounterOf(r.Facts.Provider, r.Model)
 	x.q.MaxField, x.q.Free = maxField(r.Facts.Provider), r.Free
+	x.q.Mutes = r.Facts.Provider == "anthropic" // and not another at that format
 	x.q.Learned = x.g.lessons.of(pid, r.Facts.Name, &x.chain)
 	if b = x.q.Bound(); b.Known {
 		return b, b.Input
@@ -255,15 +255,20 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	}
 	defer resp.Body.Close()
 	patience.open(resp.Body)
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode/100 != 2 { // there are servers that answer with 201, and bill that too
 		return x.turnedAway(j, resp)
 	}
 	x.lighten(j)
-	x.stream = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	x.stream = streamed(resp.Header)
 	x.meter = x.q.Meter(x.stream)
 	x.meter.Hold = true
-	x.head(resp)
-	fail := x.receive(ctx, j, resp.Body, patience)
+	fail := unreadable(resp.Header)
+	if fail == nil {
+		if x.head(resp); x.gone {
+			patience.begin()
+		}
+		fail = x.receive(ctx, j, resp.Body, patience)
+	}
 	d := x.settled(ctx, j, fail)
 	sys.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
 	return d
@@ -557,18 +562,12 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 	return d
 }
 
-// taken is what the provider says that it took, and our own count where it
-// says nothing, or that what came was nothing.
+// taken is what the provider says that it took, and our own bound or count where
+// it says nothing, or that it was nothing.
 func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
 	u := s.Usage
 	if !s.HasInput || u.Input+u.CacheRead+u.CacheWrite == 0 {
 		u.Input = x.bound.Input
-	}
-	if u.Output == 0 {
-		u.Output = int64(x.q.Count.Said(s.Text))
-		for _, c := range s.Calls {
-			u.Output += int64(x.q.Count.Said(c.Name) + x.q.Count.Said(c.Args))
-		}
 	}
 	if !x.ended && !s.Reported {
 		u.Output = max(u.Output, min(j.Granted, u.Output+x.margin(u.Output)))
@@ -627,10 +626,14 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	const most = 256 << 10
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	r := x.route()
+	coded := unreadable(resp.Header) != nil
+	if coded {
+		body = nil
+	}
 	me := r.Refusal(resp.StatusCode, resp.Header, body)
 	me.Message = conceal(me.Message, x.header)
 	x.failure = &reply{resp.StatusCode, resp.Header, []byte(r.Clean(string(body)))}
-	if resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
+	if coded || resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
 		x.failure = nil
 	}
 	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}

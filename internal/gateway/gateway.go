@@ -199,8 +199,9 @@ type visit struct {
 	face    wire.Face
 	kernel  State
 	session *session
-	rest    string // of the path, behind that of the entrance
-	own     bool   // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
+	rest    string    // of the path, behind that of the entrance
+	lent    time.Time // until when the client may read
+	own     bool      // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
 }
 
 // ServeHTTP implements [http.Handler]: where a request may come from, what it
@@ -304,7 +305,10 @@ func keyOf(h http.Header) string {
 	if k := h.Get("X-Api-Key"); strings.HasPrefix(k, keyPrefix) {
 		return k
 	}
-	k, _ := strings.CutPrefix(h.Get("Authorization"), "Bearer ")
+	k := h.Get("Authorization")
+	if scheme, after, ok := strings.Cut(k, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		k = after
+	}
 	return strings.TrimSpace(k)
 }
 
@@ -320,6 +324,7 @@ func faceOf(r *http.Request) wire.Face {
 // only when all of it is there: of a request that is refused before, the server
 // still reads what follows, and would wait for it for ever.
 func (v *visit) hurry() {
+	v.lend(time.Now())                                                            // the server asks for a body that waits to be asked for
 	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
 }
 
@@ -377,7 +382,7 @@ func (g *Gateway) relayed(v *visit) {
 		return
 	}
 	s := v.session
-	warning, err := g.results(s, q)
+	warning, err := g.results(v.r.Context(), s, q)
 	if err != nil {
 		v.fail(err)
 		return

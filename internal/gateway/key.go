@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -240,7 +241,17 @@ func readLimits(s string) (l abi.Limits, err error) {
 		}
 		l.Set(u, n)
 	}
-	return l, nil
+	return l, enforceable(&l)
+}
+
+// enforceable refuses limits that nothing enforces.
+func enforceable(l *abi.Limits) (err error) {
+	l.Each(func(u abi.Unit, _ int64) {
+		if !slices.Contains(sys.Units(), u) && err == nil {
+			err = &abi.Error{Code: abi.InvalidArguments, Message: "no such limit: this host cannot enforce " + u.String()}
+		}
+	})
+	return err
 }
 
 // End ends the process of a key as its program ended: with an output, or with

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -124,8 +125,9 @@ func (s *session) take(c wire.Call) *wish {
 // results ends the tool calls whose results a request brings, and those that
 // it speaks of and brings none for: the program has gone on without. When the
 // watchdog finds that this goes in circles, or the process is at its end, that
-// is the error.
-func (g *Gateway) results(s *session, q *wire.Request) (warning string, err error) {
+// is the error. A result may have to wait for its call to begin; whoever goes
+// does not.
+func (g *Gateway) results(ctx context.Context, s *session, q *wire.Request) (warning string, err error) {
 	s.mu.Lock()
 	none := len(s.wishes) == 0
 	s.mu.Unlock()
@@ -155,7 +157,11 @@ func (g *Gateway) results(s *session, q *wire.Request) (warning string, err erro
 		}
 	}
 	for _, w := range ending {
-		<-w.done
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return "", closing
+		}
 		if w.res.Warning != nil {
 			warning = clip(fmt.Sprintf("%s: %s", w.res.Warning.Code, w.res.Warning.Message))
 		}

@@ -9,10 +9,14 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
+// maxNumber is the most that a number of an answer is read as: the sum of any
+// few is still a number.
+const maxNumber = 1 << 40
+
 // number is the whole number v, not below zero; 0 if it is none.
 func number(v []byte) int64 {
 	n, _ := lex.Whole(v)
-	return max(n, 0)
+	return min(max(n, 0), maxNumber)
 }
 
 // failed takes over an error that the provider sent in place of an answer, or
@@ -34,7 +38,10 @@ func (a *answer) chat(data []byte) {
 			a.name(&a.model, v)
 		case "choices":
 			for _, c := range lex.Elements(v) {
-				choices++
+				if choices++; choices > maxChoices {
+					a.crowded = true
+					break
+				}
 				a.choice(c)
 			}
 		case "usage":
@@ -95,7 +102,7 @@ func (a *answer) choice(c []byte) {
 // end notes that a choice came to its end, of which servers speak more than
 // once.
 func (a *answer) end(choice int) {
-	if !slices.Contains(a.ends, choice) {
+	if len(a.ends) <= maxChoices && !slices.Contains(a.ends, choice) {
 		a.ends = append(a.ends, choice)
 	}
 }
@@ -145,6 +152,9 @@ func (a *answer) delta(choice int, d []byte) {
 // that give every call the same index, or none at all: then the id, or a name,
 // begins a new one.
 func (a *answer) chatPart(choice, n int, t []byte) {
+	if a.full() {
+		return
+	}
 	at, id, name, args := -1, "", "", ""
 	for k, v := range lex.Members(t) {
 		switch string(k) {
@@ -289,7 +299,7 @@ func (a *answer) item(at int, v []byte, whole bool) {
 	if whole {
 		a.keep(v, kind)
 	}
-	if !strings.HasSuffix(kind, "_call") {
+	if a.full() || !strings.HasSuffix(kind, "_call") {
 		return
 	}
 	c := itemCall(v, kind)
@@ -315,8 +325,11 @@ func (a *answer) item(at int, v []byte, whole bool) {
 // provider's found is not known, and what was thought may not be shown: then it
 // is no more than all that was.
 func (a *answer) keep(v []byte, kind string) {
+	if a.of == nil || len(a.kept) >= maxCalls {
+		return
+	}
 	id := lex.String(lex.Get(v, "id"))
-	if a.of == nil || id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
+	if id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
 		return
 	}
 	n, ok := int64(thought), kind == "reasoning"
@@ -410,7 +423,7 @@ func (a *answer) split(in, out int64, details []byte) {
 	write := min(number(lex.Get(details, "cache_write_tokens")), in-read)
 	a.hour = min(number(lex.Get(lex.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
 	a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: out}
-	a.reported = a.hasInput
+	a.reported, a.covers = a.hasInput, a.size
 }
 
 // message reads an event of Messages, or a whole answer.
@@ -542,7 +555,7 @@ func (a *answer) messageUsage(u []byte) {
 		case "input_tokens":
 			a.usage.Input, a.hasInput = number(v), true
 		case "output_tokens":
-			a.usage.Output = number(v)
+			a.usage.Output, a.covers = number(v), a.size
 		case "cache_read_input_tokens":
 			a.usage.CacheRead = number(v)
 		case "cache_creation_input_tokens":

@@ -16,6 +16,7 @@ type answer struct {
 	id, model string
 	stop      model.Stop
 	ends      []int // choices that came to their end
+	crowded   bool  // there are more choices than can be asked for
 	done      bool
 	idle      bool // the event has the usage that was asked for and nothing else
 	events    int
@@ -30,9 +31,16 @@ type answer struct {
 type bill struct {
 	usage              model.Usage
 	hasInput, reported bool
+	covers             int // bytes that had been said when the count of output came
 	thought, hour      int64
 	searches           int64
 	tier               string
+}
+
+// told says that the provider counted all that came so far. There are servers
+// that begin with a count of the input and none of the output, or repeat one.
+func (a *answer) told() bool {
+	return a.reported && a.covers == a.size && (a.usage.Output > 0 || a.size == 0)
 }
 
 // A tally is what was said, and how much that is.
@@ -86,8 +94,15 @@ func (a *asked) add(p *part, args string) {
 	a.think([]byte(args))
 }
 
+// full says that there are more calls than an answer may have. What follows is
+// no longer looked for among them: that takes the square of how many they are.
+func (a *asked) full() bool { return len(a.list) > maxCalls }
+
 // open begins a call.
 func (a *asked) open(p *part) *part {
+	if a.full() {
+		return p
+	}
 	p.from, p.free = a.at, p.Hosted
 	if !p.free {
 		a.waiting++

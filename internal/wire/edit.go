@@ -53,7 +53,7 @@ func (r *Request) Bytes(max int64) []byte {
 				continue
 			}
 			found = found || r.obeys(name)
-			if n, _ := lex.Whole(v); n <= 0 || n > each {
+			if n, _ := lex.Whole(v); n > each || n <= 0 && !(n == 0 && r.Mutes) {
 				edits = append(edits, edit{r.at(name), strconv.FormatInt(each, 10)})
 			}
 		}

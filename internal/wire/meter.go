@@ -13,7 +13,7 @@ import (
 const (
 	maxAnswer = 8 << 20  // text, thoughts and arguments of one answer
 	maxWhole  = 64 << 20 // an answer that is not streamed, or what is held back
-	maxCalls  = 1024     // calls in one answer
+	maxCalls  = 1024     // calls in one answer, and items that are kept of it
 )
 
 // A Meter reads an answer as it passes from the provider to the client. It is
@@ -148,6 +148,9 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		m.out = append(m.out, data[from:at]...)
 		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", maxEvent, maxWhole)
 	}
+	if at == 0 && len(m.buf) > 0 { // nothing of it was given out: it stays where it is
+		return m.out, nil
+	}
 	m.keep(data[at:])
 	if len(m.out) == 0 {
 		return data[from:at], nil
@@ -223,6 +226,8 @@ func (m *Meter) read(data []byte) error {
 	switch {
 	case len(a.list) > maxCalls:
 		return m.broken("more than %d calls in one answer", maxCalls)
+	case a.crowded:
+		return m.broken("more than %d choices in one answer", maxChoices)
 	case a.size > maxAnswer:
 		return m.broken("the answer is longer than %d bytes", maxAnswer)
 	}
@@ -266,7 +271,7 @@ func (m *Meter) End() (forward []byte, err error) {
 			m.held, rest = rest, nil
 		}
 	}
-	if len(a.ends) > 0 && a.whole() {
+	if (m.Said() || !m.stream && len(a.ends) > 0) && a.whole() {
 		a.done = true // there are servers that say no more than why they stopped
 	}
 	if !a.done && a.failure == nil {
@@ -346,7 +351,7 @@ func (m *Meter) Seen() Seen {
 	a := &m.answer
 	s := Seen{
 		ID: a.id, Model: a.model, Text: a.text.String(), Stop: a.stop, Done: a.done, Begun: m.begun, Malformed: a.malformed, Failure: a.failure,
-		Usage: a.usage, Reported: a.reported, HasInput: a.hasInput, Thought: a.thought, Hour: a.hour, Searches: a.searches, Tier: a.tier,
+		Usage: a.usage, Reported: a.told() && m.Said(), HasInput: a.hasInput, Thought: a.thought, Hour: a.hour, Searches: a.searches, Tier: a.tier,
 	}
 	own := false
 	for _, c := range a.list {
@@ -359,11 +364,11 @@ func (m *Meter) Seen() Seen {
 		s.Stop = model.StopTools
 	}
 	s.Output = a.usage.Output
-	if !a.reported {
+	if !s.Reported {
 		s.Output = max(s.Output, a.counted())
 	}
 	s.Usage.Output = s.Output
-	if a.done && a.reported {
+	if a.done && s.Reported {
 		s.Kept = a.keeps()
 	}
 	return s
@@ -376,5 +381,5 @@ func (m *Meter) Over(limit int64) bool {
 	if a.usage.Output > limit {
 		return true
 	}
-	return !a.reported && int64(a.size) > limit && a.pieces() > limit
+	return !a.told() && int64(a.size) > limit && a.pieces() > limit
 }

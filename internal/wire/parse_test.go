@@ -169,6 +169,9 @@ func TestBytes(t *testing.T) {
 		{Chat, 3, `{"model":"m","stream":true,"messages":[]}`, `{"model":"m","stream":true,"messages":[],"max_tokens":3,"stream_options":{"include_usage":true}}`},
 		{Responses, 30, `{"model":"m","input":"a","stream":true}`, `{"model":"m","input":"a","stream":true,"max_output_tokens":30}`},
 		{Messages, 30, `{"max_tokens":64,"model":"m","messages":[]}`, `{"max_tokens":30,"model":"m","messages":[]}`},
+		{Messages, 30, `{"max_tokens":0,"model":"m","messages":[]}`, `{"max_tokens":1,"model":"m","messages":[]}`},
+		{Messages, 0, `{"max_tokens":0,"model":"m","messages":[]}`, `=`},
+		{Messages, 30, `{"max_tokens":-1,"model":"m","messages":[]}`, `{"max_tokens":30,"model":"m","messages":[]}`},
 		{Messages, 30, `{"model":"m","messages":[]}`, `{"model":"m","messages":[],"max_tokens":30}`},
 		{Embeddings, 30, `{"model":"m","input":"a"}`, `=`},
 	} {
@@ -183,6 +186,11 @@ func TestBytes(t *testing.T) {
 	}
 	if got := string(r.Bytes(0)); !strings.Contains(got, "here/gpt-5") {
 		t.Errorf("the first request is another now: %s", got)
+	}
+	r = parse(t, Messages, `{"max_tokens":0,"model":"m","messages":[]}`)
+	r.Mutes = true
+	if got := string(r.Bytes(30)); got != `{"max_tokens":0,"model":"m","messages":[]}` || r.Bound().Output != 1 {
+		t.Errorf("%s, and at most %d tokens", got, r.Bound().Output)
 	}
 	r = parse(t, Chat, `{"model":"gpt-5","messages":[]}`)
 	r.MaxField = "max_tokens"

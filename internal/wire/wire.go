@@ -21,6 +21,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -65,6 +66,9 @@ type Request struct {
 	// MaxField is how this provider's Chat calls the output maximum that is
 	// put in where none was asked; empty: as the model's name suggests.
 	MaxField string
+	// Mutes says that this provider of Messages takes an output maximum of 0 to
+	// mean that nothing is to be said, and fills its cache.
+	Mutes bool
 	// Free are fields that cost nothing at this provider beside their words.
 	Free []string
 	// Learned is what is known of it because a part went through before.
@@ -80,6 +84,9 @@ type field struct {
 	name     string
 	key, val lex.Span
 }
+
+// maxChoices is how many answers can be asked for at once.
+const maxChoices = 1024
 
 // maxKey bounds the names that are compared with the governed ones.
 const maxKey = 64
@@ -200,8 +207,8 @@ func (r *Request) head() *abi.Error {
 	}
 	r.Choices = 1
 	if v := r.val("n"); v != nil && r.Face == Chat {
-		if r.Choices, ok = lex.Whole(v); !ok || r.Choices < 1 || r.Choices > 1024 {
-			return r.unlike("n", "a whole number from 1 to 1024")
+		if r.Choices, ok = lex.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
+			return r.unlike("n", "a whole number from 1 to "+strconv.Itoa(maxChoices))
 		}
 	}
 	return nil
@@ -220,7 +227,8 @@ var maxima = map[Face][]string{
 const maxMaximum = 1 << 40
 
 // maximum reads the output maximum: the least that is asked for. Servers take
-// -1 and 0 for none.
+// -1 and 0 for none; but 0 in Messages asks for no words at all, and where that
+// is not known for one is the nearest.
 func (r *Request) maximum() *abi.Error {
 	for _, name := range maxima[r.Face] {
 		v := r.val(name)
@@ -230,6 +238,9 @@ func (r *Request) maximum() *abi.Error {
 		n, ok := lex.Whole(v)
 		if !ok {
 			return r.unlike(name, "a whole number of tokens")
+		}
+		if n == 0 && r.Face == Messages {
+			n = 1
 		}
 		if n = min(n, maxMaximum); n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
 			r.MaxOutput = n
