@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
@@ -38,5 +40,19 @@ func TestListOfMany(t *testing.T) {
 		}
 		cl.Close()
 		end()
+	}
+}
+
+// TestListOfNobody: nothing more is read for a client that went away.
+//
+// Mutant that dies here: a list that is read to its end all the same.
+func TestListOfNobody(t *testing.T) {
+	f := newFake()
+	f.many = 9 * pageLen
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	f.api().Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/v1/processes", nil))
+	if f.pages != 1 {
+		t.Errorf("%d pages were read", f.pages)
 	}
 }
