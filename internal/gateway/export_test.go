@@ -30,3 +30,10 @@ func (a after) Do(ctx context.Context, c abi.Call) abi.Result {
 	a.f(c, res)
 	return res
 }
+
+// Relays is how many outside halves of calls are open.
+func Relays(g *Gateway) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.relays)
+}
