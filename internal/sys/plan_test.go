@@ -34,7 +34,9 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 		t.Fatal(err)
 	}
 	w := &World{
-		Open:    func(*Program) (model.Model, error) { return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil },
+		Open: func(*Program) (model.Model, error) {
+			return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil
+		},
 		Command: func(s tool.Spec) (*tool.Tool, error) { return tool.Command(s, tool.Runner{AcceptWeakKill: true}) },
 		Bytes:   func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
 		Away:    func(string) time.Duration { return 0 },
