@@ -1,6 +1,11 @@
 package gateway
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+)
 
 // Pulse sets how often a stream that is held back says so.
 func Pulse(g *Gateway, d time.Duration) { g.cfg.Pulse = d }
@@ -10,3 +15,25 @@ const OpenMax = wishesMax
 
 // MaxField is what a provider's own name says of its output maximum.
 var MaxField = maxField
+
+// Answered has f called each time the kernel has answered a call, before the
+// gateway goes on.
+func Answered(g *Gateway, f func(abi.Call, abi.Result)) { g.cfg.Kernel = after{g.cfg.Kernel, f} }
+
+type after struct {
+	Kernel
+	f func(abi.Call, abi.Result)
+}
+
+func (a after) Do(ctx context.Context, c abi.Call) abi.Result {
+	res := a.Kernel.Do(ctx, c)
+	a.f(c, res)
+	return res
+}
+
+// Relays is how many outside halves of calls are open.
+func Relays(g *Gateway) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.relays)
+}

@@ -305,6 +305,8 @@ func TestSameKeyAfterARestart(t *testing.T) {
 
 // TestChildren narrows: a child has what its parent has left at most, of each
 // kind there is. Scenarios 24 and 25.
+//
+// Mutant that dies here: a derived key without the limits that were asked for.
 func TestChildren(t *testing.T) {
 	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
 	k := r.key("money=0.01,children=3")
@@ -322,7 +324,10 @@ func TestChildren(t *testing.T) {
 	if n, _ := i.Limits.Get(abi.Money); err != nil || n >= 10_000_000 || i.Parent != k.Pid {
 		t.Errorf("%+v %v", i, err)
 	}
-	r.ok(derived.Key, "/v1/chat/completions", chat("x"))
+	for range 2 {
+		r.ok(derived.Key, "/v1/chat/completions", chat("x"))
+	}
+	r.refused(derived.Key, "/v1/chat/completions", chat("x"), abi.LimitSteps, http.StatusPaymentRequired)
 	r.refused(k.Key, "/kern/v1/keys", `{"name":"derived","limit":{}}`, abi.InvalidArguments, http.StatusBadRequest)
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "y", "X-Kern-Limits", "gold=1")
 	r.ok(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "third")

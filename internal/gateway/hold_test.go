@@ -1,13 +1,19 @@
 package gateway
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sys"
 )
 
@@ -51,6 +57,119 @@ func TestMissed(t *testing.T) {
 		want(1, 2)
 		if len(h.timers) > 0 || len(h.count) > 0 {
 			t.Errorf("timers left %v, counts left %v", h.timers, h.count)
+		}
+	})
+}
+
+// A stage is a kernel with processes that want to be held, and are never told
+// anything.
+type stage struct {
+	Kernel
+	mu    sync.Mutex
+	ended []abi.Pid
+}
+
+func (s *stage) Where(abi.Pid) (kernel.Where, error) { return kernel.Where{Next: 1}, nil }
+func (s *stage) Ending(abi.Pid) *abi.Error           { return nil }
+func (s *stage) Info(pid abi.Pid) (kernel.Info, error) {
+	return kernel.Info{Pid: pid, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{"held":true}`)}}}, nil
+}
+func (s *stage) Bytes(d abi.Data) ([]byte, error) { return d.Bytes, nil }
+
+func (s *stage) Orders(ctx context.Context, _ abi.Pid, was kernel.Orders) (kernel.Orders, error) {
+	<-ctx.Done()
+	return was, ctx.Err()
+}
+
+func (s *stage) Do(_ context.Context, c abi.Call) abi.Result {
+	var a sys.ExitArgs
+	if err := json.Unmarshal(c.Args, &a); err != nil || c.Row != "exit" || a.Code != abi.ProgramGone {
+		return abi.Result{Err: &abi.Error{Code: abi.InvalidCall}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = append(s.ended, c.Pid)
+	return abi.Result{}
+}
+
+// TestHeld: a process that wants to be held ends when nobody came to hold it, be it
+// new or found in the journal, and soon after the last of those who held it went;
+// never while one is there, nor once the daemon ends.
+//
+// Mutants that die here: a new one that is not missed, one that was found and is
+// not, one of two holders whose leaving ends it, the last whose leaving does not, a
+// daemon that misses those whom its own end has torn off.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{}
+		ring := &Ring{}
+		key := strings.Repeat("0", 64)
+		for pid, program := range map[abi.Pid]string{1: `{"key":"` + key + `","held":true}`, 2: `{"key":"` + key + `"}`} {
+			if err := ring.Found(pid, &abi.Spawn{Program: abi.Data{Bytes: []byte(program)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := abi.Pid(2)
+		g := New(Config{Kernel: s, Ring: ring, Spawn: func(context.Context, sys.Program, Key) (abi.Pid, error) { next++; return next, nil }})
+		defer g.Close()
+		for _, hold := range []bool{true, true, true, false} {
+			if _, err := g.Issue(t.Context(), Key{Hold: hold}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold := func(pid abi.Pid) context.CancelFunc {
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { _ = g.Hold(ctx, pid, func(kernel.Orders) error { return nil }) }()
+			synctest.Wait()
+			return leave
+		}
+		want := func(after time.Duration, pids ...abi.Pid) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if slices.Sort(s.ended); !slices.Equal(s.ended, pids) {
+				t.Errorf("ended %v, want %v", s.ended, pids)
+			}
+		}
+		first, second, other := hold(4), hold(4), hold(5)
+		want(rejoinTime - time.Second) // nobody's time is over
+		want(2*time.Second, 1, 3)      // the found and the new one that nobody came for
+		first()
+		want(2*leaveTime, 1, 3)
+		second()
+		want(leaveTime/2, 1, 3)
+		want(leaveTime, 1, 3, 4)
+		g.Rest()
+		other()
+		want(2*rejoinTime, 1, 3, 4)
+	})
+}
+
+// A reader is a client that takes what it is given, and keeps until when it must.
+type reader struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+func (r *reader) SetWriteDeadline(t time.Time) error { r.until = t; return nil }
+func (r *reader) FlushError() error                  { return nil }
+
+// TestLongStream: a client that reads has its time for each part of an answer, and
+// not for all of it.
+//
+// Mutant that dies here: a time that is set once.
+func TestLongStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &reader{ResponseWriter: httptest.NewRecorder()}
+		x := &exchange{visit: &visit{w: client}}
+		for range 20 {
+			x.write([]byte("a part\n"), false)
+			if left := time.Until(client.until); left < writeTime/2 || left > writeTime {
+				t.Fatalf("it has %s", left)
+			}
+			time.Sleep(writeTime / 3)
 		}
 	})
 }

@@ -219,9 +219,12 @@ type kernelInfo struct {
 	Steps                 int64
 }
 
-// records are those of a process, each as one line of JSON.
+// records are those of a process, with what is still on its way to the disk.
 func (r *rig) records(pid abi.Pid) (list []*abi.Record) {
 	r.t.Helper()
+	if _, err := r.kernel.Verify(r.t.Context(), pid); err != nil {
+		r.t.Fatal(err)
+	}
 	if err := r.kernel.Records(r.t.Context(), pid, 0, false, func(rec *abi.Record) error {
 		list = append(list, rec)
 		return nil

@@ -221,6 +221,32 @@ sh "$0/deep" 4 "$0"; ` + came,
 	}
 }
 
+// TestTime counts the processor time of what a program left behind too, which is
+// nobody's child when it ends.
+func TestTime(t *testing.T) {
+	const burn = `import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    while time.process_time() < 0.2:
+        pass
+    os.rename(sys.argv[1] + "/me", sys.argv[1] + "/burnt")
+    os._exit(0)
+os._exit(0)
+`
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/me", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := `python3 -c "$1" "$0"; while ! [ -e "$0/burnt" ]; do sleep 0.01; done`
+	g, err := Start(spec("sh", "-c", script, dir, burn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := g.Wait(); e.Exit != 0 || e.CPU < 200*time.Millisecond {
+		t.Errorf("%+v", e)
+	}
+}
+
 // bomb goes on when it can have no more processes; a shell would end there, and
 // all of them at once.
 const bomb = `import os, time

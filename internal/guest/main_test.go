@@ -32,6 +32,7 @@ package guest
 //   - cgroup: doors not passed, the guard left behind them, room
 //     for it not taken back                                      TestBounds
 //   - Keep: groups of the killed not removed                     TestPen, TestBoundsKilled
+//   - watch: the time of the program alone                       TestTime
 //   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
 import (

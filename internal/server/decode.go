@@ -23,12 +23,13 @@ import (
 // bodyTime is how long a client may take to send a request.
 const bodyTime = 30 * time.Second
 
-// decode reads the body of a request into v, strictly.
+// decode reads the body of a request into v, strictly. The bound on its time is
+// taken away when all of it is there: of a body that did not come, the HTTP
+// server goes on to read the rest before it answers.
 func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	_ = c.SetReadDeadline(time.Time{})
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
@@ -36,6 +37,7 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	case err != nil:
 		return &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off: " + err.Error()}
 	}
+	_ = c.SetReadDeadline(time.Time{}) // as above
 	return read(b, v)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
@@ -80,5 +81,19 @@ func TestPlainList(t *testing.T) {
 		if err := list(ctx, cl, &b); !errors.Is(err, context.Canceled) {
 			t.Errorf("after the end: %v", err)
 		}
+	}
+}
+
+// TestListOfNobody: nothing more is read for a client that went away.
+//
+// Mutant that dies here: a list that is read to its end all the same.
+func TestListOfNobody(t *testing.T) {
+	f := newFake()
+	f.many = 9 * pageLen
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	f.api().Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/v1/processes", nil))
+	if f.pages != 1 {
+		t.Errorf("%d pages were read", f.pages)
 	}
 }

@@ -55,13 +55,15 @@ func newMode(dir string) os.FileMode {
 // a blob that is not filled in; a socket for everybody, or all files for nobody
 // else from then on; a version that is not compared; a bound that a key does not
 // keep to, or a key of who has none; an order that who holds does not hear; an
-// answer of which a part is missing and that is taken for all of it.
+// answer of which a part is missing and that is taken for all of it; a parent, or
+// the wish to be held, that is not handed on.
 
 // fake is a kernel with one process, 7, that has exited when gone is closed.
 type fake struct {
 	mu      sync.Mutex
 	info    kernel.Info
 	many    abi.Pid // more like it
+	pages   int     // that were asked for
 	odd     abi.Pid // one of them, with a question that cannot be read
 	changes []string
 	blobs   map[abi.Hash][]byte
@@ -152,6 +154,7 @@ func (f *fake) Recent(n int) ([]kernel.Info, int) { return f.After(0, 2), 40 + n
 
 // After are process 6, that of the tests, and many more.
 func (f *fake) After(pid abi.Pid, n int) (page []kernel.Info) {
+	f.pages++
 	for i := max(pid+1, 6); i <= f.info.Pid+f.many && len(page) < n; i++ {
 		page = append(page, f.info)
 		if page[len(page)-1].Pid = i; i == f.odd {
@@ -163,13 +166,24 @@ func (f *fake) After(pid abi.Pid, n int) (page []kernel.Info) {
 
 func (f *fake) Has(i *kernel.Info) bool { return i.Pid == 7 }
 
+// under says whose child a process is to be.
+func under(parent abi.Pid) string {
+	if parent == 0 {
+		return ""
+	}
+	return fmt.Sprint(" under ", parent)
+}
+
 func (f *fake) Where() Gateway {
 	return Gateway{OpenAI: "http://o", Anthropic: "http://a", Socket: "s"}
 }
 
 func (f *fake) New(_ context.Context, k Key) (KeyInfo, error) {
 	b, err := k.Limits.MarshalJSON()
-	f.note("key %s %d %s %s", k.Name, k.Priority, b, k.Watchdog.Profile)
+	f.note("key %s %d %s %s%s", k.Name, k.Priority, b, k.Watchdog.Profile, under(k.Parent))
+	if k.Hold {
+		f.note("to be held")
+	}
 	return KeyInfo{Pid: 9, Key: "sk-kern-x"}, err
 }
 
@@ -241,7 +255,7 @@ func (f *fake) api() *API {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}
-			f.note("spawn %s %s", r.Program.Model, r.Task)
+			f.note("spawn %s %s%s", r.Program.Model, r.Task, under(r.Parent))
 			return 8, nil
 		},
 		Files: f,
@@ -339,7 +353,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","watchdog":{"profile":"lazy"}}`, 400, "smart, strict or off", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":1}}`, 400, "2 or more", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":2}}`, 200, `{"pid":8}`, "spawn script:x go"},
-		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":99,"task":"go","parent":1}`, 200, `{"pid":8}`, "spawn script:x go"},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":99,"task":"go","parent":1}`, 200, `{"pid":8}`, "spawn script:x go under 1"},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","parent":1,"account":"team"}`, 400, "booked on its parent", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","account":"team"}`, 200, `{"pid":8}`, "spawn script:x go"},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x","parallel":-1},"priority":1,"task":"go"}`, 400, "/program/parallel", ""},
@@ -393,7 +407,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/keys", `{"priority":0,"limits":{"cpu":"5s"}}`, 400, "cannot enforce", ""},
 		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"profile":"lazy"}}`, 400, "smart, strict or off", ""},
 		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"repeat":1}}`, 400, "2 or more", ""},
-		{"POST", "/v1/keys", `{"priority":0,"parent":1}`, 200, `"pid":9`, "key  0 {} "},
+		{"POST", "/v1/keys", `{"priority":0,"parent":1,"hold":true}`, 200, `"pid":9`, "key  0 {}  under 1; to be held"},
 		{"POST", "/v1/keys", `{"priority":0,"parent":1,"account":"team"}`, 400, "booked on its parent", ""},
 		{"POST", "/v1/keys", `{"priority":0,"owner":"ann"}`, 400, `unknown field \"owner\"`, ""},
 		{"POST", "/v1/keys/7/exit", `{"output":"fine"}`, 200, `{"ok":true}`, `end 7 "fine" `},
