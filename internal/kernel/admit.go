@@ -139,14 +139,16 @@ func ended(p *fold) *abi.Error {
 
 // leaving says why a process takes no calls any more.
 func leaving(pid abi.Pid, y why) *abi.Error {
-	code := abi.ProcessEnding
+	code, how := abi.ProcessEnding, "is ending: "+string(y.exit)
 	switch y.exit {
 	case abi.ExitKilled:
-		code = abi.ProcessKilled
-	case abi.ExitLimit, abi.ExitLoop:
-		code = y.code
+		code, how = abi.ProcessKilled, "was killed"
+	case abi.ExitLimit:
+		code, how = y.code, "has come to its limit on "+y.reason
+	case abi.ExitLoop:
+		code, how = y.code, "was ended for going in circles"
 	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", pid, y.exit, y.reason)}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("kern show %d tells more", pid)}
 }
 
 func exited(pid abi.Pid, how abi.Exit) *abi.Error {
