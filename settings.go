@@ -60,12 +60,19 @@ func ReadSettings(file string) (s Settings, err error) {
 	return s, err
 }
 
-func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
-	if s.PriceFile, err = d.Text(n, what); err != nil {
+// beside reads the name of a file, which begins where the settings stand.
+func (s *Settings) beside(d *strict.Document, to *string) strict.Field {
+	return func(n ast.Node, what string) (err error) {
+		if *to, err = d.Text(n, what); *to != "" && !filepath.IsAbs(*to) {
+			*to = filepath.Join(filepath.Dir(s.File), *to)
+		}
 		return err
 	}
-	if !filepath.IsAbs(s.PriceFile) {
-		s.PriceFile = filepath.Join(filepath.Dir(s.File), s.PriceFile)
+}
+
+func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
+	if err = s.beside(d, &s.PriceFile)(n, what); err != nil {
+		return err
 	}
 	data, err := os.ReadFile(s.PriceFile)
 	if err != nil {
