@@ -70,6 +70,7 @@ var ranks = map[string]int{
 	"internal/tool":                1,
 	"internal/guest":               1,
 	"internal/guest/fence":         1,
+	"internal/manual":              1, // text that kern help tells
 	"internal/watch":               1, // pure; the kernel decides with it
 	"internal/files":               1, // knows the workspace by two small interfaces
 

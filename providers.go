@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,7 +99,7 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 	t := Traffic{Models: make(map[string]TrafficLimits)}
 	conc := 0
 	err = d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key", "key_env", "key_file", "headers", "concurrency", "limits", "models", "fallback", "free"}, map[string]strict.Field{
-		"format": strict.Into(&p.Format, d.Text), "key_file": strict.Into(&p.KeyFile, d.Text),
+		"format": strict.Into(&p.Format, d.Text), "key_file": s.beside(d, &p.KeyFile),
 		"base_url": func(n ast.Node, what string) (err error) {
 			base = n
 			p.BaseURL, err = d.Text(n, what)
@@ -161,9 +160,6 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 	t.Concurrency = cmp.Or(t.Concurrency, conc)
 	if err := checkProvider(d, n, base, name, &p, &t); err != nil {
 		return nil, err
-	}
-	if p.KeyFile != "" && !filepath.IsAbs(p.KeyFile) {
-		p.KeyFile = filepath.Join(filepath.Dir(s.File), p.KeyFile)
 	}
 	s.Traffic[name] = t
 	s.Providers[name] = p
@@ -250,7 +246,7 @@ type Gateway struct {
 func (s *Settings) readGateway(d *strict.Document, n ast.Node, what string) error {
 	g := &s.Gateway
 	err := d.Mapping(n, what, []string{"listen", "tls_cert", "tls_key", "insecure_public"}, map[string]strict.Field{
-		"listen": strict.Into(&g.Listen, d.Text), "tls_cert": strict.Into(&g.TLSCert, d.Text), "tls_key": strict.Into(&g.TLSKey, d.Text),
+		"listen": strict.Into(&g.Listen, d.Text), "tls_cert": s.beside(d, &g.TLSCert), "tls_key": s.beside(d, &g.TLSKey),
 		"insecure_public": strict.Into(&g.InsecurePublic, d.Boolean),
 	})
 	if err != nil {

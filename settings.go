@@ -16,21 +16,8 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Settings are what a host says of its providers, in a file kern.yaml:
-//
-//	providers:
-//	  openai: {base_url: "http://127.0.0.1:8080/v1", key_env: MY_KEY, limits: {rpm: 500, tpm: 200000, concurrency: 8}, fallback: [local/llama3]}
-//	  local:
-//	    format: openai       # or anthropic: which of the two it speaks like
-//	    base_url: "http://127.0.0.1:11434/v1"
-//	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
-//	    headers: {OpenAI-Organization: org-1}                             # whose account pays; no secrets
-//	    free: [plugins, provider/zdr]                                     # fields of a request that cost nothing there: a limit on money or tokens refuses them elsewhere
-//	  anthropic: {base_url: "https://models.example.com", key: program}   # each program's own login is passed on
-//	gateway: {listen: "127.0.0.1:8100"}
-//	workspaces: {ignore: [node_modules/, target/], commits: 10000, bytes: 1GiB}   # what their histories leave out, and keep
-//	prices: prices.yaml     # looked at before the built-in table
-//	yield: ask              # ask a person (default), or deny, when an agent wants higher limits
+// Settings are what a host says of its providers, in a file kern.yaml. The page
+// config of the package manual shows every key.
 type Settings struct {
 	File      string // where it was read; empty: nowhere
 	Providers map[string]model.Provider
@@ -73,12 +60,19 @@ func ReadSettings(file string) (s Settings, err error) {
 	return s, err
 }
 
-func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
-	if s.PriceFile, err = d.Text(n, what); err != nil {
+// beside reads the name of a file, which begins where the settings stand.
+func (s *Settings) beside(d *strict.Document, to *string) strict.Field {
+	return func(n ast.Node, what string) (err error) {
+		if *to, err = d.Text(n, what); *to != "" && !filepath.IsAbs(*to) {
+			*to = filepath.Join(filepath.Dir(s.File), *to)
+		}
 		return err
 	}
-	if !filepath.IsAbs(s.PriceFile) {
-		s.PriceFile = filepath.Join(filepath.Dir(s.File), s.PriceFile)
+}
+
+func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
+	if err = s.beside(d, &s.PriceFile)(n, what); err != nil {
+		return err
 	}
 	data, err := os.ReadFile(s.PriceFile)
 	if err != nil {

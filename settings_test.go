@@ -107,3 +107,23 @@ func TestProviderWarnings(t *testing.T) {
 		t.Errorf("beside the file %q is found, wherever the daemon stands", keys)
 	}
 }
+
+// TestBeside holds that the files that settings name begin where these stand,
+// wherever the command stands that starts the daemon.
+func TestBeside(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s, err := readSettings(t, "  openai: {key_file: key}\ngateway: {listen: \"127.0.0.1:1\", tls_cert: tls/cert.pem, tls_key: /tls/key.pem}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(s.File)
+	for got, want := range map[string]string{
+		s.Providers["openai"].KeyFile: filepath.Join(dir, "key"),
+		s.Gateway.TLSCert:             filepath.Join(dir, "tls", "cert.pem"),
+		s.Gateway.TLSKey:              "/tls/key.pem",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -81,7 +81,7 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 		_, named := s.Providers[name]
 		q.SetUp = named || getenv(env.base) != "" || getenv(env.key) != ""
 		keyEnv := p.KeyEnv
-		if keyEnv == "" {
+		if keyEnv == "" && (p.BaseURL == "" || strings.TrimRight(p.BaseURL, "/") == env.usual) {
 			keyEnv = env.key
 		}
 		_, err := os.Stat(p.KeyFile)
@@ -94,6 +94,8 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 			q.Key = "from the file " + p.KeyFile
 		case getenv(keyEnv) != "":
 			q.Key = "from the variable " + keyEnv
+		case keyEnv == "" && getenv(env.key) != "":
+			q.Key = "none: " + env.key + " is for " + env.usual + ", and goes elsewhere where key_env names it"
 		case keyEnv == "":
 			q.Key = "none"
 		default:

@@ -195,6 +195,13 @@ func (c Code) Momentary() bool {
 	return slices.Contains([]Code{DaemonGone, Interrupted, StorageFull, StorageBroken}, c)
 }
 
+// Over reports whether an exit that is refused with it is not needed: the process
+// ends already, for whatever reason.
+func (c Code) Over() bool {
+	_, limit := LimitOf(c)
+	return limit || slices.Contains([]Code{WatchdogLoop, ProcessKilled, ProcessEnding, ProcessExited}, c)
+}
+
 // Circling reports whether a refusal that comes again and again is going in
 // circles; to ask for more than a limit allows is not.
 func (c Code) Circling() bool {

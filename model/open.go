@@ -116,6 +116,9 @@ func (c Config) openRemote(ref, kind, name string) (Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Wants() && e.lent {
+		return nil, fmt.Errorf("the provider %s passes on the key of each program (key: program), and here is no program, expected key_env or key_file", kind)
+	}
 	if e.Wants() {
 		return nil, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, vendors[e.Format].envKey)
 	}

@@ -31,6 +31,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"openai:m", Config{Getenv: env("OPENAI_API_KEY", "a\nb")}, "the key of the provider openai: the variable OPENAI_API_KEY has characters that no key has"},
 		{"openai:m", Config{Providers: map[string]Provider{"openai": {BaseURL: "ftp://x"}}}, "base URL of the provider openai is not an address"},
 		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY"}}}, "set the variable MY_KEY"},
+		{"openai:m", Config{Getenv: env("OPENAI_API_KEY", "k"), Providers: map[string]Provider{"openai": {Lent: true}}}, "(key: program), and here is no program, expected key_env or key_file"},
 		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY", KeyFile: "f"}}}, "has 2 keys, expected one of key, key_env and key_file"},
 		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyFile: filepath.Join(t.TempDir(), "key")}}}, "no such file"},
 	} {

@@ -89,14 +89,20 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 		return s, usage("for example: kern code hello.py", "expected one file, or - for standard input")
 	case args[0] == "-":
 		b, err := io.ReadAll(stdin)
-		s.Code = string(b)
-		return s, err
+		return written(s, b, err)
 	default:
 		b, err := os.ReadFile(args[0])
-		s.Code = string(b)
-		return s, asUsage(err)
+		return written(s, b, asUsage(err))
 	}
 	return s, nil
+}
+
+// written is s with the code that was read.
+func written(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
+	if s.Code = string(b); err == nil && s.Code == "" {
+		err = usage("for example: echo 'print(1)' | kern code -", "there is no code: what was read is empty")
+	}
+	return s, err
 }
 
 func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program bool) error {

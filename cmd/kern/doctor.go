@@ -152,24 +152,24 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 
 // writable looks whether the data directory can be used, and makes nothing.
 func writable(dir string) check {
-	c := check{Name: "data directory", Note: dir}
+	c, note := check{Name: "data directory"}, dir
 	for d := dir; ; d = filepath.Dir(d) {
 		i, err := os.Stat(d)
 		switch {
 		case os.IsNotExist(err) && d != filepath.Dir(d):
-			c.Note = dir + " (not made yet)"
+			note = dir + " (not made yet)"
 			continue
 		case err != nil:
 			c.Note = err.Error()
 		case !i.IsDir():
 			c.Note = d + " is not a directory"
-		case d == dir && i.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-			c.OK = true
-			c.Note = fmt.Sprintf("%s (mode %o: others may look into it; the journal's files are private all the same)", dir, i.Mode().Perm())
 		default:
-			c.OK = canWrite(d)
-			if !c.OK {
-				c.Note = d + " cannot be written"
+			if c.Note = full(d); c.Note != "" {
+				return c
+			}
+			c.OK, c.Note = true, note
+			if d == dir && i.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+				c.Note = fmt.Sprintf("%s (mode %o: others may look into it; the journal's files are private all the same)", dir, i.Mode().Perm())
 			}
 		}
 		return c

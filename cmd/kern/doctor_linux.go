@@ -78,6 +78,17 @@ func runFenced(name string) (int, error) {
 	return g.Wait().Code(), nil
 }
 
-func canWrite(dir string) bool {
-	return unix.Access(dir, unix.W_OK|unix.X_OK) == nil || os.Geteuid() == 0
+// tight is so little room that no journal is begun, and none goes on for long.
+const tight = 4 << 20
+
+// full says why nothing can be written in a directory; empty: it can.
+func full(dir string) string {
+	var at unix.Statfs_t
+	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Sprintf("%s cannot be written: %v", dir, err)
+	}
+	if err := unix.Statfs(dir, &at); err == nil && at.Blocks > 0 && at.Bavail*uint64(at.Bsize) < tight {
+		return fmt.Sprintf("the disk of %s is full: %d KiB are left, and nothing is admitted without room", dir, at.Bavail*uint64(at.Bsize)>>10)
+	}
+	return ""
 }

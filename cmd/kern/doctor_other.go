@@ -15,7 +15,10 @@ func hostChecks() []check {
 	return []check{{"command tools", false, "are refused: on this system nothing would surely kill all that a program starts"}}
 }
 
-func canWrite(dir string) bool {
-	i, err := os.Stat(dir)
-	return err == nil && i.Mode().Perm()&0o200 != 0
+// full says why nothing can be written in a directory; empty: it can.
+func full(dir string) string {
+	if i, err := os.Stat(dir); err != nil || i.Mode().Perm()&0o200 == 0 {
+		return dir + " cannot be written"
+	}
+	return ""
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -272,28 +271,11 @@ func notStarted(err error) error {
 	var s *guest.StartError
 	switch {
 	case errors.As(err, &s):
-		code, err = s.Code, usage(remedy(s), "%v", err)
+		code, err = s.Code, usage(s.Remedy(), "%v", err)
 	case errors.Is(err, guest.ErrNoGuard):
 		err = usage("run it there with: kern key new, and the base URL that is printed; limits bind the calls, and the program is yours to stop", "%v", err)
 	}
 	return &exitError{code, err}
-}
-
-// remedy is what to do about a program that does not start.
-func remedy(s *guest.StartError) string {
-	switch {
-	case errors.Is(s, fs.ErrPermission):
-		return "chmod +x makes a file a program; a script also starts with the name of what runs it, such as: -- python agent.py"
-	case errors.Is(s, syscall.EISDIR):
-		return "name a program in it"
-	case errors.Is(s, syscall.E2BIG):
-		return "its arguments and environment are more than this system takes: give it a file, or its standard input"
-	case s.Code == guest.CannotRun:
-		return "it is there, and this system cannot run it"
-	case s.Found:
-		return "it is there; what its first line, or its own head, names to run it is not"
-	}
-	return "look at the name, and at PATH; what stands before -- is Kern's"
 }
 
 // A program runs as a process.
@@ -585,7 +567,7 @@ func (p *program) bounded(e guest.Ended) (s string) {
 func (p *program) end(ctx context.Context, x sys.ExitArgs) {
 	err := p.session.do(ctx, func(c *server.Client) error { return c.EndKey(ctx, p.key.Pid, server.KeyEnd(x)) })
 	var e *abi.Error
-	if err != nil && !(errors.As(err, &e) && (e.Code == abi.ProcessExited || e.Code == abi.ProcessEnding || e.Code == abi.ProcessKilled)) {
+	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
 		p.app.complain(err)
 	}
 }

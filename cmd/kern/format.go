@@ -9,13 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/screen"
 )
 
 func isTerminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }
@@ -41,28 +40,10 @@ func (a *app) paint(tty bool, colour, s string) string {
 
 // clean makes one harmless line of a text from outside: agents choose their
 // names and words, and a terminal obeys what it is sent.
-func clean(s string) string { return cleaned(s, "") }
+func clean(s string) string { return screen.Clean(s, "") }
 
 // cleanText is clean for a text of many lines.
-func cleanText(s string) string { return cleaned(s, "\n\t") }
-
-func cleaned(s, keep string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
-			b.WriteRune(r)
-		case r == '\n' || r == '\t' || r == '\r':
-			b.WriteByte(' ')
-		default:
-			fmt.Fprintf(&b, "\\u%04x", r)
-		}
-	}
-	return b.String()
-}
+func cleanText(s string) string { return screen.Clean(s, "\n\t") }
 
 // age is how long something took, for people.
 func age(d time.Duration) string {

@@ -61,6 +61,7 @@ func TestKillOnSmallDisk(t *testing.T) {
 	if syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "") != nil || syscall.Mount("tmpfs", w.data(), "tmpfs", 0, "size=12m,mode=0700") != nil {
 		os.Exit(noMount)
 	}
+	readOnly(t, w.file("readonly"))
 	w.ok("run", "--detach", "-f", "agent.yaml", "go")
 	program := w.command("exec", "--quiet", "--grace", "1m", "--", "sh", "-c", `setsid sleep 77 & echo $! >>pids; trap 'echo told; exit 0' TERM; while :; do sleep 0.1; done`)
 	var said bytes.Buffer
@@ -73,7 +74,13 @@ func TestKillOnSmallDisk(t *testing.T) {
 		return err == nil && bytes.Count(b, []byte("\n")) == 2
 	})
 
+	if c := writable(w.data()); !c.OK {
+		t.Errorf("there is room: %s", c.Note)
+	}
 	fill(t, w.file("data/filler"))
+	if c := writable(w.data()); c.OK || !strings.Contains(c.Note, "is full") {
+		t.Errorf("the doctor says %s", c.Note)
+	}
 	for _, args := range [][]string{{"kill", "1"}, {"term", "2"}} {
 		if _, errs, code := w.kern(args...); code != exitFailed || !strings.Contains(errs, "obeys "+args[0]) || !strings.Contains(errs, "disk is full") {
 			t.Errorf("kern %s: exit %d, %s", args, code, errs)
@@ -113,6 +120,24 @@ func TestKillOnSmallDisk(t *testing.T) {
 	fill(t, w.file("data/filler"))
 	w.ok("stop-daemon") // which does not wait for room for ever
 	w.until("the daemon to let go of the disk", func() bool { return syscall.Unmount(w.data(), 0) == nil })
+}
+
+// readOnly says what the doctor finds of a data directory, there or not, where
+// nobody may write.
+func readOnly(t *testing.T, at string) {
+	t.Helper()
+	if err := os.Mkdir(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", at, "tmpfs", syscall.MS_RDONLY, "mode=0755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(at, 0) }) // what is mounted cannot be removed
+	for _, dir := range []string{at, at + "/new"} {
+		if c := writable(dir); c.OK || !strings.Contains(c.Note, at+" cannot be written: read-only file system") {
+			t.Errorf("of %s the doctor says %s", dir, c.Note)
+		}
+	}
 }
 
 // fill takes all the room of a disk.

@@ -31,7 +31,7 @@ func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (
 	g.http = g.Server(ctx)
 	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
 	if err != nil {
-		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "name another address in kern.yaml, under gateway: listen"}
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "look at gateway in kern.yaml: the address under listen, and the files of tls_cert and tls_key"}
 	}
 	g.Found(tcp, s.TLSCert != "")
 	g.open = append(g.open, tcp)

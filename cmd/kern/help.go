@@ -17,9 +17,12 @@ import (
 func explained(a *app, root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		room := cmp.Or(width(a, a.outTTY, a.stdout), usual)
-		_ = a.print("%s\n%s", screen.Fill(cmp.Or(cmd.Long, cmd.Short), room), usageOf(cmd, room))
+		_ = a.print("%s", screen.Fill(cmp.Or(cmd.Long, cmd.Short), room))
+		if !cmd.IsAdditionalHelpTopicCommand() {
+			_ = a.print("\n%s", usageOf(cmd, room))
+		}
 	})
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badFlag(err) })
+	root.SetFlagErrorFunc(badFlag)
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "Explain a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,6 +66,7 @@ func usageOf(cmd *cobra.Command, room int) string {
 		section(g.Title, list(func(c *cobra.Command) bool { return c.GroupID == g.ID }))
 	}
 	section("Commands", list(func(c *cobra.Command) bool { return c.GroupID == "" && c.IsAvailableCommand() }))
+	section("To read (kern help NAME)", list((*cobra.Command).IsAdditionalHelpTopicCommand))
 	section("Flags", cmd.LocalFlags().FlagUsagesWrapped(room))
 	section("Flags of every command", cmd.InheritedFlags().FlagUsagesWrapped(room))
 	return b.String()
@@ -84,14 +88,22 @@ func below(cmd *cobra.Command, args []string) error {
 	return usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
 }
 
-// badFlag says in our words what a flag expects.
-func badFlag(err error) error {
+// badFlag says in our words what is wrong with a flag, and what it expects.
+func badFlag(cmd *cobra.Command, err error) error {
 	var v *pflag.InvalidValueError
-	if !errors.As(err, &v) {
+	var none *pflag.NotExistError
+	switch args := cmd.Flags().Args(); {
+	case errors.As(err, &none) && cmd.HasAvailableSubCommands() && len(args) > 0:
+		return below(cmd, args) // nobody knows the flags of a command that is not there
+	case errors.As(err, &none):
+		return noFlag(cmd, none)
+	case !errors.As(err, &v):
 		return err
 	}
 	flag, cause := v.GetFlag(), errors.Unwrap(err)
 	switch {
+	case flag.Value.Type() == "bool":
+		return fmt.Errorf("--%s is %q, expected true or false", flag.Name, v.GetValue())
 	case errors.Is(cause, strconv.ErrSyntax), errors.Is(cause, strconv.ErrRange):
 		return fmt.Errorf("--%s is %q, expected a whole number", flag.Name, v.GetValue())
 	case strings.HasPrefix(cause.Error(), "time: "):
@@ -102,6 +114,24 @@ func badFlag(err error) error {
 		_, why, _ = strings.Cut(why, ": ") // that it begins with is the flag
 	}
 	return fmt.Errorf("--%s: %s", flag.Name, why)
+}
+
+// noFlag names the flags that may be meant by one that is not there. What
+// begins with a digit was to be a number.
+func noFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
+	name := e.GetSpecifiedName()
+	if short := e.GetSpecifiedShortnames(); short != "" && strings.Trim(short, "0123456789.") == "" {
+		return usage(cmd.CommandPath()+" --help explains it", "-%s is no flag, and nothing here is less than 0", short)
+	}
+	meant := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows what is near to a name, of commands
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		meant.AddCommand(&cobra.Command{Use: f.Name, SuggestFor: strings.Split(f.Name, "-"), Run: func(*cobra.Command, []string) {}})
+	})
+	near := meant.SuggestionsFor(name)
+	if len(near) == 0 {
+		return e
+	}
+	return usage("did you mean --"+strings.Join(near, ", or --")+"?", "unknown flag: --%s", name)
 }
 
 // exactly and atMost say what arguments a command expects.

@@ -181,9 +181,9 @@ func keyShow(a *app) *cobra.Command {
 func keyNarrow(a *app) *cobra.Command {
 	var l abi.Limits
 	cmd := &cobra.Command{
-		Use:   "narrow KEY --money 1 ...",
+		Use: "narrow KEY --money 1 ...", SuggestFor: []string{"limit"},
 		Short: "Lower limits of a key",
-		Long:  `Lower limits of a key. It never raises one; that is kern limit.`,
+		Long:  `Lower limits of a key. It never raises one; that is kern limit PID.`,
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if l.IsZero() {

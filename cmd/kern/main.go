@@ -16,12 +16,12 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/manual"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
 )
@@ -121,27 +121,17 @@ func (a *app) main(ctx context.Context) int {
 	return exitFailed
 }
 
-// flagKinds are what flags of a type expect.
-var flagKinds = map[string]string{"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 30s or 10m", "bool": "true or false"}
-
 // misused says what is wrong with a command line.
 func misused(a *app, cmd *cobra.Command, err error) int {
 	hint := "kern --help lists the commands; kern COMMAND --help explains one"
 	if cmd.HasParent() {
 		hint = cmd.CommandPath() + " --help explains it"
 	}
-	message := err.Error()
 	var u *usageError
 	if errors.As(err, &u) {
 		hint = u.hint
 	}
-	var v *pflag.InvalidValueError
-	if errors.As(err, &v) { // the words of the standard library are not for people
-		if want := flagKinds[v.GetFlag().Value.Type()]; want != "" {
-			message = fmt.Sprintf("--%s is %q, expected %s", v.GetFlag().Name, v.GetValue(), want)
-		}
-	}
-	a.complain(&usageError{message, hint})
+	a.complain(&usageError{err.Error(), hint})
 	if cmd.Name() == execName {
 		return exitNoStart // 2 may be the program's
 	}
@@ -253,7 +243,8 @@ The data directory is --data, else KERN_DATA, else kern in the XDG state
 directory. The configuration is --config, else KERN_CONFIG, else kern.yaml in
 the data directory, else kern/kern.yaml in the XDG configuration directory.
 
-kern COMMAND --help explains a command, and kern help codes the codes of errors.`,
+kern COMMAND --help explains a command, and kern help what else there is to know:
+kern help config what kern.yaml may hold, kern help agent what an agent file may.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			a.begun = true
@@ -301,7 +292,9 @@ kern COMMAND --help explains a command, and kern help codes the codes of errors.
 	}
 	root.SetHelpCommandGroupID("Kern itself")
 	root.SetCompletionCommandGroupID("Kern itself")
-	root.AddCommand(codesTopic())
+	for _, p := range manual.Pages() {
+		root.AddCommand(&cobra.Command{Use: p.Name, Short: p.Short, Long: p.Text})
+	}
 	return root
 }
 

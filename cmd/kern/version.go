@@ -1,14 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kern-run/kern/abi"
 )
 
 // version is set by the build of a release.
@@ -56,24 +52,4 @@ func revision() string {
 		}
 	}
 	return rev + dirty
-}
-
-// codesTopic is what kern help codes prints.
-func codesTopic() *cobra.Command {
-	var b strings.Builder
-	b.WriteString("The codes of errors, as refused and failed calls, results and the control API\nbear them. They are never renamed.\n\n")
-	for _, c := range abi.Codes {
-		fmt.Fprintf(&b, "  %-21s  %s\n", c.Code, c.Meaning)
-	}
-	b.WriteString(`
-The exit codes of the command. Those of run and wait say how the process ended.
-
-  0  done
-  1  failed
-  2  usage: the command line, or a file that it names, makes no sense
-  3  limit
-  4  loop
-  5  killed
-  6  crashed, or unknown: nobody could be asked`)
-	return &cobra.Command{Use: "codes", Short: "The codes of errors, and the exit codes", Long: b.String()}
 }

@@ -273,13 +273,15 @@ func (g *Gateway) enter(v *visit, pid abi.Pid) (err error) {
 	if v.session, err = g.session(pid); err != nil {
 		return err
 	}
-	name := v.r.Header.Get(ChildHeader)
-	if name == "" {
+	_, child := v.r.Header[ChildHeader]
+	if _, limited := v.r.Header[LimitsHeader]; limited && !child { // they would hold nobody
+		return &abi.Error{Code: abi.InvalidArguments, Message: "there are limits and no child: expected its name in " + ChildHeader + "; those of the key itself are lowered by kern key narrow", Where: LimitsHeader}
+	} else if !child {
 		return nil
 	}
 	l, err := readLimits(v.r.Header.Get(LimitsHeader))
 	if err == nil {
-		v.session, err = g.named(v.r.Context(), v.session, name, l)
+		v.session, err = g.named(v.r.Context(), v.session, v.r.Header.Get(ChildHeader), l)
 	}
 	return err
 }

@@ -330,6 +330,9 @@ func TestChildren(t *testing.T) {
 	r.refused(derived.Key, "/v1/chat/completions", chat("x"), abi.LimitSteps, http.StatusPaymentRequired)
 	r.refused(k.Key, "/kern/v1/keys", `{"name":"derived","limit":{}}`, abi.InvalidArguments, http.StatusBadRequest)
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "y", "X-Kern-Limits", "gold=1")
+	for _, h := range [][]string{{"X-Kern-Limits", "money=0.001"}, {"X-Kern-Chlid", "z", "X-Kern-Limits", "steps=1"}, {"X-Kern-Child", "", "X-Kern-Limits", "steps=1"}, {"X-Kern-Child", ""}} {
+		r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, h...) // limits that would hold nobody
+	}
 	r.ok(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "third")
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.LimitChildren, http.StatusPaymentRequired, "X-Kern-Child", "fourth")
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Kill, "test"); err != nil {

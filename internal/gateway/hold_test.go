@@ -69,10 +69,9 @@ type stage struct {
 	ended []abi.Pid
 }
 
-func (s *stage) Where(abi.Pid) (kernel.Where, error) { return kernel.Where{Next: 1}, nil }
 func (s *stage) Ending(abi.Pid) *abi.Error           { return nil }
-func (s *stage) Info(pid abi.Pid) (kernel.Info, error) {
-	return kernel.Info{Pid: pid, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{"held":true}`)}}}, nil
+func (s *stage) Where(pid abi.Pid) (kernel.Where, error) {
+	return kernel.Where{Next: 1, View: kernel.View{Pid: pid, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{"held":true}`)}}}}, nil
 }
 func (s *stage) Bytes(d abi.Data) ([]byte, error) { return d.Bytes, nil }
 

@@ -192,8 +192,8 @@ func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) 
 // named finds the child of a name, and makes it when there is none that lives.
 // It has no key: its parent's opens it, with the name.
 func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi.Limits) (*session, error) {
-	if len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the name of a child: expected up to 64 plain characters", Where: ChildHeader}
+	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the name of a child: expected 1 to 64 plain characters", Where: ChildHeader}
 	}
 	parent.naming.Lock()
 	defer parent.naming.Unlock()

@@ -72,6 +72,23 @@ type StartError struct {
 func (e *StartError) Error() string { return e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
+// Remedy is what to do about it.
+func (e *StartError) Remedy() string {
+	switch {
+	case errors.Is(e, os.ErrPermission):
+		return "chmod +x makes a file a program; a script also starts with the name of what runs it, such as: -- python agent.py"
+	case errors.Is(e, syscall.EISDIR):
+		return "name a program in it"
+	case errors.Is(e, syscall.E2BIG):
+		return "its arguments and environment are more than this system takes: give it a file, or its standard input"
+	case e.Code == CannotRun:
+		return "it is there, and this system cannot run it"
+	case e.Found:
+		return "it is there; what its first line, or its own head, names to run it is not"
+	}
+	return "look at the name, and at PATH; what stands before -- is Kern's"
+}
+
 // Find finds a program as a shell would.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)

@@ -143,14 +143,16 @@ func ended(p *fold) *abi.Error {
 
 // leaving says why a process takes no calls any more.
 func leaving(pid abi.Pid, end brief.End) *abi.Error {
-	code := abi.ProcessEnding
+	code, how := abi.ProcessEnding, "is ending: "+string(end.Exit)
 	switch end.Exit {
 	case abi.ExitKilled:
-		code = abi.ProcessKilled
-	case abi.ExitLimit, abi.ExitLoop:
-		code = end.Code
+		code, how = abi.ProcessKilled, "was killed"
+	case abi.ExitLimit:
+		code, how = end.Code, "has come to its limit on "+end.Reason
+	case abi.ExitLoop:
+		code, how = end.Code, "was ended for going in circles"
 	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d is ending: %s %s", pid, end.Exit, end.Reason)}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("kern show %d tells more", pid)}
 }
 
 func exited(pid abi.Pid, how abi.Exit) *abi.Error {

@@ -91,6 +91,32 @@ func TestAdmitOrder(t *testing.T) {
 	}
 }
 
+// TestEndedIsOver holds that who ends a process that ends already, however, can
+// see from the code that there was no need.
+func TestEndedIsOver(t *testing.T) {
+	codes := map[abi.Exit][]abi.Code{abi.ExitDone: {""}, abi.ExitFailed: {abi.ToolFailed}, abi.ExitKilled: {abi.ProcessKilled}, abi.ExitCrashed: {abi.Internal}, abi.ExitLoop: {abi.WatchdogLoop}}
+	for u := range abi.Units {
+		codes[abi.ExitLimit] = append(codes[abi.ExitLimit], abi.LimitCode(u))
+	}
+	for exit, list := range codes {
+		for _, code := range list {
+			p := &fold{Pid: 7, Ending: &abi.ExitInfo{Exit: exit, Code: code}}
+			if e := ended(p); !e.Code.Over() {
+				t.Errorf("ending as %s: %s", exit, e)
+			}
+			p.Exit = p.Ending
+			if e := ended(p); !e.Code.Over() {
+				t.Errorf("%s: %s", exit, e)
+			}
+		}
+	}
+	for _, code := range []abi.Code{abi.StorageFull, abi.DaemonGone, abi.InvalidArguments, abi.UnknownProcess} {
+		if code.Over() {
+			t.Errorf("%s says nothing of an end", code)
+		}
+	}
+}
+
 // TestAdmitEdges is what lies beside the conditions.
 func TestAdmitEdges(t *testing.T) {
 	for _, c := range []struct {

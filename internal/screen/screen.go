@@ -4,9 +4,11 @@
 package screen
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -177,4 +179,24 @@ func seen(s string) int {
 		end := strings.IndexByte(code, 'm') + 1
 		n, s = n-2-end, code[end:]
 	}
+}
+
+// Clean makes a text harmless to a terminal, which obeys what it is sent, and one
+// line of it. What is in keep stays.
+func Clean(s, keep string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
+			b.WriteRune(r)
+		case r == '\n' || r == '\t' || r == '\r':
+			b.WriteByte(' ')
+		default:
+			fmt.Fprintf(&b, "\\u%04x", r)
+		}
+	}
+	return b.String()
 }

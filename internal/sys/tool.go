@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,7 +108,7 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Erro
 	}
 	if !slices.Contains(names, name) {
 		return nil, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("there is no tool %q", name), Got: clip(name),
-			Hint: "there are: " + strings.Join(names, ", ")}
+			Hint: "there are: " + cmp.Or(strings.Join(names, ", "), "none")}
 	}
 	if w.Hosted != nil {
 		if t := w.Hosted(pid, name); t != nil {
