@@ -4,6 +4,7 @@ package brief
 
 import (
 	"encoding/binary"
+	"fmt"
 	"unique"
 
 	"github.com/kern-run/kern/abi"
@@ -40,6 +41,25 @@ func EndOf(x *abi.ExitInfo) *End {
 		return nil
 	}
 	return &End{x.Exit, x.Code, x.Reason}
+}
+
+// Leaving says why a process that is to end so takes no calls any more.
+func (e End) Leaving(pid abi.Pid) *abi.Error {
+	code, how := abi.ProcessEnding, "is ending: "+string(e.Exit)
+	switch e.Exit {
+	case abi.ExitKilled:
+		code, how = abi.ProcessKilled, "was killed"
+	case abi.ExitLimit:
+		code, how = e.Code, "has come to its limit on "+e.Reason
+	case abi.ExitLoop:
+		code, how = e.Code, "was ended for going in circles"
+	}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("kern show %d tells more", pid)}
+}
+
+// Exited says that a process has ended so.
+func (e End) Exited(pid abi.Pid) *abi.Error {
+	return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", pid, e.Exit)}
 }
 
 // Kept is the Brief of a process that has ended.

@@ -69,7 +69,7 @@ type stage struct {
 	ended []abi.Pid
 }
 
-func (s *stage) Ending(abi.Pid) *abi.Error           { return nil }
+func (s *stage) Ending(abi.Pid) *abi.Error { return nil }
 func (s *stage) Where(pid abi.Pid) (kernel.Where, error) {
 	return kernel.Where{Next: 1, View: kernel.View{Pid: pid, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{"held":true}`)}}}}, nil
 }

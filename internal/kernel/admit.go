@@ -136,27 +136,9 @@ func notApproved(a *ask) *abi.Error {
 // ended is the refusal of a process that is at its end.
 func ended(p *fold) *abi.Error {
 	if p.Exit != nil {
-		return exited(p.Pid, p.Exit.Exit)
+		return brief.EndOf(p.Exit).Exited(p.Pid)
 	}
-	return leaving(p.Pid, *brief.EndOf(p.Ending))
-}
-
-// leaving says why a process takes no calls any more.
-func leaving(pid abi.Pid, end brief.End) *abi.Error {
-	code, how := abi.ProcessEnding, "is ending: "+string(end.Exit)
-	switch end.Exit {
-	case abi.ExitKilled:
-		code, how = abi.ProcessKilled, "was killed"
-	case abi.ExitLimit:
-		code, how = end.Code, "has come to its limit on "+end.Reason
-	case abi.ExitLoop:
-		code, how = end.Code, "was ended for going in circles"
-	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("kern show %d tells more", pid)}
-}
-
-func exited(pid abi.Pid, how abi.Exit) *abi.Error {
-	return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", pid, how)}
+	return brief.EndOf(p.Ending).Leaving(p.Pid)
 }
 
 func ending(why string) *abi.Error {

@@ -61,7 +61,7 @@ func (m *machine) bury(p *proc) {
 // absent says why there is nobody to act on under a pid.
 func (m *machine) absent(pid abi.Pid) *abi.Error {
 	if g, ok := m.gone[pid]; ok {
-		return exited(pid, g.End().Exit)
+		return g.End().Exited(pid)
 	}
 	return unknown(pid)
 }

@@ -275,13 +275,13 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g, gone := k.gone[pid]; gone {
-		return leaving(pid, g.End())
+		return g.End().Leaving(pid)
 	}
 	switch p := k.procs[pid]; {
 	case p == nil:
 		return unknown(pid)
 	case p.Ending != nil:
-		return leaving(pid, *brief.EndOf(p.Ending))
+		return brief.EndOf(p.Ending).Leaving(pid)
 	}
 	return nil
 }
