@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/textproto"
@@ -210,10 +211,8 @@ const writeTime = 60 * time.Second
 
 // lend gives the client time to read what is written next.
 func (v *visit) lend(now time.Time) {
-	if v.lent.Sub(now) < writeTime/2 {
-		v.lent = now.Add(writeTime)
-		_ = http.NewResponseController(v.w).SetWriteDeadline(v.lent) // a test's recorder has none
-	}
+	v.lent = now.Add(writeTime)
+	_ = http.NewResponseController(v.w).SetWriteDeadline(v.lent) // a test's recorder has none
 }
 
 // write gives the client a part of its answer. The last one goes when the
@@ -224,7 +223,9 @@ func (x *exchange) write(b []byte, last bool) {
 		return
 	}
 	x.spoke = time.Now()
-	x.visit.lend(x.spoke)
+	if x.visit.lent.Sub(x.spoke) < writeTime/2 {
+		x.visit.lend(x.spoke)
+	}
 	if _, err := x.visit.w.Write(b); err != nil {
 		x.gone = true
 	} else if !last {
@@ -423,9 +424,13 @@ func (g *Gateway) derive(v *visit) {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body cannot be read " + bad.Want, Where: bad.Where})
 		return
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&k); err != nil {
+	err = json.Unmarshal(body, &k)
+	for key := range lex.Members(bytes.TrimSpace(body)) { // encoding/json does not tell cases apart
+		if name := string(key); !slices.Contains([]string{"name", "limits", "priority"}, name) {
+			err = fmt.Errorf("there is %q", clip(name))
+		}
+	}
+	if err != nil {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected an object with name, limits and priority: " + err.Error()})
 		return
 	}

@@ -326,8 +326,9 @@ func faceOf(r *http.Request) wire.Face {
 // only when all of it is there: of a request that is refused before, the server
 // still reads what follows, and would wait for it for ever.
 func (v *visit) hurry() {
-	v.lend(time.Now())                                                            // the server asks for a body that waits to be asked for
-	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
+	c, until := http.NewResponseController(v.w), time.Now().Add(bodyTime)
+	_ = c.SetReadDeadline(until)  // a test's recorder has none
+	_ = c.SetWriteDeadline(until) // the server itself asks for a body that waits to be asked for
 }
 
 // body reads what came, in the time and to the size that are allowed.

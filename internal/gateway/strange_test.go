@@ -263,7 +263,7 @@ func TestUnenforceable(t *testing.T) {
 	k := r.key("money=1")
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "kid", "X-Kern-Limits", "money=0.1,cpu=1s")
 	r.refused(k.Key, "/kern/v1/keys", `{"limits":{"cpu":"1s"}}`, abi.InvalidArguments, http.StatusBadRequest)
-	for _, twice := range []string{`{"limits":{"money":0.1},"limits":{}}`, `{"limits":{"money":0.1}}{}`, `{"limits":{"money":0.1}`} {
+	for _, twice := range []string{`{"limits":{"money":0.1},"limits":{}}`, `{"limits":{"money":0.1},"Limits":{}}`, `{"owner":"me"}`, `[]`, `7`, `{"limits":{"money":0.1}}{}`, `{"limits":{"money":0.1}`} {
 		r.refused(k.Key, "/kern/v1/keys", twice, abi.InvalidArguments, http.StatusBadRequest)
 	}
 	r.ok("", "/kern/v1/keys", `{"limits":{"wall":"1m","context":1000}}`, "Authorization", "bearer "+k.Key)

@@ -18,6 +18,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 // bodyTime is how long a client may take to send a request.
@@ -42,13 +43,20 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 }
 
 // read reads one JSON object into v. It refuses what encoding/json forgives:
-// a key that stands twice, and bytes that are not UTF-8.
+// a key that stands twice, or is written in another case, so that it may, and
+// bytes that are not UTF-8.
 func read(b []byte, v any) error {
 	if err := schema.Valid(b); err != nil {
 		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + err.Error(), Got: clip(string(b))}
 	}
-	if t := bytes.TrimSpace(b); t[0] != '{' {
+	t := bytes.TrimSpace(b)
+	if t[0] != '{' {
 		return &abi.Error{Code: abi.InvalidArguments, Message: "expected an object", Got: clip(string(b))}
+	}
+	for key := range lex.Members(t) {
+		if bytes.ContainsFunc(key, func(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }) {
+			return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("unknown field %q", clip(string(key))), Got: clip(string(b))}
+		}
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

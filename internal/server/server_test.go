@@ -49,8 +49,8 @@ func newMode(dir string) os.FileMode {
 	return i.Mode()
 }
 
-// Mutants that die here: unknown keys forgiven; a key that stands twice
-// forgiven; what follows the object forgiven; no bound on the body; a narrowing
+// Mutants that die here: unknown keys forgiven; a key that stands twice, in two
+// cases too, forgiven; what follows the object forgiven; no bound on the body; a narrowing
 // that is none; a wait that goes on when its client is gone or the daemon ends;
 // a blob that is not filled in; a socket for everybody, or all files for nobody
 // else from then on; a version that is not compared; a bound that a key does not
@@ -409,6 +409,8 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"repeat":1}}`, 400, "2 or more", ""},
 		{"POST", "/v1/keys", `{"priority":0,"parent":1,"hold":true}`, 200, `"pid":9`, "key  0 {}  under 1; to be held"},
 		{"POST", "/v1/keys", `{"priority":0,"parent":1,"account":"team"}`, 400, "booked on its parent", ""},
+		{"POST", "/v1/keys", `{"limits":{"money":"1"},"Limits":{}}`, 400, `unknown field \"Limits\"`, ""},
+		{"POST", "/v1/keys", `{"limits":{"money":"1"},"limit\u017f":{}}`, 400, "unknown field", ""},
 		{"POST", "/v1/keys", `{"priority":0,"owner":"ann"}`, 400, `unknown field \"owner\"`, ""},
 		{"POST", "/v1/keys/7/exit", `{"output":"fine"}`, 200, `{"ok":true}`, `end 7 "fine" `},
 		{"POST", "/v1/keys/7/exit", `{"error":"no money","code":"LIMIT_MONEY"}`, 200, `{"ok":true}`, "end 7 no money LIMIT_MONEY"},
