@@ -269,11 +269,13 @@ func (s *sched) best(now int64, b *bucket) (best *call) {
 		return best
 	}
 	// Calls at different keys are in no order of all. At its own key it is the first.
-	if best.bucket.up == b.up {
-		look(b)
-	}
-	for o := range best.bucket.up.blocked {
-		look(o)
+	key := best.bucket.up
+	for _, some := range []map[*bucket]bool{{b: true}, key.blocked, key.up.blocked} {
+		for o := range some {
+			if o.up == key {
+				look(o)
+			}
+		}
 	}
 	return best
 }
