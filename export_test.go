@@ -2,6 +2,9 @@ package kern
 
 import "github.com/kern-run/kern/internal/workspace"
 
+// Feedback is what the end of a call tells of the provider it was at.
+var Feedback = feedback
+
 // OnSpace has f told of every workspace that is opened, before what is in doubt
 // there is decided.
 func OnSpace(f func(*workspace.Workspace)) { opened = f }

@@ -35,7 +35,10 @@ func feedback(d *kernel.Done) traffic.Feedback {
 	if d == nil {
 		return traffic.Feedback{Word: traffic.Unsent}
 	}
-	f, _ := d.Heard.(traffic.Feedback)
+	f, heard := d.Heard.(traffic.Feedback)
+	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
+		f.Word = traffic.Cut // it broke down here, and found out nothing of the provider
+	}
 	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
 	return f
 }

@@ -10,7 +10,31 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/traffic"
 )
+
+// TestFeedback: a call that broke down in Kern says nothing of its provider; what
+// was taken or heard does.
+//
+// Mutant that dies here: it went well where nothing was heard.
+func TestFeedback(t *testing.T) {
+	e := &abi.Error{Code: abi.Internal}
+	for name, c := range map[string]struct {
+		d    *kernel.Done
+		want traffic.Word
+	}{
+		"not made":             {nil, traffic.Unsent},
+		"answered":             {&kernel.Done{}, traffic.Fine},
+		"broken down":          {&kernel.Done{Err: e}, traffic.Cut},
+		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, traffic.Fine},
+		"heard of":             {&kernel.Done{Err: e, Heard: traffic.Feedback{Word: traffic.Gone}}, traffic.Gone},
+	} {
+		if f := kern.Feedback(c.d); f.Word != c.want {
+			t.Errorf("%s: %d, want %d", name, f.Word, c.want)
+		}
+	}
+}
 
 // TestNobodyDiesOfARefusal: a provider that turns every conversation away a
 // dozen times is waited for, in virtual time, by all the agents that ask it.

@@ -649,6 +649,38 @@ func TestWallAcrossRestarts(t *testing.T) {
 	})
 }
 
+// TestClockSetBack: a clock that is set back while the kernel is down makes nobody
+// wait for longer than was asked, and no process live for longer than its limit
+// from then on; a tool that rested may be used.
+//
+// Mutants that die here: the time since the beginning is believed whatever it is.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var behind time.Duration
+		m := newRig(t, Config{Now: func() time.Time { return time.Now().Add(-behind) }})
+		sleeper, limited := m.spawn(Spawning{}), m.spawn(under(limits(abi.Wall, time.Minute)))
+		m.start(sleeper, 4, "sleep", deed{For: "1m"})
+		m.start(limited, 1, "act", deed{Gate: "never"})
+		for n := range uint64(3) {
+			m.do(sleeper, n+1, "act", deed{Tool: "tired", Fail: abi.ToolFailed, Nonce: int(n)})
+		}
+		m.idle()
+		behind = 1000 * time.Hour
+		m.crash()
+		start := time.Now()
+		if r := m.do(sleeper, 5, "act", deed{Tool: "tired"}); r.Err != nil {
+			t.Errorf("a tool that rested: %v", r.Err)
+		}
+		if r := m.do(sleeper, 4, "sleep", deed{For: "1m"}); r.Err != nil || time.Since(start) != time.Minute {
+			t.Errorf("a sleep of a minute: %v after %s", r.Err, time.Since(start))
+		}
+		m.idle()
+		if i, err := m.Info(limited); err != nil || i.Exit == nil || i.Exit.Code != abi.LimitWall {
+			t.Errorf("a limit of a minute: %+v %v after %s", i, err, time.Since(start))
+		}
+	})
+}
+
 // TestScenario07Attempts: a tool that may be repeated fails twice and then
 // works: three calls, each admitted and booked, and one answer.
 func TestScenario07Attempts(t *testing.T) {

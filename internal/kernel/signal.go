@@ -259,7 +259,7 @@ func (p *proc) watchWall() {
 	if !set || p.Ending != nil {
 		return
 	}
-	left := time.Unix(0, p.Born).Add(time.Duration(limit)).Sub(p.k.cfg.Now())
+	left := min(time.Duration(limit), time.Unix(0, p.Born).Add(time.Duration(limit)).Sub(p.k.cfg.Now()))
 	p.wall = after(p, max(0, left), func() { p.finish(abi.ExitInfo{Exit: abi.ExitLimit, Reason: abi.Wall.String(), Code: abi.LimitWall}) })
 }
 
@@ -442,7 +442,7 @@ func (j *Job) until(what string, d time.Duration, cond func() bool) *abi.Error {
 	o, ctx := j.op, j.op.ctx
 	if d > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Unix(0, j.Since).Add(d).Sub(j.Kernel.cfg.Now()))
+		ctx, cancel = context.WithTimeout(ctx, min(d, time.Unix(0, j.Since).Add(d).Sub(j.Kernel.cfg.Now()))) // the clock may have been set back
 		defer cancel()
 	}
 	err := j.Kernel.until(ctx, o.p.Pid, func(*proc) bool {

@@ -9,7 +9,8 @@ type bucket struct {
 	kin  *party // owners and how much they had; of a key's bucket
 
 	set     amount // configured
-	told    amount // by the provider
+	told    amount // by the provider,
+	heard   amount // and when it did last
 	most    int    // calls at one time; 0: as the width says
 	running int
 	below   int // buckets below

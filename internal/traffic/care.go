@@ -224,6 +224,9 @@ func (c *call) spare(u int, f *news) int64 {
 	return 0
 }
 
+// toldFor is how long a limit is remembered of which answers do not tell any more.
+const toldFor = 10 * minute
+
 // learn takes over what the provider says of its limits. When less is left than
 // we know of having used, somebody else uses the same key, or the provider
 // counts otherwise than we do: that is counted as used.
@@ -235,9 +238,12 @@ func (b *bucket) learn(now int64, c *call, f *news) {
 	for u := range f.levels {
 		l := f.levels[u]
 		if l.limit <= 0 {
+			if f.word == Fine && f.in+f.out > 0 && now-b.heard[u] > toldFor {
+				b.told[u] = 0 // whoever told of it does no longer
+			}
 			continue
 		}
-		b.told[u] = l.limit
+		b.told[u], b.heard[u] = l.limit, now
 		// Calls that went since may have been counted, or not yet.
 		ours := c.seen.most[u] + b.all[u] - c.seen.all[u] - c.spare(u, f)
 		other := l.limit - l.left - ours

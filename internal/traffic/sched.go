@@ -86,11 +86,12 @@ func (s *sched) ask(now int64, c *call) []*call {
 }
 
 // room looks for room for c in its bucket and those above it. It returns the
-// first that has none, and when it will.
+// one that has none for the longest, and when it will; of several the highest, for
+// there nobody may overtake.
 func (s *sched) room(now int64, c *call) (in *bucket, at int64, why string) {
 	c.guess = c.bucket.habit.guess(&c.weight, c.bucket.running)
 	for b := c.bucket; b != nil; b = b.up {
-		if t, w := b.room(now, c); t > now && (in == nil || t > at) {
+		if t, w := b.room(now, c); t > now && t >= at {
 			in, at, why = b, t, w
 		}
 	}
@@ -172,7 +173,9 @@ func (s *sched) release(now int64, c *call, f *news) (gone []*call) {
 	if f.word == Gone {
 		for _, b := range s.buckets {
 			if b != c.bucket && b.up.up == c.bucket.up.up {
-				gone = append(gone, b.divert(now)...)
+				if sent := b.divert(now); sent != nil { // who stood behind them is the next now
+					gone = append(append(gone, sent...), s.run(now, b)...)
+				}
 			}
 		}
 	}
@@ -258,6 +261,18 @@ func (s *sched) best(now int64, b *bucket) (best *call) {
 	for x := b.up; x != nil; x = x.up {
 		for o := range x.blocked {
 			if o != b {
+				look(o)
+			}
+		}
+	}
+	if best == nil || len(b.up.up.blocked) == 0 {
+		return best
+	}
+	// Calls at different keys are in no order of all. At its own key it is the first.
+	key := best.bucket.up
+	for _, some := range []map[*bucket]bool{{b: true}, key.blocked, key.up.blocked} {
+		for o := range some {
+			if o.up == key {
 				look(o)
 			}
 		}

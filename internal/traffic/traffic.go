@@ -76,7 +76,7 @@ func (t *Turns) Acquire(ctx context.Context, a Ask) (*Turn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{key: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, weight: weigh(max(0, a.In), max(0, a.Out)), elsewhere: a.Elsewhere}
+	c := &call{key: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, weight: weigh(a.In, a.Out), elsewhere: a.Elsewhere}
 	t.mu.Lock()
 	t.sched.configs, t.sched.again = t.Configs, t.Again
 	if a.Now != nil {
@@ -148,14 +148,16 @@ type Feedback struct {
 }
 
 func (f *Feedback) news() news {
-	n := news{in: max(0, f.In), out: max(0, f.Out), word: f.Word, after: int64(max(0, f.After))}
+	n := news{in: bounded(f.In), out: bounded(f.Out), word: f.Word, after: int64(max(0, f.After))}
 	if f.Quota.Input.Limit > 0 { // it tells a limit on input alone: it counts as Anthropic does
 		n.cached = max(0, min(f.Cached, n.in))
 	}
 	if !f.Quota.At.IsZero() {
 		n.age = int64(max(0, time.Since(f.Quota.At)))
 		for u, l := range [units]model.Allowance{f.Quota.Requests, f.Quota.Tokens, f.Quota.Input, f.Quota.Output} {
-			n.levels[u] = level{l.Limit, l.Left}
+			if l.Limit <= mostAmount { // else it says that there is none
+				n.levels[u] = level{l.Limit, l.Left}
+			}
 		}
 	}
 	return n

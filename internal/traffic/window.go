@@ -14,8 +14,17 @@ var unitNames = [units]string{"requests", "tokens", "input tokens", "output toke
 // amount is so much of each unit.
 type amount [units]int64
 
+// mostAmount is more than a call takes and a minute grants. What is said beyond
+// it is not believed: sums stay far from where numbers end.
+const mostAmount = int64(1e12)
+
+func bounded(n int64) int64 { return max(0, min(n, mostAmount)) }
+
 // weigh is what a call takes.
-func weigh(in, out int64) amount { return amount{1, in + out, in, out} }
+func weigh(in, out int64) amount {
+	in, out = bounded(in), bounded(out)
+	return amount{1, in + out, in, out}
+}
 
 func (a *amount) add(b *amount) {
 	for u := range a {

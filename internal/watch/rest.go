@@ -40,7 +40,7 @@ func (r *Rests) Note(tool string, a *abi.Answer, at int64) {
 // Blocked says that a tool rests; nil: it may be used.
 func (r Rests) Blocked(tool string, now int64) *abi.Error {
 	t, ok := r[tool]
-	if !ok || t.Fails < tiredAfter || now >= t.Since+restFor {
+	if !ok || t.Fails < tiredAfter || now >= t.Since+restFor || now < t.Since { // the clock was set back
 		return nil
 	}
 	return &abi.Error{Code: abi.ToolBlocked,
