@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -281,7 +282,10 @@ func notStarted(err error) error {
 
 // remedy is what to do about a program that does not start.
 func remedy(s *guest.StartError) string {
+	var e *exec.Error
 	switch {
+	case errors.As(s, &e) && strings.Contains(e.Name, "="):
+		return "a variable is set before kern exec, or with env: -- env " + clean(e.Name) + " PROGRAM"
 	case errors.Is(s, fs.ErrPermission):
 		return "chmod +x makes a file a program; a script also starts with the name of what runs it, such as: -- python agent.py"
 	case errors.Is(s, syscall.EISDIR):
