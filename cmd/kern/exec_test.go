@@ -99,6 +99,7 @@ func TestExecCodes(t *testing.T) {
 		{[]string{"sh", "-c", "exit 3"}, 3, abi.ExitFailed, "PROGRAM_FAILED"},
 		{[]string{"--", "sh", "-c", "kill -15 $$"}, 143, abi.ExitFailed, "SIGTERM"},
 		{[]string{"--", "no-such-program"}, 127, "", "hint: look at the name, and at PATH"},
+		{[]string{"--", "A=1", "true"}, 127, "", "hint: a variable is set before kern exec, or with env: -- env A=1 PROGRAM"},
 		{[]string{"--", "./plain"}, 126, "", "hint: chmod +x makes a file a program"},
 		{[]string{"--", "/"}, 126, "", "hint: name a program in it"},
 		{[]string{"--", "./script"}, 127, "", "hint: it is there; what its first line"},

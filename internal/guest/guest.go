@@ -74,7 +74,10 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 // Remedy is what to do about it.
 func (e *StartError) Remedy() string {
+	var named *exec.Error
 	switch {
+	case errors.As(e.Err, &named) && strings.Contains(named.Name, "="):
+		return "a variable is set before kern exec, or with env: -- env " + named.Name + " PROGRAM"
 	case errors.Is(e, os.ErrPermission):
 		return "chmod +x makes a file a program; a script also starts with the name of what runs it, such as: -- python agent.py"
 	case errors.Is(e, syscall.EISDIR):

@@ -134,6 +134,13 @@ func (s *screen) see(text string) {
 	})
 }
 
+// shown is all that was on the screen.
+func (s *screen) shown() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // front is the group in front.
 func (s *screen) front() (group int) {
 	s.t.Helper()
@@ -187,7 +194,7 @@ func TestKeyboard(t *testing.T) {
 		s.see("READY> ")
 		s.line("echo code=$?")
 		s.see("READY> ")
-		if text := s.text.String(); !strings.Contains(text, "code=130") || strings.Contains(text, "onwards") {
+		if text := s.shown(); !strings.Contains(text, "code=130") || strings.Contains(text, "onwards") {
 			t.Error("not as without us")
 		}
 	})

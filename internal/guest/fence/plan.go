@@ -177,16 +177,25 @@ func (p *Plan) named(name string) (string, error) {
 	if i := slices.IndexFunc(p.Hide, func(h string) bool { return within(s, h) }); i >= 0 {
 		return "", fmt.Errorf("%s cannot be shown: it is below %s, which no program may see", s, p.Hide[i])
 	}
+	if d := p.strays(name, s); d != "" {
+		return "", fmt.Errorf("%s leads to %s by a link in %s, where a program may write and could have made it: name %s itself if you mean that", name, s, d, s)
+	}
+	return s, nil
+}
+
+// strays is where programs write and a link stands by which a name leads out of
+// there to what it really is; "" if there is none.
+func (p *Plan) strays(name, is string) string {
 	at, err := filepath.Abs(name)
 	for ; err == nil && at != "/"; at = filepath.Dir(at) {
 		a, _ := real(at)
 		for _, d := range slices.Concat([]string{p.Dir}, p.Write) {
-			if within(a, d) && !within(s, d) {
-				return "", fmt.Errorf("%s leads to %s by a link in %s, where a program may write and could have made it: name %s itself if you mean that", name, s, d, s)
+			if within(a, d) && !within(is, d) {
+				return d
 			}
 		}
 	}
-	return s, err
+	return ""
 }
 
 // needs shows what it takes to start the program: where it is, wherever links
@@ -286,10 +295,11 @@ func (p *Plan) tree(dir string) {
 	}
 }
 
-// offer shows a directory, unless that is too much or of no use.
-func (p *Plan) offer(dir string) {
-	dir, err := real(dir)
-	if err != nil || dir == "/" || dir == os.TempDir() {
+// offer shows a directory, unless that is too much or of no use, or the program
+// that ran before may have put it in the place of another.
+func (p *Plan) offer(name string) {
+	dir, err := real(name)
+	if err != nil || dir == "/" || dir == os.TempDir() || p.strays(name, dir) != "" {
 		return
 	}
 	for _, more := range append([]string{p.Home, p.Dir}, p.Hide...) {

@@ -135,6 +135,14 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s shows %+v, %v; want %q", name, p, err, want)
 		}
 	}
+	if err := os.Symlink("../.ssh", top+"/house/proj/bin"); err != nil { // in the place of one that was there
+		t.Fatal(err)
+	}
+	swapped := w
+	swapped.Path, swapped.Show, swapped.Env = "", nil, []string{"PATH=" + top + "/house/proj/bin", "VIRTUAL_ENV=" + top + "/house/proj/bin"}
+	if p, err := New(swapped); err != nil || len(p.Show) > 0 {
+		t.Errorf("a directory that was swapped for a link shows %+v, %v", p, err)
+	}
 	w.Keep, w.Write = top+"/keep", in("house/.ssh/id", "house/proj/data/..", "house/tool", "house/.cargo")
 	w.Show = in("extra", "house/tool", "keep/tool")
 	if p, err = New(w); err != nil || !slices.Equal(p.Write, in("keep", "house/.ssh/id", "house/tool", "house/.cargo")) {
