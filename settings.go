@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 // Settings are what a host says of its providers, in a file kern.yaml:
@@ -24,7 +24,7 @@ import (
 //	    format: openai       # or anthropic: which of the two it speaks like
 //	    base_url: "http://127.0.0.1:11434/v1"
 //	    models: {llama3: {alias: "llama3:8b", input: 0, output: 0, window: 8192, max_output: 2048, limits: {concurrency: 1}}}
-//	    headers: {OpenAI-Organization: org-1}                             # whose account pays; no secrets
+//	    headers: {OpenAI-Organization: org-1, Cf-Access-Client-Secret: {key_env: CF_SECRET}}   # whose account pays; a secret stands in a variable or a file (key_file), and is shown nowhere
 //	    free: [plugins, provider/zdr]                                     # fields of a request that cost nothing there: a limit on money or tokens refuses them elsewhere
 //	  anthropic: {base_url: "https://models.example.com", key: program}   # each program's own login is passed on
 //	gateway: {listen: "127.0.0.1:8100"}
@@ -77,9 +77,7 @@ func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err 
 	if s.PriceFile, err = d.Text(n, what); err != nil {
 		return err
 	}
-	if !filepath.IsAbs(s.PriceFile) {
-		s.PriceFile = filepath.Join(filepath.Dir(s.File), s.PriceFile)
-	}
+	s.PriceFile = s.beside(s.PriceFile)
 	data, err := os.ReadFile(s.PriceFile)
 	if err != nil {
 		return d.Errorf(n, "%v", err)
@@ -112,18 +110,34 @@ func (c *Config) secrets() []string {
 	return slices.DeleteFunc(list, short)
 }
 
-// Keys are the keys of providers that the settings name, as far as they can be
-// read.
+// Keys are the keys of providers that the settings name, and what of their headers
+// is secret, as far as they can be read.
 func (s *Settings) Keys(getenv func(string) string) (list []string) {
 	for _, p := range s.Providers {
-		if p.KeyEnv != "" {
-			list = append(list, getenv(p.KeyEnv))
-		}
-		if b, err := os.ReadFile(p.KeyFile); err == nil {
-			list = append(list, string(b), strings.TrimSpace(string(b)))
+		for _, from := range sources(&p) {
+			held := ""
+			if from.Env != "" {
+				held = getenv(from.Env)
+			} else if b, err := os.ReadFile(from.File); err == nil {
+				held = string(b)
+			}
+			list = append(append(list, held), line.Words(strings.TrimSpace(held))...)
 		}
 	}
-	return slices.DeleteFunc(list, short)
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), short)
+}
+
+// KeyFiles are the files that hold them.
+func (s *Settings) KeyFiles() (list []string) {
+	for _, p := range s.Providers {
+		for _, from := range sources(&p) {
+			if from.File != "" {
+				list = append(list, from.File)
+			}
+		}
+	}
+	return list
 }
 
 // Warnings are what may not be as it is meant, though a daemon can start: a key
@@ -131,9 +145,14 @@ func (s *Settings) Keys(getenv func(string) string) (list []string) {
 func (s *Settings) Warnings(getenv func(string) string) (list []string) {
 	v := s.View(getenv)
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
-		p := s.Providers[name]
-		if key := v.Providers[name].Key; (p.KeyEnv != "" || p.KeyFile != "") && strings.HasPrefix(key, "not there") {
-			list = append(list, "the key of the provider "+name+" is "+key+"; what is asked of it is refused")
+		p, q := s.Providers[name], v.Providers[name]
+		if (p.KeyEnv != "" || p.KeyFile != "") && missing(q.Key) {
+			list = append(list, "the key of the provider "+name+" is "+q.Key+"; what is asked of it is refused")
+		}
+		for _, header := range slices.Sorted(maps.Keys(q.Headers)) {
+			if where := q.Headers[header]; missing(where) {
+				list = append(list, "the header "+header+" of the provider "+name+" is "+where+"; what is asked of it is refused")
+			}
 		}
 	}
 	return append(list, s.notes...)
