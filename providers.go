@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 var providerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
@@ -92,12 +93,66 @@ func (s *Settings) speaks(name string) string {
 // and not repeated.
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
+// into is the field that names the variable with a secret of somebody's.
+func into(d *strict.Document, to *string, of string) strict.Field {
+	return func(n ast.Node, what string) (err error) {
+		if *to, err = d.Text(n, what); err == nil && !variable.MatchString(*to) {
+			err = d.Errorf(n, "%s of %s is not the name of a variable, expected one such as MY_KEY: the key itself has no place here", what, of)
+		}
+		return err
+	}
+}
+
+// readHeaders reads those that go with every request. Where a value is for nobody
+// to see it is named in its place, as a key is; secret says where those stand.
+func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *line.Headers, secret map[string]ast.Node) error {
+	return d.Entries(n, what, func(name string, key, value ast.Node) error {
+		value, err := d.Value(value)
+		if err != nil {
+			return err
+		}
+		if _, named := value.(ast.MapNode); named {
+			var from line.Source
+			if from, err = s.readSecret(d, value, "the header "+strict.Clip(name)); err != nil {
+				return err
+			}
+			secret[name], err = key, h.SetSecret(name, from)
+		} else {
+			var text string
+			if text, err = d.Text(value, name); err != nil && !line.ForSecret(name) {
+				return err
+			}
+			err = h.Set(name, text)
+		}
+		if err != nil {
+			return d.Errorf(key, "%s: %v", what, err)
+		}
+		return nil
+	})
+}
+
+// readSecret reads where one is.
+func (s *Settings) readSecret(d *strict.Document, n ast.Node, of string) (from line.Source, err error) {
+	err = d.Mapping(n, of, []string{"key_env", "key_file"}, map[string]strict.Field{
+		"key_env": into(d, &from.Env, of), "key_file": s.beside(d, &from.File),
+	})
+	if err == nil && from.Count() != 1 {
+		err = d.Errorf(n, "%s has %d places for its value, expected one of key_env and key_file", of, from.Count())
+	}
+	return from, err
+}
+
+// sources are where the secrets of a provider are, that of its key first.
+func sources(p *model.Provider) []line.Source {
+	return append([]line.Source{{Env: p.KeyEnv, File: p.KeyFile}}, slices.Collect(maps.Values(p.Headers.Secrets()))...)
+}
+
 // readProvider reads one, and returns where it names each that it falls back to.
 func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (falls []ast.Node, err error) {
 	var p model.Provider
 	var base ast.Node
 	t := Traffic{Models: make(map[string]TrafficLimits)}
-	conc := 0
+	conc, secret := 0, make(map[string]ast.Node)
 	err = d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key", "key_env", "key_file", "headers", "concurrency", "limits", "models", "fallback", "free"}, map[string]strict.Field{
 		"format": strict.Into(&p.Format, d.Text), "key_file": s.beside(d, &p.KeyFile),
 		"base_url": func(n ast.Node, what string) (err error) {
@@ -105,12 +160,7 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 			p.BaseURL, err = d.Text(n, what)
 			return err
 		},
-		"key_env": func(n ast.Node, what string) (err error) {
-			if p.KeyEnv, err = d.Text(n, what); err == nil && !variable.MatchString(p.KeyEnv) {
-				err = d.Errorf(n, "%s of the provider %s is not the name of a variable, expected one such as MY_KEY: the key itself has no place here", what, name)
-			}
-			return err
-		},
+		"key_env": into(d, &p.KeyEnv, "the provider "+name),
 		"key": func(n ast.Node, what string) error {
 			if of, err := d.Text(n, what); err != nil || of != "program" {
 				return d.Errorf(n, "%s of the provider %s, expected program: each program's own credential is passed on (a key stands in a variable, named by key_env, or in a file, by key_file)", what, name)
@@ -119,15 +169,7 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 			return nil
 		},
 		"headers": func(n ast.Node, what string) error {
-			return d.Entries(n, what, func(header string, key, value ast.Node) error {
-				v, err := d.Text(value, header)
-				if err == nil {
-					if err = p.Headers.Set(header, v); err != nil {
-						err = d.Errorf(key, "%s of the provider %s: %v", what, name, err)
-					}
-				}
-				return err
-			})
+			return s.readHeaders(d, n, what+" of the provider "+name, &p.Headers, secret)
 		},
 		"concurrency": func(n ast.Node, what string) (err error) { // how limits: {concurrency: } is written shortly
 			conc, err = positive(d, n, what)
@@ -160,6 +202,11 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 	t.Concurrency = cmp.Or(t.Concurrency, conc)
 	if err := checkProvider(d, n, base, name, &p, &t); err != nil {
 		return nil, err
+	}
+	for header, at := range secret { // one at most is that of the key
+		if err := model.CheckHeader(cmp.Or(p.Format, name), header); err != nil {
+			return nil, d.Errorf(at, "headers of the provider %s: %v", name, err)
+		}
 	}
 	s.Traffic[name] = t
 	s.Providers[name] = p

@@ -14,6 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 // Settings are what a host says of its providers, in a file kern.yaml. The page
@@ -106,18 +107,34 @@ func (c *Config) secrets() []string {
 	return slices.DeleteFunc(list, short)
 }
 
-// Keys are the keys of providers that the settings name, as far as they can be
-// read.
+// Keys are the keys of providers that the settings name, and what of their headers
+// is secret, as far as they can be read.
 func (s *Settings) Keys(getenv func(string) string) (list []string) {
 	for _, p := range s.Providers {
-		if p.KeyEnv != "" {
-			list = append(list, getenv(p.KeyEnv))
-		}
-		if b, err := os.ReadFile(p.KeyFile); err == nil {
-			list = append(list, string(b), strings.TrimSpace(string(b)))
+		for _, from := range sources(&p) {
+			held := ""
+			if from.Env != "" {
+				held = getenv(from.Env)
+			} else if b, err := os.ReadFile(from.File); err == nil {
+				held = string(b)
+			}
+			list = append(append(list, held), line.Words(strings.TrimSpace(held))...)
 		}
 	}
-	return slices.DeleteFunc(list, short)
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), short)
+}
+
+// KeyFiles are the files that hold them.
+func (s *Settings) KeyFiles() (list []string) {
+	for _, p := range s.Providers {
+		for _, from := range sources(&p) {
+			if from.File != "" {
+				list = append(list, from.File)
+			}
+		}
+	}
+	return list
 }
 
 // Warnings are what may not be as it is meant, though a daemon can start: a key
@@ -125,9 +142,14 @@ func (s *Settings) Keys(getenv func(string) string) (list []string) {
 func (s *Settings) Warnings(getenv func(string) string) (list []string) {
 	v := s.View(getenv)
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
-		p := s.Providers[name]
-		if key := v.Providers[name].Key; (p.KeyEnv != "" || p.KeyFile != "") && strings.HasPrefix(key, "not there") {
-			list = append(list, "the key of the provider "+name+" is "+key+"; what is asked of it is refused")
+		p, q := s.Providers[name], v.Providers[name]
+		if (p.KeyEnv != "" || p.KeyFile != "") && missing(q.Key) {
+			list = append(list, "the key of the provider "+name+" is "+q.Key+"; what is asked of it is refused")
+		}
+		for _, header := range slices.Sorted(maps.Keys(q.Headers)) {
+			if where := q.Headers[header]; missing(where) {
+				list = append(list, "the header "+header+" of the provider "+name+" is "+where+"; what is asked of it is refused")
+			}
 		}
 	}
 	return append(list, s.notes...)

@@ -1,9 +1,12 @@
 package kern_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +48,16 @@ func TestProviderMistakes(t *testing.T) {
 		`  openai: {key: sk-hidden}`:                                                                   ":2:17: key of the provider openai, expected program",
 		`  openai: {key_env: A, key_file: b}`:                                                          "more than one key",
 		`  openai: {key: program, key_env: A}`:                                                         "more than one key",
-		`  openai: {headers: {Authorization: Bearer hidden}}`:                                          "is for a secret",
+		`  openai: {headers: {Authorization: Bearer hidden}}`:                                          ":2:22: headers of the provider openai: Authorization is for a secret, and the secret itself has no place here: expected {key_env: VARIABLE} or {key_file: FILE}",
+		`  openai: {headers: {X-Token: 5}}`:                                                            "is for a secret",
+		`  openai: {headers: {X-Token: {key_env: sk-hidden}}}`:                                         ":2:41: key_env of the header X-Token is not the name of a variable, expected one such as MY_KEY",
+		`  openai: {headers: {X-Token: {value: hidden}}}`:                                              `unknown key "value" in the header X-Token, expected key_env, key_file`,
+		`  openai: {headers: {X-Token: {}}}`:                                                           "the header X-Token has 0 places for its value, expected one of key_env and key_file",
+		`  openai: {headers: {X-Token: {key_env: A, key_file: b}}}`:                                    ":2:31: the header X-Token has 2 places for its value, expected one of key_env and key_file",
+		`  openai: {headers: {X-A: {key_env: A}, x-a: b}}`:                                             "X-A stands twice",
+		`  openai: {headers: {Host: {key_env: A}}}`:                                                    "Host belongs to the request itself",
+		`  openai: {headers: {Authorization: {key_env: A}}}`:                                           ":2:22: headers of the provider openai: Authorization is where the key goes, expected key_env or key_file of the provider itself",
+		`  corp: {headers: {x-api-key: {key_env: A}}, format: anthropic, base_url: "http://h"}`:        ":2:20: headers of the provider corp: X-Api-Key is where the key goes",
 		`  openai: {headers: {X-A: 5}}`:                                                                ":2:27: X-A is \"5\", expected text",
 		`  openai: {concurrency: 5, limits: {concurrency: 6}}`:                                         "concurrency twice",
 		`  openai: {limits: {tpm: 100, itpm: 101}}`:                                                    "101 input tokens a minute, expected no more than the 100 in all (tpm)",
@@ -124,6 +136,65 @@ func TestBeside(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestSecretHeaders: a header's value may stand where a key may, goes to no
+// listing and is kept from tools and programs as a key is; one that is not there
+// is told.
+func TestSecretHeaders(t *testing.T) {
+	const token = "0123456789abcdef"
+	s, err := readSettings(t, `  corp:
+    format: openai
+    base_url: "http://h:1/v1"
+    key_env: SET
+    headers: {OpenAI-Project: p, Cf-Access-Secret: {key_env: CF}, Proxied: {key_file: keys/proxy}, X-Basic: {key_env: BASIC}}
+  dir: {format: anthropic, base_url: "http://h:2", headers: {Authorization: {key_env: CF}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(s.File)
+	file := filepath.Join(dir, "keys", "proxy")
+	vars := map[string]string{"SET": "the key itself", "CF": token}
+	getenv := func(name string) string { return vars[name] }
+	want := []string{
+		"the header Proxied of the provider corp is not there: the file " + file + " cannot be read; what is asked of it is refused",
+		"the header X-Basic of the provider corp is not there: the variable BASIC is not set; what is asked of it is refused",
+	}
+	if got := s.Warnings(getenv); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("secret-of-the-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars["BASIC"] = "Basic YTpiYTpiYTpi"
+	if got := s.Warnings(getenv); len(got) > 0 {
+		t.Errorf("all are there, and %q is told", got)
+	}
+	keys := []string{token, "Basic YTpiYTpiYTpi", "YTpiYTpiYTpi", "key itself", "secret-of-the-file", "secret-of-the-file\n", "the key itself"}
+	if got := s.Keys(getenv); !slices.Equal(got, keys) {
+		t.Errorf("%q is kept from tools, want %q", got, keys)
+	}
+	if got := s.KeyFiles(); !slices.Equal(got, []string{file}) {
+		t.Errorf("%q is kept from programs", got)
+	}
+	v := s.View(getenv)
+	if got, want := v.Providers["corp"].Headers, map[string]string{"Cf-Access-Secret": "from the variable CF", "Proxied": "from the file " + file, "X-Basic": "from the variable BASIC"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	shown, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, all := range []string{string(shown), fmt.Sprintf("%+v %#v", v, v), fmt.Sprintf("%+v %#v", s, s)} {
+		for _, key := range keys {
+			if strings.Contains(all, key) {
+				t.Errorf("%q is shown: %s", key, all)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/model/line"
 )
 
 // SettingsView is the effective configuration, without keys.
@@ -32,7 +33,8 @@ type ProviderView struct {
 	Key         string   `json:"key"`         // where it comes from, and whether it is there
 	Concurrency int      `json:"concurrency"` // calls at one time; 0: as many as it bears
 
-	Limits Traffic `json:"limits"` // what it is said to grant
+	Headers map[string]string `json:"headers,omitempty"` // that hold a secret: where each comes from, and whether it is there
+	Limits  Traffic           `json:"limits"`            // what it is said to grant
 }
 
 // Priced lists what models cost and how large they are, as these settings have
@@ -84,24 +86,40 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 		if keyEnv == "" && (p.BaseURL == "" || strings.TrimRight(p.BaseURL, "/") == env.usual) {
 			keyEnv = env.key
 		}
-		_, err := os.Stat(p.KeyFile)
-		switch {
-		case p.Lent:
+		if q.Key = where(line.Source{Env: keyEnv, File: p.KeyFile}, getenv); p.Lent {
 			q.Key = "each program's own"
-		case p.KeyFile != "" && err != nil:
-			q.Key = "not there: the file " + p.KeyFile + " cannot be read"
-		case p.KeyFile != "":
-			q.Key = "from the file " + p.KeyFile
-		case getenv(keyEnv) != "":
-			q.Key = "from the variable " + keyEnv
-		case keyEnv == "" && getenv(env.key) != "":
-			q.Key = "none: " + env.key + " is for " + env.usual + ", and goes elsewhere where key_env names it"
-		case keyEnv == "":
-			q.Key = "none"
-		default:
-			q.Key = "not there: the variable " + keyEnv + " is not set"
+		} else if q.Key == nowhere && getenv(env.key) != "" {
+			q.Key += ": " + env.key + " is for " + env.usual + ", and goes elsewhere where key_env names it"
+		}
+		for header, from := range p.Headers.Secrets() {
+			if q.Headers == nil {
+				q.Headers = make(map[string]string)
+			}
+			q.Headers[header] = where(from, getenv)
 		}
 		v.Providers[name] = q
 	}
 	return v
+}
+
+// nowhere is how it is said that there is to be no secret.
+const nowhere = "none"
+
+// notThere is how it is said that there is no secret where one should be.
+const notThere = "not there: "
+
+func missing(where string) bool { return strings.HasPrefix(where, notThere) }
+
+// where says where a secret comes from, and whether it is there.
+func where(from line.Source, getenv func(string) string) string {
+	_, err := os.Stat(from.File)
+	switch {
+	case from.File != "" && err != nil:
+		return notThere + from.String() + " cannot be read"
+	case from.Count() == 0:
+		return nowhere
+	case from.File == "" && getenv(from.Env) == "":
+		return notThere + from.String() + " is not set"
+	}
+	return "from " + from.String()
 }

@@ -143,9 +143,9 @@ func kindOfType(p problem) Kind {
 	return Overloaded // overloaded_error, api_error, server_error and what else goes wrong in a server's middle
 }
 
-// retryAfter is how long the provider asks to wait, 0 if it does not say. A time
+// RetryAfter is how long the provider asks to wait, 0 if it does not say. A time
 // that it names is one of its own clock, as is that of the answer.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if there, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = there
 	}

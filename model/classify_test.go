@@ -113,7 +113,7 @@ func TestRetryAfter(t *testing.T) {
 			name, value, _ := strings.Cut(line, ": ")
 			h.Set(name, value)
 		}
-		if got := retryAfter(h, now); got != c.want {
+		if got := RetryAfter(h, now); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.header, got, c.want)
 		}
 	}

@@ -65,8 +65,12 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	headers, err := c.headers(provider, p, format)
+	if err != nil {
+		return nil, err
+	}
 	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, lent: p.Lent, now: c.Now,
-		line: line.Line{Base: base, Key: key, Sign: v.sign, Headers: p.Headers, Client: c.HTTP}}
+		line: line.Line{Base: base, Key: key, Sign: v.sign, Headers: headers, Client: c.HTTP}}
 	listed, has := p.Models[name]
 	e.Model = cmp.Or(listed.Alias, name)
 	e.Facts = c.facts(ref, place, e.Model)
@@ -213,19 +217,12 @@ func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []
 
 // Refusal classifies an answer that is an error.
 func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *Error {
-	m := e.remote()
-	x := &Error{Status: status, Usage: &Usage{}, Quota: ReadQuota(h, e.now())}
-	x.Kind, x.Message = m.classify(status, body)
-	x.Message = cmp.Or(x.Message, string(body), http.StatusText(status))
-	if x.Retryable() {
-		x.RetryAfter = retryAfter(h, e.now())
-	}
-	return m.scrub(x)
+	return e.remote().refused(status, h, body)
 }
 
 // Clean takes the key out of what came from elsewhere.
 func (e *Endpoint) Clean(s string) string { return e.line.Redact(s) }
 
 func (e *Endpoint) remote() *remote {
-	return &remote{dialect: vendors[e.Format].dialect, line: &e.line}
+	return &remote{dialect: vendors[e.Format].dialect, line: &e.line, now: e.now}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model/line"
 )
 
@@ -69,13 +70,13 @@ func Open(ref string, c Config) (Model, error) {
 	c = c.filled()
 	kind, name, ok := strings.Cut(ref, ":")
 	if !ok || name == "" || strings.TrimSpace(name) != name {
-		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", clip(ref))
+		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", strict.Clip(ref))
 	}
 	if kind == "script" {
 		return c.openScript(name)
 	}
 	if c.format(kind) == "" {
-		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", clip(ref), clip(kind), c.providers())
+		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", strict.Clip(ref), strict.Clip(kind), c.providers())
 	}
 	return c.openRemote(ref, kind, name)
 }
@@ -149,6 +150,31 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 func CheckBase(format, base string) error {
 	_, err := line.Address(base, vendors[format].base)
 	return err
+}
+
+// CheckHeader says what is wrong with a header of a configuration for a provider
+// of a format: its key has a place of its own.
+func CheckHeader(format, name string) error {
+	signed := make(http.Header)
+	if vendors[format].sign(signed, "key"); signed.Get(name) != "" {
+		return fmt.Errorf("%s is where the key goes, expected key_env or key_file of the provider itself", http.CanonicalHeaderKey(name))
+	}
+	return nil
+}
+
+// headers finds the values of those that a configuration sets.
+func (c Config) headers(kind string, p Provider, format string) ([]line.Header, error) {
+	list, err := p.Headers.Read(c.Getenv, c.ReadFile)
+	if errors.Is(err, line.ErrUnset) {
+		err = fmt.Errorf("%w: %w", ErrNoKey, err)
+	}
+	for _, x := range list {
+		err = errors.Join(err, CheckHeader(format, x.Name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the provider %s: %w", kind, err)
+	}
+	return list, nil
 }
 
 // ErrNoKey says that a provider's key is nowhere to be found.

@@ -2,6 +2,8 @@ package model
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,5 +118,61 @@ func TestHeadersGoAlong(t *testing.T) {
 	run(t, m, hello)
 	if got.Header.Get("Openai-Organization") != "org-1" || got.Header.Get("X-Title") != "an application" || got.Header.Get("Authorization") != "Bearer k" {
 		t.Errorf("%v", got.Header)
+	}
+}
+
+// TestSecretHeadersGoAlong: those that hold a secret go with each request of ours,
+// whoever wrote it, and not beside a program's own credential. They show nowhere,
+// also where the provider sends them back.
+func TestSecretHeadersGoAlong(t *testing.T) {
+	const token = "0123456789abcdef"
+	for format, own := range map[string]string{"openai": "Authorization", "anthropic": "X-Api-Key"} {
+		p := Provider{Format: format, BaseURL: "http://p"}
+		if err := p.Headers.SetSecret("Cf-Access", line.Source{Env: "CF"}); err != nil {
+			t.Fatal(err)
+		}
+		var got http.Header
+		rt := roundTrip(func(r *http.Request) (*http.Response, error) {
+			got = r.Header.Clone()
+			return &http.Response{StatusCode: 400, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"error":{"message":"bad ` + token + `"}}`)), Request: r}, nil
+		})
+		c := Config{Getenv: env("CF", "Bearer "+token), Providers: map[string]Provider{"corp": p}, HTTP: &http.Client{Transport: rt}}
+		m, err := Open("corp:m", c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := run(t, m, hello)
+		if got.Get("Cf-Access") != "Bearer "+token || o.err == nil || strings.Contains(o.err.Message, token) || !strings.Contains(o.err.Message, "bad [key]") {
+			t.Errorf("%s: %v, %v", format, got, o.err)
+		}
+		routes, err := c.Routes(format, "corp/m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for header, want := range map[string]string{"X-Other": "Bearer " + token, own: ""} {
+			resp, err := routes[0].Post(t.Context(), "/", http.Header{header: {"a program's"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			if e := routes[0].Refusal(400, resp.Header, body); got.Get("Cf-Access") != want || strings.Contains(e.Message, token) || strings.Contains(routes[0].Clean(string(body)), token) {
+				t.Errorf("%s beside %s: %q, %v", format, header, got.Get("Cf-Access"), e)
+			}
+		}
+		if s := fmt.Sprintf("%+v %#v %+v %+v", c.Providers, c.Providers, routes[0], m); strings.Contains(s, token) {
+			t.Errorf("%s", s)
+		}
+
+		c.Getenv = env()
+		if _, err := Open("corp:m", c); !errors.Is(err, ErrNoKey) || !strings.Contains(err.Error(), "the provider corp: needs a key: the header Cf-Access: there is nothing in the variable CF") {
+			t.Errorf("%s: %v", format, err)
+		}
+		if err := p.Headers.SetSecret(own, line.Source{Env: "CF"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Getenv, c.Providers["corp"] = env("CF", token), p
+		if _, err := Open("corp:m", c); err == nil || !strings.Contains(err.Error(), own+" is where the key goes") {
+			t.Errorf("%s: %v", format, err)
+		}
 	}
 }

@@ -222,7 +222,7 @@ func (p *Price) whole() bool {
 func (d document) modelName(n ast.Node, what string) (string, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !modelName.MatchString(v) {
-		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, clip(v))
+		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, strict.Clip(v))
 	}
 	return v, err
 }
@@ -234,7 +234,7 @@ func (d document) day(n ast.Node, what string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.DateOnly, v)
 	if err != nil {
-		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, clip(v))
+		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, strict.Clip(v))
 	}
 	return t, err
 }

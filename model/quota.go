@@ -56,7 +56,3 @@ func ReadQuota(h http.Header, now time.Time) (q Quota) {
 	}
 	return q
 }
-
-// RetryAfter is how long the headers of an answer ask to wait; 0 if they do not
-// say.
-func RetryAfter(h http.Header, now time.Time) time.Duration { return retryAfter(h, now) }

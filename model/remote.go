@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,7 +107,8 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, m.refused(resp)
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+		return nil, m.refused(resp.StatusCode, resp.Header, b)
 	}
 	return resp, nil
 }
@@ -217,18 +219,15 @@ func (m *remote) lost(ctx context.Context, err error) *Error {
 }
 
 // refused is an answer with an error status. Providers do not bill those.
-func (m *remote) refused(resp *http.Response) *Error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &Error{Status: resp.StatusCode, Usage: &Usage{}, Quota: ReadQuota(resp.Header, m.now())}
-	e.Kind, e.Message = m.classify(resp.StatusCode, body)
-	if e.Message == "" {
-		e.Message = string(body)
-	}
-	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
+func (m *remote) refused(status int, h http.Header, body []byte) *Error {
+	e := &Error{Status: status, Usage: &Usage{}, Quota: ReadQuota(h, m.now())}
+	e.Kind, e.Message = m.classify(status, body)
+	e.Message = cmp.Or(e.Message, string(body), http.StatusText(status))
+	if status >= 300 && status < 400 {
 		e.Message = "redirects are not followed, for they would carry the key elsewhere; set the base URL to where this leads"
 	}
 	if e.Retryable() {
-		e.RetryAfter = retryAfter(resp.Header, m.now())
+		e.RetryAfter = RetryAfter(h, m.now())
 	}
 	return m.scrub(e)
 }

@@ -288,7 +288,7 @@ func (say phone) RoundTrip(req *http.Request) (*http.Response, error) {
 	go func() {
 		defer hangUp()
 		say(ctx, w)
-		w.Close()
+		w.CloseWithError(context.Cause(ctx)) // its end, unless it was stopped
 	}()
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: r, Request: req}, nil
 }

@@ -102,7 +102,7 @@ func (d document) given(n ast.Node, what string) (*int, error) {
 func (d document) scriptError(n ast.Node, what string) (Kind, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !slices.Contains(scriptErrors, Kind(v)) {
-		err = d.Errorf(n, "%s is %q, expected one of %v", what, clip(v), scriptErrors)
+		err = d.Errorf(n, "%s is %q, expected one of %v", what, strict.Clip(v), scriptErrors)
 	}
 	return Kind(v), err
 }

@@ -354,11 +354,7 @@ func (p *program) confine(s *guest.Spec, path string) error {
 	w := fence.Wish{Dir: dir, Home: p.app.getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
 		Hide: []string{data, p.key.Socket, server.SocketOf(data)}}
 	if set, _, err := p.app.settings(data); err == nil { // else the daemon has none either
-		for _, provider := range set.Providers {
-			if provider.KeyFile != "" {
-				w.Hide = append(w.Hide, provider.KeyFile)
-			}
-		}
+		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
 	if s.Fence, err = fence.New(w); err != nil {
 		return usage("look at kern help exec, and at --show, --write and --home", "the jail cannot be built: %v", err)

@@ -579,6 +579,32 @@ func TestWhosePays(t *testing.T) {
 	}
 }
 
+// TestSecretHeader: a header of the host's that holds a secret opens the provider,
+// and neither the program nor the journal learns it from a provider that repeats
+// what it was sent.
+func TestSecretHeader(t *testing.T) {
+	var got http.Header
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		got = req.Header.Clone()
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, `{"error":{"message":"not with %s"}}`, got.Get("Cf-Access-Client-Secret"))
+	}))
+	t.Cleanup(up.Close)
+	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, headers: {CF-Access-Client-Secret: {key_env: UP_KEY}}, models: {m: {input: 1, output: 2}}}}\n", up.URL))
+	k := r.key("")
+	g := r.post(k.Key, "/v1/chat/completions", chat("x"), "Cf-Access-Client-Secret", "the-programs-choice")
+	if got.Get("Cf-Access-Client-Secret") != providerKey || g.status < 400 || !strings.Contains(g.body, "not with [key]") || strings.Contains(g.body, providerKey) {
+		t.Errorf("sent %q; %d %s", got.Get("Cf-Access-Client-Secret"), g.status, g.body)
+	}
+	for _, rec := range r.records(k.Pid) {
+		b, err := json.Marshal(rec)
+		if err != nil || strings.Contains(string(b), providerKey) {
+			t.Errorf("%s %v", b, err)
+		}
+	}
+}
+
 // TestRedirect follows none: it would carry the key elsewhere.
 func TestRedirect(t *testing.T) {
 	p := &recorder{}

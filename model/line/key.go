@@ -82,21 +82,38 @@ func (s Source) Count() (n int) {
 // Read finds a key, without the white space around it. A variable that is not
 // set holds none, nor does an empty file.
 func (s Source) Read(getenv func(string) string, readFile func(string) ([]byte, error)) (Key, error) {
+	secret, err := s.text(getenv, readFile)
+	if err != nil {
+		return Key{}, err
+	}
+	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return Key{}, fmt.Errorf("%s has characters that no key has", s)
+	}
+	return NewKey(secret), nil
+}
+
+// text is the secret itself.
+func (s Source) text(getenv func(string) string, readFile func(string) ([]byte, error)) (string, error) {
 	secret := s.Key.reveal()
 	if s.Env != "" {
 		secret = getenv(s.Env)
 	} else if s.File != "" {
 		b, err := readFile(s.File)
 		if err != nil {
-			return Key{}, err
+			return "", err
 		}
 		secret = string(b)
 	}
-	secret = strings.TrimSpace(secret)
-	if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return Key{}, fmt.Errorf("%s has characters that no key has", s)
+	return strings.TrimSpace(secret), nil
+}
+
+// Words are what must not be shown of a secret: all of it, and what stands behind
+// the name of a scheme, as in "Bearer" and a token.
+func Words(secret string) []string {
+	if _, token, ok := strings.Cut(secret, " "); ok && len(token) >= 8 {
+		return []string{secret, token}
 	}
-	return NewKey(secret), nil
+	return []string{secret}
 }
 
 // redact takes a key out of s, as it is and as it stands within a JSON string.

@@ -21,7 +21,7 @@ type Line struct {
 	Base    string // the address; paths are added
 	Key     Key
 	Sign    func(h http.Header, key string) // puts the key, which may be empty, where the provider looks for it
-	Headers Headers
+	Headers []Header
 	Client  *http.Client
 }
 
@@ -40,7 +40,9 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 	req.Header = maps.Clone(h)
 	l.Sign(req.Header, l.Key.reveal())
 	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // else it is the program's own account
-		maps.Copy(req.Header, l.Headers.set)
+		for _, x := range l.Headers {
+			x.set(req.Header)
+		}
 	}
 	client := *l.Client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -56,7 +58,15 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 }
 
 // Redact takes what is secret out of words that came from elsewhere.
-func (l *Line) Redact(s string) string { return redact(s, l.Key.reveal()) }
+func (l *Line) Redact(s string) string {
+	s = redact(s, l.Key.reveal())
+	for _, x := range l.Headers {
+		for _, secret := range Words(x.key.reveal()) {
+			s = redact(s, secret)
+		}
+	}
+	return s
+}
 
 // Lost is a request that found no answer. What Cause says may hold the key.
 type Lost struct {
