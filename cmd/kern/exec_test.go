@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,6 +141,21 @@ func TestExecCodes(t *testing.T) {
 		if _, errs, code := w.kern("exec", "--json-summary", "/dev/full", "--", "sh", "-c", script); code != want || !strings.Contains(errs, "no space left") {
 			t.Errorf("%s, and its summary is lost: exit %d: %s", script, code, errs)
 		}
+	}
+}
+
+// TestExecNotStarted: a program that is there and does not start leaves a process
+// that has ended, and says why.
+func TestExecNotStarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"script": "#!/no/such/interpreter\n"})
+	newUpstream(t, w, "", true)
+	if err := os.Chmod(w.file("script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := w.kern("exec", "--", w.file("script"))
+	if r := w.wait("1"); code != 127 || r.Exit != abi.ExitFailed || r.Code != abi.ProgramFailed {
+		t.Errorf("exit %d, %+v: %s", code, r, errs)
 	}
 }
 
