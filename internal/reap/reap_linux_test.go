@@ -5,7 +5,11 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestAdopt: who looks after others inherits them, and cannot be looked into by
 // them, whoever they run as.
