@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,6 +142,21 @@ func TestExecCodes(t *testing.T) {
 		if _, errs, code := w.kern("exec", "--json-summary", "/dev/full", "--", "sh", "-c", script); code != want || !strings.Contains(errs, "no space left") {
 			t.Errorf("%s, and its summary is lost: exit %d: %s", script, code, errs)
 		}
+	}
+}
+
+// TestExecNotStarted: a program that is there and does not start leaves a process
+// that has ended, and says why.
+func TestExecNotStarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"script": "#!/no/such/interpreter\n"})
+	newUpstream(t, w, "", true)
+	if err := os.Chmod(w.file("script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := w.kern("exec", "--", w.file("script"))
+	if r := w.wait("1"); code != 127 || r.Exit != abi.ExitFailed || r.Code != abi.ProgramFailed {
+		t.Errorf("exit %d, %+v: %s", code, r, errs)
 	}
 }
 
@@ -310,7 +326,11 @@ func TestExecScenario12(t *testing.T) {
 	} {
 		w := newWorld(t, nil)
 		newUpstream(t, w, "", true)
-		cmd := w.start("--grace", "300ms", "--", "sh", "-c", c.script)
+		grace := "300ms"
+		if c.verb == "kill" {
+			grace = "1h" // it has none
+		}
+		cmd := w.start("--grace", grace, "--", "sh", "-c", c.script)
 		w.ok("stop", "1")
 		b, err := os.ReadFile(w.file("pids"))
 		if err != nil {
@@ -492,6 +512,10 @@ func TestExecScenario24(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "child: 4") || !strings.Contains(out, string(abi.LimitSteps)) || !strings.Contains(out, "the parent goes on") || m.Stats().Requests != 3 {
 		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, m.Stats().Requests, out, errs)
 	}
+	out, errs, code, e = w.exec("--children", "0", "--", "agent", "child", "2") // to have no child is not the end
+	if code != 0 || strings.Count(out, string(abi.LimitChildren)) != 2 || !strings.Contains(out, "the parent goes on") || e.Program.Stopped {
+		t.Errorf("exit %d, %+v: %s%s", code, e, out, errs)
+	}
 }
 
 // TestExecWithin has a program start others with higher limits: they get what
@@ -578,6 +602,10 @@ func TestExecScenario34(t *testing.T) {
 	}
 	if n := m.Stats().Requests; n != 1 {
 		t.Errorf("%d requests", n)
+	}
+	w.env = slices.DeleteFunc(w.env, func(v string) bool { return strings.HasPrefix(v, "OPENAI_API_KEY=") }) // by which it was known as well
+	if out, errs, code, _ := w.exec("--", "sh", "-c", "env"); code != 0 || strings.Contains(out, upstreamKey) || !strings.Contains(out, "UP_KEY=sk-kern-") {
+		t.Errorf("the key that kern.yaml names: exit %d: %s%s", code, out, errs)
 	}
 	w.leaks(upstreamKey, "sk-own-of-the-program")
 }

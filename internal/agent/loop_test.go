@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
@@ -64,5 +67,74 @@ func TestNumbersAfterCrash(t *testing.T) {
 		if len(k.asked) != 2 || k.asked[0].N != c.want[0] || k.asked[0].For != "b" || k.asked[0].Row != "spawn" || k.asked[1].Row != "model" || k.asked[1].N != c.want[1] {
 			t.Errorf("pid %d asked %+v, want the numbers %v", c.pid, k.asked, c.want)
 		}
+	}
+}
+
+// A prompter is a kernel that gives these answers, one after the other.
+type prompter struct {
+	standing
+	answers []abi.Result
+	again   int // how often calls that had no end were made again
+}
+
+func (p *prompter) Do(_ context.Context, c abi.Call) abi.Result {
+	p.asked = append(p.asked, c)
+	if len(p.answers) == 0 {
+		return abi.Result{}
+	}
+	r := p.answers[0]
+	p.answers = p.answers[1:]
+	return r
+}
+
+func (p *prompter) Batch(_ context.Context, calls []abi.Call, _ int) []abi.Result {
+	p.again, p.where.Unfinished = p.again+len(calls), nil
+	return make([]abi.Result, len(calls))
+}
+
+// TestGoesOn is what a loop does when a call does not go well that is not its end:
+// it makes what a restart left without an end, waits for room on the disk and asks
+// the same again, asks anew what was cut off, and at a limit has last words.
+//
+// Mutants that die here: a full disk that ends it, one that is asked under another
+// number, a call that was cut off or is in doubt that ends it, no last words, none
+// of the calls made that a restart left.
+func TestGoesOn(t *testing.T) {
+	words := abi.Result{Value: json.RawMessage(`{"text":"in a word"}`)}
+	refused := func(c abi.Code) abi.Result {
+		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: c, Message: "why"}}
+	}
+	for _, c := range []struct {
+		name    string
+		answers []abi.Result
+		want    string // the calls, each with its number
+		exit    string
+	}{
+		{"all is well", []abi.Result{words}, "model 5 exit 6", `{"output":"in a word"}`},
+		{"the disk is full", []abi.Result{refused(abi.StorageFull), refused(abi.StorageFull), words}, "model 5 model 5 model 5 exit 6", `{"output":"in a word"}`},
+		{"it was cut off", []abi.Result{refused(abi.Interrupted), words}, "model 5 model 6 exit 7", `{"output":"in a word"}`},
+		{"it is in doubt", []abi.Result{{Outcome: abi.Unknown, Err: &abi.Error{Code: abi.OutcomeUnknown}}, words}, "model 5 model 6 exit 7", `{"output":"in a word"}`},
+		{"a limit", []abi.Result{refused(abi.LimitToolCalls), words}, "model 5 model 6 exit 7", `{"output":"in a word","code":"LIMIT_TOOL_CALLS"}`},
+		{"it failed", []abi.Result{refused(abi.ModelAuth)}, "model 5 exit 6", `{"error":"why","code":"MODEL_AUTH"}`},
+		{"it was killed", []abi.Result{refused(abi.ProcessKilled)}, "model 5", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &sys.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+			k := &prompter{answers: c.answers}
+			k.where = kernel.Where{Next: 5, Unfinished: []abi.Call{{Pid: 1, N: 4}}, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{}`)}}}}
+			if err := Run(t.Context(), k, w, 1); err != nil {
+				t.Fatal(err)
+			}
+			var calls []string
+			exit := ""
+			for _, a := range k.asked {
+				if calls = append(calls, fmt.Sprint(a.Row, " ", a.N)); a.Row == "exit" {
+					exit = string(a.Args)
+				}
+			}
+			if got := strings.Join(calls, " "); got != c.want || exit != c.exit || k.again != 1 {
+				t.Errorf("%s: made %s with %s, want %s with %s; %d of 1 made again", c.name, got, exit, c.want, c.exit, k.again)
+			}
+		})
 	}
 }

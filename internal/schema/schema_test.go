@@ -19,6 +19,7 @@ package schema
 //   - worst: the library's first error instead of the ordered one   TestSameWordsEveryTime
 //   - effort: visits never counted                                  TestEffortIsBounded
 //   - nowhere: a loader that reads files                            TestCompileRefuses
+//   - Check: no bound on the size of a document                     TestTooLarge
 //   - FromType: a pointer not nullable, a small integer unbounded   TestFromTypeFitsTheDecoder
 
 import (
@@ -82,6 +83,16 @@ func TestCheck(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A document that is too large is refused, also by a schema that takes anything.
+func TestTooLarge(t *testing.T) {
+	doc := []byte(`"` + strings.Repeat("x", MaxSize) + `"`)
+	for _, raw := range []string{`true`, `{"type":"string"}`} {
+		if v := mustCompile(t, raw).Check(doc); v == nil || !strings.Contains(v.Message, "at most") || len(v.Got) > maxGot {
+			t.Errorf("%s: %.200v", raw, v)
+		}
 	}
 }
 

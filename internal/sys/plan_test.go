@@ -153,3 +153,18 @@ func TestOtherPlans(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCodeInCode: the tools of a process are functions in its code, and code is
+// none of them.
+//
+// Mutant that dies here: code that starts code, which starts code.
+func TestNoCodeInCode(t *testing.T) {
+	l := &Loaded{Program: Program{Rows: []string{"code", "spawn"}}, specs: []model.ToolSpec{{Name: "code"}, {Name: "spawn"}, {Name: "look"}}}
+	var names []string
+	for _, f := range (&World{}).functions(nil, &kernel.Job{}, l) {
+		names = append(names, f.Namespace+"."+f.Name)
+	}
+	if got := strings.Join(names, " "); got != "kern.spawn agent.look" {
+		t.Errorf("the functions are %s", got)
+	}
+}

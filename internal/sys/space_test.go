@@ -2,11 +2,13 @@ package sys
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -114,6 +116,52 @@ func TestPatterns(t *testing.T) {
 	for _, bad := range []string{"", "/a", "../a", "a/../b", "a/"} {
 		if _, err := (&Invariant{Paths: bad}).pattern(); err == nil {
 			t.Errorf("%q is a pattern", bad)
+		}
+	}
+}
+
+// TestKept: what a call published stays when the journal has its answer, and is
+// taken back when it has not.
+//
+// Mutants that die here: each taken for the other.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	space := openSpace(t, dir, t.TempDir())
+	w := &World{Workspace: func(string) (*workspace.Workspace, error) { return space, nil }}
+	l := &Loaded{Program: Program{Workspace: dir}}
+	for n, stands := range []bool{true, false, true} {
+		was, _ := os.ReadFile(filepath.Join(dir, "a"))
+		s, e := l.stage(t.Context(), w, workspace.Layered)
+		if e != nil {
+			t.Fatal(e)
+		}
+		text := fmt.Sprint("text ", n)
+		if err := s.tx.Layer().WriteFile("a", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d := s.finish(t.Context(), &kernel.Job{Call: abi.Call{Pid: 1, N: uint64(n)}, Plan: kernel.Plan{Effect: abi.Transactional}}, kernel.Done{})
+		if d.Err != nil || d.Kept == nil || d.Commit.IsZero() {
+			t.Fatalf("%+v", d)
+		}
+		d.Kept(stands)
+		want := text
+		if !stands {
+			want = string(was)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(b) != want {
+			t.Errorf("call %d, which stands %v, left %q, %v; want %q", n, stands, b, err, want)
+		}
+	}
+}
+
+// TestRolls: a failure of a transactional tool counts against it, but for one that
+// says nothing of what it would have changed.
+//
+// Mutants that die here: a call that was stopped, or had wrong arguments, counts.
+func TestRolls(t *testing.T) {
+	for code, want := range map[abi.Code]bool{abi.ToolFailed: true, abi.WorkspaceConflict: true, abi.Interrupted: false, abi.InvalidArguments: false, abi.FileMissing: false} {
+		if rolls(code) != want {
+			t.Errorf("%s counts: %v", code, !want)
 		}
 	}
 }
