@@ -196,6 +196,9 @@ func printDoctor(a *app, x examination) error {
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]
 			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", clean(p.BaseURL), clean(p.Key), p.Limits.String(), x.Providers[name].row(a))})
+			if len(p.Fallback) > 0 {
+				rows = append(rows, []string{"  falls back to", clean(strings.Join(p.Fallback, ", "))})
+			}
 			if len(p.Free) > 0 {
 				rows = append(rows, []string{"  free there", clean(strings.Join(p.Free, ", "))})
 			}
