@@ -116,7 +116,11 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 // receive reads the answer's events and yields its text as it comes. going is
 // false when the caller broke the loop.
 func (m *remote) receive(ctx context.Context, resp *http.Response, body io.Reader, a *answer, yield func(Event, error) bool) (going bool, fail *Error) {
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+	kind := resp.Header.Get("Content-Type")
+	if strings.HasPrefix(kind, "text/html") {
+		return true, &Error{Kind: Malformed, Message: "a web page is there, expected the answer of a model: look at the base URL, which may want a /v1 at its end"}
+	}
+	if strings.HasPrefix(kind, "application/json") {
 		// A server that does not stream: its whole answer is one event.
 		all, err := io.ReadAll(body)
 		if err != nil {

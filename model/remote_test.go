@@ -159,6 +159,16 @@ func TestAnswerWithoutStreaming(t *testing.T) {
 	}
 }
 
+// A web page is what stands at an address that is not the provider's.
+func TestWebPage(t *testing.T) {
+	for _, ref := range []string{"openai:gpt-5", "anthropic:claude-sonnet-4-5"} {
+		o := run(t, over(t, ref, &tape{header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}, pieces: []string{"<html>\n\n<p>hello"}}), hello)
+		if o.err == nil || o.err.Kind != Malformed || !strings.Contains(o.err.Message, "look at the base URL") {
+			t.Errorf("%s: got %s", ref, o)
+		}
+	}
+}
+
 // Each event is given before the server sends the next: the server waits for
 // the reader.
 func TestEventsComeAsTheyAreSent(t *testing.T) {

@@ -199,6 +199,9 @@ func printDoctor(a *app, x examination) error {
 			for _, header := range sortedKeys(p.Headers) {
 				rows = append(rows, []string{"  header " + header, clean(p.Headers[header])})
 			}
+			if len(p.Fallback) > 0 {
+				rows = append(rows, []string{"  falls back to", clean(strings.Join(p.Fallback, ", "))})
+			}
 			if len(p.Free) > 0 {
 				rows = append(rows, []string{"  free there", clean(strings.Join(p.Free, ", "))})
 			}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,33 @@ func TestEndsOnFullDisk(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSpawnOnFullDisk: who wants a process is told at once that there is no room,
+// also who is the first to meet with that, and what was made for them is gone.
+func TestSpawnOnFullDisk(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		before := m.spawn(Spawning{})
+		m.idle()
+		m.tap.fill(true)
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			_, err := m.Spawn(ctx, Spawning{})
+			cancel()
+			if e, ok := err.(*abi.Error); !ok || e.Code != abi.StorageFull {
+				t.Errorf("a spawn says %v", err)
+			}
+		}
+		m.tap.fill(false)
+		time.Sleep(time.Second)
+		m.idle()
+		if i, err := m.Info(before + 1); err != nil || i.Exit == nil || i.Exit.Exit != abi.ExitKilled || i.Exit.Reason != "caller" {
+			t.Errorf("%+v, %v", i, err)
+		}
+		if pid := m.spawn(Spawning{}); pid != before+2 {
+			t.Errorf("process %d follows %d", pid, before)
+		}
+	})
 }
 
 // TestKillOnBrokenJournal: when nothing can be written for ever what runs stops

@@ -283,7 +283,8 @@ type Spawning struct {
 	Task      []byte
 }
 
-// Spawn makes a process and waits until it is on disk. It does not start it.
+// Spawn makes a process and waits until it is on disk, though not for room. It
+// does not start it.
 func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
 	s.Parent, s.ParentCall, s.Depth, s.TaskTokens = 0, 0, 0, k.cfg.Count(s.Task)
 	k.mu.Lock()
@@ -292,14 +293,15 @@ func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := t.Wait(ctx); err != nil {
-		if ctx.Err() == nil {
+	if err := k.cfg.Log.Keep(ctx, t); err != nil {
+		var e *abi.Error
+		if ctx.Err() == nil && !(errors.As(err, &e) && e.Code == abi.StorageFull) {
 			return 0, k.broken()
 		}
 		k.mu.Lock() // nobody will ever know its pid
-		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "context", Code: abi.ProcessKilled})
+		p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "caller", Code: abi.ProcessKilled})
 		k.mu.Unlock()
-		return 0, ctx.Err()
+		return 0, err
 	}
 	return p.Pid, nil
 }

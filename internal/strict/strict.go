@@ -91,12 +91,25 @@ func parse(name string, data []byte) (*ast.File, error) {
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		if ye, ok := err.(yaml.Error); ok && ye.GetToken() != nil {
-			p := ye.GetToken().Position
-			return nil, fmt.Errorf("%s:%d:%d: not YAML: %s", name, p.Line, p.Column, ye.GetMessage())
+			p, why := ye.GetToken().Position, ye.GetMessage()
+			if tabbed(data, p.Line) {
+				why = "the line begins with a tab, expected spaces"
+			}
+			return nil, fmt.Errorf("%s:%d:%d: not YAML: %s", name, p.Line, p.Column, why)
 		}
 		return nil, fmt.Errorf("%s: not YAML: %v", name, err)
 	}
 	return f, nil
+}
+
+// tabbed reports whether a line, counted from 1, begins with a tab, which is no
+// indentation.
+func tabbed(data []byte, line int) bool {
+	lines := bytes.Split(data, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	return bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t"))
 }
 
 // tooDeep returns the first line that nests deeper than a parser that recurses

@@ -75,6 +75,8 @@ func TestRefuses(t *testing.T) {
 		"[1, 2]":                  "the file is a list, expected a mapping with name",
 		"name: \"a":               "f.yaml:1:",
 		"a: 1\n---\nb: 2":         "a second document, expected one",
+		"json:\n\ta: 1":           "f.yaml:2:1: not YAML: the line begins with a tab, expected spaces",
+		"json:\n  a: 1\n \tb: 1":  "the line begins with a tab, expected spaces",
 		"name: \xff":              "f.yaml:1:1: the line is not UTF-8",
 		strings.Repeat("[", 5000): "f.yaml:1:1: nested too deeply",
 		"name: x\n\njson: " + strings.Repeat("{a: [", 3000): "f.yaml:3:1: nested too deeply",
