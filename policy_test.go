@@ -26,6 +26,7 @@ var ranks = map[string]int{
 	"model":                         0,
 	"model/cassette":                0,
 	"model/line":                    0, // how a request reaches a provider
+	"model/sse":                     0, // how its answer comes
 	"internal/schema":               0,
 	"internal/wire":                 0,
 	"internal/wire/lex":             0,
@@ -91,7 +92,7 @@ var among = map[string][]string{
 	"cmd/kern":                     {"internal/demo"},
 	"model":                        {"internal/bpe", "internal/strict"},
 	"model/cassette":               {"model"}, // its test only
-	"internal/wire":                {"abi", "model"},
+	"internal/wire":                {"abi", "model", "model/sse"},
 	"internal/wire/tariff":         {"model", "internal/wire/lex"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/journaltest": {"internal/journal", "internal/journal/format"},

@@ -104,44 +104,6 @@ func FuzzScript(f *testing.F) {
 	})
 }
 
-func FuzzSSE(f *testing.F) {
-	seeds(f, func(b []byte) { f.Add(b) }, "testdata/*/*.sse")
-	f.Add([]byte("\ufeffdata: a\r\rdata\n\nevent:x\n:\ndata:\n\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		// Reading is as it is over lines that are split all at once.
-		text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(string(data), "\ufeff"))
-		var want []string
-		var lines []string
-		for _, line := range strings.Split(text, "\n") {
-			if line == "" {
-				if lines != nil {
-					want = append(want, strings.Join(lines, "\n"))
-				}
-				lines = nil
-				continue
-			}
-			if name, value, _ := strings.Cut(line, ":"); name == "data" {
-				lines = append(lines, strings.TrimPrefix(value, " "))
-			}
-		}
-		if lines != nil {
-			want = append(want, strings.Join(lines, "\n"))
-		}
-		var got []string
-		s := newSSE(strings.NewReader(string(data)))
-		for {
-			_, event, _, err := s.next()
-			if err != nil {
-				break
-			}
-			got = append(got, string(event))
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	})
-}
-
 func FuzzPrices(f *testing.F) {
 	f.Add(builtinYAML)
 	f.Add([]byte("- {model: 'openai@h:1:m', from: 2025-01-01, input: 1.000000001, output: 2, cache_read: 0}"))

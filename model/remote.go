@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/kern-run/kern/model/line"
+	"github.com/kern-run/kern/model/sse"
 )
 
 // Bounds of what a provider may send.
@@ -94,7 +95,8 @@ func (m *remote) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 	}
 }
 
-// send posts r and returns an answer with status 200.
+// send posts r and returns an answer: a status of 200, or of its kin, which some
+// servers have.
 func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	body, err := m.encode(m, r)
 	if err != nil {
@@ -105,7 +107,7 @@ func (m *remote) send(ctx context.Context, r Request) (*http.Response, *Error) {
 	if err != nil {
 		return nil, m.lost(ctx, err).far(err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 		return nil, m.refused(resp.StatusCode, resp.Header, b)
@@ -135,14 +137,14 @@ func (m *remote) receive(ctx context.Context, resp *http.Response, body io.Reade
 		}
 		return a.flush(yield), nil
 	}
-	for events := newSSE(body); !a.over; {
-		name, data, whole, err := events.next()
+	for events := sse.New(body); !a.over; {
+		name, data, whole, err := events.Next()
 		switch {
 		case errors.Is(err, io.EOF) && a.ended:
 			return true, nil
 		case errors.Is(err, io.EOF):
 			return true, &Error{Kind: Network, Message: "the stream was cut before its end"}
-		case errors.Is(err, errEventTooLong), errors.Is(err, errTooMuch):
+		case errors.Is(err, sse.ErrTooLong), errors.Is(err, errTooMuch):
 			return true, &Error{Kind: Malformed, Message: err.Error()}
 		case err != nil:
 			return true, m.lost(ctx, err)

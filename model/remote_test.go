@@ -146,7 +146,7 @@ func TestOutputMaximumOnTheWire(t *testing.T) {
 // A whole JSON answer of a server that does not stream is an answer too.
 func TestAnswerWithoutStreaming(t *testing.T) {
 	json := http.Header{"Content-Type": {"application/json"}}
-	o := run(t, over(t, "openai:gpt-5", &tape{header: json, pieces: []string{
+	o := run(t, over(t, "openai:gpt-5", &tape{status: http.StatusCreated, header: json, pieces: []string{
 		`{"choices":[{"message":{"role":"assistant","content":"hi","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 	}}), hello)
 	if o.text != "hi" || len(o.calls) != 1 || o.done == nil || o.done.Usage != (Usage{Input: 9, Output: 2}) || o.done.Stop != StopTools {

@@ -7,6 +7,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
+	events "github.com/kern-run/kern/model/sse"
 )
 
 // Bounds of what a provider may send.
@@ -144,9 +145,9 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		}
 		at += n
 	}
-	if len(m.held) > maxWhole || len(data)-at > maxEvent {
+	if len(m.held) > maxWhole || len(data)-at > events.MaxEvent {
 		m.out = append(m.out, data[from:at]...)
-		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", maxEvent, maxWhole)
+		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", events.MaxEvent, maxWhole)
 	}
 	if at == 0 && len(m.buf) > 0 { // nothing of it was given out: it stays where it is
 		return m.out, nil

@@ -2,9 +2,6 @@ package wire
 
 import "bytes"
 
-// maxEvent bounds one server-sent event, as package model does.
-const maxEvent = 8 << 20
-
 // A splitter finds where the server-sent events of a stream end, in pieces of
 // any size. An event ends with its blank line; what stands between events and
 // has no data is an event too, so that every byte belongs to one.

@@ -1,4 +1,5 @@
-package model
+// Package sse reads server-sent events: what a provider streams.
+package sse
 
 import (
 	"bufio"
@@ -8,32 +9,33 @@ import (
 	"io"
 )
 
-// maxEvent bounds one server-sent event; a model's longest call fits many
-// times.
-const maxEvent = 8 << 20
+// MaxEvent bounds one event; a model's longest call fits many times.
+const MaxEvent = 8 << 20
 
-var errEventTooLong = fmt.Errorf("an event is longer than %d bytes", maxEvent)
+// ErrTooLong is what an event beyond that comes to.
+var ErrTooLong = fmt.Errorf("an event is longer than %d bytes", MaxEvent)
 
-// An sseReader splits a stream of server-sent events. An event is given as
+// A Reader splits a stream of server-sent events. An event is given as
 // soon as its last byte is there: nothing waits for the byte after it.
-type sseReader struct {
+type Reader struct {
 	r      *bufio.Reader
 	skipLF bool // the last line ended in CR; an LF now belongs to it
 	first  bool // the first line may begin with a byte order mark
 }
 
-func newSSE(r io.Reader) *sseReader {
-	return &sseReader{r: bufio.NewReaderSize(r, 16<<10), first: true}
+// New reads from r.
+func New(r io.Reader) *Reader {
+	return &Reader{r: bufio.NewReaderSize(r, 16<<10), first: true}
 }
 
-// next returns the next event that has data. whole is false for one that the
+// Next returns the next event that has data. whole is false for one that the
 // stream's end cut short of its blank line; then its data may be incomplete,
 // which a JSON object shows by itself. After the last event err is io.EOF, or
 // what broke the stream.
-func (s *sseReader) next() (name string, data []byte, whole bool, err error) {
+func (s *Reader) Next() (name string, data []byte, whole bool, err error) {
 	some := false
 	for {
-		line, err := s.line(maxEvent - len(data))
+		line, err := s.line(MaxEvent - len(data))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", nil, false, err
 		}
@@ -64,7 +66,7 @@ func (s *sseReader) next() (name string, data []byte, whole bool, err error) {
 
 // line reads up to LF, CR or CRLF. At the end of the stream it returns what
 // there is, with io.EOF.
-func (s *sseReader) line(room int) ([]byte, error) {
+func (s *Reader) line(room int) ([]byte, error) {
 	var line []byte
 	for {
 		c, err := s.r.ReadByte()
@@ -86,7 +88,7 @@ func (s *sseReader) line(room int) ([]byte, error) {
 			return line, nil
 		}
 		if line = append(line, c); len(line) > room {
-			return nil, errEventTooLong
+			return nil, ErrTooLong
 		}
 	}
 }
