@@ -247,7 +247,7 @@ func TestPoolClosedDuringACall(t *testing.T) {
 // A job whose owner died before it began does not begin.
 func TestNobodyWaits(t *testing.T) {
 	dir := nest(t)
-	h, err := launch([]string{"/proc/self/exe", "supervise", dir})
+	h, theirs, err := ready([]string{"/proc/self/exe", "supervise", dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,10 +257,17 @@ func TestNobodyWaits(t *testing.T) {
 	}
 	file := filepath.Join(dir, "ran")
 	j := job{Argv: []string{"/bin/sh", "-c", "echo ran >" + file}, Dir: dir, Timeout: time.Second, Scratch: filepath.Join(dir, "scratch")}
-	if err := h.send(j, p.theirs); err != nil { // a new supervisor has not come to read yet
+	if err := h.send(j, p.theirs); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.close(); err != nil {
+	if err := h.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Start(); err != nil { // now it comes to read
+		t.Fatal(err)
+	}
+	closeFile(theirs)
+	if err := h.cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	p.closeTheirs()

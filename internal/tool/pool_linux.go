@@ -98,25 +98,35 @@ type handle struct {
 // launch starts a supervisor. Its environment is empty: what it has, a tool
 // might see.
 func launch(argv []string) (*handle, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	h, theirs, err := ready(argv)
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
-	defer closeFile(ours)
 	defer closeFile(theirs)
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, err
-	}
-	h := &handle{conn: conn.(*net.UnixConn)}
-	h.cmd = &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}, ExtraFiles: []*os.File{theirs},
-		SysProcAttr: &unix.SysProcAttr{Setsid: true}}
 	if err := h.cmd.Start(); err != nil {
 		_ = h.conn.Close()
 		return nil, err
 	}
 	return h, nil
+}
+
+// ready makes a supervisor that is to be started, and its end of the connection.
+func ready(argv []string) (*handle, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer closeFile(ours)
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		closeFile(theirs)
+		return nil, nil, err
+	}
+	h := &handle{conn: conn.(*net.UnixConn)}
+	h.cmd = &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"GOMAXPROCS=2", "GOTRACEBACK=single"}, ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &unix.SysProcAttr{Setsid: true}}
+	return h, theirs, nil
 }
 
 // close ends a supervisor and waits until it and all it had are gone.
