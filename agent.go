@@ -10,7 +10,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/agent"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -48,14 +48,14 @@ type Space struct {
 }
 
 // A Quota bounds what one call may stage in a workspace.
-type Quota = sys.Quota
+type Quota = syscalls.Quota
 
 // An Invariant must hold for every path it names before a change is published.
-type Invariant = sys.Invariant
+type Invariant = syscalls.Invariant
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.
-const DefaultPriority = sys.DefaultPriority
+const DefaultPriority = syscalls.DefaultPriority
 
 // Limits are hard bounds by unit: Limits{abi.Money: kern.Dollar / 2, abi.Steps: 20}.
 // A unit that is not there is not limited; zero allows nothing.
@@ -147,18 +147,18 @@ func ReadAgent(file string) (Agent, error) {
 // Spec is an agent as it is sent to a daemon and recorded: whole, with the
 // text of what its definition names.
 type Spec struct {
-	Program  sys.Program  `json:"program"`
-	Limits   abi.Limits   `json:"limits,omitzero"`
-	Priority int          `json:"priority"`
-	Watchdog abi.Watchdog `json:"watchdog,omitzero"`
-	Account  string       `json:"account,omitempty"`
-	Parent   abi.Pid      `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
-	Task     string       `json:"task"`
+	Program  syscalls.Program `json:"program"`
+	Limits   abi.Limits       `json:"limits,omitzero"`
+	Priority int              `json:"priority"`
+	Watchdog abi.Watchdog     `json:"watchdog,omitzero"`
+	Account  string           `json:"account,omitempty"`
+	Parent   abi.Pid          `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
+	Task     string           `json:"task"`
 }
 
 // Spec makes the agent ready to be sent, reading the files it names.
 func (a Agent) Spec(task string) (Spec, error) {
-	p := sys.Program{Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Dir: a.Dir, Parallel: a.Parallel, Tools: a.commands, Hosted: a.hosted}
+	p := syscalls.Program{Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Dir: a.Dir, Parallel: a.Parallel, Tools: a.commands, Hosted: a.hosted}
 	if p.Dir == "" {
 		dir, err := os.Getwd()
 		if err != nil {
@@ -192,14 +192,14 @@ func (a Agent) Spec(task string) (Spec, error) {
 	}
 	for _, row := range a.Calls {
 		if !isRow(row) {
-			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", a.Name, row, strings.Join(sys.Rows(), ", "))
+			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", a.Name, row, strings.Join(syscalls.Rows(), ", "))
 		}
 	}
 	return Spec{Program: p, Limits: a.Limits.abi(), Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task}, nil
 }
 
 func isRow(name string) bool {
-	for _, r := range sys.Rows() {
+	for _, r := range syscalls.Rows() {
 		if r == name {
 			return true
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // Mutants that die here: undoing forward; what was undone is undone again after
@@ -73,7 +73,7 @@ replies:
 `
 
 // told is what the process was told of an undoing.
-func told(t *testing.T, k *kern.Kernel, pid abi.Pid) (u sys.Undone) {
+func told(t *testing.T, k *kern.Kernel, pid abi.Pid) (u syscalls.Undone) {
 	t.Helper()
 	n := 0
 	if err := k.Records(t.Context(), pid, 0, false, func(r *abi.Record) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
@@ -44,7 +44,7 @@ type Kernel struct {
 	reader
 	past
 	opener
-	world  *sys.World
+	world  *syscalls.World
 	turns  traffic.Turns
 	pool   tool.Pool
 	boxes  boxes
@@ -93,7 +93,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k.world = k.joinWorld(cfg)
 	ring := &gateway.Ring{Blob: store.Blob}
 	k.Kernel, err = kernel.New(kernel.Config{
-		Store: store, Log: k.log, Rows: sys.Table(k.world),
+		Store: store, Log: k.log, Rows: syscalls.Table(k.world),
 		Turn:  k.turn,
 		Rank:  func(pid abi.Pid, priority int) { k.turns.Rank(int64(pid), priority) },
 		Count: func(b []byte) int { return model.CountText(string(b)) },
@@ -101,7 +101,7 @@ func Open(cfg Config) (*Kernel, error) {
 		Found: ring.Found,
 	})
 	if err == nil {
-		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p sys.Program, s gateway.Key) (abi.Pid, error) {
+		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
@@ -116,9 +116,9 @@ func Open(cfg Config) (*Kernel, error) {
 }
 
 // joinWorld joins what rows reach.
-func (k *Kernel) joinWorld(cfg Config) *sys.World {
+func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	runner := tool.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.secrets()}
-	return &sys.World{
+	return &syscalls.World{
 		Open: k.openModel,
 		Away: k.turns.Away,
 		Command: func(s tool.Spec) (*tool.Tool, error) {
@@ -128,7 +128,7 @@ func (k *Kernel) joinWorld(cfg Config) *sys.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
-		Relay:   func(pid abi.Pid, call uint64) sys.Relay { return k.Gateway.Relay(pid, call) },
+		Relay:   func(pid abi.Pid, call uint64) syscalls.Relay { return k.Gateway.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 
 		Workspace: k.spaces.get,
@@ -259,7 +259,7 @@ func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool)
 		return 0, err
 	}
 	if s.Parent != 0 {
-		return k.Gateway.Below(ctx, s.Parent, "run", sys.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
+		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
 	}
 	p := &s.Program
 	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
@@ -392,7 +392,7 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (Replayed
 
 // exchange puts another definition, and another task where there is one, into
 // a recording, and returns a world that knows it.
-func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*sys.World, error) {
+func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, error) {
 	b, err := k.define(other)
 	if err != nil {
 		return nil, err
@@ -405,7 +405,7 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*sys.World, error) 
 	}
 	first.Spawn = &spawn
 	r.Records[0] = &first
-	w := &sys.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Bytes: k.world.Bytes, Child: k.world.Child}
+	w := &syscalls.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Bytes: k.world.Bytes, Child: k.world.Child}
 	w.Record = func(pid abi.Pid, n uint64) (*abi.Record, error) {
 		if pid == first.Pid && n == first.N {
 			return &first, nil

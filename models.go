@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -16,7 +16,7 @@ type opener struct{ models model.Config }
 
 // openModel opens the model of a program: a script from the text that was
 // recorded, any other from this host's configuration.
-func (o *opener) openModel(p *sys.Program) (model.Model, error) {
+func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
 	if p.Script != "" {
 		return model.ParseScript(strings.TrimPrefix(p.Model, "script:"), []byte(p.Script))
 	}
@@ -27,8 +27,8 @@ func (o *opener) openModel(p *sys.Program) (model.Model, error) {
 
 // childModel reads the model that a model chose for a child. A script must
 // stand in the folder of the agent.
-func (o *opener) childModel(parent *sys.Program, ref string) (sys.Program, error) {
-	p := sys.Program{Model: ref, Dir: parent.Dir}
+func (o *opener) childModel(parent *syscalls.Program, ref string) (syscalls.Program, error) {
+	p := syscalls.Program{Model: ref, Dir: parent.Dir}
 	if len(ref) > 7 && ref[:7] == "script:" {
 		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
 		if err != nil {
@@ -47,18 +47,18 @@ func (o *opener) childModel(parent *sys.Program, ref string) (sys.Program, error
 
 // know records what is known of the model of a program today, and of those
 // that are asked when it cannot be had. All of them can be opened.
-func (o *opener) know(p *sys.Program) error {
+func (o *opener) know(p *syscalls.Program) error {
 	m, err := o.openModel(p)
 	if err != nil {
 		return err
 	}
-	p.Facts, p.Fallback = sys.Recorded(m.Facts()), nil
+	p.Facts, p.Fallback = syscalls.Recorded(m.Facts()), nil
 	for _, ref := range o.models.Fallbacks(p.Model) {
-		m, err := o.openModel(&sys.Program{Model: ref, Dir: p.Dir})
+		m, err := o.openModel(&syscalls.Program{Model: ref, Dir: p.Dir})
 		if err != nil {
 			return fmt.Errorf("the model %s falls back to another: %w", p.Model, err)
 		}
-		p.Fallback = append(p.Fallback, sys.Fallback{Model: ref, Facts: sys.Recorded(m.Facts())})
+		p.Fallback = append(p.Fallback, syscalls.Fallback{Model: ref, Facts: syscalls.Recorded(m.Facts())})
 	}
 	return nil
 }

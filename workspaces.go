@@ -15,7 +15,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/strict"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -120,7 +120,7 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 
 // check makes the workspace of a program ready, and refuses what it asks for
 // and this host cannot give.
-func (s *workspaces) check(p *sys.Program) error {
+func (s *workspaces) check(p *syscalls.Program) error {
 	if err := p.CheckSpace(); err != nil || p.Workspace == "" {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *workspaces) check(p *sys.Program) error {
 	}
 	tx, err := w.Begin(context.Background(), workspace.Options{View: workspace.Overlay})
 	if err != nil {
-		return sys.WorkspaceError(err)
+		return syscalls.WorkspaceError(err)
 	}
 	return tx.Rollback()
 }
@@ -178,7 +178,7 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 		w, err = workspace.Open(context.Background(), dir, conf)
 	}
 	if err != nil {
-		return nil, sys.WorkspaceError(err)
+		return nil, syscalls.WorkspaceError(err)
 	}
 	opened(w)
 	if err := s.settle(w); err != nil {
@@ -210,7 +210,7 @@ func (s *workspaces) settle(w *workspace.Workspace) error {
 	}
 	_, hash, err := w.Outcome(note.ID)
 	if err != nil {
-		return sys.WorkspaceError(err)
+		return syscalls.WorkspaceError(err)
 	}
 	stands, err := s.stood(note, hash)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *workspaces) settle(w *workspace.Workspace) error {
 		verdict = workspace.Finish
 	}
 	if _, err = w.Resolve(context.Background(), note.ID, verdict); err != nil {
-		return sys.WorkspaceError(err)
+		return syscalls.WorkspaceError(err)
 	}
 	return nil
 }
@@ -301,4 +301,4 @@ type Layer = workspace.Layer
 // Files is the workspace as a Go tool sees it, by the context that its function
 // was given; nil when its process has none. What the function changes there is
 // published when it returns without an error, and is taken back otherwise.
-func Files(ctx context.Context) *Layer { return sys.Files(ctx) }
+func Files(ctx context.Context) *Layer { return syscalls.Files(ctx) }

@@ -8,7 +8,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func accountCommand(a *app) *cobra.Command {
@@ -28,7 +28,7 @@ against its limits together, and for ever: kern run --account NAME has it pay.`,
 
 // shared are the units that add up, so that an account can limit them.
 func shared() (units []abi.Unit) {
-	for _, u := range sys.Units() {
+	for _, u := range syscalls.Units() {
 		if u < abi.Units {
 			units = append(units, u)
 		}
@@ -45,7 +45,7 @@ func accountSet(a *app) *cobra.Command {
 was used stays used. Only what adds up over processes can be limited.`,
 		Args: exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, u := range sys.Units() {
+			for _, u := range syscalls.Units() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
 					return usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
 				}
@@ -57,8 +57,8 @@ was used stays used. Only what adds up over processes can be limited.`,
 			return report(a, cmd.Context(), l.json, func(c *server.Client) (server.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
-	l.add(cmd.Flags(), sys.Units())
-	for _, u := range sys.Units() {
+	l.add(cmd.Flags(), syscalls.Units())
+	for _, u := range syscalls.Units() {
 		if u >= abi.Units {
 			_ = cmd.Flags().MarkHidden(flagName(u))
 		}

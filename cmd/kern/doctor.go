@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -114,7 +114,7 @@ type check struct {
 }
 
 func examine(a *app, ctx context.Context) (x examination, err error) {
-	x = examination{Version: version, Host: host(), Limits: names(sys.Units())}
+	x = examination{Version: version, Host: host(), Limits: names(syscalls.Units())}
 	c, dir, err := a.running(ctx)
 	if dir == "" {
 		return x, err

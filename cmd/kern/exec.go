@@ -26,7 +26,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 const execName = "exec"
@@ -56,7 +56,7 @@ type execFlags struct {
 }
 
 func execCommand(a *app) *cobra.Command {
-	f := execFlags{key: server.Key{Priority: sys.DefaultPriority, Hold: true}}
+	f := execFlags{key: server.Key{Priority: syscalls.DefaultPriority, Hold: true}}
 	cmd := &cobra.Command{
 		Use:   execName + " [limits] [flags] -- PROGRAM [ARG...]",
 		Short: "Run any program as a process, its model calls under limits",
@@ -124,7 +124,7 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // what follows the program is the program's
 	flags.StringVar(&f.key.Name, "name", "", "the name of the process; the program's when nothing is said")
 	flags.StringVar(&f.key.Account, "account", "", "the named `account` that pays")
-	flags.IntVar(&f.key.Priority, "priority", sys.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.key.Priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
 	flags.StringVar(&f.key.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
 	flags.IntVar(&f.key.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and the end of everything")
@@ -136,7 +136,7 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that a program in a jail may change; as often as needed")
 	flags.StringVar(&f.home, "home", "", "the `directory` that is the home of a program in a jail, and stays")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the program prints, and errors")
-	addLimits(flags, &f.key.Limits, sys.Units())
+	addLimits(flags, &f.key.Limits, syscalls.Units())
 	_ = flags.MarkHidden(flagName(abi.OutputBytes)) // it is there to say why it cannot be
 }
 
@@ -259,7 +259,7 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 		g, err = guest.Start(spec)
 	}
 	if err != nil {
-		p.end(ctx, sys.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
+		p.end(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
 		return notStarted(err)
 	}
 	return p.run(ctx, g)
@@ -536,15 +536,15 @@ func (p *program) finish(ctx context.Context, e guest.Ended) {
 	p.mu.Unlock()
 	switch {
 	case refused != nil:
-		p.end(ctx, sys.ExitArgs{Code: refused.Code})
+		p.end(ctx, syscalls.ExitArgs{Code: refused.Code})
 	case e.Lost:
-		p.end(ctx, sys.ExitArgs{Error: "the guard of the program was killed", Code: abi.ProgramGone})
+		p.end(ctx, syscalls.ExitArgs{Error: "the guard of the program was killed", Code: abi.ProgramGone})
 	case e.Signal != 0:
-		p.end(ctx, sys.ExitArgs{Error: "the program was ended by signal " + guest.SignalName(e.Signal) + p.bounded(e), Code: abi.ProgramFailed})
+		p.end(ctx, syscalls.ExitArgs{Error: "the program was ended by signal " + guest.SignalName(e.Signal) + p.bounded(e), Code: abi.ProgramFailed})
 	case e.Exit != 0:
-		p.end(ctx, sys.ExitArgs{Error: fmt.Sprintf("the program ended with exit code %d", e.Exit) + p.bounded(e), Code: abi.ProgramFailed})
+		p.end(ctx, syscalls.ExitArgs{Error: fmt.Sprintf("the program ended with exit code %d", e.Exit) + p.bounded(e), Code: abi.ProgramFailed})
 	default:
-		p.end(ctx, sys.ExitArgs{})
+		p.end(ctx, syscalls.ExitArgs{})
 	}
 }
 
@@ -560,7 +560,7 @@ func (p *program) bounded(e guest.Ended) (s string) {
 }
 
 // end ends the process. One that has ended is as good.
-func (p *program) end(ctx context.Context, x sys.ExitArgs) {
+func (p *program) end(ctx context.Context, x syscalls.ExitArgs) {
 	err := p.session.do(ctx, func(c *server.Client) error { return c.EndKey(ctx, p.key.Pid, server.KeyEnd(x)) })
 	var e *abi.Error
 	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {

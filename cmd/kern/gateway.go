@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // A gate is the daemon's gateway: on a port of this machine, and on a socket of
@@ -64,7 +64,7 @@ func (g *gate) New(ctx context.Context, k server.Key) (server.KeyInfo, error) {
 }
 
 func (g *gate) End(ctx context.Context, pid abi.Pid, e server.KeyEnd) error {
-	return g.Gateway.End(ctx, pid, sys.ExitArgs(e))
+	return g.Gateway.End(ctx, pid, syscalls.ExitArgs(e))
 }
 
 func (g *gate) Has(i *kernel.Info) bool { return g.Keyed(i) }
@@ -85,7 +85,7 @@ func (g *gate) request(pid abi.Pid, call uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var a sys.ModelArgs
+	var a syscalls.ModelArgs
 	if found == nil || json.Unmarshal(found.Args.Bytes, &a) != nil || a.Relay == nil {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d of process %d is no request that came with a key", call, pid)}
 	}

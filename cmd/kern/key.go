@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func keyCommand(a *app) *cobra.Command {
@@ -33,7 +33,7 @@ any process.`,
 }
 
 func keyNew(a *app) *cobra.Command {
-	k := server.Key{Priority: sys.DefaultPriority}
+	k := server.Key{Priority: syscalls.DefaultPriority}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
@@ -60,12 +60,12 @@ process, where no other parent is named.`,
 	f := cmd.Flags()
 	f.StringVar(&k.Name, "name", "", "the name of the process")
 	f.StringVar(&k.Account, "account", "", "the named `account` that pays")
-	f.IntVar(&k.Priority, "priority", sys.DefaultPriority, "0 is the most urgent")
+	f.IntVar(&k.Priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
 	f.StringVar(&k.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
 	f.IntVar(&k.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
 	f.Int64Var((*int64)(&k.Parent), "parent", 0, "the `pid` of the key below which this one is")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
-	addLimits(f, &k.Limits, sys.Units())
+	addLimits(f, &k.Limits, syscalls.Units())
 	return cmd
 }
 
@@ -202,7 +202,7 @@ func keyNarrow(a *app) *cobra.Command {
 			})
 		},
 	}
-	addLimits(cmd.Flags(), &l, sys.Units())
+	addLimits(cmd.Flags(), &l, syscalls.Units())
 	return cmd
 }
 

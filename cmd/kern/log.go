@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func logCommand(a *app) *cobra.Command {
@@ -184,7 +184,7 @@ func (t *teller) spawned(r *abi.Record) (what, colour string, below []string) {
 		what += ", account " + s.Account
 	}
 	what += fmt.Sprintf(", priority %d, limits %s", s.Priority, limitsLine(s.Limits))
-	var p sys.Program
+	var p syscalls.Program
 	if json.Unmarshal(s.Program.Bytes, &p) == nil && p.Model != "" {
 		below = append(below, "model "+p.Model)
 	}
@@ -248,8 +248,8 @@ func asked(in *abi.Intent) []string {
 		return nil
 	}
 	if b := []byte(s); bytes.Contains(b, []byte(`"relay"`)) {
-		var m sys.ModelArgs
-		var t sys.ToolArgs
+		var m syscalls.ModelArgs
+		var t syscalls.ToolArgs
 		switch {
 		case json.Unmarshal(b, &m) == nil && m.Relay != nil:
 			s = fmt.Sprintf("%s asked for %s, %s", m.Relay.Face, m.Relay.Model, plural(int64(m.Relay.Messages), "message"))
@@ -263,7 +263,7 @@ func asked(in *abi.Intent) []string {
 // spoken is the value of an answer: what a model said and asked for, or a
 // result.
 func spoken(an *abi.Answer) []string {
-	var reply sys.Reply
+	var reply syscalls.Reply
 	if an.Page == nil || an.Page.Role != "assistant" || json.Unmarshal(an.Value.Bytes, &reply) != nil {
 		return []string{text(an.Value)}
 	}

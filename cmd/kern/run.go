@@ -18,7 +18,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // agentFlags are the flags that describe an agent. What they say wins over the
@@ -35,14 +35,14 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.name, "name", "", "the name of the process")
 	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
 	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that its tools change, by transactions")
-	flags.IntVar(&f.priority, "priority", sys.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
 	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
-	addLimits(flags, &f.limits, sys.Units())
+	addLimits(flags, &f.limits, syscalls.Units())
 }
 
 // agent is the agent that the flags and the file describe.
 func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
-	g = kern.Agent{Priority: sys.DefaultPriority, Limits: kern.Limits{}}
+	g = kern.Agent{Priority: syscalls.DefaultPriority, Limits: kern.Limits{}}
 	if f.file != "" {
 		if g, err = kern.ReadAgent(f.file); err != nil {
 			return g, asUsage(err)
@@ -68,8 +68,8 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
 		}
 	}
 	if flags.Changed("priority") {
-		if f.priority < 0 || f.priority > sys.MaxPriority {
-			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, sys.MaxPriority)
+		if f.priority < 0 || f.priority > syscalls.MaxPriority {
+			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, syscalls.MaxPriority)
 		}
 		g.Priority = f.priority
 	}

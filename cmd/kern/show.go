@@ -15,7 +15,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func showCommand(a *app) *cobra.Command {
@@ -48,15 +48,15 @@ last tool, R6 what is open, R7 the task and what was used.`,
 // shown is all there is to show of a process.
 type shown struct {
 	server.Process
-	Output    string         `json:"output"`
-	Err       *abi.Error     `json:"error"`
-	InDoubt   string         `json:"in_doubt"` // dollars reserved by calls whose end nobody saw
-	Drift     string         `json:"drift"`    // dollars taken beyond what was reserved
-	Registers map[string]any `json:"registers"`
-	Task      string         `json:"task"`
-	Program   sys.Program    `json:"program"`
-	Watchdog  abi.Watchdog   `json:"watchdog"`
-	Fork      *abi.Fork      `json:"fork,omitempty"`
+	Output    string           `json:"output"`
+	Err       *abi.Error       `json:"error"`
+	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls whose end nobody saw
+	Drift     string           `json:"drift"`    // dollars taken beyond what was reserved
+	Registers map[string]any   `json:"registers"`
+	Task      string           `json:"task"`
+	Program   syscalls.Program `json:"program"`
+	Watchdog  abi.Watchdog     `json:"watchdog"`
+	Fork      *abi.Fork        `json:"fork,omitempty"`
 }
 
 var errEnough = errors.New("enough")

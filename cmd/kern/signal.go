@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/screen"
 	"github.com/kern-run/kern/internal/server"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // with runs f with a client of the daemon and the pid that args begin with.
@@ -113,8 +113,8 @@ func niceCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > sys.MaxPriority {
-				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], sys.MaxPriority)
+			if err != nil || n < 0 || n > syscalls.MaxPriority {
+				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], syscalls.MaxPriority)
 			}
 			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
 				_, err := c.Change(cmd.Context(), pid, server.Change{Priority: &n, By: a.person()})
@@ -163,7 +163,7 @@ before.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := l.change(a.person(), sys.Units())
+			ch, err := l.change(a.person(), syscalls.Units())
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ before.`,
 			})
 		},
 	}
-	l.add(cmd.Flags(), sys.Units())
+	l.add(cmd.Flags(), syscalls.Units())
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/memory"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -30,14 +30,14 @@ type Kernel interface {
 
 type loop struct {
 	k    Kernel
-	w    *sys.World
+	w    *syscalls.World
 	pid  abi.Pid
-	prog *sys.Loaded
+	prog *syscalls.Loaded
 	next uint64
 }
 
 // Run runs the loop of a process until the process exits or ctx ends.
-func Run(ctx context.Context, k Kernel, w *sys.World, pid abi.Pid) error {
+func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
 	l := &loop{k: k, w: w, pid: pid}
 	where, err := k.Where(pid)
 	if err != nil {
@@ -45,7 +45,7 @@ func Run(ctx context.Context, k Kernel, w *sys.World, pid abi.Pid) error {
 	}
 	if l.prog, err = w.Load(where.View.Spawn.Program); err != nil {
 		l.next = where.Next
-		l.exit(ctx, sys.ExitArgs{Error: err.Error(), Code: abi.UnknownModel})
+		l.exit(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.UnknownModel})
 		return nil
 	}
 	if len(where.Unfinished) > 0 {
@@ -67,7 +67,7 @@ func Run(ctx context.Context, k Kernel, w *sys.World, pid abi.Pid) error {
 // follow from the number of the model call, so that a call which was made and
 // not answered before a crash is asked again under the number it had.
 type turn struct {
-	sys.Reply
+	syscalls.Reply
 	first uint64          // the number of its first call
 	done  map[string]bool // calls that have an answer, by the model's name
 	bad   bool            // one of those did not go well
@@ -101,7 +101,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 			if len(m.Calls) > 0 && !open && !bad {
 				return nil, nil
 			}
-			t := &turn{sys.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
+			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
 			if pg.Pid == l.pid {
 				r, err := l.w.Record(pg.Pid, pg.N)
 				if err != nil {
@@ -119,7 +119,7 @@ func (l *loop) run(ctx context.Context, reply *turn) {
 	hint := ""
 	for ctx.Err() == nil {
 		if reply == nil {
-			r, e := l.ask(ctx, sys.ModelArgs{Say: hint})
+			r, e := l.ask(ctx, syscalls.ModelArgs{Say: hint})
 			if e != nil {
 				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
 					continue // a signal or a restart cut it off: the next call says which
@@ -139,11 +139,11 @@ func (l *loop) run(ctx context.Context, reply *turn) {
 			continue
 		}
 		if reply.Text != "" {
-			l.exit(ctx, sys.ExitArgs{Output: quote(reply.Text)})
+			l.exit(ctx, syscalls.ExitArgs{Output: quote(reply.Text)})
 			return
 		}
 		if hint == emptyHint {
-			l.exit(ctx, sys.ExitArgs{Error: "the model gave neither text nor a tool call, twice", Code: abi.EmptyAnswer})
+			l.exit(ctx, syscalls.ExitArgs{Error: "the model gave neither text nor a tool call, twice", Code: abi.EmptyAnswer})
 			return
 		}
 		reply, hint = nil, emptyHint
@@ -153,12 +153,12 @@ func (l *loop) run(ctx context.Context, reply *turn) {
 const emptyHint = `{"error":{"code":"EMPTY_ANSWER","message":"your last answer was empty","hint":"answer with text, or call a tool"}}`
 
 // ask makes one model call.
-func (l *loop) ask(ctx context.Context, a sys.ModelArgs) (*sys.Reply, *abi.Error) {
+func (l *loop) ask(ctx context.Context, a syscalls.ModelArgs) (*syscalls.Reply, *abi.Error) {
 	res := l.do(ctx, "model", a)
 	if res.Err != nil {
 		return nil, res.Err
 	}
-	var r sys.Reply
+	var r syscalls.Reply
 	if err := json.Unmarshal(res.Value, &r); err != nil {
 		return nil, &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
@@ -230,9 +230,9 @@ func (l *loop) undo(ctx context.Context, reply *turn) string {
 	after := reply.first + uint64(len(reply.Calls))
 	next := max(l.next, after+1)
 	l.next = after
-	res := l.do(ctx, "undo", sys.UndoArgs{First: reply.first, Last: after - 1})
+	res := l.do(ctx, "undo", syscalls.UndoArgs{First: reply.first, Last: after - 1})
 	l.next = next
-	var u sys.Undone
+	var u syscalls.Undone
 	if res.Err != nil || json.Unmarshal(res.Value, &u) != nil {
 		return ""
 	}
@@ -266,24 +266,24 @@ func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
 	}
 	_, limit := abi.LimitOf(e.Code)
 	if !limit && e.Code != abi.ProcessEnding {
-		l.exit(ctx, sys.ExitArgs{Error: e.Message, Code: e.Code})
+		l.exit(ctx, syscalls.ExitArgs{Error: e.Message, Code: e.Code})
 		return
 	}
 	say := fmt.Sprintf("Stop now: %s. Call no more tools; say in a few sentences what you found and what is left.", e.Message)
 	if said != "" {
 		say += " " + said
 	}
-	a := sys.ExitArgs{}
+	a := syscalls.ExitArgs{}
 	if limit {
 		a.Code = e.Code
 	}
-	if r, err := l.ask(ctx, sys.ModelArgs{Say: say, Last: true}); err == nil && r.Text != "" {
+	if r, err := l.ask(ctx, syscalls.ModelArgs{Say: say, Last: true}); err == nil && r.Text != "" {
 		a.Output = quote(r.Text)
 	}
 	l.exit(ctx, a)
 }
 
-func (l *loop) exit(ctx context.Context, a sys.ExitArgs) { l.do(ctx, "exit", a) }
+func (l *loop) exit(ctx context.Context, a syscalls.ExitArgs) { l.do(ctx, "exit", a) }
 
 func quote(s string) json.RawMessage {
 	b, _ := json.Marshal(s)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/strict"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -35,7 +35,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Priority: sys.DefaultPriority}
+	f := &File{Priority: syscalls.DefaultPriority}
 	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]strict.Field{
 		"name":     strict.Into(&f.Name, d.Text),
 		"model":    strict.Into(&f.Model, d.Text),
@@ -68,15 +68,15 @@ func ParseFile(name string, data []byte) (*File, error) {
 
 func readPriority(d *strict.Document, n ast.Node, what string, to *int) error {
 	v, err := d.Count(n, what)
-	if err == nil && v > sys.MaxPriority {
-		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, sys.MaxPriority)
+	if err == nil && v > syscalls.MaxPriority {
+		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, syscalls.MaxPriority)
 	}
 	*to = v
 	return err
 }
 
 func readLimits(d *strict.Document, n ast.Node, what string, to *abi.Limits) error {
-	units := sys.Units()
+	units := syscalls.Units()
 	fields := make(map[string]strict.Field, len(units))
 	order := make([]string, len(units))
 	for i, u := range units {
@@ -136,8 +136,8 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 		return err
 	}
 	if len(s.Command) == 0 {
-		if !slices.Contains(sys.Rows(), s.Name) {
-			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(sys.Rows(), ", "))
+		if !slices.Contains(syscalls.Rows(), s.Name) {
+			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(syscalls.Rows(), ", "))
 		}
 		f.Rows = append(f.Rows, s.Name)
 		return nil
@@ -152,7 +152,7 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 		return d.Errorf(n, "%v", err)
 	}
 	same := func(t tool.Spec) bool { return t.Name == s.Name }
-	if slices.ContainsFunc(f.Tools, same) || slices.Contains(sys.Rows(), s.Name) {
+	if slices.ContainsFunc(f.Tools, same) || slices.Contains(syscalls.Rows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
 	f.Tools, f.at = append(f.Tools, s), append(f.at, n)

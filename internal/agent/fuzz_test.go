@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -38,7 +38,7 @@ func FuzzAgentFile(f *testing.F) {
 			}
 			return
 		}
-		if a.Model == "" || a.Priority < 0 || a.Priority > sys.MaxPriority {
+		if a.Model == "" || a.Priority < 0 || a.Priority > syscalls.MaxPriority {
 			t.Fatalf("%+v", a)
 		}
 		for _, s := range a.Tools {

@@ -12,7 +12,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/memory"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -42,11 +42,11 @@ func TestNumbersAfterCrash(t *testing.T) {
 		pid  abi.Pid // whose record the reply is: after a fork another's
 		want []uint64
 	}{{1, []uint64{11, 13}}, {9, []uint64{14, 16}}} {
-		reply, err := json.Marshal(sys.Reply{Calls: []model.ToolCall{{ID: "a", Name: "t", Args: "{}"}, {ID: "b", Name: "spawn", Args: `{"task":"x"}`}, {ID: "c", Name: "t", Args: "{}"}}})
+		reply, err := json.Marshal(syscalls.Reply{Calls: []model.ToolCall{{ID: "a", Name: "t", Args: "{}"}, {ID: "b", Name: "spawn", Args: `{"task":"x"}`}, {ID: "c", Name: "t", Args: "{}"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := json.Marshal(sys.Program{Rows: []string{"spawn"}})
+		program, err := json.Marshal(syscalls.Program{Rows: []string{"spawn"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestNumbersAfterCrash(t *testing.T) {
 			4: {Call: 10, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`1`)}}},
 			5: {Call: 12, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`3`)}}},
 		}
-		w := &sys.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+		w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
 			Record: func(_ abi.Pid, n uint64) (*abi.Record, error) { return records[n], nil }}
 		k := &standing{where: kernel.Where{Next: 13, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: program}}, Pages: []memory.Page{
 			{Pid: c.pid, N: 1, Role: memory.Task}, {Pid: c.pid, N: 3, Role: memory.Assistant},
@@ -119,7 +119,7 @@ func TestGoesOn(t *testing.T) {
 		{"it was killed", []abi.Result{refused(abi.ProcessKilled)}, "model 5", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &sys.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+			w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
 			k := &prompter{answers: c.answers}
 			k.where = kernel.Where{Next: 5, Unfinished: []abi.Call{{Pid: 1, N: 4}}, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{}`)}}}}
 			if err := Run(t.Context(), k, w, 1); err != nil {

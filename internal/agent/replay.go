@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // A Divergence is the first place where a replay does other than what was
@@ -24,7 +24,7 @@ func (d *Divergence) Error() string { return fmt.Sprintf("record %d: %s", d.Reco
 // be the one that was recorded, and gets the recorded answer. No model is asked
 // and no tool runs. Where the recording holds a restart the loop starts again
 // as it did then. It returns how many calls were gone through.
-func Replay(ctx context.Context, r *kernel.Recording, w *sys.World) (calls int, err error) {
+func Replay(ctx context.Context, r *kernel.Recording, w *syscalls.World) (calls int, err error) {
 	p, err := newTape(r, w)
 	if err != nil {
 		return 0, err
@@ -52,7 +52,7 @@ func Replay(ctx context.Context, r *kernel.Recording, w *sys.World) (calls int, 
 // tape answers the calls of a loop from a recording.
 type tape struct {
 	r     *kernel.Recording
-	w     *sys.World
+	w     *syscalls.World
 	first map[uint64]int // of a call: its first record
 	final map[uint64]int // its answer
 	from  int            // the loop starts from the state before this record
@@ -63,7 +63,7 @@ type tape struct {
 	diverged *Divergence
 }
 
-func newTape(r *kernel.Recording, w *sys.World) (*tape, error) {
+func newTape(r *kernel.Recording, w *syscalls.World) (*tape, error) {
 	p := &tape{r: r, w: w, first: map[uint64]int{}, final: map[uint64]int{}, seen: map[uint64]bool{}}
 	for i, rec := range r.Records {
 		if rec.Call >= kernel.NestedFrom {

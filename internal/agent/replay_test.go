@@ -6,7 +6,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // TestTape: a call is answered from the recording if it is the one that was
@@ -15,7 +15,7 @@ import (
 // Mutants that die here: another row, another call of the reply or other arguments
 // that are answered all the same.
 func TestTape(t *testing.T) {
-	w := &sys.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+	w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
 	was := abi.Call{Pid: 1, N: 3, Row: "tool", For: "a", Args: []byte(`{"n":1}`)}
 	records := []*abi.Record{
 		{Pid: 1, N: 7, Kind: abi.KindBegan, Call: 3, Intent: &abi.Intent{Row: was.Row, For: was.For, Args: abi.Data{Bytes: was.Args}}},

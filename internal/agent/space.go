@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/strict"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -16,8 +16,8 @@ import (
 type Space struct {
 	Dir        string
 	View       string
-	Quota      sys.Quota
-	Invariants []sys.Invariant
+	Quota      syscalls.Quota
+	Invariants []syscalls.Invariant
 	Builtin    []string // the file tools it has; nil: all
 }
 
@@ -34,8 +34,8 @@ func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
 	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]strict.Field{
 		"dir": strict.Into(&s.Dir, d.Text),
 		"view": func(n ast.Node, what string) (err error) {
-			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(sys.Views, s.View) {
-				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(sys.Views, ", "))
+			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(syscalls.Views, s.View) {
+				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(syscalls.Views, ", "))
 			}
 			return err
 		},
@@ -64,7 +64,7 @@ func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
 
 // invariant reads one entry under invariants.
 func (s *Space) invariant(d *strict.Document, n ast.Node) error {
-	var v sys.Invariant
+	var v syscalls.Invariant
 	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]strict.Field{
 		"paths":   strict.Into(&v.Paths, d.Text),
 		"check":   strict.Into(&v.Check, d.Text),

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
@@ -434,8 +434,8 @@ func (g *Gateway) derive(v *visit) {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected an object with name, limits and priority: " + err.Error()})
 		return
 	}
-	if k.Priority < 0 || k.Priority > sys.MaxPriority || len(k.Name) > 64 {
-		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(sys.MaxPriority)})
+	if k.Priority < 0 || k.Priority > syscalls.MaxPriority || len(k.Name) > 64 {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(syscalls.MaxPriority)})
 		return
 	}
 	if err := enforceable(&k.Limits); err != nil {
@@ -457,7 +457,7 @@ var pathOf = map[wire.Face]string{
 
 // value is what is recorded of an answer.
 func (x *exchange) value(s *wire.Seen) json.RawMessage {
-	r := sys.Reply{Text: s.Text, Stop: s.Stop}
+	r := syscalls.Reply{Text: s.Text, Stop: s.Stop}
 	if x.way.At > 0 {
 		r.Model = x.route().Facts.Name
 	}

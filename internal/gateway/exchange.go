@@ -15,7 +15,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/internal/wire/tariff"
@@ -108,17 +108,17 @@ func (x *exchange) route() *model.Endpoint { return x.routes[x.way.At] }
 // for the credential that it brings itself.
 func resource(r *model.Endpoint, h http.Header) string {
 	if r.Keyed() {
-		return sys.Resource(r.Facts, "")
+		return syscalls.Resource(r.Facts, "")
 	}
-	return sys.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
+	return syscalls.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
 
-// Plan implements [sys.Relay]: what the request may take at most, by the route
+// Plan implements [syscalls.Relay]: what the request may take at most, by the route
 // that is tried next.
 func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	g := x.g
 	other := x.way.Choose(func(at int) time.Duration {
-		return sys.Away(&v, at, &x.routes[at].Facts, resource(x.routes[at], x.header), g.cfg.Away)
+		return syscalls.Away(&v, at, &x.routes[at].Facts, resource(x.routes[at], x.header), g.cfg.Away)
 	})
 	r := x.route()
 	f := r.Facts
@@ -178,7 +178,7 @@ func (x *exchange) payable(v kernel.View, f *model.Facts) *abi.Error {
 	b := &x.bound
 	switch {
 	case v.Limited && !f.Priced:
-		return sys.Unpriced(f, time.Now())
+		return syscalls.Unpriced(f, time.Now())
 	case (v.Limited || v.Counted) && len(b.Extras) > 0:
 		return unbounded(b.Extras[0])
 	case (v.Limited || v.Counted) && !b.Known && f.Window == 0:
@@ -229,7 +229,7 @@ func brought(q *wire.Request) (n int64) {
 	return n
 }
 
-// Run implements [sys.Relay]: the request goes to the provider, and what comes
+// Run implements [syscalls.Relay]: the request goes to the provider, and what comes
 // goes to the program as it comes. What was received is settled, however it
 // ends.
 func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
@@ -270,7 +270,7 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 		fail = x.receive(ctx, j, resp.Body, patience)
 	}
 	d := x.settled(ctx, j, fail)
-	sys.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
+	syscalls.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
 	return d
 }
 
@@ -544,7 +544,7 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 		d.Value = x.value(&s)
 		return d
 	case s.Failure != nil: // the provider's own word, which the client has
-		x.told, d.Err = true, sys.ModelError(s.Failure)
+		x.told, d.Err = true, syscalls.ModelError(s.Failure)
 	case fail == nil && x.ended:
 		d.Value = x.value(&s)
 		return d
@@ -555,7 +555,7 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 	case errors.Is(fail, errOver):
 		d.Err = &abi.Error{Code: abi.LimitOutputTokens, Message: fmt.Sprintf("the model gave more than the %d tokens it was granted", j.Granted), Got: clip(s.Text)}
 	case errors.As(fail, &me):
-		d.Err = sys.ModelError(me)
+		d.Err = syscalls.ModelError(me)
 	default:
 		d.Err = &abi.Error{Code: abi.ModelNetwork, Message: "the answer broke off"}
 	}
@@ -592,7 +592,7 @@ func (a *attempt) margin(n int64) int64 {
 // provider's cache for an hour costs twice its input.
 func (x *exchange) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usage {
 	f := x.route().Facts
-	b := sys.Booked(j, &f, u)
+	b := syscalls.Booked(j, &f, u)
 	if hour > 0 {
 		p, v := f.At(b[abi.InputTokens]), u
 		v.CacheWrite -= hour
@@ -614,10 +614,10 @@ func (x *exchange) lost(ctx context.Context, j *kernel.Job, err error) kernel.Do
 	default:
 		d.Usage = x.booked(j, model.Usage{Input: x.bound.Input}, 0)
 	}
-	if sys.Hear(&d, me, model.Quota{}, 0); ctx.Err() != nil {
+	if syscalls.Hear(&d, me, model.Quota{}, 0); ctx.Err() != nil {
 		d.Heard = traffic.Feedback{Word: traffic.Cut}
 	}
-	sys.Failed(&d, &x.way, me)
+	syscalls.Failed(&d, &x.way, me)
 	return d
 }
 
@@ -636,8 +636,8 @@ func (x *exchange) turnedAway(j *kernel.Job, resp *http.Response) kernel.Done {
 	if coded || resp.StatusCode < http.StatusBadRequest { // a redirect: the program would follow it, and take Kern's key along
 		x.failure = nil
 	}
-	d := kernel.Done{Err: sys.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
-	sys.Hear(&d, me, model.Quota{}, 0)
-	sys.Failed(&d, &x.way, me)
+	d := kernel.Done{Err: syscalls.ModelError(me), Usage: abi.Usage{abi.Steps: j.Plan.Reserve[abi.Steps], abi.ModelCalls: 1}}
+	syscalls.Hear(&d, me, model.Quota{}, 0)
+	syscalls.Failed(&d, &x.way, me)
 	return d
 }

@@ -48,7 +48,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/model"
 )
@@ -79,7 +79,7 @@ type Config struct {
 	Kernel   Kernel
 	Ring     *Ring // the keys that are in the journal
 	Models   model.Config
-	Spawn    func(ctx context.Context, p sys.Program, k Key) (abi.Pid, error)
+	Spawn    func(ctx context.Context, p syscalls.Program, k Key) (abi.Pid, error)
 	Attempts int           // at a model before its error is the answer; 0: five
 	Pulse    time.Duration // of a stream that is held back; 0: ten seconds
 
@@ -103,7 +103,7 @@ type Gateway struct {
 	mu       sync.Mutex
 	sessions map[abi.Pid]*session
 	sweep    int // at how many sessions those that have ended are forgotten
-	relays   map[callName]sys.Relay
+	relays   map[callName]syscalls.Relay
 }
 
 type callName struct {
@@ -119,10 +119,10 @@ func New(cfg Config) *Gateway {
 	if cfg.Pulse == 0 {
 		cfg.Pulse = 10 * time.Second
 	}
-	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]sys.Relay)}
+	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]syscalls.Relay)}
 	g.ways.cfg = cfg.Models
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a sys.ExitArgs) error { return g.End(g.ctx, pid, a) }
+	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a syscalls.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	cfg.Ring.miss(g)
 	return g
 }
@@ -135,14 +135,14 @@ func (g *Gateway) Close() {
 }
 
 // Relay finds the outside half of a call that is open.
-func (g *Gateway) Relay(pid abi.Pid, call uint64) sys.Relay {
+func (g *Gateway) Relay(pid abi.Pid, call uint64) syscalls.Relay {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.relays[callName{pid, call}]
 }
 
 // do makes a call whose outside half is here.
-func (g *Gateway) do(ctx context.Context, c abi.Call, r sys.Relay) abi.Result {
+func (g *Gateway) do(ctx context.Context, c abi.Call, r syscalls.Relay) abi.Result {
 	name := callName{c.Pid, c.N}
 	g.mu.Lock()
 	g.relays[name] = r
@@ -398,7 +398,7 @@ func (g *Gateway) relayed(v *visit) {
 	if warning != "" {
 		v.w.Header().Set(warningHeader, warning)
 	}
-	args, err := json.Marshal(sys.ModelArgs{Relay: &sys.Relayed{Face: string(q.Face), Model: q.Model, Messages: len(q.Messages)}})
+	args, err := json.Marshal(syscalls.ModelArgs{Relay: &syscalls.Relayed{Face: string(q.Face), Model: q.Model, Messages: len(q.Messages)}})
 	if err != nil {
 		v.fail(err)
 		return

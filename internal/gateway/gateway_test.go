@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -498,7 +498,7 @@ func TestFallback(t *testing.T) {
 	}
 	var by []string // in the place of the one that was asked for
 	for _, rec := range r.records(k.Pid) {
-		var a sys.Reply
+		var a syscalls.Reply
 		if rec.Answer != nil && json.Unmarshal(rec.Answer.Value.Bytes, &a) == nil {
 			by = append(by, a.Model)
 		}
@@ -625,7 +625,7 @@ func TestTerm(t *testing.T) {
 	r.refused(k.Key, "/v1/chat/completions", chat("x", `,"tools":[{"type":"function","function":{"name":"look"}}]`), abi.ProcessEnding, http.StatusForbidden)
 	r.ok(k.Key, "/v1/chat/completions", chat("x"))
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.ProcessEnding, http.StatusForbidden)
-	if err := r.kernel.Gateway.End(t.Context(), k.Pid, sys.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
+	if err := r.kernel.Gateway.End(t.Context(), k.Pid, syscalls.ExitArgs{Output: json.RawMessage(`"done"`)}); err != nil {
 		t.Fatal(err)
 	}
 	if x := r.info(k.Pid).Exit; x == nil || x.Exit != abi.ExitKilled {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // How long a process that wants to be held may be without: after the one who
@@ -21,7 +21,7 @@ const (
 // holds are the processes that end when nobody holds them.
 type holds struct {
 	kernel View
-	end    func(abi.Pid, sys.ExitArgs) error
+	end    func(abi.Pid, syscalls.ExitArgs) error
 
 	mu      sync.Mutex
 	count   map[abi.Pid]int
@@ -48,7 +48,7 @@ func (h *holds) miss(pid abi.Pid, d time.Duration) {
 		}
 		h.mu.Unlock()
 		if gone { // it may have ended meanwhile
-			_ = h.end(pid, sys.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone})
+			_ = h.end(pid, syscalls.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone})
 		}
 	})
 	h.timers[pid] = t
@@ -101,7 +101,7 @@ func (h *holds) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) 
 	if err != nil {
 		return err
 	}
-	var p sys.Program
+	var p syscalls.Program
 	if err := json.Unmarshal(b, &p); err != nil || !p.Held {
 		return &abi.Error{Code: abi.InvalidCall, Message: "the process does not want to be held"}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // TestMissed: a process that nobody holds is ended once, when its time is over,
@@ -26,7 +26,7 @@ func TestMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var ended []abi.Pid
-		h := &holds{end: func(pid abi.Pid, why sys.ExitArgs) error {
+		h := &holds{end: func(pid abi.Pid, why syscalls.ExitArgs) error {
 			if why.Code != abi.ProgramGone || why.Error != "the command that ran the program is gone, and the program with it" {
 				t.Errorf("%d ended with %+v", pid, why)
 			}
@@ -81,7 +81,7 @@ func (s *stage) Orders(ctx context.Context, _ abi.Pid, was kernel.Orders) (kerne
 }
 
 func (s *stage) Do(_ context.Context, c abi.Call) abi.Result {
-	var a sys.ExitArgs
+	var a syscalls.ExitArgs
 	if err := json.Unmarshal(c.Args, &a); err != nil || c.Row != "exit" || a.Code != abi.ProgramGone {
 		return abi.Result{Err: &abi.Error{Code: abi.InvalidCall}}
 	}
@@ -109,7 +109,7 @@ func TestHeld(t *testing.T) {
 			}
 		}
 		next := abi.Pid(2)
-		g := New(Config{Kernel: s, Ring: ring, Spawn: func(context.Context, sys.Program, Key) (abi.Pid, error) { next++; return next, nil }})
+		g := New(Config{Kernel: s, Ring: ring, Spawn: func(context.Context, syscalls.Program, Key) (abi.Pid, error) { next++; return next, nil }})
 		defer g.Close()
 		for _, hold := range []bool{true, true, true, false} {
 			if _, err := g.Issue(t.Context(), Key{Hold: hold}); err != nil {

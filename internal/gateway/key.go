@@ -14,7 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -84,7 +84,7 @@ func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
 	if err != nil {
 		return err
 	}
-	var p struct { // of a sys.Program
+	var p struct { // of a syscalls.Program
 		Key  string `json:"key"`
 		Held bool   `json:"held"`
 	}
@@ -151,7 +151,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	if k.Parent != 0 {
 		pid, err = g.child(ctx, k, sum)
 	} else {
-		pid, err = g.cfg.Spawn(ctx, sys.Program{Name: k.Name, Hosted: true, Held: k.Hold, Key: sum}, k)
+		pid, err = g.cfg.Spawn(ctx, syscalls.Program{Name: k.Name, Hosted: true, Held: k.Hold, Key: sum}, k)
 	}
 	if err != nil {
 		return Issued{}, err
@@ -167,7 +167,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 
 // child starts a process below another, by a system call of that one.
 func (g *Gateway) child(ctx context.Context, k Key, sum string) (abi.Pid, error) {
-	return g.Below(ctx, k.Parent, "key", sys.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold})
+	return g.Below(ctx, k.Parent, "key", syscalls.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold})
 }
 
 // Below makes a system call of a process with a key that starts one below it.
@@ -247,7 +247,7 @@ func readLimits(s string) (l abi.Limits, err error) {
 // enforceable refuses limits that nothing enforces.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, _ int64) {
-		if !slices.Contains(sys.Units(), u) && err == nil {
+		if !slices.Contains(syscalls.Units(), u) && err == nil {
 			err = &abi.Error{Code: abi.InvalidArguments, Message: "no such limit: this host cannot enforce " + u.String()}
 		}
 	})
@@ -256,7 +256,7 @@ func enforceable(l *abi.Limits) (err error) {
 
 // End ends the process of a key as its program ended: with an output, or with
 // an error.
-func (g *Gateway) End(ctx context.Context, pid abi.Pid, a sys.ExitArgs) error {
+func (g *Gateway) End(ctx context.Context, pid abi.Pid, a syscalls.ExitArgs) error {
 	args, err := json.Marshal(a)
 	if err != nil {
 		return err

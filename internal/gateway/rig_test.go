@@ -21,7 +21,7 @@ import (
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 	"github.com/kern-run/kern/model/line"
 )
@@ -120,7 +120,7 @@ func limits(t testing.TB, s string) (l abi.Limits) {
 
 func (r *rig) key(l string) gateway.Issued {
 	r.t.Helper()
-	k, err := r.kernel.Gateway.Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: sys.DefaultPriority})
+	k, err := r.kernel.Gateway.Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: syscalls.DefaultPriority})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func (r *rig) stored(pid abi.Pid, seen int, body string) int {
 		if rec.Intent == nil {
 			continue
 		}
-		var a sys.ModelArgs
+		var a syscalls.ModelArgs
 		if err := json.Unmarshal(rec.Intent.Args.Bytes, &a); err != nil {
 			r.t.Fatal(err)
 		}

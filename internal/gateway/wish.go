@@ -9,7 +9,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/wire"
 )
 
@@ -28,14 +28,14 @@ type wish struct {
 	res    abi.Result
 }
 
-// Plan implements [sys.Relay]. It never waits for room: what it would wait for
+// Plan implements [syscalls.Relay]. It never waits for room: what it would wait for
 // are calls that end only when this answer is given.
 func (w *wish) Plan(kernel.View) (kernel.Plan, *abi.Error) {
-	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: sys.Subject(w.call.Name, w.call.Args),
+	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: syscalls.Subject(w.call.Name, w.call.Args),
 		Reserve: abi.Usage{abi.ToolCalls: 1}}, nil
 }
 
-// Run implements [sys.Relay]: it waits.
+// Run implements [syscalls.Relay]: it waits.
 func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	close(w.begun)
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1}}
@@ -82,7 +82,7 @@ type waiting struct {
 // program or was refused.
 func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call, wait waiting) (*wish, *abi.Error) {
 	w := &wish{call: c, begun: make(chan struct{}), result: make(chan wire.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
-	a := sys.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
+	a := syscalls.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
 	if !json.Valid(a.Args) {
 		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
 	}

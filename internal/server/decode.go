@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/wire/lex"
 )
 
@@ -167,16 +167,16 @@ func (r *Run) check() error {
 		}
 	}
 	for i, row := range r.Program.Rows {
-		if !slices.Contains(sys.Rows(), row) {
-			return expected(fmt.Sprintf("/program/rows/%d", i), row, "one of "+strings.Join(sys.Rows(), ", "))
+		if !slices.Contains(syscalls.Rows(), row) {
+			return expected(fmt.Sprintf("/program/rows/%d", i), row, "one of "+strings.Join(syscalls.Rows(), ", "))
 		}
 	}
 	return nil
 }
 
 func priority(p *int) error {
-	if p != nil && (*p < 0 || *p > sys.MaxPriority) {
-		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", sys.MaxPriority))
+	if p != nil && (*p < 0 || *p > syscalls.MaxPriority) {
+		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", syscalls.MaxPriority))
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func priority(p *int) error {
 // enforceable refuses limits that nothing enforces.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, n int64) {
-		if !slices.Contains(sys.Units(), u) && err == nil {
+		if !slices.Contains(syscalls.Units(), u) && err == nil {
 			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit: this host cannot enforce it")
 		}
 	})

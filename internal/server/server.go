@@ -19,7 +19,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sys"
+	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/traffic"
 )
 
@@ -77,13 +77,13 @@ const VersionHeader = "Kern-Version"
 
 // A Run is a request for a process: a definition and a task.
 type Run struct {
-	Program  sys.Program  `json:"program"`
-	Limits   abi.Limits   `json:"limits,omitzero"`
-	Priority int          `json:"priority"`
-	Watchdog abi.Watchdog `json:"watchdog,omitzero"`
-	Account  string       `json:"account,omitempty"`
-	Parent   abi.Pid      `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
-	Task     string       `json:"task"`
+	Program  syscalls.Program `json:"program"`
+	Limits   abi.Limits       `json:"limits,omitzero"`
+	Priority int              `json:"priority"`
+	Watchdog abi.Watchdog     `json:"watchdog,omitzero"`
+	Account  string           `json:"account,omitempty"`
+	Parent   abi.Pid          `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
+	Task     string           `json:"task"`
 }
 
 // Bounds of a request. A run carries the text of a script.

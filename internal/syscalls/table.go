@@ -1,10 +1,10 @@
-// Package sys is the system call table: every power an agent can have is a row
+// Package syscalls is the system call table: every power an agent can have is a row
 // in [Table] and a file beside it.
 //
 // A row joins the kernel to a leaf: it says what a call will do and take at
 // most (its Plan), and does it (its Run). Rows decide nothing that a limit, a
 // grant or a signal decides; the kernel does.
-package sys
+package syscalls
 
 import (
 	"encoding/json"
