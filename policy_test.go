@@ -60,20 +60,20 @@ var ranks = map[string]int{
 	"internal/workspace/publish":    0,
 	"internal/workspace/wal":        0,
 
-	"internal/life":                1, // pure: the states of a process
-	"internal/roll":                1, // pure: who is whose child, and who has ended
-	"internal/brief":               1, // pure: what is seen of any process, and kept of those that ended
-	"internal/journal/format":      1,
-	"internal/journal":             1,
-	"internal/journal/journaltest": 1,
-	"internal/traffic":             1,
-	"internal/memory":              1,
-	"internal/tool":                1,
-	"internal/guest":               1,
-	"internal/guest/fence":         1,
-	"internal/manual":              1, // text that kern help tells
-	"internal/watch":               1, // pure; the kernel decides with it
-	"internal/files":               1, // knows the workspace by two small interfaces
+	"internal/life":              1, // pure: the states of a process
+	"internal/roll":              1, // pure: who is whose child, and who has ended
+	"internal/brief":             1, // pure: what is seen of any process, and kept of those that ended
+	"internal/journal/format":    1,
+	"internal/journal":           1,
+	"internal/journal/storetest": 1,
+	"internal/traffic":           1,
+	"internal/memory":            1,
+	"internal/tool":              1,
+	"internal/guest":             1,
+	"internal/guest/fence":       1,
+	"internal/manual":            1, // text that kern help tells
+	"internal/watch":             1, // pure; the kernel decides with it
+	"internal/files":             1, // knows the workspace by two small interfaces
 
 	"internal/kernel":     2,
 	"internal/syscalls":   3,
@@ -95,7 +95,7 @@ var among = map[string][]string{
 	"internal/wire":                {"abi", "model", "model/sse"},
 	"internal/wire/tariff":         {"model", "internal/wire/lex"},
 	"internal/journal":             {"internal/journal/format"},
-	"internal/journal/journaltest": {"internal/journal", "internal/journal/format"},
+	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
 	"internal/sandbox/wasm":        {"internal/sandbox"},
 	"internal/sandbox/wasm/wasi":   {"internal/sandbox"},

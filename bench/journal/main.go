@@ -20,7 +20,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 	"modernc.org/sqlite"
 )
 
@@ -158,7 +158,7 @@ func latency(dir string, rounds int) error {
 	// written over again; after this both are written over.
 	for range 1500 {
 		n++
-		if err := errors.Join(b.store(1, rowSize), s.Append(l, []abi.Record{journaltest.Began(1, n, n)})); err != nil {
+		if err := errors.Join(b.store(1, rowSize), s.Append(l, []abi.Record{storetest.Began(1, n, n)})); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func latency(dir string, rounds int) error {
 			{&sql, func() error { return b.store(1, rowSize) }},
 			{&ours, func() error {
 				n++
-				r := journaltest.Began(1, n, n)
+				r := storetest.Began(1, n, n)
 				return log.Hand(&r).Wait(context.Background())
 			}},
 		} {
@@ -268,7 +268,7 @@ func throughput(dir string, rounds int) error {
 		for pid := range abi.Pid(callers) {
 			wg.Go(func() {
 				for i := range uint64(each) {
-					r := journaltest.Began(pid+1, uint64(round)*each+i+1, i)
+					r := storetest.Began(pid+1, uint64(round)*each+i+1, i)
 					if err := log.Put(&r).Wait(context.Background()); err != nil {
 						errs <- err
 						return
@@ -308,7 +308,7 @@ func (nowhere) Append(journal.Lease, []abi.Record) error { return nil }
 
 func put(string, int) error {
 	log := journal.NewLog(nowhere{}, journal.Lease{})
-	r := journaltest.Began(1, 1, 1)
+	r := storetest.Began(1, 1, 1)
 	var t journal.Ticket
 	res := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -338,7 +338,7 @@ func recovery(dir string, rounds int) error {
 	}
 	var batch []abi.Record
 	for n := uint64(1); n <= count; n += 2 {
-		batch = append(batch, journaltest.Began(1, n, n), journaltest.Ended(1, n+1, n, fmt.Appendf(nil, `{"n":%d}`, n)))
+		batch = append(batch, storetest.Began(1, n, n), storetest.Ended(1, n+1, n, fmt.Appendf(nil, `{"n":%d}`, n)))
 	}
 	if err := s.Append(l, batch); err != nil {
 		return err
@@ -368,14 +368,14 @@ func recovery(dir string, rounds int) error {
 // conversation stores what scenario 36 speaks of: 209,000 tokens in a thousand
 // rounds of a model call and a tool call.
 func conversation(dir string, _ int) error {
-	for name, words := range map[string]string{"prose": journaltest.Prose, "hexadecimal": journaltest.Hex} {
+	for name, words := range map[string]string{"prose": storetest.Prose, "hexadecimal": storetest.Hex} {
 		sub := filepath.Join(dir, name)
 		s, l, err := journal.OpenSQLite(sub)
 		if err != nil {
 			return err
 		}
 		log := journal.NewLog(s, l)
-		c := journaltest.Talk{Pid: 1, Words: words}
+		c := storetest.Talk{Pid: 1, Words: words}
 		for c.Tokens < 209_000 {
 			for _, r := range c.Round() {
 				if err := log.Put(&r).Wait(context.Background()); err != nil {

@@ -24,7 +24,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/schema"
 )
@@ -210,7 +210,7 @@ func noop(_ string, rounds int) error {
 			allocs = append(allocs, float64(after.Mallocs-before.Mallocs)/calls)
 			bytes = append(bytes, float64(after.TotalAlloc-before.TotalAlloc)/calls)
 			log := journal.NewLog(store, journal.Lease{})
-			rec := journaltest.Began(1, 1, 1)
+			rec := storetest.Began(1, 1, 1)
 			for i := range each {
 				start := time.Now()
 				if err := log.Put(&rec).Wait(context.Background()); err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // Mutants that were made on purpose, and the test that killed each:
@@ -38,9 +38,9 @@ func batchesToTear() [][]abi.Record {
 			last[pid]++
 			n := last[pid]
 			if n%3 == 0 {
-				batch = append(batch, journaltest.Ended(pid, n, n, fmt.Appendf(nil, "%0*d", 100*pid, n)))
+				batch = append(batch, storetest.Ended(pid, n, n, fmt.Appendf(nil, "%0*d", 100*pid, n)))
 			} else {
-				batch = append(batch, journaltest.Began(pid, n, n))
+				batch = append(batch, storetest.Began(pid, n, n))
 			}
 		}
 		out = append(out, batch)
@@ -84,7 +84,7 @@ func held(dir string) (m map[abi.Pid][]abi.Record, err error) {
 			return nil, fmt.Errorf("verify %d: %d records, %w", pid, n, err)
 		}
 		// It can be written to, too.
-		if err := s.Append(l, []abi.Record{journaltest.Began(pid, uint64(len(list))+1, 1)}); err != nil {
+		if err := s.Append(l, []abi.Record{storetest.Began(pid, uint64(len(list))+1, 1)}); err != nil {
 			return nil, err
 		}
 	}
@@ -183,11 +183,11 @@ func tearsOf(acked []int64) []int64 {
 func TestDamagedTail(t *testing.T) {
 	dir := t.TempDir()
 	s, l := opened(t, dir)
-	mustAppend(t, s, l, journaltest.Began(1, 1, 1))
+	mustAppend(t, s, l, storetest.Began(1, 1, 1))
 	for n := uint64(1); n <= 3; n++ {
 		var batch []abi.Record
 		for pid := abi.Pid(10); pid < 20; pid++ {
-			batch = append(batch, journaltest.Began(pid, n, n))
+			batch = append(batch, storetest.Began(pid, n, n))
 		}
 		mustAppend(t, s, l, batch...)
 	}
@@ -244,7 +244,7 @@ func child(dir string) {
 	for pid := abi.Pid(1); pid <= 12; pid++ {
 		go func() {
 			for n := last[pid] + 1; ; n++ {
-				r := journaltest.Ended(pid, n, n, fmt.Appendf(nil, "%0*d", n%400, n))
+				r := storetest.Ended(pid, n, n, fmt.Appendf(nil, "%0*d", n%400, n))
 				if err := log.Put(&r).Wait(context.Background()); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
@@ -377,7 +377,7 @@ func TestReadersSeeWholeBatches(t *testing.T) {
 	for n := uint64(1); n <= rounds; n++ {
 		var batch []abi.Record
 		for pid := abi.Pid(1); pid <= procs; pid++ {
-			batch = append(batch, journaltest.Ended(pid, n, n, nil))
+			batch = append(batch, storetest.Ended(pid, n, n, nil))
 		}
 		mustAppend(t, s, l, batch...)
 		settled = settled || n > 1 && journal.Waiting(s) == 0

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // Mutants that were made on purpose, and the test that killed each:
@@ -34,9 +34,9 @@ func sample(t *testing.T) string {
 	for pid, last := range map[abi.Pid]uint64{0: 2, 1: 200, 2: 3, 5: 64} {
 		var batch []abi.Record
 		for n := uint64(1); n <= last; n += 2 {
-			batch = append(batch, journaltest.Began(pid, n, n))
+			batch = append(batch, storetest.Began(pid, n, n))
 			if n < last {
-				batch = append(batch, journaltest.Ended(pid, n+1, n, fmt.Appendf(nil, "%0*d", 2*n, n)))
+				batch = append(batch, storetest.Ended(pid, n+1, n, fmt.Appendf(nil, "%0*d", 2*n, n)))
 			}
 		}
 		mustAppend(t, s, l, batch...)
@@ -205,8 +205,8 @@ func TestDamagedWhileOpen(t *testing.T) {
 	s, l := opened(t, dir)
 	var wide []abi.Record
 	for pid := abi.Pid(1); pid <= 10; pid++ {
-		mustAppend(t, s, l, journaltest.Began(pid, 1, 1), journaltest.Began(pid, 2, 2))
-		wide = append(wide, journaltest.Began(pid, 3, 3))
+		mustAppend(t, s, l, storetest.Began(pid, 1, 1), storetest.Began(pid, 2, 2))
+		wide = append(wide, storetest.Began(pid, 3, 3))
 	}
 	mustAppend(t, s, l, wide...)
 	if journal.Waiting(s) != 10 {
@@ -223,16 +223,16 @@ func TestDamagedWhileOpen(t *testing.T) {
 	}
 	dir = t.TempDir()
 	s, l = opened(t, dir)
-	mustAppend(t, s, l, journaltest.Began(1, 1, 1))
+	mustAppend(t, s, l, storetest.Began(1, 1, 1))
 	edit(t, dir, "INSERT INTO records(id, time, kind, call, row, tool, body) SELECT id + 1, time, kind, call, row, tool, body FROM records")
-	wantDamage(t, "a record in the place of the next", s.Append(l, []abi.Record{journaltest.Began(1, 2, 2)}), 2)
+	wantDamage(t, "a record in the place of the next", s.Append(l, []abi.Record{storetest.Began(1, 2, 2)}), 2)
 }
 
 // TestDamagedParts: what a request said is in blobs that only its parts name.
 func TestDamagedParts(t *testing.T) {
 	dir := t.TempDir()
 	s, l := opened(t, dir)
-	r := journaltest.Began(1, 1, 1)
+	r := storetest.Began(1, 1, 1)
 	for _, part := range []string{"the first part", "the second"} {
 		h := abi.HashOf([]byte(part))
 		r.Intent.Parts = append(r.Intent.Parts, h)
@@ -267,7 +267,7 @@ func TestDamagedBlobs(t *testing.T) {
 				t.Errorf("%d records, %v; want record 82 of process 1", n, err)
 			}
 			// Storing the payload again heals it.
-			mustAppend(t, s, l, journaltest.Ended(9, 1, 1, fmt.Appendf(nil, "%0*d", 2*81, 81)))
+			mustAppend(t, s, l, storetest.Ended(9, 1, 1, fmt.Appendf(nil, "%0*d", 2*81, 81)))
 			if _, err := s.Blob(abi.HashOf(fmt.Appendf(nil, "%0*d", 2*81, 81))); err != nil {
 				t.Errorf("a blob that was stored again: %v", err)
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // A disk is one that can be made full and given room again.
@@ -44,7 +44,7 @@ func TestFullWhileSettling(t *testing.T) {
 	wide := func() error {
 		var batch []abi.Record
 		for pid := abi.Pid(1); pid <= procs; pid++ {
-			batch = append(batch, journaltest.Began(pid, n+1, n+1))
+			batch = append(batch, storetest.Began(pid, n+1, n+1))
 		}
 		err := s.Append(l, batch)
 		if err == nil {
@@ -158,7 +158,7 @@ func (w *fuller) put(pid abi.Pid) journal.Ticket {
 	for h := abi.HashOf(fmt.Append(nil, pid, n)); len(value) < 3000; h = abi.HashOf(h[:]) {
 		value = append(value, h[:]...)
 	}
-	r := journaltest.Ended(pid, n, n, value)
+	r := storetest.Ended(pid, n, n, value)
 	return w.log.Put(&r)
 }
 

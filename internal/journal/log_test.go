@@ -14,7 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // Mutants that were made on purpose, and the test that killed each:
@@ -71,7 +71,7 @@ func (g *gate) sizes() []int {
 // bubble runs fn with a log in front of a store that wrap may change.
 func bubble(t *testing.T, wrap func(journal.Store) journal.Store, fn func(t *testing.T, log *journal.Log, mem journal.Store)) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, l := journaltest.Mem()
+		mem, l := storetest.Mem()
 		s := mem
 		if wrap != nil {
 			s = wrap(mem)
@@ -83,7 +83,7 @@ func bubble(t *testing.T, wrap func(journal.Store) journal.Store, fn func(t *tes
 }
 
 func put(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
-	r := journaltest.Began(pid, n, n)
+	r := storetest.Began(pid, n, n)
 	return log.Put(&r)
 }
 
@@ -156,7 +156,7 @@ func TestWaitsForTheStore(t *testing.T) {
 }
 
 func hand(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
-	r := journaltest.Began(pid, n, n)
+	r := storetest.Began(pid, n, n)
 	return log.Hand(&r)
 }
 
@@ -217,10 +217,10 @@ func TestHanded(t *testing.T) {
 // TestHandedFails: a caller that writes itself hears what a committer would have
 // said, and when its time is up it does not wait for room.
 func TestHandedFails(t *testing.T) {
-	for mode, want := range map[journaltest.Mode]string{
-		journaltest.Full(3): "kept", journaltest.Full(1 << 30): "waiting", journaltest.Before: "STORAGE_BROKEN",
+	for mode, want := range map[storetest.Mode]string{
+		storetest.Full(3): "kept", storetest.Full(1 << 30): "waiting", storetest.Before: "STORAGE_BROKEN",
 	} {
-		bubble(t, func(s journal.Store) journal.Store { return journaltest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			tickets := []journal.Ticket{hand(log, 1, 1)}
@@ -244,7 +244,7 @@ func TestHandedFails(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	bubble(t, func(s journal.Store) journal.Store { return journaltest.Faulty(s, 2, journaltest.Full(3)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+	bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, storetest.Full(3)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 		tickets := []journal.Ticket{put(log, 1, 1)}
 		synctest.Wait()
 		if e := log.Err(); e != nil {
@@ -274,7 +274,7 @@ func TestFull(t *testing.T) {
 }
 
 func TestFullForEver(t *testing.T) {
-	bubble(t, func(s journal.Store) journal.Store { return journaltest.Faulty(s, 2, journaltest.Full(1<<30)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+	bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, storetest.Full(1<<30)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 		tickets := []journal.Ticket{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2))
@@ -292,11 +292,11 @@ func TestFullForEver(t *testing.T) {
 }
 
 func TestBroken(t *testing.T) {
-	for mode, held := range map[journaltest.Mode][]string{
-		journaltest.Before: {"1:1"},
-		journaltest.After:  {"1:1", "1:2"},
+	for mode, held := range map[storetest.Mode][]string{
+		storetest.Before: {"1:1"},
+		storetest.After:  {"1:1", "1:2"},
 	} {
-		bubble(t, func(s journal.Store) journal.Store { return journaltest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+		bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 			tickets := []journal.Ticket{put(log, 1, 1)}
 			synctest.Wait()
 			tickets = append(tickets, put(log, 1, 2))
@@ -353,7 +353,7 @@ func TestBrokenForEver(t *testing.T) {
 // TestBrokenInTheMiddle breaks the store while others wait in the next round.
 func TestBrokenInTheMiddle(t *testing.T) {
 	g := new(gate)
-	bubble(t, func(s journal.Store) journal.Store { return g.before(journaltest.Faulty(s, 1, journaltest.Before)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
+	bubble(t, func(s journal.Store) journal.Store { return g.before(storetest.Faulty(s, 1, storetest.Before)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 		tickets := []journal.Ticket{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2), put(log, 2, 1))
@@ -510,7 +510,7 @@ func TestRefusedAmongRefused(t *testing.T) {
 
 func TestStaleLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := journaltest.NewMemory()
+		m := storetest.NewMemory()
 		s, l, err := m.Open()
 		if err != nil {
 			t.Fatal(err)
@@ -706,11 +706,11 @@ func TestManyCallers(t *testing.T) {
 
 // TestPutCost: Put stands under the lock of the kernel.
 func TestPutCost(t *testing.T) {
-	mem, l := journaltest.Mem()
+	mem, l := storetest.Mem()
 	log := journal.NewLog(mem, l)
 	defer log.Close()
 	n := uint64(0)
-	r := journaltest.Began(1, 0, 1)
+	r := storetest.Began(1, 0, 1)
 	allocs := testing.AllocsPerRun(1000, func() {
 		n++
 		r.N = n
@@ -724,10 +724,10 @@ func TestPutCost(t *testing.T) {
 // TestScenario36Journal: a conversation of 209,000 tokens with about a thousand
 // tool calls takes less than 1.2 times the bytes of its messages.
 func TestScenario36Journal(t *testing.T) {
-	for _, words := range []string{journaltest.Prose, journaltest.Hex} {
+	for _, words := range []string{storetest.Prose, storetest.Hex} {
 		dir := t.TempDir()
 		s, l := opened(t, dir)
-		talk := journaltest.Talk{Pid: 1, Words: words}
+		talk := storetest.Talk{Pid: 1, Words: words}
 		for talk.Tokens < 209_000 {
 			// As it is written live: record by record. The syncs are left out
 			// by storing a round at once, which changes nothing of the file.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/leaktest"
 	_ "modernc.org/sqlite"
 )
@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
-		journaltest.Conformance(t, func(t *testing.T) func() (journal.Store, journal.Lease, error) {
+		storetest.Conformance(t, func(t *testing.T) func() (journal.Store, journal.Lease, error) {
 			dir := t.TempDir()
 			return func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) }
 		})
 	})
 	t.Run("memory", func(t *testing.T) {
-		journaltest.Conformance(t, func(*testing.T) func() (journal.Store, journal.Lease, error) {
-			return journaltest.NewMemory().Open
+		storetest.Conformance(t, func(*testing.T) func() (journal.Store, journal.Lease, error) {
+			return storetest.NewMemory().Open
 		})
 	})
 }
@@ -109,21 +109,21 @@ func TestLocked(t *testing.T) {
 func TestOvertaken(t *testing.T) {
 	dir := t.TempDir()
 	old, l := opened(t, dir)
-	mustAppend(t, old, l, journaltest.Began(1, 1, 1))
+	mustAppend(t, old, l, storetest.Began(1, 1, 1))
 	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
 	s, l2 := opened(t, dir)
-	if err := old.Append(l, []abi.Record{journaltest.Began(1, 2, 2)}); !errors.Is(err, journal.ErrStale) {
+	if err := old.Append(l, []abi.Record{storetest.Began(1, 2, 2)}); !errors.Is(err, journal.ErrStale) {
 		t.Errorf("the old owner: %v", err)
 	}
-	mustAppend(t, s, l2, journaltest.Began(1, 2, 2))
+	mustAppend(t, s, l2, storetest.Began(1, 2, 2))
 }
 
 func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s, l := opened(t, dir)
-	mustAppend(t, s, l, journaltest.Began(1, 1, 1))
+	mustAppend(t, s, l, storetest.Began(1, 1, 1))
 	want := map[string]os.FileMode{".": 0o700, "journal.db": 0o600, "journal.db-wal": 0o600, "journal.db-shm": 0o600, "lock": 0o600}
 	for name, mode := range want {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -162,7 +162,7 @@ func TestSettings(t *testing.T) {
 			for range s.Records(pid, 0) {
 				n++
 			}
-			batch = append(batch, journaltest.Began(pid, n+1, 1))
+			batch = append(batch, storetest.Began(pid, n+1, 1))
 		}
 		mustAppend(t, s, l, batch...)
 		if journal.Waiting(s) != 40 {
@@ -233,16 +233,16 @@ func TestForeignFiles(t *testing.T) {
 // TestBounds: what has no place in the file is refused before anything is stored.
 func TestBounds(t *testing.T) {
 	s, l := opened(t, t.TempDir())
-	large := journaltest.Began(2, 1, 1)
+	large := storetest.Began(2, 1, 1)
 	large.Intent.Args = abi.Data{Bytes: make([]byte, 16<<20+1), Size: 16<<20 + 1}
-	for _, r := range []abi.Record{journaltest.Began(1<<31, 1, 1), large} {
-		err := s.Append(l, []abi.Record{journaltest.Began(1, 1, 1), r})
+	for _, r := range []abi.Record{storetest.Began(1<<31, 1, 1), large} {
+		err := s.Append(l, []abi.Record{storetest.Began(1, 1, 1), r})
 		var bad *journal.BadRecord
 		if !errors.As(err, &bad) || bad.Pid != r.Pid || bad.N != 1 {
 			t.Errorf("process %d: %v", r.Pid, err)
 		}
 	}
-	mustAppend(t, s, l, journaltest.Began(1<<31-1, 1, 1))
+	mustAppend(t, s, l, storetest.Began(1<<31-1, 1, 1))
 	if n, err := journal.Verify(s, 1<<31-1); n != 1 || err != nil {
 		t.Errorf("the last process there can be: %d records, %v", n, err)
 	}
@@ -268,7 +268,7 @@ func TestCalm(t *testing.T) {
 		var batch []abi.Record
 		for pid := from; pid <= to; pid++ {
 			last[pid]++
-			batch = append(batch, journaltest.Ended(pid, last[pid], last[pid], nil))
+			batch = append(batch, storetest.Ended(pid, last[pid], last[pid], nil))
 		}
 		mustAppend(t, s, l, batch...)
 	}
@@ -316,7 +316,7 @@ func TestCalm(t *testing.T) {
 func TestView(t *testing.T) {
 	dir := t.TempDir()
 	s, l := opened(t, dir)
-	mustAppend(t, s, l, journaltest.Began(3, 1, 7), journaltest.Ended(3, 2, 7, []byte("x")))
+	mustAppend(t, s, l, storetest.Began(3, 1, 7), storetest.Ended(3, 2, 7, []byte("x")))
 	db, err := sql.Open("sqlite", filepath.Join(dir, "journal.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestStoredOnce(t *testing.T) {
 	s, l := opened(t, dir)
 	value := []byte(strings.Repeat("the same message, sent again and again; ", 100))
 	for n := uint64(1); n <= 200; n++ {
-		mustAppend(t, s, l, journaltest.Ended(1, n, n, value))
+		mustAppend(t, s, l, storetest.Ended(1, n, n, value))
 		if n == 100 { // what is only known in memory is forgotten
 			s.Close()
 			s, l = opened(t, dir)
@@ -386,7 +386,7 @@ func TestSameKey(t *testing.T) {
 	var values [][]byte
 	for n := uint64(1); n <= 5; n++ {
 		values = append(values, fmt.Appendf(nil, "%0*d", 200, n))
-		mustAppend(t, s, l, journaltest.Ended(1, n, n, values[n-1]))
+		mustAppend(t, s, l, storetest.Ended(1, n, n, values[n-1]))
 	}
 	s.Close()
 	edit(t, dir, "UPDATE names SET key = 1")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // P2: an effect happens at most once, and is on disk before it starts. The test
@@ -216,7 +216,7 @@ func (l *story) onDisk(j *Job) {
 
 // crashAt lives a life whose n-th write fails. It reports false when there was
 // no such write.
-func crashAt(t *testing.T, n int, mode journaltest.Mode, disk func() (journal.Store, journal.Lease, error)) (more bool) {
+func crashAt(t *testing.T, n int, mode storetest.Mode, disk func() (journal.Store, journal.Lease, error)) (more bool) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &story{told: map[callID]abi.Result{}}
 		first := true
@@ -227,7 +227,7 @@ func crashAt(t *testing.T, n int, mode journaltest.Mode, disk func() (journal.St
 				return s
 			}
 			first = false
-			return journaltest.Faulty(s, n, mode)
+			return storetest.Faulty(s, n, mode)
 		}
 		l.open()
 		defer func() { l.halt() }()
@@ -263,8 +263,8 @@ func crashAt(t *testing.T, n int, mode journaltest.Mode, disk func() (journal.St
 
 func TestCrashAtEveryWrite(t *testing.T) {
 	writes := 0
-	for _, mode := range []journaltest.Mode{journaltest.Before, journaltest.After} {
-		for n := 1; crashAt(t, n, mode, journaltest.NewMemory().Open) && !t.Failed(); n++ {
+	for _, mode := range []storetest.Mode{storetest.Before, storetest.After} {
+		for n := 1; crashAt(t, n, mode, storetest.NewMemory().Open) && !t.Failed(); n++ {
 			writes = n
 		}
 	}
@@ -280,7 +280,7 @@ func TestCrashAtEveryWriteOfSQLite(t *testing.T) {
 	if soak {
 		step = 1
 	}
-	for _, mode := range []journaltest.Mode{journaltest.Before, journaltest.After} {
+	for _, mode := range []storetest.Mode{storetest.Before, storetest.After} {
 		for n := 1; !t.Failed(); n += step {
 			dir := t.TempDir()
 			if !crashAt(t, n, mode, func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) }) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // What has ended is let go, and whatever is asked of it is answered as if it were
@@ -64,7 +64,7 @@ func TestLetGoIsKept(t *testing.T) {
 	said := map[int][]string{}
 	for _, linger := range []int{100, 0} {
 		synctest.Test(t, func(t *testing.T) {
-			m := newRigOn(t, Config{}, journaltest.NewMemory().Open)
+			m := newRigOn(t, Config{}, storetest.NewMemory().Open)
 			m.keep(linger)
 			m.let("never")
 			parent, child := tree(t, m)

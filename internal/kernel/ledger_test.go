@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
 // P1: at every account on the way to the root, settled + reserved + held stays
@@ -39,7 +39,7 @@ type history struct {
 func newHistory(t testing.TB) *history {
 	h := &history{excused: allowances{}, asked: map[callID]abi.Call{}, waiting: map[callID]<-chan abi.Result{},
 		answered: map[callID]abi.Result{}, next: map[abi.Pid]uint64{}, watcher: make(chan struct{}, 1)}
-	h.rig = &rig{t: t, disk: journaltest.NewMemory().Open, gates: map[string]chan struct{}{}, ran: map[callID]int{}}
+	h.rig = &rig{t: t, disk: storetest.NewMemory().Open, gates: map[string]chan struct{}{}, ran: map[callID]int{}}
 	h.cfg.Rows = h.rows()
 	h.onOpen = func(s *tap) { s.tick = h.look }
 	h.open()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/leaktest"
 )
 
@@ -126,7 +126,7 @@ type pub struct {
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
-	mem := journaltest.NewMemory()
+	mem := storetest.NewMemory()
 	return newRigOn(t, cfg, mem.Open)
 }
 
@@ -539,16 +539,16 @@ func (s *tap) Append(l journal.Lease, batch []abi.Record) error {
 		if s.left--; s.left == 0 {
 			s.broken = true
 			if !s.after {
-				return journaltest.ErrBroken
+				return storetest.ErrBroken
 			}
 			if s.Store.Append(l, batch) == nil {
 				s.order = append(s.order, slices.Clone(batch)...)
 			}
-			return journaltest.ErrBroken
+			return storetest.ErrBroken
 		}
 	}
 	if s.broken {
-		return journaltest.ErrBroken
+		return storetest.ErrBroken
 	}
 	err := s.Store.Append(l, batch)
 	if err == nil {

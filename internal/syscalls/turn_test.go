@@ -12,7 +12,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/journal/journaltest"
+	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
@@ -164,7 +164,7 @@ func TestFallbackIsAskedAtOnce(t *testing.T) {
 // alone is the answer to the one model call of a process, in a kernel of its own.
 func alone(t *testing.T, models map[string]*failing, p Program) abi.Result {
 	t.Helper()
-	store, lease := journaltest.Mem()
+	store, lease := storetest.Mem()
 	log := journal.NewLog(store, lease)
 	defer func() { _ = log.Close() }()
 	var k *kernel.Kernel

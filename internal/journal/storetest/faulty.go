@@ -1,4 +1,4 @@
-package journaltest
+package storetest
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ const (
 func Full(k int) Mode { return Mode(k) }
 
 // ErrBroken is what a broken store returns.
-var ErrBroken = errors.New("journaltest: the disk broke")
+var ErrBroken = errors.New("storetest: the disk broke")
 
 // Faulty is a store whose n-th Append, counted from 1, fails as mode says.
 func Faulty(s journal.Store, n int, mode Mode) journal.Store {
@@ -50,7 +50,7 @@ func (f *faulty) Append(l journal.Lease, batch []abi.Record) error {
 		return ErrBroken
 	case f.mode > 0:
 		f.mode--
-		return fmt.Errorf("%w: journaltest", journal.ErrFull)
+		return fmt.Errorf("%w: storetest", journal.ErrFull)
 	case f.mode == 0:
 		return f.Store.Append(l, batch)
 	case f.mode == After:

@@ -1,7 +1,7 @@
-// Package journaltest helps to test what stands on a journal: a store in
+// Package storetest helps to test what stands on a journal: a store in
 // memory, a store that fails when it is told to, and the conformance suite that
 // every store must pass.
-package journaltest
+package storetest
 
 import (
 	"bytes"
