@@ -33,7 +33,6 @@ var ranks = map[string]int{
 	"internal/wire/tariff":          0, // pure: what a request may be billed for
 	"internal/bpe":                  0, // pure: a text in, its tokens out
 	"internal/strict":               0, // reads YAML for whoever has a file to read
-	"internal/screen":               0, // pure: lays text out for a width
 	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/spans":                0, // pure: sets of numbers
 	"internal/reap":                 0, // descendants of a process, for tool and guest
@@ -79,7 +78,8 @@ var ranks = map[string]int{
 	"internal/syscalls":   3,
 	"internal/agent":      4,
 	"internal/gateway":    4,
-	"internal/server":     4,
+	"internal/api":        4,
+	"internal/cli":        5, // tables, prompts and progress of the command line
 	"internal/mock":       4, // a provider for tests and demos
 	"internal/mock/crowd": 4,
 	"":                    5,

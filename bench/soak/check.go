@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/server"
 )
 
 // holds looks whether settled + reserved is within the limit everywhere. A limit
@@ -44,7 +44,7 @@ func (w *world) holds(ctx context.Context) {
 	}
 }
 
-func (w *notes) within(who string, used, reserved server.Usage, l abi.Limits) {
+func (w *notes) within(who string, used, reserved api.Usage, l abi.Limits) {
 	for _, m := range []struct {
 		unit abi.Unit
 		n    int64
@@ -74,7 +74,7 @@ func (w *world) finish(ctx context.Context) error {
 	}
 	for i := range list {
 		if p := &list[i]; p.State != abi.Exited {
-			w.opEnded("kern kill at the end", w.control().Signal(ctx, p.Pid, server.Signal{Signal: abi.Kill, By: "the soak"}))
+			w.opEnded("kern kill at the end", w.control().Signal(ctx, p.Pid, api.Signal{Signal: abi.Kill, By: "the soak"}))
 		}
 	}
 	for i := range list {
@@ -202,7 +202,7 @@ func (a *audit) book(w *world, r *abi.Record, in *abi.Intent) {
 }
 
 // compare holds the daemon's book against the journal.
-func (a *audit) compare(w *world, list []server.Process, accounts []server.Account) {
+func (a *audit) compare(w *world, list []api.Process, accounts []api.Account) {
 	sums := make(map[string]int64)
 	for i := range list {
 		p := &list[i]

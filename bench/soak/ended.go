@@ -15,8 +15,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/bench/rig"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/server"
 )
 
 // ended asks what n processes cost that have ended: in memory, on the disk, at
@@ -101,14 +101,14 @@ func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
 		return err
 	}
 	defer c.Close()
-	made, err := c.NewKey(ctx, server.Key{Name: "short", Limits: limits(map[abi.Unit]int64{abi.Money: 1e9, abi.Steps: 100, abi.Wall: int64(time.Hour)}), Priority: 10})
+	made, err := c.NewKey(ctx, api.Key{Name: "short", Limits: limits(map[abi.Unit]int64{abi.Money: 1e9, abi.Steps: 100, abi.Wall: int64(time.Hour)}), Priority: 10})
 	if err != nil {
 		return err
 	}
 	if err := chat(ctx, made.OpenAI, made.Key, calls); err != nil {
 		return err
 	}
-	if err := c.EndKey(ctx, made.Pid, server.KeyEnd{}); err != nil {
+	if err := c.EndKey(ctx, made.Pid, api.KeyEnd{}); err != nil {
 		return err
 	}
 	self, err := os.Executable()

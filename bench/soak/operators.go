@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // startStubborn starts a descendant in a session of its own that hears no
@@ -73,7 +73,7 @@ func (w *world) founds(ctx context.Context, rnd *rand.Rand) {
 				l.Set(u, n)
 			}
 		}
-		k := server.Key{Name: fmt.Sprintf("tenant%d", made), Limits: l, Priority: rnd.IntN(20)}
+		k := api.Key{Name: fmt.Sprintf("tenant%d", made), Limits: l, Priority: rnd.IntN(20)}
 		t := &tenant{model: fmt.Sprintf("m%03d", made%models)}
 		parent := w.anyTenant(rnd)
 		if parent != nil && rnd.IntN(6) == 0 {
@@ -125,13 +125,13 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 		if err != nil {
 			continue
 		}
-		list = slices.DeleteFunc(list, func(p server.Process) bool { return p.State == abi.Exited })
+		list = slices.DeleteFunc(list, func(p api.Process) bool { return p.State == abi.Exited })
 		if len(list) == 0 {
 			continue
 		}
 		p := list[rnd.IntN(len(list))]
 		signal := func(s abi.Signal) {
-			w.opEnded("kern "+string(s), c.Signal(ctx, p.Pid, server.Signal{Signal: s, By: "the soak"}))
+			w.opEnded("kern "+string(s), c.Signal(ctx, p.Pid, api.Signal{Signal: s, By: "the soak"}))
 		}
 		switch rnd.IntN(12) {
 		case 0:
@@ -145,7 +145,7 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			signal(abi.Cont)
 		case 5, 6:
 			n := rnd.IntN(30)
-			_, err := c.Change(ctx, p.Pid, server.Change{Priority: &n})
+			_, err := c.Change(ctx, p.Pid, api.Change{Priority: &n})
 			w.opEnded("kern nice", err)
 		case 7:
 			name := payers[rnd.IntN(len(payers))]
@@ -155,7 +155,7 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			l := limits(map[abi.Unit]int64{abi.Money: now + rnd.Int64N(100_000_000)})
 			w.purses[name] = l
 			w.lock.Unlock()
-			_, err := c.SetAccount(ctx, name, server.Change{Limits: l})
+			_, err := c.SetAccount(ctx, name, api.Change{Limits: l})
 			w.opEnded("kern account set", err)
 		default:
 			l := limits(map[abi.Unit]int64{abi.Money: 1_000_000 + rnd.Int64N(60_000_000)})
@@ -164,7 +164,7 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			}
 			w.bounded(p.Pid, p.Limits)
 			w.bounded(p.Pid, l) // before, for it may stand although nobody hears so
-			_, err := c.Change(ctx, p.Pid, server.Change{Limits: l})
+			_, err := c.Change(ctx, p.Pid, api.Change{Limits: l})
 			w.opEnded("kern limit", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/bench/rig"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // ears hear what the daemon says: how much of its heap lived after each
@@ -138,11 +138,11 @@ func size(dir string) (n int64) {
 }
 
 // control speaks to the daemon of a directory.
-func control(ctx context.Context, dir string) (*server.Client, server.About, error) {
+func control(ctx context.Context, dir string) (*api.Client, api.About, error) {
 	for version := ""; ; {
-		c, err := server.Dial(ctx, server.SocketOf(dir), version)
+		c, err := api.Dial(ctx, api.SocketOf(dir), version)
 		if err != nil {
-			return nil, server.About{}, err
+			return nil, api.About{}, err
 		}
 		about, err := c.About(ctx)
 		if err != nil || about.Version == version {

@@ -20,8 +20,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/bench/rig"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/server"
 )
 
 // models is how many models the provider has. Each key asks for one of its own
@@ -44,7 +44,7 @@ type world struct {
 	http     *http.Client
 
 	mu         sync.Mutex
-	daemonLine *server.Client
+	daemonLine *api.Client
 	pid        int // of the daemon
 	tenants    []*tenant
 	made       int
@@ -146,7 +146,7 @@ func newWorld(o *options) (w *world, err error) {
 	for i, name := range payers {
 		l := limits(map[abi.Unit]int64{abi.Money: int64(i+1) * 300_000_000})
 		w.purses[name] = l
-		if _, err := w.control().SetAccount(context.Background(), name, server.Change{Limits: l}); err != nil {
+		if _, err := w.control().SetAccount(context.Background(), name, api.Change{Limits: l}); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +183,7 @@ func (w *world) meet(ctx context.Context) error {
 	return nil
 }
 
-func (w *world) control() *server.Client {
+func (w *world) control() *api.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.daemonLine
@@ -310,7 +310,7 @@ func (w *world) serve(ctx context.Context) error {
 		if err != nil {
 			continue // it is just starting, or just gone
 		}
-		if err := c.Stop(ctx); err != nil && !errors.Is(err, server.ErrLost) {
+		if err := c.Stop(ctx); err != nil && !errors.Is(err, api.ErrLost) {
 			_ = syscall.Kill(about.Pid, syscall.SIGKILL)
 		}
 		c.Close()

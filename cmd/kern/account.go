@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -54,7 +54,7 @@ was used stays used. Only what adds up over processes can be limited.`,
 			if err != nil {
 				return err
 			}
-			return report(a, cmd.Context(), l.json, func(c *server.Client) (server.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
+			return report(a, cmd.Context(), l.json, func(c *api.Client) (api.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
 	l.add(cmd.Flags(), syscalls.Units())
@@ -73,17 +73,17 @@ func accountShow(a *app) *cobra.Command {
 		Short: "Show what an account used, and what is left",
 		Args:  exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) (server.Account, error) {
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) (api.Account, error) {
 				all, err := c.Accounts(cmd.Context())
 				if err != nil {
-					return server.Account{}, err
+					return api.Account{}, err
 				}
 				for _, b := range all {
 					if b.Name == args[0] {
 						return b, nil
 					}
 				}
-				return server.Account{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("there is no account %q", args[0]),
+				return api.Account{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("there is no account %q", args[0]),
 					Hint: "kern account list lists them; kern account set NAME --money 5 makes one"}
 			}, showAccount)
 		},
@@ -92,7 +92,7 @@ func accountShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func showAccount(a *app, b server.Account) error {
+func showAccount(a *app, b api.Account) error {
 	rows := [][]string{{"account", clean(b.Name)}, {"limits", limitsLine(b.Limits)}, {"used", usedLine(b.Usage)}}
 	if !b.Limits.IsZero() {
 		rows = append(rows, []string{"left", limitsLine(b.Left)})
@@ -101,7 +101,7 @@ func showAccount(a *app, b server.Account) error {
 }
 
 // usedLine is what was used, in a line.
-func usedLine(u server.Usage) string {
+func usedLine(u api.Usage) string {
 	return fmt.Sprintf("$%s, %s, %d tokens in, %d out, %s, %s", u.Money, plural(u.Steps, "step"), u.InputTokens, u.OutputTokens,
 		plural(u.ModelCalls, "model call"), plural(u.ToolCalls, "tool call"))
 }
@@ -113,14 +113,14 @@ func accountList(a *app) *cobra.Command {
 		Short: "List the accounts",
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) ([]server.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
 }
 
-func listAccounts(a *app, all []server.Account) error {
+func listAccounts(a *app, all []api.Account) error {
 	if len(all) == 0 {
 		a.note("kern: no accounts; make one with: kern account set NAME --money 5")
 		return nil
@@ -129,5 +129,5 @@ func listAccounts(a *app, all []server.Account) error {
 	for _, b := range all {
 		rows = append(rows, []string{clean(b.Name), "$" + b.Usage.Money, fmt.Sprint(b.Usage.Tokens), limitsLine(b.Limits), limitsLine(b.Left)})
 	}
-	return table(a, []screen.Column{{Head: "ACCOUNT", Least: 8}, {Head: "MONEY"}, {Head: "TOKENS", Spare: 1}, {Head: "LIMITS", Least: 12, Spare: 2}, {Head: "LEFT", Least: 12}}, rows)
+	return table(a, []cli.Column{{Head: "ACCOUNT", Least: 8}, {Head: "MONEY"}, {Head: "TOKENS", Spare: 1}, {Head: "LIMITS", Least: 12, Spare: 2}, {Head: "LEFT", Least: 12}}, rows)
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // Files of a data directory, beside those of the journal. Who starts a daemon
@@ -95,12 +95,12 @@ func (a *app) settings(dir string) (kern.Settings, string, error) {
 
 // connect finds the daemon of the data directory, and starts it when there is
 // none.
-func (a *app) connect(ctx context.Context) (*server.Client, error) {
+func (a *app) connect(ctx context.Context) (*api.Client, error) {
 	dir, err := a.dataDir()
 	if err != nil {
 		return nil, err
 	}
-	c, err := server.Dial(ctx, server.SocketOf(dir), version)
+	c, err := api.Dial(ctx, api.SocketOf(dir), version)
 	if err != nil {
 		if c, err = a.start(ctx, dir); err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ func (a *app) connect(ctx context.Context) (*server.Client, error) {
 }
 
 // withDaemon runs f with a client of the daemon.
-func withDaemon(a *app, ctx context.Context, f func(c *server.Client) error) error {
+func withDaemon(a *app, ctx context.Context, f func(c *api.Client) error) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -120,8 +120,8 @@ func withDaemon(a *app, ctx context.Context, f func(c *server.Client) error) err
 }
 
 // report asks the daemon something, and prints the answer as JSON or shows it.
-func report[T any](a *app, ctx context.Context, asJSON bool, what func(c *server.Client) (T, error), show func(*app, T) error) error {
-	return withDaemon(a, ctx, func(c *server.Client) error {
+func report[T any](a *app, ctx context.Context, asJSON bool, what func(c *api.Client) (T, error), show func(*app, T) error) error {
+	return withDaemon(a, ctx, func(c *api.Client) error {
 		v, err := what(c)
 		switch {
 		case err != nil:
@@ -135,7 +135,7 @@ func report[T any](a *app, ctx context.Context, asJSON bool, what func(c *server
 
 // sameConfig refuses a daemon that runs with another configuration than the
 // one that was asked for by name.
-func (a *app) sameConfig(ctx context.Context, c *server.Client, dir string) error {
+func (a *app) sameConfig(ctx context.Context, c *api.Client, dir string) error {
 	file, named, err := a.settingsFile(dir)
 	if err != nil || !named {
 		return err
@@ -149,7 +149,7 @@ func (a *app) sameConfig(ctx context.Context, c *server.Client, dir string) erro
 
 // outdated says what the daemon was told otherwise, when it started, than it
 // would be now: the configuration, or the key of a provider that is to be used.
-func outdated(a *app, ctx context.Context, c *server.Client, provider string) string {
+func outdated(a *app, ctx context.Context, c *api.Client, provider string) string {
 	const old = "; kern stop-daemon ends it, and the next command starts it anew"
 	about, err := c.About(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func outdated(a *app, ctx context.Context, c *server.Client, provider string) st
 }
 
 // noteOutdated prints what outdated says.
-func noteOutdated(a *app, ctx context.Context, c *server.Client, provider string) {
+func noteOutdated(a *app, ctx context.Context, c *api.Client, provider string) {
 	if s := outdated(a, ctx, c, provider); s != "" {
 		a.note("kern: %s", clean(s))
 	}
@@ -182,7 +182,7 @@ func noteOutdated(a *app, ctx context.Context, c *server.Client, provider string
 
 // start starts the daemon. Of several that try at the same time one starts it
 // and the others wait for that.
-func (a *app) start(ctx context.Context, dir string) (*server.Client, error) {
+func (a *app) start(ctx context.Context, dir string) (*api.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -197,14 +197,14 @@ func (a *app) start(ctx context.Context, dir string) (*server.Client, error) {
 		return nil, fmt.Errorf("the daemon of %s cannot be started: %w", dir, err)
 	}
 	defer starting.Close()
-	if c, err := server.Dial(ctx, server.SocketOf(dir), version); err == nil {
+	if c, err := api.Dial(ctx, api.SocketOf(dir), version); err == nil {
 		return c, nil
 	}
 	if err := a.launch(ctx, dir, starting); err != nil {
 		return nil, err
 	}
 	warn(a, s)
-	return server.Dial(ctx, server.SocketOf(dir), version)
+	return api.Dial(ctx, api.SocketOf(dir), version)
 }
 
 // warn says what may not be meant in a configuration, where a daemon starts.
@@ -302,11 +302,11 @@ func tail(dir string) string {
 }
 
 // running connects to the daemon if there is one, and starts none.
-func (a *app) running(ctx context.Context) (c *server.Client, dir string, err error) {
+func (a *app) running(ctx context.Context) (c *api.Client, dir string, err error) {
 	if dir, err = a.dataDir(); err != nil {
 		return nil, dir, err
 	}
-	c, err = server.Dial(ctx, server.SocketOf(dir), version)
+	c, err = api.Dial(ctx, api.SocketOf(dir), version)
 	return c, dir, err
 }
 

@@ -21,7 +21,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 var slowRun = map[string]string{
@@ -50,7 +50,7 @@ func TestOneDaemon(t *testing.T) {
 	if err != nil || about.Pid != daemonOf(w.data()) {
 		t.Errorf("%+v, %v; the lock is held by %d", about, err, daemonOf(w.data()))
 	}
-	if i, err := os.Stat(server.SocketOf(w.data())); err != nil || i.Mode().Perm() != 0o600 {
+	if i, err := os.Stat(api.SocketOf(w.data())); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", i, err)
 	}
 	if i, err := os.Stat(w.data()); err != nil || i.Mode().Perm() != 0o700 {
@@ -94,7 +94,7 @@ func TestLongName(t *testing.T) {
 	w := newWorld(t, nil)
 	data := filepath.Join(w.dir, strings.Repeat("long-", 30), "data")
 	w.ok("ps", "--data", data)
-	socket := server.SocketOf(data)
+	socket := api.SocketOf(data)
 	if len(socket) > 107 || socket == filepath.Join(data, "kern.sock") {
 		t.Errorf("the socket is %s", socket)
 	}
@@ -108,7 +108,7 @@ func TestLongName(t *testing.T) {
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
 		t.Errorf("the dead daemon's socket is still there: %v", err)
 	}
-	socket = server.SocketOf(data)
+	socket = api.SocketOf(data)
 	w.ok("stop-daemon", "--data", data)
 	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", filepath.Dir(socket), err)
@@ -222,7 +222,7 @@ func TestOtherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(server.VersionHeader, "0.0.9")
+		w.Header().Set(api.VersionHeader, "0.0.9")
 		fmt.Fprintln(w, "[]")
 	})}
 	done := make(chan error, 1)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -88,19 +88,19 @@ func printPrices(a *app, asJSON bool) error {
 		line("  beyond that", e.Long, e.Window, e.MaxOutput)
 	}
 	a.note("kern: dollars a million tokens; the window and the maximum in tokens")
-	return table(a, []screen.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
+	return table(a, []cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
 }
 
 // An examination is what doctor finds.
 type examination struct {
-	Version  string        `json:"version"`
-	Host     string        `json:"host"`
-	Data     string        `json:"data"`
-	Config   string        `json:"config"`
-	Daemon   *server.About `json:"daemon"` // null: none runs
-	Checks   []check       `json:"checks"`
-	Limits   []string      `json:"limits"` // what can be limited here
-	Settings any           `json:"settings"`
+	Version  string     `json:"version"`
+	Host     string     `json:"host"`
+	Data     string     `json:"data"`
+	Config   string     `json:"config"`
+	Daemon   *api.About `json:"daemon"` // null: none runs
+	Checks   []check    `json:"checks"`
+	Limits   []string   `json:"limits"` // what can be limited here
+	Settings any        `json:"settings"`
 
 	Providers map[string]reached `json:"providers"` // whether they can be reached, of those that were set up
 	Warnings  []string           `json:"warnings,omitempty"`

@@ -20,12 +20,12 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -42,7 +42,7 @@ const (
 
 // execFlags say how a program runs.
 type execFlags struct {
-	key     server.Key
+	key     api.Key
 	grace   time.Duration
 	summary string
 	quiet   bool
@@ -56,7 +56,7 @@ type execFlags struct {
 }
 
 func execCommand(a *app) *cobra.Command {
-	f := execFlags{key: server.Key{Priority: syscalls.DefaultPriority, Hold: true}}
+	f := execFlags{key: api.Key{Priority: syscalls.DefaultPriority, Hold: true}}
 	cmd := &cobra.Command{
 		Use:   execName + " [limits] [flags] -- PROGRAM [ARG...]",
 		Short: "Run any program as a process, its model calls under limits",
@@ -216,7 +216,7 @@ func nameFor(argv []string) string {
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && strings.ContainsAny(argv[1], "./") {
 		name = base(argv[1]) // python agent.py
 	}
-	return screen.Cut(clean(name), 64)
+	return cli.Cut(clean(name), 64)
 }
 
 func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
@@ -282,7 +282,7 @@ func notStarted(err error) error {
 type program struct {
 	app     *app
 	flags   execFlags
-	key     server.KeyInfo
+	key     api.KeyInfo
 	session *session
 	guest   *guest.Guest
 	secrets []string
@@ -326,7 +326,7 @@ func newProgram(a *app, ctx context.Context, f execFlags, argv []string) (*progr
 
 // around is the process in whose program this command runs, 0 if there is none:
 // who has limits does not get others by asking again.
-func around(a *app, ctx context.Context, c *server.Client) (abi.Pid, error) {
+func around(a *app, ctx context.Context, c *api.Client) (abi.Pid, error) {
 	url, pid := a.getenv("KERN_URL"), a.getenv("KERN_PID")
 	if url == "" || pid == "" {
 		return 0, nil
@@ -352,7 +352,7 @@ func (p *program) confine(s *guest.Spec, path string) error {
 		return err
 	}
 	w := fence.Wish{Dir: dir, Home: p.app.getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
-		Hide: []string{data, p.key.Socket, server.SocketOf(data)}}
+		Hide: []string{data, p.key.Socket, api.SocketOf(data)}}
 	if set, _, err := p.app.settings(data); err == nil { // else the daemon has none either
 		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
@@ -412,7 +412,7 @@ func (p *program) run(ctx context.Context, g *guest.Guest) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { p.watch(ctx, true) })
 	watching.Go(func() {
-		_ = p.session.do(ctx, func(c *server.Client) error { return c.Hold(ctx, p.key.Pid, p.ordered) }) // the watch tells what is wrong
+		_ = p.session.do(ctx, func(c *api.Client) error { return c.Hold(ctx, p.key.Pid, p.ordered) }) // the watch tells what is wrong
 	})
 	e := g.Wait()
 	p.finish(ctx, e)
@@ -443,7 +443,7 @@ func (p *program) run(ctx context.Context, g *guest.Guest) error {
 // watch reads the journal of the process, and does to the program what is done
 // to the process.
 func (p *program) watch(ctx context.Context, follow bool) {
-	err := p.session.do(ctx, func(c *server.Client) error {
+	err := p.session.do(ctx, func(c *api.Client) error {
 		p.mu.Lock()
 		last := p.last
 		p.mu.Unlock()
@@ -561,7 +561,7 @@ func (p *program) bounded(e guest.Ended) (s string) {
 
 // end ends the process. One that has ended is as good.
 func (p *program) end(ctx context.Context, x syscalls.ExitArgs) {
-	err := p.session.do(ctx, func(c *server.Client) error { return c.EndKey(ctx, p.key.Pid, server.KeyEnd(x)) })
+	err := p.session.do(ctx, func(c *api.Client) error { return c.EndKey(ctx, p.key.Pid, api.KeyEnd(x)) })
 	var e *abi.Error
 	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
 		p.app.complain(err)
@@ -576,7 +576,7 @@ func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = p.session.do(ctx, func(c *server.Client) error { return c.Result(ctx, p.key.Pid, true, &raw) })
+	err = p.session.do(ctx, func(c *api.Client) error { return c.Result(ctx, p.key.Pid, true, &raw) })
 	return raw, err
 }
 

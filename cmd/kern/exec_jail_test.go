@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // newJail is a world whose programs start in a directory beside all else.
@@ -72,7 +72,7 @@ func TestExecJailShut(t *testing.T) {
 		t.Fatal(err)
 	}
 	tries := strings.Join([]string{
-		"[ -S " + server.SocketOf(w.data()) + " ] && echo control socket",
+		"[ -S " + api.SocketOf(w.data()) + " ] && echo control socket",
 		"cat " + w.data() + "/kern.yaml 2>/dev/null",
 		"[ -e /proc/$PPID ] && echo parent",
 		"echo x 2>/dev/null >" + w.data() + "/x && echo written",

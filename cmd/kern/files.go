@@ -12,8 +12,8 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // spaces are the workspaces of a kernel, as the control API serves them.
@@ -35,7 +35,7 @@ func (s spaces) Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) 
 	return t.Diff(seq)
 }
 
-func (s spaces) Undo(ctx context.Context, pid abi.Pid, u server.Undo) (any, error) {
+func (s spaces) Undo(ctx context.Context, pid abi.Pid, u api.Undo) (any, error) {
 	t, err := s.k.Trail(ctx, pid)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ took back has none.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				var all []kern.Commit
 				if err := c.Commits(cmd.Context(), pid, &all); err != nil {
 					return err
@@ -88,9 +88,9 @@ func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
 		} else if c.Note != "" {
 			what = clean(c.Note)
 		}
-		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, screen.Cut(changedPaths(c.Paths), 300)})
+		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, cli.Cut(changedPaths(c.Paths), 300)})
 	}
-	return table(a, []screen.Column{{Head: "SEQ"}, {Head: "TIME", Spare: 3}, {Head: "PID", Spare: 2}, {Head: "CALL", Spare: 1}, {Head: "TOOL", Least: 10}, {Head: "PATHS", Least: 16}}, rows)
+	return table(a, []cli.Column{{Head: "SEQ"}, {Head: "TIME", Spare: 3}, {Head: "PID", Spare: 2}, {Head: "CALL", Spare: 1}, {Head: "TOOL", Least: 10}, {Head: "PATHS", Least: 16}}, rows)
 }
 
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
@@ -127,7 +127,7 @@ those records.`,
 					return usage("kern history shows the records", "%q is not the number of a record", args[1])
 				}
 			}
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				var all []kern.FileDiff
 				if err := c.Diff(cmd.Context(), pid, seq, &all); err != nil {
 					return err
@@ -185,14 +185,14 @@ func showStat(a *app, all []kern.FileDiff) error {
 		rows = append(rows, []string{clean(d.Path), d.Change, counts})
 		added, removed = added+d.Added, removed+d.Removed
 	}
-	if err := table(a, []screen.Column{{Least: 16}, {}, {}}, rows); err != nil {
+	if err := table(a, []cli.Column{{Least: 16}, {}, {}}, rows); err != nil {
 		return err
 	}
 	return a.print("%s, +%d -%d\n", plural(int64(len(all)), "path"), added, removed)
 }
 
 func undoCommand(a *app) *cobra.Command {
-	var u server.Undo
+	var u api.Undo
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "undo PID [--to SEQ]",
@@ -211,7 +211,7 @@ are named and nothing is brought back; --partial brings back the others.`,
 				return usage("kern history shows the records", "--to is 0, expected the number of a record")
 			}
 			u.By = a.person()
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				var done kern.Undone
 				if err := c.Undo(cmd.Context(), pid, u, &done); err != nil {
 					return err
@@ -265,7 +265,7 @@ somebody else changed it.`,
 			if err != nil {
 				return err
 			}
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) (s kern.Sound, err error) {
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) (s kern.Sound, err error) {
 				err = c.VerifyWorkspace(cmd.Context(), dir, &s)
 				return s, err
 			}, showSound)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // A session is a connection that outlives its daemon: when the daemon dies
@@ -23,7 +23,7 @@ type session struct {
 	stays bool // also when the daemon was told to end: what hangs on it is here, and would end too
 
 	mu     sync.Mutex
-	client *server.Client
+	client *api.Client
 	losses int
 
 	last *abi.Error // that a call of the process was answered with; of who reads its records
@@ -33,13 +33,13 @@ type session struct {
 // it goes on with would do so for ever.
 const maxLosses = 20
 
-func (s *session) do(ctx context.Context, ask func(c *server.Client) error) error {
+func (s *session) do(ctx context.Context, ask func(c *api.Client) error) error {
 	for {
 		s.mu.Lock()
 		c := s.client
 		s.mu.Unlock()
 		err := ask(c)
-		if !errors.Is(err, server.ErrLost) && !(s.stays && daemonGone(err)) || ctx.Err() != nil {
+		if !errors.Is(err, api.ErrLost) && !(s.stays && daemonGone(err)) || ctx.Err() != nil {
 			return err
 		}
 		if err := s.again(ctx, c, err); err != nil {
@@ -49,7 +49,7 @@ func (s *session) do(ctx context.Context, ask func(c *server.Client) error) erro
 }
 
 // again connects anew, once for all that lost the same client.
-func (s *session) again(ctx context.Context, lost *server.Client, err error) error {
+func (s *session) again(ctx context.Context, lost *api.Client, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client != lost {
@@ -78,7 +78,7 @@ func (s *session) close() {
 
 // follow stays with a process until it exits, shows what happens, and turns
 // Ctrl-C into signals.
-func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out output) error {
+func (a *app) follow(ctx context.Context, c *api.Client, pid abi.Pid, out output) error {
 	s := &session{app: a, client: c}
 	defer s.close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -87,7 +87,7 @@ func (a *app) follow(ctx context.Context, c *server.Client, pid abi.Pid, out out
 	watched := make(chan error, 1)
 	go func() { watched <- watchRun(a, ctx, s, pid, out) }()
 	var r json.RawMessage
-	err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
+	err := s.do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err == nil {
 		err = <-watched // it ends with the terminal record
 	}
@@ -138,8 +138,8 @@ func (a *app) interrupt(ctx context.Context, leave func(), s *session, pid abi.P
 			return
 		}
 		go func() { // it may take until the daemon is back
-			err := s.do(ctx, func(c *server.Client) error {
-				return c.Signal(ctx, pid, server.Signal{Signal: sig, By: a.person()})
+			err := s.do(ctx, func(c *api.Client) error {
+				return c.Signal(ctx, pid, api.Signal{Signal: sig, By: a.person()})
 			})
 			if err != nil && ctx.Err() == nil {
 				a.complain(err)
@@ -174,7 +174,7 @@ func watchRun(a *app, ctx context.Context, s *session, pid abi.Pid, out output) 
 		defer close(stop)
 	}
 	last := uint64(0)
-	return s.do(ctx, func(c *server.Client) error {
+	return s.do(ctx, func(c *api.Client) error {
 		return c.Records(ctx, pid, last, true, func(r *abi.Record, line []byte) error {
 			last = r.N
 			mu.Lock()

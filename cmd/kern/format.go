@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 func isTerminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }
@@ -40,10 +40,10 @@ func (a *app) paint(tty bool, colour, s string) string {
 
 // clean makes one harmless line of a text from outside: agents choose their
 // names and words, and a terminal obeys what it is sent.
-func clean(s string) string { return screen.Clean(s, "") }
+func clean(s string) string { return cli.Clean(s, "") }
 
 // cleanText is clean for a text of many lines.
-func cleanText(s string) string { return screen.Clean(s, "\n\t") }
+func cleanText(s string) string { return cli.Clean(s, "\n\t") }
 
 // age is how long something took, for people.
 func age(d time.Duration) string {

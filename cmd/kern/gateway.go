@@ -10,9 +10,9 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -35,11 +35,11 @@ func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (
 	}
 	g.Found(tcp, s.TLSCert != "")
 	g.open = append(g.open, tcp)
-	l, err := server.ListenAt(dir, gateway.SocketFile)
+	l, err := api.ListenAt(dir, gateway.SocketFile)
 	if err != nil {
 		return nil, errors.Join(err, g.close())
 	}
-	g.open, g.socket = append(g.open, l), server.SocketAt(dir, gateway.SocketFile)
+	g.open, g.socket = append(g.open, l), api.SocketAt(dir, gateway.SocketFile)
 	return g, nil
 }
 
@@ -56,21 +56,21 @@ func (g *gate) close() (err error) {
 	return err
 }
 
-// New, End, Has, Hold and Where are [server.Keys].
+// New, End, Has, Hold and Where are [api.Keys].
 
-func (g *gate) New(ctx context.Context, k server.Key) (server.KeyInfo, error) {
+func (g *gate) New(ctx context.Context, k api.Key) (api.KeyInfo, error) {
 	i, err := g.Issue(ctx, gateway.Key(k))
-	return server.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Ways: i.Ways}, err
+	return api.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Ways: i.Ways}, err
 }
 
-func (g *gate) End(ctx context.Context, pid abi.Pid, e server.KeyEnd) error {
+func (g *gate) End(ctx context.Context, pid abi.Pid, e api.KeyEnd) error {
 	return g.Gateway.End(ctx, pid, syscalls.ExitArgs(e))
 }
 
 func (g *gate) Has(i *kernel.Info) bool { return g.Keyed(i) }
 
-func (g *gate) Where() server.Gateway {
-	return server.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
+func (g *gate) Where() api.Gateway {
+	return api.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
 }
 
 // request is what a call asked, put together from the journal.

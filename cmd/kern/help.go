@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kern-run/kern/internal/screen"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // explained has commands explained by what they are for, in lines that fit.
 func explained(a *app, root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		room := cmp.Or(width(a, a.outTTY, a.stdout), usual)
-		_ = a.print("%s", screen.Fill(cmp.Or(cmd.Long, cmd.Short), room))
+		_ = a.print("%s", cli.Fill(cmp.Or(cmd.Long, cmd.Short), room))
 		if !cmd.IsAdditionalHelpTopicCommand() {
 			_ = a.print("\n%s", usageOf(cmd, room))
 		}
@@ -50,14 +50,14 @@ func usageOf(cmd *cobra.Command, room int) string {
 	list := func(of func(c *cobra.Command) bool) (text string) {
 		for _, c := range cmd.Commands() {
 			if of(c) {
-				text += screen.Wrap(fmt.Sprintf("  %-*s %s", cmd.Commands()[0].NamePadding(), c.Name(), c.Short), room, 3+c.NamePadding()) + "\n"
+				text += cli.Wrap(fmt.Sprintf("  %-*s %s", cmd.Commands()[0].NamePadding(), c.Name(), c.Short), room, 3+c.NamePadding()) + "\n"
 			}
 		}
 		return text
 	}
 	b.WriteString("Usage:\n")
 	if !cmd.HasAvailableSubCommands() {
-		b.WriteString(screen.Wrap("  "+cmd.UseLine(), room, 6) + "\n")
+		b.WriteString(cli.Wrap("  "+cmd.UseLine(), room, 6) + "\n")
 	} else {
 		fmt.Fprintf(&b, "  %s COMMAND\n", cmd.CommandPath())
 	}

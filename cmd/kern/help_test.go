@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern/internal/screen"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // TestHelp holds that the help of every command fits a terminal, wide or narrow:
@@ -29,7 +29,7 @@ func TestHelp(t *testing.T) {
 	for _, c := range all {
 		c.InitDefaultHelpFlag()
 		for _, room := range []int{80, 132} {
-			for line := range strings.Lines(screen.Fill(c.Long, room) + usageOf(c, room)) {
+			for line := range strings.Lines(cli.Fill(c.Long, room) + usageOf(c, room)) {
 				line = strings.TrimRight(line, "\n")
 				if n := utf8.RuneCountInString(line); n > room {
 					t.Errorf("%s in %d columns: %d: %q", c.CommandPath(), room, n, line)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -33,7 +33,7 @@ any process.`,
 }
 
 func keyNew(a *app) *cobra.Command {
-	k := server.Key{Priority: syscalls.DefaultPriority}
+	k := api.Key{Priority: syscalls.DefaultPriority}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
@@ -45,7 +45,7 @@ process, where no other parent is named.`,
   kern key new --parent 7 --steps 20`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) (i server.KeyInfo, err error) {
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) (i api.KeyInfo, err error) {
 				noteOutdated(a, cmd.Context(), c, "")
 				if k.Parent == 0 {
 					k.Parent, err = around(a, cmd.Context(), c)
@@ -70,7 +70,7 @@ process, where no other parent is named.`,
 }
 
 // showKey prints a new key, and how to use it.
-func showKey(a *app, i server.KeyInfo) error {
+func showKey(a *app, i api.KeyInfo) error {
 	for _, format := range []string{"openai", "anthropic"} {
 		if !i.Ways[format].Own {
 			a.note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
@@ -82,15 +82,15 @@ func showKey(a *app, i server.KeyInfo) error {
 
 // withKey runs f with a client and the process of the key that is named, by its
 // pid or by its name.
-func withKey(a *app, ctx context.Context, name string, f func(c *server.Client, p *server.Process) error) error {
-	return withDaemon(a, ctx, func(c *server.Client) error {
+func withKey(a *app, ctx context.Context, name string, f func(c *api.Client, p *api.Process) error) error {
+	return withDaemon(a, ctx, func(c *api.Client) error {
 		l, err := c.Keys(ctx, false)
 		if err != nil {
 			return err
 		}
 		p, err := keyOf(l.Keys, name)
 		if pid, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
-			p, err = server.KeyOf(ctx, c, pid)
+			p, err = api.KeyOf(ctx, c, pid)
 		}
 		if err != nil {
 			return err
@@ -99,8 +99,8 @@ func withKey(a *app, ctx context.Context, name string, f func(c *server.Client, 
 	})
 }
 
-func keyOf(keys []server.Process, name string) (none server.Process, _ error) {
-	var found []server.Process
+func keyOf(keys []api.Process, name string) (none api.Process, _ error) {
+	var found []api.Process
 	for _, p := range keys {
 		switch {
 		case strconv.FormatInt(int64(p.Pid), 10) == name:
@@ -126,10 +126,10 @@ func keyList(a *app) *cobra.Command {
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(a, cmd.Context(), func(c *server.Client) error { return server.CopyKeys(cmd.Context(), c, a.stdout) })
+				return withDaemon(a, cmd.Context(), func(c *api.Client) error { return api.CopyKeys(cmd.Context(), c, a.stdout) })
 			}
-			return report(a, cmd.Context(), false, func(c *server.Client) (server.KeyList, error) { return c.Keys(cmd.Context(), all) },
-				func(a *app, l server.KeyList) error { return listKeys(a, l, all) })
+			return report(a, cmd.Context(), false, func(c *api.Client) (api.KeyList, error) { return c.Keys(cmd.Context(), all) },
+				func(a *app, l api.KeyList) error { return listKeys(a, l, all) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that were revoked or have ended")
@@ -137,7 +137,7 @@ func keyList(a *app) *cobra.Command {
 	return cmd
 }
 
-func listKeys(a *app, l server.KeyList, all bool) error {
+func listKeys(a *app, l api.KeyList, all bool) error {
 	a.note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
 	var rows [][]string
 	for _, p := range l.Keys {
@@ -151,7 +151,7 @@ func listKeys(a *app, l server.KeyList, all bool) error {
 		a.note("kern: no keys; make one with: kern key new --money 5")
 		return nil
 	}
-	return table(a, []screen.Column{{Head: "PID"}, {Head: "NAME", Least: 8}, {Head: "STATE", Least: 12}, {Head: "CALLS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 5}, {Head: "LIMITS", Least: 16, Spare: 4}, {Head: "AGE", Spare: 3}}, rows)
+	return table(a, []cli.Column{{Head: "PID"}, {Head: "NAME", Least: 8}, {Head: "STATE", Least: 12}, {Head: "CALLS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 5}, {Head: "LIMITS", Least: 16, Spare: 4}, {Head: "AGE", Spare: 3}}, rows)
 }
 
 func keyShow(a *app) *cobra.Command {
@@ -161,7 +161,7 @@ func keyShow(a *app) *cobra.Command {
 		Short: "Show what came with a key, and what is left",
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKey(a, cmd.Context(), args[0], func(_ *server.Client, p *server.Process) error {
+			return withKey(a, cmd.Context(), args[0], func(_ *api.Client, p *api.Process) error {
 				if asJSON {
 					return a.json(p)
 				}
@@ -189,8 +189,8 @@ func keyNarrow(a *app) *cobra.Command {
 			if l.IsZero() {
 				return usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
 			}
-			return withKey(a, cmd.Context(), args[0], func(c *server.Client, p *server.Process) error {
-				now, err := c.Change(cmd.Context(), p.Pid, server.Change{Limits: l, Narrow: true, By: a.person()})
+			return withKey(a, cmd.Context(), args[0], func(c *api.Client, p *api.Process) error {
+				now, err := c.Change(cmd.Context(), p.Pid, api.Change{Limits: l, Narrow: true, By: a.person()})
 				var e *abi.Error
 				if errors.As(err, &e) && e.Code == abi.InvalidArguments {
 					return usage(e.Hint, "%s", e.Message)
@@ -212,8 +212,8 @@ func keyRevoke(a *app) *cobra.Command {
 		Short: "End a key at once, and all that runs with it",
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKey(a, cmd.Context(), args[0], func(c *server.Client, p *server.Process) error {
-				return c.Signal(cmd.Context(), p.Pid, server.Signal{Signal: abi.Kill, By: a.person()})
+			return withKey(a, cmd.Context(), args[0], func(c *api.Client, p *api.Process) error {
+				return c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: a.person()})
 			})
 		},
 	}

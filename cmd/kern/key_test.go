@@ -18,8 +18,8 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/model"
 )
 
@@ -47,7 +47,7 @@ func newGate(t *testing.T, c mock.Config, more string) (*world, *mock.Mock) {
 
 const secretOfTheProvider = "sk-secret-of-the-provider"
 
-func (w *world) key(args ...string) (k server.KeyInfo) {
+func (w *world) key(args ...string) (k api.KeyInfo) {
 	w.t.Helper()
 	if err := json.Unmarshal([]byte(w.ok(append([]string{"key", "new", "--json"}, args...)...)), &k); err != nil {
 		w.t.Fatal(err)
@@ -56,7 +56,7 @@ func (w *world) key(args ...string) (k server.KeyInfo) {
 }
 
 // ask posts to the gateway; a status of 0 is a connection that broke.
-func ask(ctx context.Context, k server.KeyInfo, body string) (int, string) {
+func ask(ctx context.Context, k api.KeyInfo, body string) (int, string) {
 	r, err := http.NewRequestWithContext(ctx, "POST", k.OpenAI+"/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
@@ -175,7 +175,7 @@ func TestKeyVerbs(t *testing.T) {
 	if _, errs, code := w.kern("key", "show", "nobody"); code != exitUsage || !strings.Contains(errs, `no key "nobody"`) {
 		t.Error(code, errs)
 	}
-	if err := w.client().EndKey(t.Context(), k.Pid, server.KeyEnd{}); err == nil {
+	if err := w.client().EndKey(t.Context(), k.Pid, api.KeyEnd{}); err == nil {
 		t.Error("a key that has ended was ended")
 	}
 	for name := range map[string]bool{k.Key: true, secretOfTheProvider: true} {

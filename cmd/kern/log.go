@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -37,7 +37,7 @@ key asked, as it came.`,
 			if verify && follow {
 				return usage("verify it when it has exited", "--follow and --verify do not go together")
 			}
-			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(ctx, args, func(c *api.Client, pid abi.Pid) error {
 				switch {
 				case request > 0:
 					b, err := c.Request(ctx, pid, request)
@@ -62,7 +62,7 @@ key asked, as it came.`,
 	return cmd
 }
 
-func verifyLog(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
+func verifyLog(a *app, ctx context.Context, c *api.Client, pid abi.Pid, asJSON bool) error {
 	v, err := c.Verify(ctx, pid)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (a *app) log(ctx context.Context, s *session, pid abi.Pid, last uint64, fol
 		left, t.born = p.Records-min(last, p.Records), p.Born.UnixNano()
 		read = left - min(before, left)
 	}
-	err := s.do(ctx, func(c *server.Client) error {
+	err := s.do(ctx, func(c *api.Client) error {
 		return c.Records(ctx, pid, read, follow, func(r *abi.Record, line []byte) error {
 			told := string(line) + "\n"
 			if !asJSON {
@@ -130,10 +130,10 @@ func (t *teller) tell(r *abi.Record) string {
 		call = "call " + callName(r.Call) + " "
 	}
 	room := width(t.app, t.app.outTTY, t.app.stdout)
-	s := screen.Wrap(fmt.Sprintf("%4d %9s  %s%s", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what))), room, 16) + "\n"
+	s := cli.Wrap(fmt.Sprintf("%4d %9s  %s%s", r.N, at, call, t.app.paint(t.app.outTTY, colour, clean(what))), room, 16) + "\n"
 	for _, line := range below {
 		if line != "" {
-			s += screen.Wrap(strings.Repeat(" ", 16)+screen.Cut(clean(line), wide), room, 16) + "\n"
+			s += cli.Wrap(strings.Repeat(" ", 16)+cli.Cut(clean(line), wide), room, 16) + "\n"
 		}
 	}
 	return s
@@ -272,7 +272,7 @@ func spoken(an *abi.Answer) []string {
 		all = append(all, "by "+reply.Model)
 	}
 	if reply.Text != "" {
-		all = append(all, strconv.Quote(screen.Cut(reply.Text, wide)))
+		all = append(all, strconv.Quote(cli.Cut(reply.Text, wide)))
 	}
 	for _, c := range reply.Calls {
 		all = append(all, "→ "+c.Name+" "+c.Args)

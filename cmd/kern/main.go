@@ -19,11 +19,11 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/manual"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
 )
 
 func main() {
@@ -172,7 +172,7 @@ func explain(err error) (message, hint string) {
 	message = err.Error()
 	var u *usageError
 	var e *abi.Error
-	var v *server.VersionError
+	var v *api.VersionError
 	switch {
 	case errors.As(err, &u):
 		hint = u.hint
@@ -186,7 +186,7 @@ func explain(err error) (message, hint string) {
 		}
 	case errors.As(err, &v):
 		hint = "end it with: kern stop-daemon; the next command starts one of this version, and processes go on"
-	case errors.Is(err, server.ErrLost):
+	case errors.Is(err, api.ErrLost):
 		hint = "kern ps starts it again and shows how things stand; its log is daemon.log in the data directory"
 	default:
 		hint = "kern doctor looks at this host and its configuration"
@@ -212,7 +212,7 @@ func (a *app) progress(s string) {
 	if !a.errTTY || a.getenv("TERM") == "dumb" {
 		return
 	}
-	s = screen.Cut(s, width(a, true, a.stderr)-1) // one that goes on in a second line could not be taken away
+	s = cli.Cut(s, width(a, true, a.stderr)-1) // one that goes on in a second line could not be taken away
 	a.errMu.Lock()
 	defer a.errMu.Unlock()
 	if s != a.line {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // recent is how many of the processes that exited ps shows without -a.
@@ -35,16 +35,16 @@ of each that lives; -a lists all. --json lists all in any case.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(a, cmd.Context(), func(c *server.Client) error { return server.CopyList(cmd.Context(), c, a.stdout) })
+				return withDaemon(a, cmd.Context(), func(c *api.Client) error { return api.CopyList(cmd.Context(), c, a.stdout) })
 			}
 			more := 0
-			return report(a, cmd.Context(), false, func(c *server.Client) (list []server.Process, err error) {
+			return report(a, cmd.Context(), false, func(c *api.Client) (list []api.Process, err error) {
 				if all {
 					return c.List(cmd.Context())
 				}
 				list, more, err = c.Recent(cmd.Context(), recent)
 				return list, err
-			}, func(a *app, list []server.Process) error { return listProcesses(a, list, more) })
+			}, func(a *app, list []api.Process) error { return listProcesses(a, list, more) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also all that exited")
@@ -53,14 +53,14 @@ of each that lives; -a lists all. --json lists all in any case.`,
 }
 
 // listProcesses prints a list, which leaves out so many more.
-func listProcesses(a *app, list []server.Process, more int) error {
+func listProcesses(a *app, list []api.Process, more int) error {
 	if len(list) == 0 {
 		a.note("kern: no processes; start one with: kern run")
 		return nil
 	}
 	var rows [][]string
 	var asks []string
-	kids := make(map[abi.Pid][]server.Process)
+	kids := make(map[abi.Pid][]api.Process)
 	for _, p := range list {
 		kids[p.Parent] = append(kids[p.Parent], p)
 	}
@@ -71,20 +71,20 @@ func listProcesses(a *app, list []server.Process, more int) error {
 			if depth > 0 {
 				indent = strings.Repeat("  ", depth-1) + "└ "
 			}
-			name := screen.Cut(clean(p.Name), 24)
+			name := cli.Cut(clean(p.Name), 24)
 			if name == "" {
 				name = "-"
 			}
 			rows = append(rows, []string{indent + strconv.FormatInt(int64(p.Pid), 10), name, stateOf(&p), strconv.FormatInt(p.Steps, 10),
 				strconv.FormatInt(p.Usage.Tokens, 10), moneyOf(&p), age(time.Duration(p.AgeMS) * time.Millisecond)})
 			for _, q := range p.Asks {
-				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, screen.Cut(clean(q.Question), 100), p.Pid, q.Call))
+				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, cli.Cut(clean(q.Question), 100), p.Pid, q.Call))
 			}
 			walk(p.Pid, depth+1)
 		}
 	}
 	walk(0, 0)
-	columns := []screen.Column{{Head: "PID"}, {Head: "NAME", Least: 5}, {Head: "STATE", Least: 18}, {Head: "STEPS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 4}, {Head: "AGE", Spare: 3}}
+	columns := []cli.Column{{Head: "PID"}, {Head: "NAME", Least: 5}, {Head: "STATE", Least: 18}, {Head: "STEPS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 4}, {Head: "AGE", Spare: 3}}
 	if err := table(a, columns, rows); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func listProcesses(a *app, list []server.Process, more int) error {
 }
 
 // stateOf is the state, and what is waited for or how it ended.
-func stateOf(p *server.Process) string {
+func stateOf(p *api.Process) string {
 	s := string(p.State)
 	switch {
 	case p.State == abi.Exited:
@@ -130,7 +130,7 @@ func waits(list []string) string {
 	return strings.Join(all, ", ")
 }
 
-func moneyOf(p *server.Process) string {
+func moneyOf(p *api.Process) string {
 	s := "$" + p.Usage.Money
 	if n, set := p.Limits.Get(abi.Money); set {
 		s += " / $" + abi.FormatMoney(n)

@@ -9,12 +9,12 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // replayProcess is the engine of a replay, as the control API serves it.
-func replay(k *kern.Kernel) func(context.Context, abi.Pid, *server.Run) (any, error) {
-	return func(ctx context.Context, pid abi.Pid, other *server.Run) (any, error) {
+func replay(k *kern.Kernel) func(context.Context, abi.Pid, *api.Run) (any, error) {
+	return func(ctx context.Context, pid abi.Pid, other *api.Run) (any, error) {
 		return k.Replay(ctx, pid, (*kern.Spec)(other))
 	}
 }
@@ -37,8 +37,8 @@ when something differs.`,
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return a.with(ctx, args, func(c *server.Client, pid abi.Pid) error {
-				var p server.Replay
+			return a.with(ctx, args, func(c *api.Client, pid abi.Pid) error {
+				var p api.Replay
 				if f.file != "" || f.model != "" || task != "" {
 					r, err := exchange(a, ctx, c, pid, cmd, &f, task)
 					if err != nil {
@@ -59,15 +59,15 @@ when something differs.`,
 }
 
 // exchange is the definition and the task to replay with.
-func exchange(a *app, ctx context.Context, c *server.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (server.Run, error) {
+func exchange(a *app, ctx context.Context, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
 	if f.file != "" {
 		return f.spec(cmd.Flags(), task)
 	}
 	s, err := lookAt(ctx, c, pid) // the recorded definition, with other parts
 	if err != nil {
-		return server.Run{}, err
+		return api.Run{}, err
 	}
-	r := server.Run{Program: s.Program, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Task: task}
+	r := api.Run{Program: s.Program, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Task: task}
 	if f.model != "" {
 		with, err := f.spec(cmd.Flags(), task)
 		if err != nil {
@@ -78,7 +78,7 @@ func exchange(a *app, ctx context.Context, c *server.Client, pid abi.Pid, cmd *c
 	return r, nil
 }
 
-func replayProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, p server.Replay, asJSON bool) error {
+func replayProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, p api.Replay, asJSON bool) error {
 	var r kern.Replayed
 	if err := c.Replay(ctx, pid, p, &r); err != nil {
 		return err
@@ -110,7 +110,7 @@ func replayProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, p
 }
 
 func forkCommand(a *app) *cobra.Command {
-	var f server.Fork
+	var f api.Fork
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fork PID",
@@ -134,7 +134,7 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 					return err
 				}
 			}
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				if outer, err := around(a, cmd.Context(), c); err != nil || outer != 0 {
 					return cmp.Or(err, usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
 				}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -98,13 +98,13 @@ func modelFrom(ref string) (string, error) {
 }
 
 // spec reads all that the agent names.
-func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (server.Run, error) {
+func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (api.Run, error) {
 	g, err := f.agent(flags)
 	if err != nil {
-		return server.Run{}, err
+		return api.Run{}, err
 	}
 	s, err := g.Spec(task)
-	return server.Run(s), asUsage(err)
+	return api.Run(s), asUsage(err)
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -150,7 +150,7 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 // output is how a process that is waited for is shown.
 type output struct{ json, events bool }
 
-func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) error {
+func (a *app) run(ctx context.Context, r api.Run, detach bool, out output) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return notRun(err, r.Program.Model)
@@ -169,7 +169,7 @@ func (a *app) run(ctx context.Context, r server.Run, detach bool, out output) er
 	}
 	c.Close()
 	if out.json || out.events {
-		return a.json(server.Started{Pid: pid})
+		return a.json(api.Started{Pid: pid})
 	}
 	return a.print("%d\n", pid)
 }
@@ -273,7 +273,7 @@ func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out o
 		defer cancel()
 	}
 	var r json.RawMessage
-	err = s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, true, &r) })
+	err = s.do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
 		why := fmt.Sprintf("process %d has not exited after %s", pid, timeout.d)
 		if errors.Is(context.Cause(ctx), errLeft) {
@@ -296,7 +296,7 @@ func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
 	defer cancel()
 	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
 	var raw json.RawMessage
-	if err := s.do(ctx, func(c *server.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
+	if err := s.do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
 		return end
 	}
 	var r struct{ Exit abi.Exit }

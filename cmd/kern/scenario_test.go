@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // Mutants that die here and in the scripts: a doubtful effect that is run again
@@ -60,7 +60,7 @@ replies: [{text: done, usage: {input: 100, output: 1}}]
 		if calls != 1 || ends != "done limit" && ends != "limit done" {
 			t.Errorf("round %d: %d calls, exits %s", i, calls, ends)
 		}
-		var b server.Account
+		var b api.Account
 		if err := json.Unmarshal([]byte(w.ok("account", "show", name, "--json")), &b); err != nil || b.Usage.Money != "0.001" || b.Reserved.Money != "0" {
 			t.Errorf("round %d: the account is %+v, %v", i, b, err)
 		}
@@ -187,7 +187,7 @@ replies:
 		all.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			var s server.Started
+			var s api.Started
 			out, errs, _ := w.kern("run", "--detach", "--json", "-f", fmt.Sprintf("agent%d.yaml", i), "go")
 			if err := json.Unmarshal([]byte(out), &s); err != nil {
 				t.Errorf("%v: %s", err, errs)
@@ -232,7 +232,7 @@ func TestScenario22SlowReader(t *testing.T) {
 	})
 	w.ok("run", "--detach", "-f", "agent.yaml", "go")
 
-	stuck, err := net.Dial("unix", server.SocketOf(w.data()))
+	stuck, err := net.Dial("unix", api.SocketOf(w.data()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/kern-run/kern/internal/screen"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // A terminal that says that it has fewer columns than narrowest does not know.
@@ -34,10 +34,10 @@ func width(a *app, tty bool, w io.Writer) int {
 
 // table and facts print what is laid out for the terminal.
 
-func table(a *app, columns []screen.Column, rows [][]string) error {
-	return a.print("%s", screen.Table(columns, rows, width(a, a.outTTY, a.stdout)))
+func table(a *app, columns []cli.Column, rows [][]string) error {
+	return a.print("%s", cli.Table(columns, rows, width(a, a.outTTY, a.stdout)))
 }
 
 func facts(a *app, rows [][]string) error {
-	return a.print("%s", screen.Facts(rows, width(a, a.outTTY, a.stdout)))
+	return a.print("%s", cli.Facts(rows, width(a, a.outTTY, a.stdout)))
 }

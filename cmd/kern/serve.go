@@ -19,9 +19,9 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/server"
 )
 
 // detachedFlag tells a daemon that a client started it: it says on descriptor
@@ -129,7 +129,7 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 			return nil, err
 		}
 		defer starting.Close()
-		if c, err := server.Dial(short, server.SocketOf(d.dir), version); err == nil {
+		if c, err := api.Dial(short, api.SocketOf(d.dir), version); err == nil {
 			c.Close()
 			return nil, &abi.Error{Code: abi.InvalidCall, Message: "a daemon serves " + d.dir + " already", Hint: "end it with: kern stop-daemon"}
 		}
@@ -206,31 +206,31 @@ func opened(dir string, err error) error {
 }
 
 func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error) {
-	if d.listener, err = server.Listen(d.dir); err != nil {
+	if d.listener, err = api.Listen(d.dir); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	if d.gate, err = openGate(d.kernel, d.dir, settings.Gateway, ctx); err != nil {
-		return errors.Join(err, server.Unlisten(d.dir))
+		return errors.Join(err, api.Unlisten(d.dir))
 	}
 	d.gate.http.ConnState = d.seen
-	api := served(d.kernel)
-	api.Keys, api.Request = d.gate, d.gate.request
-	api.Stop = d.end
-	api.About = server.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: server.SocketOf(d.dir), Config: file,
+	control := served(d.kernel)
+	control.Keys, control.Request = d.gate, d.gate.request
+	control.Stop = d.end
+	control.About = api.About{Version: version, Pid: os.Getpid(), Data: d.dir, Socket: api.SocketOf(d.dir), Config: file,
 		Started: time.Now().UTC(), Settings: settings.View(a.getenv)}
-	d.http = server.NewServer(ctx, api.Handler())
+	d.http = api.NewServer(ctx, control.Handler())
 	d.http.ConnState = d.seen
 	return nil
 }
 
 // served is a kernel as the control API serves it.
-func served(k *kern.Kernel) *server.API {
-	return &server.API{
+func served(k *kern.Kernel) *api.API {
+	return &api.API{
 		Kernel: k, Views: k, Files: spaces{k},
-		Spawn: func(ctx context.Context, r server.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
-		Fork: func(ctx context.Context, pid abi.Pid, f server.Fork) (any, error) {
+		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
+		Fork: func(ctx context.Context, pid abi.Pid, f api.Fork) (any, error) {
 			return k.Fork(ctx, pid, kern.Fork(f))
 		},
 		Wait:    func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
@@ -296,7 +296,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	err = errors.Join(err, server.Unlisten(d.dir)) // nobody finds us any more
+	err = errors.Join(err, api.Unlisten(d.dir)) // nobody finds us any more
 	d.gate.Rest()
 	d.cancel()
 	short, cancel := context.WithTimeout(context.Background(), endTime)
@@ -306,7 +306,7 @@ func (d *daemon) run(ctx context.Context, interrupts <-chan os.Signal) error {
 			_ = s.Close()
 		}
 	}
-	return errors.Join(err, server.UnlistenAt(d.dir, gateway.SocketFile), d.kernel.Close(), os.RemoveAll(d.scratch))
+	return errors.Join(err, api.UnlistenAt(d.dir, gateway.SocketFile), d.kernel.Close(), os.RemoveAll(d.scratch))
 }
 
 func stopDaemonCommand(a *app) *cobra.Command {
@@ -331,7 +331,7 @@ func stopDaemonCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer starting.Close()
-			if err := c.Stop(ctx); err != nil && !errors.Is(err, server.ErrLost) {
+			if err := c.Stop(ctx); err != nil && !errors.Is(err, api.ErrLost) {
 				return err
 			}
 			life, err := lock(ctx, filepath.Join(dir, lifeLock)) // its end gives it free

@@ -13,8 +13,8 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -29,7 +29,7 @@ last tool, R6 what is open, R7 the task and what was used.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				s, err := lookAt(cmd.Context(), c, pid)
 				if err != nil {
 					return err
@@ -47,7 +47,7 @@ last tool, R6 what is open, R7 the task and what was used.`,
 
 // shown is all there is to show of a process.
 type shown struct {
-	server.Process
+	api.Process
 	Output    string           `json:"output"`
 	Err       *abi.Error       `json:"error"`
 	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls whose end nobody saw
@@ -61,7 +61,7 @@ type shown struct {
 
 var errEnough = errors.New("enough")
 
-func lookAt(ctx context.Context, c *server.Client, pid abi.Pid) (s shown, err error) {
+func lookAt(ctx context.Context, c *api.Client, pid abi.Pid) (s shown, err error) {
 	if s.Process, err = c.Show(ctx, pid); err != nil {
 		return s, err
 	}
@@ -101,7 +101,7 @@ func showProcess(a *app, s shown) error {
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {
 		if v := fmt.Sprintf(format, args...); v != "" {
-			rows = append(rows, []string{name, screen.Cut(clean(v), 300)})
+			rows = append(rows, []string{name, cli.Cut(clean(v), 300)})
 		}
 	}
 	add("name", "%s", p.Name)
@@ -142,7 +142,7 @@ func showProcess(a *app, s shown) error {
 	add("task", "%s", s.Task)
 	add("limits", "%s", limitsLine(p.Limits))
 	add("used", "%s", usedLine(p.Usage))
-	if reserved := usedLine(p.Reserved); reserved != usedLine(server.Usage{Money: "0"}) {
+	if reserved := usedLine(p.Reserved); reserved != usedLine(api.Usage{Money: "0"}) {
 		add("reserved", "%s", reserved)
 	}
 	if s.InDoubt != "0" {

@@ -9,18 +9,18 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // with runs f with a client of the daemon and the pid that args begin with.
-func (a *app) with(ctx context.Context, args []string, f func(c *server.Client, pid abi.Pid) error) error {
+func (a *app) with(ctx context.Context, args []string, f func(c *api.Client, pid abi.Pid) error) error {
 	pid, err := onePid(args)
 	if err != nil {
 		return err
 	}
-	return withDaemon(a, ctx, func(c *server.Client) error { return f(c, pid) })
+	return withDaemon(a, ctx, func(c *api.Client) error { return f(c, pid) })
 }
 
 func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
@@ -30,8 +30,8 @@ func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
-				return c.Signal(cmd.Context(), pid, server.Signal{Signal: s, By: a.person()})
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+				return c.Signal(cmd.Context(), pid, api.Signal{Signal: s, By: a.person()})
 			})
 		},
 	}
@@ -48,7 +48,7 @@ whether they took effect only a look at the world can tell.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return resumeProcess(a, cmd.Context(), c, pid, asJSON) })
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error { return resumeProcess(a, cmd.Context(), c, pid, asJSON) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -64,8 +64,8 @@ type doubt struct {
 	Reserved abi.Usage `json:"reserved"`
 }
 
-func resumeProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, asJSON bool) error {
-	if err := c.Signal(ctx, pid, server.Signal{Signal: abi.Cont, By: a.person()}); err != nil {
+func resumeProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, asJSON bool) error {
+	if err := c.Signal(ctx, pid, api.Signal{Signal: abi.Cont, By: a.person()}); err != nil {
 		return err
 	}
 	doubts, err := doubtful(ctx, c, pid)
@@ -83,14 +83,14 @@ func resumeProcess(a *app, ctx context.Context, c *server.Client, pid abi.Pid, a
 		if d.Again {
 			what = "was tried again, which does no harm"
 		}
-		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), screen.Cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
+		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), cli.Cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func doubtful(ctx context.Context, c *server.Client, pid abi.Pid) ([]doubt, error) {
+func doubtful(ctx context.Context, c *api.Client, pid abi.Pid) ([]doubt, error) {
 	begun := make(map[uint64]*abi.Intent)
 	all := []doubt{}
 	err := c.Records(ctx, pid, 0, false, func(r *abi.Record, _ []byte) error {
@@ -116,8 +116,8 @@ func niceCommand(a *app) *cobra.Command {
 			if err != nil || n < 0 || n > syscalls.MaxPriority {
 				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], syscalls.MaxPriority)
 			}
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
-				_, err := c.Change(cmd.Context(), pid, server.Change{Priority: &n, By: a.person()})
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+				_, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: a.person()})
 				return err
 			})
 		},
@@ -138,8 +138,8 @@ func (l *limitFlags) add(flags *pflag.FlagSet, units []abi.Unit) {
 }
 
 // change is what the flags ask for.
-func (l *limitFlags) change(by string, units []abi.Unit) (server.Change, error) {
-	c := server.Change{Limits: l.limits, Unset: l.unset, By: by}
+func (l *limitFlags) change(by string, units []abi.Unit) (api.Change, error) {
+	c := api.Change{Limits: l.limits, Unset: l.unset, By: by}
 	for _, name := range l.unset {
 		u, ok := abi.UnitOf(name)
 		if !ok {
@@ -170,7 +170,7 @@ before.`,
 			if ch.Limits.IsZero() && len(ch.Unset) == 0 {
 				return usage("for example: kern limit 7 --money 5", "expected a limit to change")
 			}
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error {
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
 				p, err := c.Change(cmd.Context(), pid, ch)
 				if err != nil {
 					return err
@@ -205,7 +205,7 @@ one thing; kern ps shows the questions.`,
 		},
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := server.Decision{Yes: yes, By: a.person(), Words: words}
+			d := api.Decision{Yes: yes, By: a.person(), Words: words}
 			if len(args) == 2 {
 				n, err := strconv.ParseUint(args[1], 10, 64)
 				if err != nil || n == 0 {
@@ -213,7 +213,7 @@ one thing; kern ps shows the questions.`,
 				}
 				d.Call = n
 			}
-			return a.with(cmd.Context(), args, func(c *server.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, d) })
+			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, d) })
 		},
 	}
 	cmd.Flags().StringVar(&words, "words", "", "what to tell the process with it")

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern/internal/screen"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/traffic"
 )
 
@@ -24,7 +24,7 @@ rests: calls that can go to another provider do, and one of them tries it again
 when the time has come that is told.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *server.Client) ([]traffic.View, error) { return server.Traffic(cmd.Context(), c) }, showTraffic)
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]traffic.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
@@ -41,5 +41,5 @@ func showTraffic(a *app, all []traffic.View) error {
 		rows = append(rows, []string{clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
 			fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
 	}
-	return table(a, []screen.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
+	return table(a, []cli.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
 }

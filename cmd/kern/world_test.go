@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/server"
 )
 
 // A world is a data directory with its daemon, for tests that scripts cannot
@@ -115,9 +115,9 @@ func (w *world) wait(pid string) (r result) {
 }
 
 // client talks to the daemon, which must run.
-func (w *world) client() *server.Client {
+func (w *world) client() *api.Client {
 	w.t.Helper()
-	c, err := server.Dial(w.t.Context(), server.SocketOf(w.data()), version)
+	c, err := api.Dial(w.t.Context(), api.SocketOf(w.data()), version)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/internal/mock/crowd"
-	"github.com/kern-run/kern/internal/server"
 )
 
 const crowdSize = 50
@@ -108,7 +108,7 @@ tools:
 	if _, err := d.kern(ctx, "--data", data, "ps"); err != nil { // which starts the daemon
 		return 0, 0, err
 	}
-	c, err := server.Dial(ctx, server.SocketOf(data), d.Version)
+	c, err := api.Dial(ctx, api.SocketOf(data), d.Version)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -116,7 +116,7 @@ tools:
 	began := time.Now()
 	var pids []abi.Pid
 	for range crowdSize {
-		pid, err := c.Spawn(ctx, server.Run(spec))
+		pid, err := c.Spawn(ctx, api.Run(spec))
 		if err != nil {
 			return 0, 0, err
 		}

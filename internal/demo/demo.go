@@ -19,7 +19,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/screen"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // A Stage is where the story is told.
@@ -99,7 +99,7 @@ func (d *demo) say(format string, args ...any) { tell(d, 5, format, args...) }
 // tell prints a line, and what does not fit below it from column indent on.
 func tell(d *demo, indent int, format string, args ...any) {
 	for line := range strings.Lines(fmt.Sprintf(format+"\n", args...)) {
-		fmt.Fprintln(d.Out, screen.Wrap(strings.TrimRight(line, "\n"), d.Width, indent))
+		fmt.Fprintln(d.Out, cli.Wrap(strings.TrimRight(line, "\n"), d.Width, indent))
 	}
 }
 

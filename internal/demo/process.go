@@ -12,7 +12,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 func (d *demo) runaway(ctx context.Context) error {
@@ -129,7 +129,7 @@ tools:
 // killDaemon waits until the second model call of a process has begun, and
 // kills the daemon.
 func (d *demo) killDaemon(ctx context.Context, pid abi.Pid) error {
-	c, err := server.Dial(ctx, server.SocketOf(filepath.Join(d.dir, "data")), d.Version)
+	c, err := api.Dial(ctx, api.SocketOf(filepath.Join(d.dir, "data")), d.Version)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ tools:
 	if err != nil {
 		return err
 	}
-	var all []server.Process
+	var all []api.Process
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/server"
+	"github.com/kern-run/kern/internal/api"
 )
 
 // binary is kern, built once.
@@ -103,14 +103,14 @@ func (k *kernel) json(to any, args ...string) {
 }
 
 // key makes a key with limits.
-func (k *kernel) key(args ...string) server.KeyInfo {
+func (k *kernel) key(args ...string) api.KeyInfo {
 	k.t.Helper()
-	var i server.KeyInfo
+	var i api.KeyInfo
 	k.json(&i, append([]string{"key", "new", "--json"}, args...)...)
 	return i
 }
 
-func baseOf(i server.KeyInfo) base { return base{i.OpenAI, i.Anthropic, i.Key} }
+func baseOf(i api.KeyInfo) base { return base{i.OpenAI, i.Anthropic, i.Key} }
 
 // failures are the records of calls of a process that did not end well: where
 // books differ, they tell why.
@@ -127,7 +127,7 @@ func (k *kernel) failures(pid abi.Pid) string {
 }
 
 // show is how a process stands, with all below it.
-func (k *kernel) show(pid abi.Pid) (p server.Process) {
+func (k *kernel) show(pid abi.Pid) (p api.Process) {
 	k.t.Helper()
 	k.json(&p, "show", fmt.Sprint(pid), "--json")
 	return p

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/server"
 	"github.com/kern-run/kern/model"
 )
 
@@ -276,7 +276,7 @@ func TestScenario12(t *testing.T) {
 }
 
 // killed kills the process of a key, and holds that its program hears of it.
-func killed(t *testing.T, k *kernel, i server.KeyInfo, r *running) {
+func killed(t *testing.T, k *kernel, i api.KeyInfo, r *running) {
 	t.Helper()
 	if out, notes, code := k.kern("kill", fmt.Sprint(i.Pid)); code != 0 {
 		t.Fatal(out, notes)
@@ -361,7 +361,7 @@ func TestScenario19(t *testing.T) {
 	k := newKernel(t, p, "")
 	const n = 50
 	var all []*running
-	var keys []server.KeyInfo
+	var keys []api.KeyInfo
 	for i := range n {
 		key := k.key("--name", fmt.Sprint("agent", i))
 		keys = append(keys, key)
@@ -513,18 +513,18 @@ func mustSpread(t *testing.T, s string) mock.Spread {
 func TestScenario24(t *testing.T) {
 	p := serve(t, mockConfig(t))
 	k := newKernel(t, p, "")
-	below := func(parent server.KeyInfo, limits ...string) server.KeyInfo {
+	below := func(parent api.KeyInfo, limits ...string) api.KeyInfo {
 		return k.key(append([]string{"--parent", fmt.Sprint(parent.Pid)}, limits...)...)
 	}
 	old := k.key("--money", "5")
 	mid := below(old)
 	young := below(mid, "--model-calls", "2")
-	run := func(name, mode string, i server.KeyInfo) []line {
+	run := func(name, mode string, i api.KeyInfo) []line {
 		lines, _ := program(t, named(t, name).argv(t, mode), slices.Concat(plainEnv(t), baseOf(i).env()))
 		return lines
 	}
 	failed(t, run("anthropic-python", "long", young), abi.LimitModelCalls)
-	for _, i := range []server.KeyInfo{mid, old} {
+	for _, i := range []api.KeyInfo{mid, old} {
 		if lines := run("openai-go", "tools", i); len(lines) != 1 || lines[0].Error != nil {
 			t.Errorf("process %d: %+v, expected that it goes on", i.Pid, lines)
 		}

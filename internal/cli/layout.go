@@ -1,7 +1,7 @@
-// Package screen lays text out for a width: tables, names with what is to be
+// Package cli lays text out for a width: tables, names with what is to be
 // said of them, and prose. A width of 0 is that of a pipe or a file: nothing is
 // shortened or wrapped for a program that reads.
-package screen
+package cli
 
 import (
 	"fmt"

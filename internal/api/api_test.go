@@ -1,4 +1,4 @@
-package server
+package api
 
 import (
 	"bufio"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 var usual os.FileMode
 
 func newMode(dir string) os.FileMode {
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("kern-server-test-%d", os.Getpid())), os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("kern-api-test-%d", os.Getpid())), os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		panic(err)
 	}

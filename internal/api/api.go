@@ -1,4 +1,4 @@
-// Package server is the daemon's control API, HTTP with JSON over a Unix
+// Package api is the daemon's control API, HTTP with JSON over a Unix
 // socket in the data directory, and its client.
 //
 // The table in [API.Handler] is all there is to ask. A request is read
@@ -7,7 +7,7 @@
 // error in it. What waits ends when its client goes away, and a reader of
 // records, however slow, holds nothing that a process needs: it reads what is
 // in the journal, at its own pace.
-package server
+package api
 
 import (
 	"context"
