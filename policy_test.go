@@ -24,14 +24,14 @@ import (
 var ranks = map[string]int{
 	"abi":                           0,
 	"model":                         0,
-	"model/cassette":                0,
-	"model/line":                    0, // how a request reaches a provider
-	"model/sse":                     0, // how its answer comes
 	"internal/schema":               0,
-	"internal/wire":                 0,
 	"internal/wire/lex":             0,
-	"internal/wire/tariff":          0, // pure: what a request may be billed for
-	"internal/bpe":                  0, // pure: a text in, its tokens out
+	"internal/provider/tokens":      0, // pure: a text in, its tokens out
+	"internal/provider/sse":         0, // server-sent events
+	"internal/provider/transport":   0, // connections to providers
+	"internal/provider/tariff":      0, // pure: everything in a request that a provider may bill
+	"internal/provider/format":      0, // requests and answers in the formats of providers
+	"internal/provider/cassette":    0, // recorded answers of providers, for tests
 	"internal/strict":               0, // reads YAML for whoever has a file to read
 	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/spans":                0, // pure: sets of numbers
@@ -90,10 +90,10 @@ var ranks = map[string]int{
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
 	"cmd/kern":                     {"internal/demo"},
-	"model":                        {"internal/bpe", "internal/strict"},
-	"model/cassette":               {"model"}, // its test only
-	"internal/wire":                {"abi", "model", "model/sse"},
-	"internal/wire/tariff":         {"model", "internal/wire/lex"},
+	"model":                        {"internal/provider/tokens", "internal/provider/transport", "internal/provider/sse", "internal/strict"},
+	"internal/provider/cassette":   {"model"}, // its test only
+	"internal/provider/format":     {"abi", "model", "internal/provider/sse", "internal/provider/tariff", "internal/wire/lex"},
+	"internal/provider/tariff":     {"model", "internal/wire/lex"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},

@@ -12,9 +12,9 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 var providerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
@@ -105,21 +105,21 @@ func into(d *strict.Document, to *string, of string) strict.Field {
 
 // readHeaders reads those that go with every request. Where a value is for nobody
 // to see it is named in its place, as a key is; secret says where those stand.
-func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *line.Headers, secret map[string]ast.Node) error {
+func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *transport.Headers, secret map[string]ast.Node) error {
 	return d.Entries(n, what, func(name string, key, value ast.Node) error {
 		value, err := d.Value(value)
 		if err != nil {
 			return err
 		}
 		if _, named := value.(ast.MapNode); named {
-			var from line.Source
+			var from transport.Source
 			if from, err = s.readSecret(d, value, "the header "+strict.Clip(name)); err != nil {
 				return err
 			}
 			secret[name], err = key, h.SetSecret(name, from)
 		} else {
 			var text string
-			if text, err = d.Text(value, name); err != nil && !line.ForSecret(name) {
+			if text, err = d.Text(value, name); err != nil && !transport.ForSecret(name) {
 				return err
 			}
 			err = h.Set(name, text)
@@ -132,7 +132,7 @@ func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *l
 }
 
 // readSecret reads where one is.
-func (s *Settings) readSecret(d *strict.Document, n ast.Node, of string) (from line.Source, err error) {
+func (s *Settings) readSecret(d *strict.Document, n ast.Node, of string) (from transport.Source, err error) {
 	err = d.Mapping(n, of, []string{"key_env", "key_file"}, map[string]strict.Field{
 		"key_env": into(d, &from.Env, of), "key_file": s.beside(d, &from.File),
 	})
@@ -143,8 +143,8 @@ func (s *Settings) readSecret(d *strict.Document, n ast.Node, of string) (from l
 }
 
 // sources are where the secrets of a provider are, that of its key first.
-func sources(p *model.Provider) []line.Source {
-	return append([]line.Source{{Env: p.KeyEnv, File: p.KeyFile}}, slices.Collect(maps.Values(p.Headers.Secrets()))...)
+func sources(p *model.Provider) []transport.Source {
+	return append([]transport.Source{{Env: p.KeyEnv, File: p.KeyFile}}, slices.Collect(maps.Values(p.Headers.Secrets()))...)
 }
 
 // readProvider reads one, and returns where it names each that it falls back to.

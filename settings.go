@@ -12,9 +12,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 // Settings are what a host says of its providers, in a file kern.yaml. The page
@@ -118,7 +118,7 @@ func (s *Settings) Keys(getenv func(string) string) (list []string) {
 			} else if b, err := os.ReadFile(from.File); err == nil {
 				held = string(b)
 			}
-			list = append(append(list, held), line.Words(strings.TrimSpace(held))...)
+			list = append(append(list, held), transport.Words(strings.TrimSpace(held))...)
 		}
 	}
 	slices.Sort(list)

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 // SettingsView is the effective configuration, without keys.
@@ -86,7 +86,7 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 		if keyEnv == "" && (p.BaseURL == "" || strings.TrimRight(p.BaseURL, "/") == env.usual) {
 			keyEnv = env.key
 		}
-		if q.Key = where(line.Source{Env: keyEnv, File: p.KeyFile}, getenv); p.Lent {
+		if q.Key = where(transport.Source{Env: keyEnv, File: p.KeyFile}, getenv); p.Lent {
 			q.Key = "each program's own"
 		} else if q.Key == nowhere && getenv(env.key) != "" {
 			q.Key += ": " + env.key + " is for " + env.usual + ", and goes elsewhere where key_env names it"
@@ -111,7 +111,7 @@ const notThere = "not there: "
 func missing(where string) bool { return strings.HasPrefix(where, notThere) }
 
 // where says where a secret comes from, and whether it is there.
-func where(from line.Source, getenv func(string) string) string {
+func where(from transport.Source, getenv func(string) string) string {
 	_, err := os.Stat(from.File)
 	switch {
 	case from.File != "" && err != nil:

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern/model/line"
+	"github.com/kern-run/kern/internal/provider/transport"
 )
 
 // An Endpoint is a model at a provider: where requests go, which key opens it,
@@ -23,7 +23,7 @@ type Endpoint struct {
 	Model  string // the name the provider knows
 	Free   []string
 
-	line line.Line
+	line transport.Line
 	lent bool
 	now  func() time.Time
 }
@@ -70,7 +70,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 		return nil, err
 	}
 	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, lent: p.Lent, now: c.Now,
-		line: line.Line{Base: base, Key: key, Sign: v.sign, Headers: headers, Client: c.HTTP}}
+		line: transport.Line{Base: base, Key: key, Sign: v.sign, Headers: headers, Client: c.HTTP}}
 	listed, has := p.Models[name]
 	e.Model = cmp.Or(listed.Alias, name)
 	e.Facts = c.facts(ref, place, e.Model)
@@ -205,7 +205,7 @@ func (e *Endpoint) Keyed() bool { return e.line.Key.Given() }
 // and it is the provider's usual address, or said to take each program's.
 func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Format || e.lent) }
 
-// Post sends a request in the provider's own words; see [line.Line.Post].
+// Post sends a request in the provider's own words; see [transport.Line.Post].
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
 	resp, err := e.line.Post(ctx, path, h, body)
 	if err != nil {

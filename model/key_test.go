@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/model/line"
+	"github.com/kern-run/kern/internal/provider/transport"
 )
 
 // The key is in nothing that can be printed: not in the configuration, not in
@@ -34,7 +34,7 @@ func TestKeyShowsNowhere(t *testing.T) {
 		slog.New(slog.NewTextHandler(&log, nil)).Info("m", "v", v)
 		check(what+" in a log", log.String())
 	}
-	p := Provider{Key: line.NewKey(canary)}
+	p := Provider{Key: transport.NewKey(canary)}
 	printed("a provider", p)
 	printed("providers", map[string]Provider{"openai": p})
 

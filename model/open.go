@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/strict"
-	"github.com/kern-run/kern/model/line"
 )
 
 // Config is where models find what a reference does not say. The zero Config
@@ -32,11 +32,11 @@ type Config struct {
 type Provider struct {
 	Format   string // "openai" or "anthropic"; empty for those two
 	BaseURL  string
-	Key      line.Key
+	Key      transport.Key
 	KeyEnv   string // the variable that holds the key
 	KeyFile  string // the file that holds the key
 	Lent     bool   // each program shows its own
-	Headers  line.Headers
+	Headers  transport.Headers
 	Models   map[string]Listed
 	Fallback []string // where a request goes when this one fails: PROVIDER, or PROVIDER/MODEL
 	Free     []string // fields of a request that cost nothing here beside their words
@@ -92,7 +92,7 @@ func (c Config) filled() Config {
 		c.Now = time.Now
 	}
 	if c.HTTP == nil {
-		c.HTTP = line.Client()
+		c.HTTP = transport.Client()
 	}
 	if c.Idle <= 0 {
 		c.Idle = 10 * time.Minute
@@ -133,7 +133,7 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 	if base == "" {
 		return v.base, kind, nil
 	}
-	u, err := line.Address(base, v.base)
+	u, err := transport.Address(base, v.base)
 	if err != nil {
 		return "", "", fmt.Errorf("%s %w", where, err)
 	}
@@ -148,7 +148,7 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 // CheckBase says what is wrong with the address of a provider of a format. It
 // does not repeat it: there are people who put a password into one.
 func CheckBase(format, base string) error {
-	_, err := line.Address(base, vendors[format].base)
+	_, err := transport.Address(base, vendors[format].base)
 	return err
 }
 
@@ -163,9 +163,9 @@ func CheckHeader(format, name string) error {
 }
 
 // headers finds the values of those that a configuration sets.
-func (c Config) headers(kind string, p Provider, format string) ([]line.Header, error) {
+func (c Config) headers(kind string, p Provider, format string) ([]transport.Header, error) {
 	list, err := p.Headers.Read(c.Getenv, c.ReadFile)
-	if errors.Is(err, line.ErrUnset) {
+	if errors.Is(err, transport.ErrUnset) {
 		err = fmt.Errorf("%w: %w", ErrNoKey, err)
 	}
 	for _, x := range list {
@@ -183,22 +183,22 @@ var ErrNoKey = errors.New("needs a key")
 // key finds the key, if there is one. Another than the usual
 // address is never sent the environment's key for the usual one, unless that
 // address was put into the environment beside it.
-func (c Config) key(kind string, p Provider, v vendor, usual bool) (line.Key, error) {
-	from := line.Source{Key: p.Key, Env: p.KeyEnv, File: p.KeyFile}
+func (c Config) key(kind string, p Provider, v vendor, usual bool) (transport.Key, error) {
+	from := transport.Source{Key: p.Key, Env: p.KeyEnv, File: p.KeyFile}
 	given := from.Count()
 	if p.Lent {
 		given++
 	}
 	switch {
 	case given > 1:
-		return line.Key{}, fmt.Errorf("the provider %s has %d keys, expected one of key, key_env and key_file", kind, given)
+		return transport.Key{}, fmt.Errorf("the provider %s has %d keys, expected one of key, key_env and key_file", kind, given)
 	case p.Lent, given == 0 && !usual && p.BaseURL != "":
-		return line.Key{}, nil
+		return transport.Key{}, nil
 	case from.Env != "" && c.Getenv(from.Env) == "":
-		return line.Key{}, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, from.Env)
+		return transport.Key{}, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, from.Env)
 	case given == 0:
 		if from.Env = v.envKey; c.Getenv(from.Env) == "" {
-			return line.Key{}, nil
+			return transport.Key{}, nil
 		}
 	}
 	key, err := from.Read(c.Getenv, c.ReadFile)
@@ -206,7 +206,7 @@ func (c Config) key(kind string, p Provider, v vendor, usual bool) (line.Key, er
 		err = fmt.Errorf("%s is empty", from)
 	}
 	if err != nil {
-		return line.Key{}, fmt.Errorf("the key of the provider %s: %w", kind, err)
+		return transport.Key{}, fmt.Errorf("the key of the provider %s: %w", kind, err)
 	}
 	return key, nil
 }

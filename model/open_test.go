@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/model/line"
+	"github.com/kern-run/kern/internal/provider/transport"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -63,7 +63,7 @@ func TestOpenFindsTheProvider(t *testing.T) {
 		{Provider{}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-env"},
 		{Provider{KeyFile: file}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-file"},
 		{Provider{KeyEnv: "MY_KEY"}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-my-env"},
-		{Provider{Key: line.NewKey("given")}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer given"},
+		{Provider{Key: transport.NewKey("given")}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer given"},
 		{Provider{BaseURL: "https://LOCAL:1/x/"}, vars, "openai@local:1", "https://LOCAL:1/x/chat/completions", ""},
 		{Provider{BaseURL: "https://local:1/x", KeyEnv: "MY_KEY"}, vars, "openai@local:1", "https://local:1/x/chat/completions", "Bearer from-my-env"},
 		{Provider{}, env("OPENAI_BASE_URL", "http://e:2", "OPENAI_API_KEY", "k"), "openai@e:2", "http://e:2/chat/completions", "Bearer k"},
@@ -128,7 +128,7 @@ func TestSecretHeadersGoAlong(t *testing.T) {
 	const token = "0123456789abcdef"
 	for format, own := range map[string]string{"openai": "Authorization", "anthropic": "X-Api-Key"} {
 		p := Provider{Format: format, BaseURL: "http://p"}
-		if err := p.Headers.SetSecret("Cf-Access", line.Source{Env: "CF"}); err != nil {
+		if err := p.Headers.SetSecret("Cf-Access", transport.Source{Env: "CF"}); err != nil {
 			t.Fatal(err)
 		}
 		var got http.Header
@@ -167,7 +167,7 @@ func TestSecretHeadersGoAlong(t *testing.T) {
 		if _, err := Open("corp:m", c); !errors.Is(err, ErrNoKey) || !strings.Contains(err.Error(), "the provider corp: needs a key: the header Cf-Access: there is nothing in the variable CF") {
 			t.Errorf("%s: %v", format, err)
 		}
-		if err := p.Headers.SetSecret(own, line.Source{Env: "CF"}); err != nil {
+		if err := p.Headers.SetSecret(own, transport.Source{Env: "CF"}); err != nil {
 			t.Fatal(err)
 		}
 		c.Getenv, c.Providers["corp"] = env("CF", token), p

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kern-run/kern/model/line"
+	"github.com/kern-run/kern/internal/provider/transport"
 )
 
 func TestReadQuota(t *testing.T) {
@@ -47,7 +47,7 @@ func TestQuotaComesAlong(t *testing.T) {
 		w.Write([]byte(`{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`))
 	}))
 	defer s.Close()
-	m, err := Open("openai:some", Config{Getenv: func(string) string { return "" }, Providers: map[string]Provider{"openai": {BaseURL: s.URL, Key: line.NewKey("k")}}, HTTP: s.Client()})
+	m, err := Open("openai:some", Config{Getenv: func(string) string { return "" }, Providers: map[string]Provider{"openai": {BaseURL: s.URL, Key: transport.NewKey("k")}}, HTTP: s.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/kern-run/kern/model/line"
-	"github.com/kern-run/kern/model/sse"
+	"github.com/kern-run/kern/internal/provider/sse"
+	"github.com/kern-run/kern/internal/provider/transport"
 )
 
 // Bounds of what a provider may send.
@@ -42,7 +42,7 @@ type remote struct {
 	dialect
 	facts   Facts
 	model   string // the name the provider knows
-	line    *line.Line
+	line    *transport.Line
 	idle    time.Duration // of silence within an answer, before it is given up
 	now     func() time.Time
 	counter Counter
@@ -200,7 +200,7 @@ func (m *remote) usage(a *answer, r Request) Usage {
 
 // far says of a request that found no answer how far it came.
 func (e *Error) far(err error) *Error {
-	var lost *line.Lost
+	var lost *transport.Lost
 	if errors.As(err, &lost) {
 		if e.Unreached = lost.Unreached; !lost.Seen {
 			e.Usage = &Usage{} // nobody saw it

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/kern-run/kern/internal/bpe"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // Overheads of the chat format of OpenAI: each message is framed by three
@@ -26,14 +26,14 @@ const (
 // which takes tens of milliseconds and megabytes, so nothing at start-up may
 // count.
 type vocabulary struct {
-	get   func() *bpe.Vocabulary
+	get   func() *tokens.Vocabulary
 	weigh func(tokens iter.Seq2[uint32, string]) int // nil: each token is one
 	known counts
 }
 
 var (
-	o200k  = vocabulary{get: bpe.O200k}
-	cl100k = vocabulary{get: bpe.Cl100k}
+	o200k  = vocabulary{get: tokens.O200k}
+	cl100k = vocabulary{get: tokens.Cl100k}
 )
 
 // vocabularyOf is the one of a model of OpenAI. Models it does not know are

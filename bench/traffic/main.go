@@ -33,9 +33,9 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/mock"
 	"github.com/kern-run/kern/internal/mock/crowd"
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 func main() {
@@ -163,7 +163,7 @@ func open(base string, l traffic.Limits) (*kern.Kernel, func(), error) {
 		return nil, nil, err
 	}
 	k, err := kern.Open(kern.Config{Dir: dir, Getenv: func(string) string { return "" }, Settings: kern.Settings{
-		Providers: map[string]model.Provider{"openai": {BaseURL: base + "/v1", Key: line.NewKey("bench"), Models: map[string]model.Listed{
+		Providers: map[string]model.Provider{"openai": {BaseURL: base + "/v1", Key: transport.NewKey("bench"), Models: map[string]model.Listed{
 			"m": {Priced: true, Price: model.Price{Input: 3e9, Output: 15e9}, Window: 200_000, MaxOutput: 200}}}},
 		Traffic: map[string]kern.Traffic{"openai": {Limits: l}},
 	}})

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
@@ -309,7 +309,7 @@ func (v *visit) fail(err error) {
 	if !errors.As(err, &e) {
 		e = &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
 	}
-	status := wire.Status(e.Code)
+	status := format.Status(e.Code)
 	switch {
 	case e.Code == abi.BadKey:
 		status = http.StatusUnauthorized
@@ -326,10 +326,10 @@ func (v *visit) fail(err error) {
 	}
 	h := v.head()
 	if status < 500 && status != http.StatusTooManyRequests {
-		h.Set(wire.NoRetry, "false")
+		h.Set(format.NoRetry, "false")
 	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(wire.ErrorBody(v.face, status, e.Code, message, e.Hint)) // a client that went away hears nothing
+	_, _ = v.w.Write(format.ErrorBody(v.face, status, e.Code, message, e.Hint)) // a client that went away hears nothing
 }
 
 // head begins an answer of our own: whose it is and how that stands, once it is
@@ -362,7 +362,7 @@ func (g *Gateway) models(v *visit) {
 	names := g.cfg.Models.Models(face.Vendor())
 	list := []any{}
 	for _, n := range names {
-		if face == wire.Messages {
+		if face == format.Messages {
 			list = append(list, map[string]any{"type": "model", "id": n, "display_name": n, "created_at": "1970-01-01T00:00:00Z"})
 		} else {
 			list = append(list, map[string]any{"id": n, "object": "model", "created": 0, "owned_by": "kern"})
@@ -373,7 +373,7 @@ func (g *Gateway) models(v *visit) {
 		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + clip(v.rest)})
 	case v.rest != "":
 		v.json(list[i])
-	case face == wire.Messages:
+	case face == format.Messages:
 		v.json(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil})
 	default:
 		v.json(map[string]any{"object": "list", "data": list})
@@ -388,7 +388,7 @@ func (g *Gateway) counted(v *visit) {
 		v.fail(err)
 		return
 	}
-	q, err := wire.Parse(wire.Messages, body)
+	q, err := format.Parse(format.Messages, body)
 	if err != nil {
 		v.fail(err)
 		return
@@ -451,12 +451,12 @@ func (g *Gateway) derive(v *visit) {
 }
 
 // pathOf is where an entrance is at a provider.
-var pathOf = map[wire.Face]string{
-	wire.Chat: "/chat/completions", wire.Responses: "/responses", wire.Embeddings: "/embeddings", wire.Messages: "/v1/messages",
+var pathOf = map[format.Face]string{
+	format.Chat: "/chat/completions", format.Responses: "/responses", format.Embeddings: "/embeddings", format.Messages: "/v1/messages",
 }
 
 // value is what is recorded of an answer.
-func (x *exchange) value(s *wire.Seen) json.RawMessage {
+func (x *exchange) value(s *format.Seen) json.RawMessage {
 	r := syscalls.Reply{Text: s.Text, Stop: s.Stop}
 	if x.way.At > 0 {
 		r.Model = x.route().Facts.Name

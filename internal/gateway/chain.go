@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/wire/lex"
 )
 
@@ -35,7 +35,7 @@ type chain struct {
 }
 
 // store makes the chain of a request.
-func (k *known) store(q *wire.Request) (c chain) {
+func (k *known) store(q *format.Request) (c chain) {
 	rest, msgs := q.Split()
 	groups := lists(q.Face, rest)
 	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
@@ -92,7 +92,7 @@ func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) 
 	if err != nil {
 		return nil, err
 	}
-	groups := lists(wire.Face(face), rest)
+	groups := lists(format.Face(face), rest)
 	var msgs []json.RawMessage
 	parts = parts[1:]
 	for i := range groups {
@@ -120,7 +120,7 @@ func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) 
 		}
 		msgs = append(msgs, group...)
 	}
-	return wire.Join(wire.Face(face), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
+	return format.Join(format.Face(face), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
 }
 
 // links are the elements of a conversation, by its last link.
@@ -155,7 +155,7 @@ func (k *known) blob(c *chain, b []byte) abi.Hash {
 	return h
 }
 
-// A list is one that [wire.Request.Split] took out of the body, and left a
+// A list is one that [format.Request.Split] took out of the body, and left a
 // number for: how many elements it has, or -1 for a text.
 type list struct {
 	n     int
@@ -167,7 +167,7 @@ type list struct {
 func (l *list) len() int { return max(l.n, -l.n) }
 
 // lists finds the numbers that were left.
-func lists(f wire.Face, rest []byte) (all []list) {
+func lists(f format.Face, rest []byte) (all []list) {
 	start := lex.Blank(rest, 0)
 	for key, val := range lex.Spans(rest[start:]) {
 		name := lex.String(rest[start+key.From : start+key.To])

@@ -15,12 +15,12 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/internal/provider/tariff"
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/traffic"
-	"github.com/kern-run/kern/internal/wire"
-	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 // unknownMax is how many output tokens are reserved for a model whose maximum
@@ -32,7 +32,7 @@ const unknownMax = 16_384
 type exchange struct {
 	g      *Gateway
 	visit  *visit
-	q      *wire.Request
+	q      *format.Request
 	call   abi.Call
 	chain  chain
 	header http.Header // to send
@@ -54,10 +54,10 @@ type exchange struct {
 
 // An attempt is one try at a route.
 type attempt struct {
-	bound  wire.Bound
+	bound  format.Bound
 	free   bool // no limit binds what it may say
 	pays   bool // it is the program's own credential that opens the route
-	meter  *wire.Meter
+	meter  *format.Meter
 	start  time.Time
 	first  time.Duration
 	stream bool
@@ -75,7 +75,7 @@ type reply struct {
 }
 
 // exchange makes one of a request that was read.
-func (g *Gateway) exchange(v *visit, q *wire.Request) (*exchange, error) {
+func (g *Gateway) exchange(v *visit, q *format.Request) (*exchange, error) {
 	routes, err := g.ways.find(q.Face.Vendor(), q.Model)
 	if errors.Is(err, model.ErrNoKey) {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: err.Error(), Hint: "variables are read where the daemon starts: end it with kern stop-daemon, and let a command start it that has this one"}
@@ -160,7 +160,7 @@ func maxField(provider string) string {
 // bounded is what the request may take at most by the route in hand, and how
 // much of that is input: all of the window where it cannot be known, for there
 // are models that take it full, and say the less.
-func (x *exchange) bounded(pid abi.Pid) (b wire.Bound, in int64) {
+func (x *exchange) bounded(pid abi.Pid) (b format.Bound, in int64) {
 	r := x.route()
 	x.q = x.q.WithModel(r.Model)
 	x.q.Count = model.CounterOf(r.Facts.Provider, r.Model)
@@ -209,7 +209,7 @@ func narrow(k View, pid abi.Pid) bool {
 // elastic is the output: as much as was asked for, or as the model can give, or
 // as is left. What the input leaves of the window is known from below only, so
 // it does not lower what was asked, nor the rest to nothing.
-func elastic(b *wire.Bound, f *model.Facts, in int64) kernel.Elastic {
+func elastic(b *format.Bound, f *model.Facts, in int64) kernel.Elastic {
 	hi := b.Output
 	if hi == 0 {
 		hi = cmp.Or(int64(f.MaxOutput), unknownMax) * b.Choices
@@ -222,7 +222,7 @@ func elastic(b *wire.Bound, f *model.Facts, in int64) kernel.Elastic {
 }
 
 // brought is how much the tools gave that the model has not read yet.
-func brought(q *wire.Request) (n int64) {
+func brought(q *format.Request) (n int64) {
 	for _, r := range q.Results() {
 		n += int64(len(r.Text))
 	}
@@ -294,7 +294,7 @@ func (x *exchange) lighten(j *kernel.Job) {
 	if c := &x.chain; x.q.Steady() && !x.bound.Elsewhere && len(c.links) > 0 {
 		x.lesson = lesson(x.call.Pid, x.route().Facts.Name, c.rest, c.links[len(c.links)-1])
 	}
-	x.q, x.chain.past = wire.Answered(x.q), past{}
+	x.q, x.chain.past = format.Answered(x.q), past{}
 	x.chain.fresh, j.Plan.Blobs, x.header, x.failure = nil, nil, nil, nil
 }
 
@@ -344,7 +344,7 @@ func (l *lull) begin() {
 // being told.
 func (l *lull) hangUp() {
 	d := goOn
-	if l.ending = l.ending || l.body != nil && line.HangUp(l.body); l.ending {
+	if l.ending = l.ending || l.body != nil && transport.HangUp(l.body); l.ending {
 		d = readOn
 	}
 	l.begun = time.Now()
@@ -564,7 +564,7 @@ func (x *exchange) settled(ctx context.Context, j *kernel.Job, fail error) (d ke
 
 // taken is what the provider says that it took, and our own bound or count where
 // it says nothing, or that it was nothing.
-func (x *exchange) taken(j *kernel.Job, s *wire.Seen) model.Usage {
+func (x *exchange) taken(j *kernel.Job, s *format.Seen) model.Usage {
 	u := s.Usage
 	if !s.HasInput || u.Input+u.CacheRead+u.CacheWrite == 0 {
 		u.Input = x.bound.Input

@@ -48,8 +48,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/wire"
 	"github.com/kern-run/kern/model"
 )
 
@@ -177,26 +177,26 @@ const (
 // An entrance is a path that the gateway serves.
 type entrance struct {
 	method string
-	face   wire.Face // of errors too; empty: as the request looks
+	face   format.Face // of errors too; empty: as the request looks
 	serve  func(g *Gateway, v *visit)
 }
 
 var entrances = map[string]entrance{
-	"/chat/completions":      {"POST", wire.Chat, (*Gateway).relayed},
-	"/responses":             {"POST", wire.Responses, (*Gateway).relayed},
-	"/embeddings":            {"POST", wire.Embeddings, (*Gateway).relayed},
-	"/messages":              {"POST", wire.Messages, (*Gateway).relayed},
-	"/messages/count_tokens": {"POST", wire.Messages, (*Gateway).counted},
+	"/chat/completions":      {"POST", format.Chat, (*Gateway).relayed},
+	"/responses":             {"POST", format.Responses, (*Gateway).relayed},
+	"/embeddings":            {"POST", format.Embeddings, (*Gateway).relayed},
+	"/messages":              {"POST", format.Messages, (*Gateway).relayed},
+	"/messages/count_tokens": {"POST", format.Messages, (*Gateway).counted},
 	"/models":                {"GET", "", (*Gateway).models},
-	"/kern/v1/keys":          {"POST", wire.Chat, (*Gateway).derive},
-	"/kern/v1/self":          {"GET", wire.Chat, (*Gateway).self},
+	"/kern/v1/keys":          {"POST", format.Chat, (*Gateway).derive},
+	"/kern/v1/self":          {"GET", format.Chat, (*Gateway).self},
 }
 
 // A visit is a request on its way through.
 type visit struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	face    wire.Face
+	face    format.Face
 	kernel  State
 	session *session
 	rest    string    // of the path, behind that of the entrance
@@ -315,11 +315,11 @@ func keyOf(h http.Header) string {
 }
 
 // faceOf guesses in which format a request that is nowhere wants its error.
-func faceOf(r *http.Request) wire.Face {
+func faceOf(r *http.Request) format.Face {
 	if r.Header.Get("Anthropic-Version") != "" || r.Header.Get("X-Api-Key") != "" {
-		return wire.Messages
+		return format.Messages
 	}
-	return wire.Chat
+	return format.Chat
 }
 
 // hurry bounds the time in which the body must come. The bound is taken away
@@ -379,7 +379,7 @@ func (g *Gateway) relayed(v *visit) {
 		v.fail(err)
 		return
 	}
-	q, err := wire.Parse(v.face, body)
+	q, err := format.Parse(v.face, body)
 	if err != nil {
 		v.fail(err)
 		return

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/provider/format"
 )
 
 // What went through before says what a request takes, where a count can only
@@ -31,7 +31,7 @@ const lookBack = 64
 // follow adds an element, which the chain names so. Marks for the provider's
 // cache move with the end of a conversation, so the names here are without.
 func (p *past) follow(named abi.Hash, m []byte) {
-	plain := wire.Unmarked(m)
+	plain := format.Unmarked(m)
 	p.marked = p.marked || len(plain) != len(m)
 	if p.marked {
 		b, _ := link(p.last, plain)
@@ -60,7 +60,7 @@ func keptName(pid abi.Pid, model, id string) abi.Hash {
 }
 
 // of is what is known of a request for a model.
-func (k *lessons) of(pid abi.Pid, model string, c *chain) (l wire.Learned) {
+func (k *lessons) of(pid abi.Pid, model string, c *chain) (l format.Learned) {
 	l.Kept = func(id string) (int64, bool) { return k.get(keptName(pid, model, id)) }
 	for i := len(c.links) - 1; i >= 0; i-- {
 		if n, ok := k.get(lesson(pid, model, c.rest, c.links[i])); ok {
@@ -76,7 +76,7 @@ const aFew = 500
 
 // learn remembers what a whole answer says of its request. A provider that says
 // far less than there was counts otherwise than it bills.
-func (x *exchange) learn(s *wire.Seen) {
+func (x *exchange) learn(s *format.Seen) {
 	name := x.route().Facts.Name
 	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && 4*in+aFew >= x.bound.Text && x.lesson != (abi.Hash{}) {
 		x.g.lessons.put(x.lesson, in)

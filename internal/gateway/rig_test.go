@@ -21,9 +21,9 @@ import (
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
-	"github.com/kern-run/kern/model/line"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -97,7 +97,7 @@ func (r *rig) stop() {
 	r.front.Close()
 	r.kernel = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	line.CloseIdle()
+	transport.CloseIdle()
 }
 
 // limits reads money=1,steps=2.

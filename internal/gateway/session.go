@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/wire"
+	"github.com/kern-run/kern/internal/provider/format"
 )
 
 // A session is a process as the gateway sees it. All of it can be found again:
@@ -98,7 +98,7 @@ func (s *session) drop(w *wish) {
 // take finds the open wish that a call of a conversation stands for. Servers
 // exist that give the same ids in every answer: there the one with the same
 // words is meant, or else the oldest.
-func (s *session) take(c wire.Call) *wish {
+func (s *session) take(c format.Call) *wish {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := -1
@@ -127,14 +127,14 @@ func (s *session) take(c wire.Call) *wish {
 // watchdog finds that this goes in circles, or the process is at its end, that
 // is the error. A result may have to wait for its call to begin; whoever goes
 // does not.
-func (g *Gateway) results(ctx context.Context, s *session, q *wire.Request) (warning string, err error) {
+func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (warning string, err error) {
 	s.mu.Lock()
 	none := len(s.wishes) == 0
 	s.mu.Unlock()
 	if none {
 		return "", nil
 	}
-	asked := make(map[string]wire.Call)
+	asked := make(map[string]format.Call)
 	for _, c := range q.Calls() {
 		asked[c.ID] = c
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/wire"
 )
 
 // A wish is a tool call that a model asked for and that the program outside
@@ -18,13 +18,13 @@ import (
 // it, open while the program works on it, and ended by the request that brings
 // its result.
 type wish struct {
-	call   wire.Call
-	begun  chan struct{}    // closed when its intent is on disk
-	result chan wire.Result // one, from the request that brings it
-	left   chan struct{}    // closed when the program went on without a result
-	unseen chan struct{}    // closed when the program never saw the call
-	old    chan struct{}    // closed when too many are open that came later
-	done   chan struct{}    // closed when it has ended; then res is there
+	call   format.Call
+	begun  chan struct{}      // closed when its intent is on disk
+	result chan format.Result // one, from the request that brings it
+	left   chan struct{}      // closed when the program went on without a result
+	unseen chan struct{}      // closed when the program never saw the call
+	old    chan struct{}      // closed when too many are open that came later
+	done   chan struct{}      // closed when it has ended; then res is there
 	res    abi.Result
 }
 
@@ -80,8 +80,8 @@ type waiting struct {
 
 // wish makes the call of a wish, and returns when it may be shown to the
 // program or was refused.
-func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call, wait waiting) (*wish, *abi.Error) {
-	w := &wish{call: c, begun: make(chan struct{}), result: make(chan wire.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
+func (g *Gateway) wish(ctx context.Context, s *session, c format.Call, wait waiting) (*wish, *abi.Error) {
+	w := &wish{call: c, begun: make(chan struct{}), result: make(chan format.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
 	a := syscalls.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
 	if !json.Valid(a.Args) {
 		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
@@ -114,7 +114,7 @@ func (g *Gateway) wish(ctx context.Context, s *session, c wire.Call, wait waitin
 
 // wishes makes the calls of an answer, in the order asked. When one is refused,
 // none of them is shown.
-func (g *Gateway) wishes(ctx context.Context, s *session, calls []wire.Call, wait waiting) *abi.Error {
+func (g *Gateway) wishes(ctx context.Context, s *session, calls []format.Call, wait waiting) *abi.Error {
 	var made []*wish
 	for _, c := range calls {
 		w, e := g.wish(ctx, s, c, wait)

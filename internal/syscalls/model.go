@@ -12,9 +12,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/internal/watch"
-	"github.com/kern-run/kern/internal/wire/tariff"
 	"github.com/kern-run/kern/model"
 )
 

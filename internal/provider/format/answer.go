@@ -1,0 +1,571 @@
+package format
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/internal/provider/tariff"
+	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/model"
+)
+
+// maxNumber is the most that a number of an answer is read as: the sum of any
+// few is still a number.
+const maxNumber = 1 << 40
+
+// number is the whole number v, not below zero; 0 if it is none.
+func number(v []byte) int64 {
+	n, _ := lex.Whole(v)
+	return min(max(n, 0), maxNumber)
+}
+
+// failed takes over an error that the provider sent in place of an answer, or
+// within one.
+func (a *answer) failed(data []byte) {
+	a.failure = model.Classify(0, data)
+}
+
+// chat reads an event of Chat, or a whole answer: then its choices have a
+// message in place of a delta.
+func (a *answer) chat(data []byte) {
+	var usage []byte
+	choices := 0
+	for k, v := range lex.Members(data) {
+		switch string(k) {
+		case "id":
+			a.name(&a.id, v)
+		case "model":
+			a.name(&a.model, v)
+		case "choices":
+			for _, c := range lex.Elements(v) {
+				if choices++; choices > maxChoices {
+					a.crowded = true
+					break
+				}
+				a.choice(c)
+			}
+		case "usage":
+			if lex.Kind(v) == '{' {
+				usage = v
+			}
+		case "service_tier":
+			a.name(&a.tier, v)
+		case "error":
+			if lex.Kind(v) != 'n' {
+				a.failed(data)
+			}
+		}
+	}
+	if usage != nil {
+		a.chatUsage(usage)
+		a.idle = choices == 0 && a.failure == nil
+	}
+}
+
+// name remembers a text that every event repeats.
+func (a *answer) name(to *string, v []byte) {
+	if *to == "" && len(v) < 1<<10 {
+		*to = lex.String(v)
+	}
+}
+
+func (a *answer) choice(c []byte) {
+	at := 0
+	var finish []byte
+	var delta, message []byte
+	for k, v := range lex.Members(c) {
+		switch string(k) {
+		case "index":
+			at = int(number(v))
+		case "delta":
+			delta = v
+		case "message":
+			message = v
+		case "finish_reason":
+			finish = lex.Bare(v)
+		}
+	}
+	a.delta(at, delta)
+	a.delta(at, message)
+	if len(finish) == 0 {
+		return
+	}
+	for _, p := range a.list {
+		p.Whole = p.Whole || p.choice == at
+	}
+	a.end(at)
+	if at == 0 && a.stop != model.StopFilter || a.stop == "" {
+		a.stop = chatStop(string(finish))
+	}
+}
+
+// end notes that a choice came to its end, of which servers speak more than
+// once.
+func (a *answer) end(choice int) {
+	if len(a.ends) <= maxChoices && !slices.Contains(a.ends, choice) {
+		a.ends = append(a.ends, choice)
+	}
+}
+
+func chatStop(s string) model.Stop {
+	switch s {
+	case "length", "max_tokens":
+		return model.StopLength
+	case "content_filter":
+		return model.StopFilter
+	case "tool_calls", "function_call":
+		return model.StopTools
+	}
+	return model.StopEnd
+}
+
+// delta reads what was said in one choice. The text is the first one's; the
+// others are counted.
+func (a *answer) delta(choice int, d []byte) {
+	for k, v := range lex.Members(d) {
+		switch string(k) {
+		case "content", "refusal":
+			s := bare(v)
+			if choice == 0 {
+				a.say(s)
+			} else {
+				a.think(s)
+			}
+			if len(s) > 0 && k[0] == 'r' {
+				a.stop = model.StopFilter
+			}
+		case "reasoning_content", "reasoning":
+			a.think(bare(v))
+		case "tool_calls":
+			for n, t := range lex.Elements(v) {
+				a.chatPart(choice, n, t)
+			}
+		case "function_call":
+			if lex.Kind(v) == '{' {
+				a.oldPart(choice, v)
+			}
+		}
+	}
+}
+
+// chatPart reads a piece of a call. It names its call by index. Servers exist
+// that give every call the same index, or none at all: then the id, or a name,
+// begins a new one.
+func (a *answer) chatPart(choice, n int, t []byte) {
+	if a.full() {
+		return
+	}
+	at, id, name, args := -1, "", "", ""
+	for k, v := range lex.Members(t) {
+		switch string(k) {
+		case "index":
+			if lex.Kind(v) == '0' {
+				at = int(number(v))
+			}
+		case "id":
+			id = lex.String(v)
+		case "function", "custom":
+			for k, v := range lex.Members(v) {
+				switch string(k) {
+				case "name":
+					name = lex.String(v)
+				case "arguments", "input":
+					args = loose(v)
+				}
+			}
+		}
+	}
+	p := a.continued(choice, at, id, name)
+	if p == nil {
+		if at < 0 {
+			at = len(a.list)
+		}
+		p = a.open(&part{Call: Call{ID: id, Name: name}, choice: choice, at: at})
+	}
+	if p.ID == "" {
+		p.ID = id
+	}
+	if p.Name == "" {
+		p.Name = name
+	}
+	a.add(p, args)
+}
+
+// oldPart reads a piece of a function call of old: there is one of them.
+func (a *answer) oldPart(choice int, f []byte) {
+	name, args := lex.String(lex.Get(f, "name")), loose(lex.Get(f, "arguments"))
+	for _, p := range a.list {
+		if p.choice == choice && p.at < 0 {
+			a.add(p, args)
+			return
+		}
+	}
+	a.add(a.open(&part{Call: Call{ID: oldID(name), Name: name}, choice: choice, at: -1}), args)
+}
+
+// chatUsage reads the usage of Chat. There are servers that do not count
+// thoughts as completion; the total has them.
+func (a *answer) chatUsage(u []byte) {
+	var in, out, total int64
+	var details []byte
+	for k, v := range lex.Members(u) {
+		switch string(k) {
+		case "prompt_tokens":
+			in, a.hasInput = number(v), true
+		case "completion_tokens":
+			out = number(v)
+		case "total_tokens":
+			total = number(v)
+		case "prompt_tokens_details":
+			details = v
+		case "completion_tokens_details":
+			a.thought = number(lex.Get(v, "reasoning_tokens"))
+		}
+	}
+	a.split(in, max(out, total-in), details)
+}
+
+// response reads an event of Responses, or a whole answer.
+func (a *answer) response(data []byte) {
+	var kind, delta, args, item, response []byte
+	at := 0
+	for k, v := range lex.Members(data) {
+		switch string(k) {
+		case "type":
+			kind = lex.Bare(v)
+		case "delta":
+			delta = lex.Bare(v)
+		case "arguments", "input":
+			args = lex.Bare(v)
+		case "item":
+			item = v
+		case "response":
+			response = v
+		case "output_index":
+			at = int(number(v))
+		case "sequence_number":
+			a.sequence = number(v)
+		}
+	}
+	switch string(kind) {
+	case "response.output_text.delta":
+		a.say(delta)
+	case "response.refusal.delta":
+		a.say(delta)
+		a.stop = model.StopFilter
+	case "response.reasoning_text.delta", "response.reasoning_summary_text.delta", "response.code_interpreter_call_code.delta":
+		a.think(delta)
+	case "response.output_item.added":
+		a.item(at, item, false)
+	case "response.output_item.done":
+		a.item(at, item, true)
+	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
+		if p := a.find(at); p != nil {
+			a.add(p, string(delta))
+		}
+	case "response.function_call_arguments.done", "response.custom_tool_call_input.done":
+		if p := a.find(at); p != nil {
+			a.finish(p, string(args))
+		}
+	case "response.created", "response.in_progress", "response.queued":
+		a.name(&a.id, lex.Get(response, "id"))
+		a.name(&a.model, lex.Get(response, "model"))
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
+		a.ended(response)
+	case "error": // flat, where the body of an error has an object
+		a.failed(append(append([]byte(`{"error":`), data...), '}'))
+	case "":
+		if lex.Kind(lex.Get(data, "object")) == '"' || lex.Get(data, "output") != nil {
+			a.ended(data)
+		} else if lex.Kind(lex.Get(data, "error")) != 'n' {
+			a.failed(data)
+		}
+	}
+}
+
+// finish makes a call whole. What is said at the end is what holds.
+func (a *answer) finish(p *part, args string) {
+	if args != "" && p.args.String() != args {
+		a.size -= p.args.Len()
+		p.args.Reset()
+		a.add(p, args)
+	}
+	p.Whole = true
+}
+
+// item reads an item of an answer: a call, if it is one.
+func (a *answer) item(at int, v []byte, whole bool) {
+	kind := lex.String(lex.Get(v, "type"))
+	if whole {
+		a.keep(v, kind)
+	}
+	if a.full() || !strings.HasSuffix(kind, "_call") {
+		return
+	}
+	c := itemCall(v, kind)
+	p := a.find(at)
+	if p == nil || p.ID != c.ID {
+		args := c.Args
+		c.Args, c.Whole = "", false
+		if p = a.open(&part{Call: c, at: at}); !whole {
+			a.add(p, args)
+			return
+		}
+		c.Args = args
+	}
+	if whole {
+		a.finish(p, c.Args)
+		if kind == "web_search_call" {
+			a.searches++
+		}
+	}
+}
+
+// keep notes what an item takes as a part of a request. What a tool of the
+// provider's found is not known, and what was thought may not be shown: then it
+// is no more than all that was.
+func (a *answer) keep(v []byte, kind string) {
+	if a.of == nil || len(a.kept) >= maxCalls {
+		return
+	}
+	id := lex.String(lex.Get(v, "id"))
+	if id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
+		return
+	}
+	n, ok := int64(thought), kind == "reasoning"
+	if kind == "message" || strings.HasSuffix(kind, "_call") && tariff.OwnItem(kind) {
+		n, ok = tariff.Item(a.of, v)
+	}
+	if ok {
+		a.kept = append(a.kept, Kept{id, n})
+	}
+}
+
+// thought stands for the size of a thought until the usage is known.
+const thought = -1
+
+// keeps is what the provider keeps of an answer that has ended.
+func (a *answer) keeps() (all []Kept) {
+	if a.of == nil || a.id == "" {
+		return nil
+	}
+	whole := a.usage.Input + a.usage.CacheRead + a.usage.CacheWrite + a.usage.Output + tariff.PerRequest
+	for _, k := range a.kept {
+		if k.Tokens == thought {
+			k.Tokens = a.usage.Output
+		}
+		all, whole = append(all, k), whole+tariff.PerMessage
+	}
+	return append(all, Kept{a.id, whole})
+}
+
+// ended reads the whole answer, which stands in the last event too. What did
+// not come before is taken from it.
+func (a *answer) ended(r []byte) {
+	a.name(&a.id, lex.Get(r, "id"))
+	a.name(&a.model, lex.Get(r, "model"))
+	a.name(&a.tier, lex.Get(r, "service_tier"))
+	silent := a.text.Len() == 0
+	for at, v := range lex.Elements(lex.Get(r, "output")) {
+		a.keep(v, lex.String(lex.Get(v, "type")))
+		if lex.String(lex.Get(v, "type")) == "message" && silent {
+			for _, c := range lex.Elements(lex.Get(v, "content")) {
+				a.say(lex.Bare(lex.Get(c, "text")))
+				a.say(lex.Bare(lex.Get(c, "refusal")))
+			}
+		} else if p := a.find(at); p == nil || !p.Whole {
+			a.item(at, v, true)
+		}
+	}
+	if u := lex.Get(r, "usage"); lex.Kind(u) == '{' {
+		a.responseUsage(u)
+	}
+	switch lex.String(lex.Get(r, "status")) {
+	case "failed":
+		a.failed(r)
+		a.stop = ""
+	case "incomplete":
+		a.stop = model.StopLength
+		if lex.String(lex.Get(lex.Get(r, "incomplete_details"), "reason")) == "content_filter" {
+			a.stop = model.StopFilter
+		}
+	default:
+		if a.stop == "" {
+			a.stop = model.StopEnd
+		}
+	}
+	a.close()
+	a.done = true
+}
+
+func (a *answer) responseUsage(u []byte) {
+	var in, out int64
+	var details []byte
+	for k, v := range lex.Members(u) {
+		switch string(k) {
+		case "input_tokens":
+			in, a.hasInput = number(v), true
+		case "output_tokens":
+			out = number(v)
+		case "input_tokens_details":
+			details = v
+		case "output_tokens_details":
+			a.thought = number(lex.Get(v, "reasoning_tokens"))
+		}
+	}
+	a.split(in, out, details)
+}
+
+// split takes over a usage whose input holds what was read from the cache and
+// what was written to it, to be kept for half an hour or for twelve.
+func (a *answer) split(in, out int64, details []byte) {
+	read := min(number(lex.Get(details, "cached_tokens")), in)
+	write := min(number(lex.Get(details, "cache_write_tokens")), in-read)
+	a.hour = min(number(lex.Get(lex.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
+	a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: out}
+	a.reported, a.covers = a.hasInput, a.size
+}
+
+// message reads an event of Messages, or a whole answer.
+func (a *answer) message(data []byte) {
+	var kind, block, delta, usage, message, fault []byte
+	at := 0
+	for k, v := range lex.Members(data) {
+		switch string(k) {
+		case "type":
+			kind = lex.Bare(v)
+		case "index":
+			at = int(number(v))
+		case "content_block":
+			block = v
+		case "delta":
+			delta = v
+		case "usage":
+			usage = v
+		case "message":
+			message = v
+		case "error":
+			fault = v
+		}
+	}
+	switch string(kind) {
+	case "message_start":
+		a.name(&a.id, lex.Get(message, "id"))
+		a.name(&a.model, lex.Get(message, "model"))
+		a.messageUsage(lex.Get(message, "usage"))
+	case "content_block_start":
+		a.block(at, block)
+	case "content_block_delta":
+		a.blockDelta(at, delta)
+	case "content_block_stop":
+		if p := a.find(at); p != nil {
+			p.Whole = true
+		}
+	case "message_delta":
+		a.messageUsage(usage)
+		a.reported = a.hasInput && (a.reported || lex.Get(usage, "output_tokens") != nil)
+		if s := lex.String(lex.Get(delta, "stop_reason")); s != "" {
+			a.stop = messageStop(s)
+			a.end(0)
+		}
+	case "message_stop":
+		a.close()
+		a.done = true
+	case "message":
+		a.wholeMessage(data, usage)
+	case "error":
+		a.failed(data)
+	case "":
+		if lex.Kind(fault) != 'n' {
+			a.failed(data)
+		} else if n := lex.Get(data, "input_tokens"); n != nil { // the answer of count_tokens
+			a.usage.Input, a.hasInput, a.reported, a.done = number(n), true, true, true
+		}
+	}
+}
+
+func (a *answer) wholeMessage(data, usage []byte) {
+	a.name(&a.id, lex.Get(data, "id"))
+	a.name(&a.model, lex.Get(data, "model"))
+	for at, b := range lex.Elements(lex.Get(data, "content")) {
+		a.block(at, b)
+	}
+	a.messageUsage(usage)
+	a.reported = a.hasInput && lex.Get(usage, "output_tokens") != nil
+	a.stop = messageStop(lex.String(lex.Get(data, "stop_reason")))
+	a.close()
+	a.done = true
+}
+
+// block reads the beginning of a block, which may be all of it.
+func (a *answer) block(at int, b []byte) {
+	if c, ok := blockCall(b); ok {
+		args := c.Args
+		if c.Args, c.Whole = "", false; args == "{}" || args == "null" {
+			args = "" // what comes in pieces begins so
+		}
+		a.add(a.open(&part{Call: c, at: at}), args)
+		return
+	}
+	for k, v := range lex.Members(b) {
+		switch string(k) {
+		case "text":
+			a.say(lex.Bare(v))
+		case "thinking":
+			a.think(lex.Bare(v))
+		}
+	}
+}
+
+func (a *answer) blockDelta(at int, d []byte) {
+	for k, v := range lex.Members(d) {
+		switch string(k) {
+		case "text":
+			a.say(lex.Bare(v))
+		case "thinking":
+			a.think(lex.Bare(v))
+		case "partial_json":
+			if p := a.find(at); p != nil {
+				a.add(p, lex.String(v))
+			}
+		}
+	}
+}
+
+func messageStop(s string) model.Stop {
+	switch s {
+	case "max_tokens", "model_context_window_exceeded":
+		return model.StopLength
+	case "tool_use":
+		return model.StopTools
+	case "refusal":
+		return model.StopFilter
+	}
+	return model.StopEnd
+}
+
+// messageUsage takes over what is given: the counts are running totals, and
+// the last event has only some of them.
+func (a *answer) messageUsage(u []byte) {
+	for k, v := range lex.Members(u) {
+		if lex.Kind(v) == 'n' {
+			continue
+		}
+		switch string(k) {
+		case "input_tokens":
+			a.usage.Input, a.hasInput = number(v), true
+		case "output_tokens":
+			a.usage.Output, a.covers = number(v), a.size
+		case "cache_read_input_tokens":
+			a.usage.CacheRead = number(v)
+		case "cache_creation_input_tokens":
+			a.usage.CacheWrite = number(v)
+		case "cache_creation":
+			a.hour = number(lex.Get(v, "ephemeral_1h_input_tokens"))
+		case "server_tool_use":
+			a.searches = number(lex.Get(v, "web_search_requests"))
+		case "service_tier":
+			a.name(&a.tier, v)
+		}
+	}
+}

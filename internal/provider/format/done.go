@@ -1,0 +1,17 @@
+package format
+
+// Done says that the provider said that this is the end. It costs nothing to
+// ask.
+func (m *Meter) Done() bool { return m.answer.done }
+
+// Said says that the model has said all: what may still come is what it took,
+// and the word that this is the end. It costs nothing to ask.
+func (m *Meter) Said() bool {
+	return m.answer.done || len(m.answer.ends) >= max(1, m.choices)
+}
+
+// Answered is what is left of a request when it was sent: enough to read its
+// answer, and not its body.
+func Answered(r *Request) *Request {
+	return &Request{Face: r.Face, Model: r.Model, Stream: r.Stream, MaxOutput: r.MaxOutput, Choices: r.Choices, Usage: r.Usage, Count: r.Count}
+}

@@ -1,0 +1,283 @@
+package format
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/model"
+)
+
+var update = flag.Bool("update", false, "write the expected files anew")
+
+// An outcome is what came of an answer.
+type outcome struct {
+	seen    Seen
+	forward string
+	err     error
+}
+
+// feed meters an answer in pieces. What Write returns is copied at once, for
+// it is valid no longer than that. Calls that are ready are let go at once.
+func feed(t testing.TB, m *Meter, pieces ...string) (o outcome) {
+	t.Helper()
+	var out strings.Builder
+	for _, p := range pieces {
+		b, err := m.Write([]byte(p))
+		out.Write(b)
+		if err != nil {
+			o.err = err
+			break
+		}
+		if len(m.Ready()) > 0 {
+			out.Write(m.Release())
+		}
+	}
+	if o.err == nil {
+		b, err := m.End()
+		out.Write(b)
+		out.Write(m.Release())
+		o.err = err
+	}
+	o.seen, o.forward = m.Seen(), out.String()
+	return o
+}
+
+func faceOf(dir string) Face {
+	for f := range parts {
+		if strings.HasSuffix(string(f), dir) {
+			return f
+		}
+	}
+	return ""
+}
+
+// transcripts calls f with every answer in testdata.
+func transcripts(t testing.TB, f func(name string, face Face, stream bool, data string)) {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*/*.*")
+	if err != nil || len(paths) < 20 {
+		t.Fatalf("%d transcripts, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		ext := filepath.Ext(path)
+		if ext == ".want" {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(path, faceOf(filepath.Base(filepath.Dir(path))), ext == ".sse", string(data))
+	}
+}
+
+func meterOf(f Face, stream bool) *Meter {
+	m := NewMeter(f, stream)
+	m.Hold, m.Drop = true, true
+	return m
+}
+
+func TestTranscripts(t *testing.T) {
+	transcripts(t, func(name string, f Face, stream bool, data string) {
+		o := feed(t, meterOf(f, stream), data)
+		got, err := json.MarshalIndent(o.seen, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(got) + "\n"
+		if o.err != nil {
+			text += "error: " + o.err.Error() + "\n"
+		}
+		if o.forward != data {
+			text += "--- not all was passed on:\n" + o.forward
+		}
+		path := strings.TrimSuffix(name, filepath.Ext(name)) + filepath.Ext(name) + ".want"
+		if *update {
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(path); err != nil || string(want) != text {
+			t.Errorf("%s: %v, got\n%s\nwant\n%s", name, err, text, want)
+		}
+	})
+}
+
+// Pieces of any size give the same, to the byte.
+func TestTranscriptsSplitAnywhere(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	transcripts(t, func(name string, f Face, stream bool, data string) {
+		want := feed(t, meterOf(f, stream), data)
+		hold := func(what string, pieces ...string) {
+			if got := feed(t, meterOf(f, stream), pieces...); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s, %s: got %+v, want %+v", name, what, got, want)
+			}
+		}
+		for i := range data {
+			hold(fmt.Sprint("split at ", i), data[:i], data[i:])
+		}
+		var single []string
+		for i := range len(data) {
+			single = append(single, data[i:i+1])
+		}
+		hold("byte by byte", single...)
+		for range 20 {
+			var pieces []string
+			for rest := data; rest != ""; {
+				n := 1 + random.IntN(min(len(rest), 400))
+				pieces, rest = append(pieces, rest[:n]), rest[n:]
+			}
+			hold("at random", pieces...)
+		}
+	})
+}
+
+// A stream that is cut claims no end that it did not have, and what was passed
+// on is a beginning of it; so the error that Cut puts behind it is an event of
+// its own.
+func TestTranscriptsCutAnywhere(t *testing.T) {
+	transcripts(t, func(name string, f Face, stream bool, data string) {
+		if !stream {
+			return
+		}
+		whole := feed(t, meterOf(f, stream), data)
+		for i := range data {
+			m := meterOf(f, stream)
+			var out strings.Builder
+			b, err := m.Write([]byte(data[:i]))
+			out.Write(b)
+			if err == nil && m.Seen().Done && !whole.seen.Done {
+				t.Fatalf("%s, cut at %d: done", name, i)
+			}
+			if s := m.Seen(); s.Output > 0 && !s.Reported && whole.seen.Reported && s.Output > 40+2*whole.seen.Output {
+				t.Fatalf("%s, cut at %d: %d tokens counted, %d reported at the end", name, i, s.Output, whole.seen.Output)
+			}
+			if strings.Contains(data, "\"usage\"") && strings.Contains(name, "dropped") {
+				continue
+			}
+			if !strings.HasPrefix(data, out.String()) {
+				t.Fatalf("%s, cut at %d: passed on %q", name, i, out.String())
+			}
+			out.Write(m.Cut(abi.LimitMoney, "no money is left", ""))
+			if last := lastEvent(out.String()); !strings.Contains(last, `"LIMIT_MONEY"`) || lex.Check([]byte(last), true) != nil {
+				t.Fatalf("%s, cut at %d: the end is %q", name, i, last)
+			}
+		}
+	})
+}
+
+// lastEvent is the data of the last event as a simple reader sees it.
+func lastEvent(s string) (data string) {
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	for block := range strings.SplitSeq(s, "\n\n") {
+		for line := range strings.SplitSeq(block, "\n") {
+			if d, ok := strings.CutPrefix(line, "data:"); ok {
+				data = strings.TrimSpace(d)
+			}
+		}
+	}
+	return data
+}
+
+// The built-in client and the meter read the same streams in the same way.
+func TestMeterAgreesWithModel(t *testing.T) {
+	for dir, ref := range map[string]string{"openai": "openai:gpt-5", "anthropic": "anthropic:claude-sonnet-4-5"} {
+		face := map[string]Face{"openai": Chat, "anthropic": Messages}[dir]
+		paths, err := filepath.Glob("../../model/testdata/" + dir + "/*.sse")
+		if err != nil || len(paths) < 10 {
+			t.Fatalf("%d streams, %v", len(paths), err)
+		}
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			agree(t, path, ref, face, string(data))
+		}
+	}
+}
+
+type tape string
+
+func (p tape) RoundTrip(r *http.Request) (*http.Response, error) {
+	h := http.Header{"Content-Type": {"text/event-stream"}}
+	return &http.Response{StatusCode: 200, Header: h, Body: io.NopCloser(strings.NewReader(string(p))), Request: r}, nil
+}
+
+func agree(t *testing.T, path, ref string, face Face, data string) {
+	t.Helper()
+	m, err := model.Open(ref, model.Config{HTTP: &http.Client{Transport: tape(data)}, Getenv: func(name string) string {
+		if strings.HasSuffix(name, "_KEY") {
+			return "k"
+		}
+		return ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	var calls []model.ToolCall
+	var done *model.Done
+	var fail *model.Error
+	for e, err := range m.Stream(t.Context(), model.Request{Messages: []model.Message{{Role: model.User, Text: "hello"}}}) {
+		switch {
+		case err != nil:
+			errors.As(err, &fail)
+		case e.Call != nil:
+			calls = append(calls, *e.Call)
+		case e.Done != nil:
+			done = e.Done
+		default:
+			text += e.Text
+		}
+	}
+	o := feed(t, NewMeter(face, true), data)
+	s := o.seen
+	if s.Text != text {
+		t.Errorf("%s: text %q, model has %q", path, s.Text, text)
+	}
+	if (done != nil) != (o.err == nil && s.Failure == nil) {
+		t.Errorf("%s: end %v %v, model has %v %v", path, o.err, s.Failure, done, fail)
+	}
+	if done == nil {
+		return
+	}
+	if strings.Contains(path, "second_choice") {
+		s.Output = done.Usage.Output // the client asks for one choice, and counts one
+	}
+	if s.Stop != done.Stop || s.Reported != done.Reported || done.Reported && s.Usage != done.Usage || s.Output != done.Usage.Output {
+		t.Errorf("%s: %+v, model has %+v", path, s, *done)
+	}
+	for i, c := range calls {
+		if i >= len(s.Calls) || s.Calls[i].Name != c.Name || s.Calls[i].Args != c.Args {
+			t.Errorf("%s: calls %+v, model has %+v", path, s.Calls, calls)
+		}
+	}
+}
+
+// An answer of Claude's that is cut before its usage came is counted by the
+// bound of its vocabulary, and one of another model as it always was.
+func TestWhatWasSaidIsCountedForItsModel(t *testing.T) {
+	const said = "Die Donaudampfschifffahrtsgesellschaft befördert überraschend viele Fahrgäste."
+	for name, least := range map[string]int64{"claude-opus-4-8": 38, "llama3": int64(model.CountText(said))} {
+		r := parse(t, Messages, `{"model":"`+name+`","max_tokens":100,"stream":true,"messages":[]}`)
+		r.Count = model.CounterOf("anthropic", name)
+		o := feed(t, r.Meter(true), "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n"+
+			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\""+said+"\"}}\n\n")
+		if got := o.seen.Output; got < least || name == "llama3" && got != least {
+			t.Errorf("%s: %d tokens, want %d", name, got, least)
+		}
+	}
+}

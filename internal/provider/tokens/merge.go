@@ -1,0 +1,75 @@
+package tokens
+
+import (
+	"math"
+	"slices"
+)
+
+// A merger merges the bytes of a piece into tokens. What room it needs it
+// keeps for the next piece.
+type merger struct {
+	// next is where the part ends that begins at a place, and the next begins.
+	// prev is where the part before it begins.
+	next, prev []int32
+	// tree has, at n and the place, the rank of the part there together with the
+	// next, above the place itself; over each two of these the lesser; and so at
+	// 1 the least, of equal ones that on the left.
+	tree []uint64
+}
+
+const never = math.MaxUint64
+
+// merge leaves the parts in m.next, and returns how many they are.
+func (m *merger) merge(t *table, piece string) int {
+	n := len(piece)
+	m.next = slices.Grow(m.next[:0], n)[:n]
+	m.prev = slices.Grow(m.prev[:0], n+1)[:n+1]
+	m.tree = slices.Grow(m.tree[:0], 2*n)[:2*n]
+	for i := range n {
+		m.next[i], m.prev[i+1] = int32(i+1), int32(i)
+	}
+	for i := range n {
+		m.tree[n+i] = m.rank(t, piece, int32(i))
+	}
+	for i := n - 1; i > 0; i-- {
+		m.tree[i] = min(m.tree[2*i], m.tree[2*i+1])
+	}
+	parts := n
+	for least := m.tree[1]; least != never; least = m.tree[1] {
+		i := int32(uint32(least))
+		gone := m.next[i]
+		m.next[i] = m.next[gone]
+		m.prev[m.next[i]] = i
+		m.set(gone, never)
+		m.set(i, m.rank(t, piece, i))
+		if i > 0 {
+			m.set(m.prev[i], m.rank(t, piece, m.prev[i]))
+		}
+		parts--
+	}
+	return parts
+}
+
+// rank is that of the part at i together with the next.
+func (m *merger) rank(t *table, piece string, i int32) uint64 {
+	j := m.next[i]
+	if int(j) == len(piece) {
+		return never
+	}
+	id, ok := t.id(piece[i:m.next[j]])
+	if !ok {
+		return never
+	}
+	return uint64(id)<<32 | uint64(i)
+}
+
+func (m *merger) set(i int32, rank uint64) {
+	at := len(m.tree)/2 + int(i)
+	for m.tree[at] = rank; at > 1; at /= 2 {
+		least := min(m.tree[at], m.tree[at^1])
+		if m.tree[at/2] == least {
+			return
+		}
+		m.tree[at/2] = least
+	}
+}

@@ -1,0 +1,135 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Bounds of the headers that a configuration sets for a provider: how many, and
+// of a value, which may be a token that somebody signed.
+const (
+	maxHeaders     = 16
+	maxHeaderValue = 512
+	maxSecretValue = 8 << 10
+)
+
+var (
+	headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	ofAMessage = []string{"Accept", "Accept-Encoding", "Anthropic-Version", "Connection", "Expect", "Host", "Keep-Alive", "Origin", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+	ofASecret  = []string{"auth", "key", "token", "secret", "cookie", "password", "credential"}
+)
+
+// Headers are those that go with every request to a provider: which
+// organization or project is billed, which application asks, what opens a
+// gateway that stands before it. The zero Headers are none.
+type Headers struct{ all []chosen }
+
+// chosen is a header of a configuration: with a plain value, or with one that
+// nobody may see.
+type chosen struct {
+	name, plain string
+	from        Source
+}
+
+// ForSecret says of a header, by its name, that its value is for nobody to see.
+func ForSecret(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(ofASecret, func(s string) bool { return strings.Contains(name, s) })
+}
+
+// Set adds a header that anybody may see.
+func (h *Headers) Set(name, value string) error {
+	canon := http.CanonicalHeaderKey(name)
+	switch {
+	case ForSecret(name):
+		return fmt.Errorf("%s is for a secret, and the secret itself has no place here: expected {key_env: VARIABLE} or {key_file: FILE}", canon)
+	case !sendable(value, maxHeaderValue):
+		return fmt.Errorf("the value of %s: expected 1 to %d plain characters", canon, maxHeaderValue)
+	}
+	return h.add(chosen{name: name, plain: value})
+}
+
+// SetSecret adds a header whose value is read elsewhere, and shown nowhere.
+func (h *Headers) SetSecret(name string, from Source) error {
+	if from.Count() != 1 {
+		return fmt.Errorf("%s: expected its value in one place, a variable or a file", http.CanonicalHeaderKey(name))
+	}
+	return h.add(chosen{name: name, from: from})
+}
+
+func (h *Headers) add(c chosen) error {
+	canon := http.CanonicalHeaderKey(c.name)
+	switch {
+	case !headerName.MatchString(c.name):
+		return errors.New("expected the name of a header, of letters, digits, - and _")
+	case slices.Contains(ofAMessage, canon), strings.HasPrefix(canon, "Content-"), strings.HasPrefix(canon, "Proxy-"), strings.HasPrefix(canon, "X-Kern-"):
+		return fmt.Errorf("%s belongs to the request itself, and is not set here", canon)
+	case slices.ContainsFunc(h.all, func(o chosen) bool { return o.name == canon }):
+		return fmt.Errorf("%s stands twice", canon)
+	case len(h.all) >= maxHeaders:
+		return fmt.Errorf("expected at most %d headers", maxHeaders)
+	}
+	c.name = canon
+	h.all = append(h.all, c)
+	return nil
+}
+
+// sendable says whether a value can stand in a header.
+func sendable(value string, most int) bool {
+	return value != "" && len(value) <= most && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// Secrets are where the values are that nobody may see, by the headers' names.
+func (h Headers) Secrets() map[string]Source {
+	m := make(map[string]Source)
+	for _, c := range h.all {
+		if c.from.Count() > 0 {
+			m[c.name] = c.from
+		}
+	}
+	return m
+}
+
+// A Header is one as it goes along. What is secret of it does not print.
+type Header struct {
+	Name  string
+	value string
+	key   Key // in place of value
+}
+
+// ErrUnset says that there is nothing where a secret should be.
+var ErrUnset = errors.New("there is nothing")
+
+// Read finds the values.
+func (h Headers) Read(getenv func(string) string, readFile func(string) ([]byte, error)) (list []Header, err error) {
+	for _, c := range h.all {
+		x := Header{Name: c.name, value: c.plain}
+		if c.from.Count() > 0 {
+			secret, err := c.from.text(getenv, readFile)
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("the header %s: %w", c.name, err)
+			case secret == "":
+				return nil, fmt.Errorf("the header %s: %w in %s", c.name, ErrUnset, c.from)
+			case !sendable(secret, maxSecretValue):
+				return nil, fmt.Errorf("the header %s: %s does not hold 1 to %d plain characters", c.name, c.from, maxSecretValue)
+			}
+			x.key = NewKey(secret)
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+// set puts it into a request.
+func (x Header) set(h http.Header) {
+	if x.key.Given() {
+		h.Set(x.Name, x.key.reveal())
+		return
+	}
+	h.Set(x.Name, x.value)
+}
