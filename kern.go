@@ -17,9 +17,9 @@ import (
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
-	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
 )
 
@@ -45,7 +45,7 @@ type Kernel struct {
 	past
 	opener
 	world  *syscalls.World
-	turns  traffic.Turns
+	turns  quota.Turns
 	pool   tool.Pool
 	boxes  boxes
 	spaces workspaces

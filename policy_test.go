@@ -25,14 +25,14 @@ var ranks = map[string]int{
 	"abi":                           0,
 	"model":                         0,
 	"internal/schema":               0,
-	"internal/wire/lex":             0,
+	"internal/jsontext":             0,
 	"internal/provider/tokens":      0, // pure: a text in, its tokens out
 	"internal/provider/sse":         0, // server-sent events
 	"internal/provider/transport":   0, // connections to providers
 	"internal/provider/tariff":      0, // pure: everything in a request that a provider may bill
 	"internal/provider/format":      0, // requests and answers in the formats of providers
 	"internal/provider/cassette":    0, // recorded answers of providers, for tests
-	"internal/strict":               0, // reads YAML for whoever has a file to read
+	"internal/yamlfile":             0, // reads YAML for whoever has a file to read
 	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/spans":                0, // pure: sets of numbers
 	"internal/reap":                 0, // descendants of a process, for tool and guest
@@ -65,7 +65,7 @@ var ranks = map[string]int{
 	"internal/journal/format":    1,
 	"internal/journal":           1,
 	"internal/journal/storetest": 1,
-	"internal/traffic":           1,
+	"internal/quota":             1,
 	"internal/memory":            1,
 	"internal/tool":              1,
 	"internal/guest":             1,
@@ -74,26 +74,26 @@ var ranks = map[string]int{
 	"internal/watch":             1, // pure; the kernel decides with it
 	"internal/files":             1, // knows the workspace by two small interfaces
 
-	"internal/kernel":     2,
-	"internal/syscalls":   3,
-	"internal/agent":      4,
-	"internal/gateway":    4,
-	"internal/api":        4,
-	"internal/cli":        5, // tables, prompts and progress of the command line
-	"internal/mock":       4, // a provider for tests and demos
-	"internal/mock/crowd": 4,
-	"":                    5,
-	"internal/demo":       6, // a caller of the command line
-	"cmd/kern":            6,
+	"internal/kernel":            2,
+	"internal/syscalls":          3,
+	"internal/agent":             4,
+	"internal/gateway":           4,
+	"internal/api":               4,
+	"internal/cli":               5, // tables, prompts and progress of the command line
+	"internal/mockprovider":      4, // a provider for tests and demos
+	"internal/mockprovider/load": 4,
+	"":                           5,
+	"internal/demo":              6, // a caller of the command line
+	"cmd/kern":                   6,
 }
 
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
 	"cmd/kern":                     {"internal/demo"},
-	"model":                        {"internal/provider/tokens", "internal/provider/transport", "internal/provider/sse", "internal/strict"},
+	"model":                        {"internal/provider/tokens", "internal/provider/transport", "internal/provider/sse", "internal/yamlfile"},
 	"internal/provider/cassette":   {"model"}, // its test only
-	"internal/provider/format":     {"abi", "model", "internal/provider/sse", "internal/provider/tariff", "internal/wire/lex"},
-	"internal/provider/tariff":     {"model", "internal/wire/lex"},
+	"internal/provider/format":     {"abi", "model", "internal/provider/sse", "internal/provider/tariff", "internal/jsontext"},
+	"internal/provider/tariff":     {"model", "internal/jsontext"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
@@ -126,7 +126,7 @@ var forbidden = []struct {
 // pureFiles may not read the clock, start goroutines or do input and output:
 // what they decide follows from records alone.
 var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/watch/watch.go", "internal/life/life.go", "internal/roll/roll.go", "internal/brief/brief.go", "internal/watch/rest.go", "internal/memory/memory.go",
-	"internal/traffic/window.go", "internal/traffic/bucket.go", "internal/traffic/care.go", "internal/traffic/rest.go", "internal/traffic/habit.go", "internal/traffic/line.go", "internal/traffic/sched.go", "internal/traffic/limits.go"}
+	"internal/quota/window.go", "internal/quota/bucket.go", "internal/quota/backoff.go", "internal/quota/outage.go", "internal/quota/estimate.go", "internal/quota/queue.go", "internal/quota/sched.go", "internal/quota/limits.go"}
 
 const module = "github.com/kern-run/kern"
 

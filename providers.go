@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
 )
 
@@ -24,11 +24,11 @@ var formats = []string{"openai", "anthropic"}
 
 // readProviders reads the providers, each under its name. The two usual ones
 // need not say what they speak, nor where they are.
-func (s *Settings) readProviders(d *strict.Document, n ast.Node, what string) error {
+func (s *Settings) readProviders(d *yamlfile.Document, n ast.Node, what string) error {
 	falls := make(map[string][]ast.Node)
 	err := d.Entries(n, what, func(name string, key, value ast.Node) (err error) {
 		if !providerName.MatchString(name) || name == "script" {
-			return d.Errorf(key, "the provider %q, expected a name of small letters, digits, - and _, a letter first, and not script", strict.Clip(name))
+			return d.Errorf(key, "the provider %q, expected a name of small letters, digits, - and _, a letter first, and not script", yamlfile.Clip(name))
 		}
 		falls[name], err = s.readProvider(d, name, value)
 		return err
@@ -47,12 +47,12 @@ func (s *Settings) readProviders(d *strict.Document, n ast.Node, what string) er
 }
 
 // checkFallback looks at where requests to a provider go in its place.
-func (s *Settings) checkFallback(d *strict.Document, at ast.Node, name string, i int) error {
+func (s *Settings) checkFallback(d *yamlfile.Document, at ast.Node, name string, i int) error {
 	list := s.Providers[name].Fallback
 	to := list[i]
 	other, id, named := strings.Cut(to, "/")
 	bad := func(format string, args ...any) error {
-		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, strict.Clip(to)}, args...)...)
+		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, yamlfile.Clip(to)}, args...)...)
 	}
 	switch p := s.Providers[other]; {
 	case s.speaks(other) == "":
@@ -94,7 +94,7 @@ func (s *Settings) speaks(name string) string {
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // into is the field that names the variable with a secret of somebody's.
-func into(d *strict.Document, to *string, of string) strict.Field {
+func into(d *yamlfile.Document, to *string, of string) yamlfile.Field {
 	return func(n ast.Node, what string) (err error) {
 		if *to, err = d.Text(n, what); err == nil && !variable.MatchString(*to) {
 			err = d.Errorf(n, "%s of %s is not the name of a variable, expected one such as MY_KEY: the key itself has no place here", what, of)
@@ -105,7 +105,7 @@ func into(d *strict.Document, to *string, of string) strict.Field {
 
 // readHeaders reads those that go with every request. Where a value is for nobody
 // to see it is named in its place, as a key is; secret says where those stand.
-func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *transport.Headers, secret map[string]ast.Node) error {
+func (s *Settings) readHeaders(d *yamlfile.Document, n ast.Node, what string, h *transport.Headers, secret map[string]ast.Node) error {
 	return d.Entries(n, what, func(name string, key, value ast.Node) error {
 		value, err := d.Value(value)
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *t
 		}
 		if _, named := value.(ast.MapNode); named {
 			var from transport.Source
-			if from, err = s.readSecret(d, value, "the header "+strict.Clip(name)); err != nil {
+			if from, err = s.readSecret(d, value, "the header "+yamlfile.Clip(name)); err != nil {
 				return err
 			}
 			secret[name], err = key, h.SetSecret(name, from)
@@ -132,8 +132,8 @@ func (s *Settings) readHeaders(d *strict.Document, n ast.Node, what string, h *t
 }
 
 // readSecret reads where one is.
-func (s *Settings) readSecret(d *strict.Document, n ast.Node, of string) (from transport.Source, err error) {
-	err = d.Mapping(n, of, []string{"key_env", "key_file"}, map[string]strict.Field{
+func (s *Settings) readSecret(d *yamlfile.Document, n ast.Node, of string) (from transport.Source, err error) {
+	err = d.Mapping(n, of, []string{"key_env", "key_file"}, map[string]yamlfile.Field{
 		"key_env": into(d, &from.Env, of), "key_file": s.beside(d, &from.File),
 	})
 	if err == nil && from.Count() != 1 {
@@ -148,13 +148,13 @@ func sources(p *model.Provider) []transport.Source {
 }
 
 // readProvider reads one, and returns where it names each that it falls back to.
-func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (falls []ast.Node, err error) {
+func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (falls []ast.Node, err error) {
 	var p model.Provider
 	var base ast.Node
 	t := Traffic{Models: make(map[string]TrafficLimits)}
 	conc, secret := 0, make(map[string]ast.Node)
-	err = d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key", "key_env", "key_file", "headers", "concurrency", "limits", "models", "fallback", "free"}, map[string]strict.Field{
-		"format": strict.Into(&p.Format, d.Text), "key_file": s.beside(d, &p.KeyFile),
+	err = d.Mapping(n, "the provider "+name, []string{"format", "base_url", "key", "key_env", "key_file", "headers", "concurrency", "limits", "models", "fallback", "free"}, map[string]yamlfile.Field{
+		"format": yamlfile.Into(&p.Format, d.Text), "key_file": s.beside(d, &p.KeyFile),
 		"base_url": func(n ast.Node, what string) (err error) {
 			base = n
 			p.BaseURL, err = d.Text(n, what)
@@ -184,13 +184,13 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 			return err
 		},
 		"fallback": func(n ast.Node, what string) error {
-			return d.List(n, what, strict.AppendTo(&p.Fallback, func(n ast.Node) (string, error) {
+			return d.List(n, what, yamlfile.AppendTo(&p.Fallback, func(n ast.Node) (string, error) {
 				falls = append(falls, n)
 				return d.Text(n, what)
 			}))
 		},
 		"free": func(n ast.Node, what string) error {
-			return d.List(n, what, strict.AppendTo(&p.Free, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+			return d.List(n, what, yamlfile.AppendTo(&p.Free, func(n ast.Node) (string, error) { return d.Text(n, what) }))
 		},
 	})
 	if err != nil {
@@ -214,13 +214,13 @@ func (s *Settings) readProvider(d *strict.Document, name string, n ast.Node) (fa
 }
 
 // checkProvider looks at what was read of one as a whole.
-func checkProvider(d *strict.Document, n, base ast.Node, name string, p *model.Provider, t *Traffic) error {
+func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *model.Provider, t *Traffic) error {
 	usual := slices.Contains(formats, name)
 	switch {
 	case usual && p.Format != "" && p.Format != name:
 		return d.Errorf(n, "the provider %s has the format %q, expected none: it speaks like itself", name, p.Format)
 	case !usual && !slices.Contains(formats, p.Format):
-		return d.Errorf(n, "the provider %s has the format %q, expected openai or anthropic: which of the two it speaks like", name, strict.Clip(p.Format))
+		return d.Errorf(n, "the provider %s has the format %q, expected openai or anthropic: which of the two it speaks like", name, yamlfile.Clip(p.Format))
 	case !usual && base == nil:
 		return d.Errorf(n, "the provider %s has no base_url, expected its address", name)
 	case p.Lent && (p.KeyEnv != "" || p.KeyFile != ""), p.KeyEnv != "" && p.KeyFile != "":
@@ -241,19 +241,19 @@ func checkProvider(d *strict.Document, n, base ast.Node, name string, p *model.P
 
 // readModels reads what is said of a provider's models. Prices are dollars per
 // million tokens; a cache price that is absent is the input price.
-func readModels(d *strict.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]model.Listed, error) {
+func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]model.Listed, error) {
 	all := make(map[string]model.Listed)
 	return all, d.Entries(n, what, func(name string, key, value ast.Node) error {
 		if name == "" || strings.TrimSpace(name) != name {
-			return d.Errorf(key, "the model %q, expected a name", strict.Clip(name))
+			return d.Errorf(key, "the model %q, expected a name", yamlfile.Clip(name))
 		}
 		const none = -1
 		l := model.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}
 		p := &l.Price
-		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output", "limits"}, map[string]strict.Field{
-			"alias": strict.Into(&l.Alias, d.Text), "input": strict.Into(&p.Input, d.Dollars), "output": strict.Into(&p.Output, d.Dollars),
-			"cache_read": strict.Into(&p.CacheRead, d.Dollars), "cache_write": strict.Into(&p.CacheWrite, d.Dollars),
-			"window": strict.Into(&l.Window, d.Count), "max_output": strict.Into(&l.MaxOutput, d.Count),
+		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output", "limits"}, map[string]yamlfile.Field{
+			"alias": yamlfile.Into(&l.Alias, d.Text), "input": yamlfile.Into(&p.Input, d.Dollars), "output": yamlfile.Into(&p.Output, d.Dollars),
+			"cache_read": yamlfile.Into(&p.CacheRead, d.Dollars), "cache_write": yamlfile.Into(&p.CacheWrite, d.Dollars),
+			"window": yamlfile.Into(&l.Window, d.Count), "max_output": yamlfile.Into(&l.MaxOutput, d.Count),
 			"limits": func(n ast.Node, what string) (err error) {
 				limits[name], err = readLimits(d, n, what)
 				return err
@@ -290,11 +290,11 @@ type Gateway struct {
 	InsecurePublic  bool
 }
 
-func (s *Settings) readGateway(d *strict.Document, n ast.Node, what string) error {
+func (s *Settings) readGateway(d *yamlfile.Document, n ast.Node, what string) error {
 	g := &s.Gateway
-	err := d.Mapping(n, what, []string{"listen", "tls_cert", "tls_key", "insecure_public"}, map[string]strict.Field{
-		"listen": strict.Into(&g.Listen, d.Text), "tls_cert": s.beside(d, &g.TLSCert), "tls_key": s.beside(d, &g.TLSKey),
-		"insecure_public": strict.Into(&g.InsecurePublic, d.Boolean),
+	err := d.Mapping(n, what, []string{"listen", "tls_cert", "tls_key", "insecure_public"}, map[string]yamlfile.Field{
+		"listen": yamlfile.Into(&g.Listen, d.Text), "tls_cert": s.beside(d, &g.TLSCert), "tls_key": s.beside(d, &g.TLSKey),
+		"insecure_public": yamlfile.Into(&g.InsecurePublic, d.Boolean),
 	})
 	if err != nil {
 		return err

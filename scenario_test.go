@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 func TestMain(m *testing.M) {
@@ -288,7 +288,7 @@ func killed(t *testing.T, w *world, during string) {
 	if during == "turn" {
 		w.spawn(k, kern.Agent{})
 		until(t, func() bool {
-			return slices.ContainsFunc(k.Traffic(), func(v traffic.View) bool { return v.Running == 1 })
+			return slices.ContainsFunc(k.Traffic(), func(v quota.View) bool { return v.Running == 1 })
 		})
 	}
 	pid := w.spawn(k, kern.Agent{Tools: []kern.Callable{slow}})

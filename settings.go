@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
 )
 
@@ -41,12 +41,12 @@ func ReadSettings(file string) (s Settings, err error) {
 	} else if err != nil {
 		return s, err
 	}
-	d, root, err := strict.Parse(file, data)
+	d, root, err := yamlfile.Parse(file, data)
 	if err != nil {
 		return s, err
 	}
 	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
-	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]strict.Field{
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]yamlfile.Field{
 		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
 		"workspaces": func(n ast.Node, what string) error { return s.Spaces.read(d, n, what) },
@@ -62,7 +62,7 @@ func ReadSettings(file string) (s Settings, err error) {
 }
 
 // beside reads the name of a file, which begins where the settings stand.
-func (s *Settings) beside(d *strict.Document, to *string) strict.Field {
+func (s *Settings) beside(d *yamlfile.Document, to *string) yamlfile.Field {
 	return func(n ast.Node, what string) (err error) {
 		if *to, err = d.Text(n, what); *to != "" && !filepath.IsAbs(*to) {
 			*to = filepath.Join(filepath.Dir(s.File), *to)
@@ -71,7 +71,7 @@ func (s *Settings) beside(d *strict.Document, to *string) strict.Field {
 	}
 }
 
-func (s *Settings) readPrices(d *strict.Document, n ast.Node, what string) (err error) {
+func (s *Settings) readPrices(d *yamlfile.Document, n ast.Node, what string) (err error) {
 	if err = s.beside(d, &s.PriceFile)(n, what); err != nil {
 		return err
 	}

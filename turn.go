@@ -8,15 +8,15 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 // turn waits for the turn of a call at a provider, for the kernel.
 func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.Done), err error) {
-	turn, err := k.turns.Acquire(ctx, traffic.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, Now: t.Now,
+	turn, err := k.turns.Acquire(ctx, quota.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, Now: t.Now,
 		In: t.In, Out: t.Out, Elsewhere: t.Other})
 	switch {
-	case errors.Is(err, traffic.ErrAway):
+	case errors.Is(err, quota.ErrAway):
 		return nil, kernel.ErrElsewhere
 	case err != nil:
 		return nil, err
@@ -31,20 +31,20 @@ func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.
 }
 
 // feedback is what a call tells of the provider it was at.
-func feedback(d *kernel.Done) traffic.Feedback {
+func feedback(d *kernel.Done) quota.Feedback {
 	if d == nil {
-		return traffic.Feedback{Word: traffic.Unsent}
+		return quota.Feedback{Word: quota.Unsent}
 	}
-	f, heard := d.Heard.(traffic.Feedback)
+	f, heard := d.Heard.(quota.Feedback)
 	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
-		f.Word = traffic.Cut // it broke down here, and found out nothing of the provider
+		f.Word = quota.Cut // it broke down here, and found out nothing of the provider
 	}
 	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
 	return f
 }
 
 // Traffic shows how the limits of providers stand.
-func (k *Kernel) Traffic() []traffic.View { return k.turns.View() }
+func (k *Kernel) Traffic() []quota.View { return k.turns.View() }
 
 // Info describes a process; a wait for a turn with what is in its way.
 func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 // TestFeedback: a call that broke down in Kern says nothing of its provider; what
@@ -22,13 +22,13 @@ func TestFeedback(t *testing.T) {
 	e := &abi.Error{Code: abi.Internal}
 	for name, c := range map[string]struct {
 		d    *kernel.Done
-		want traffic.Word
+		want quota.Word
 	}{
-		"not made":             {nil, traffic.Unsent},
-		"answered":             {&kernel.Done{}, traffic.Fine},
-		"broken down":          {&kernel.Done{Err: e}, traffic.Cut},
-		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, traffic.Fine},
-		"heard of":             {&kernel.Done{Err: e, Heard: traffic.Feedback{Word: traffic.Gone}}, traffic.Gone},
+		"not made":             {nil, quota.Unsent},
+		"answered":             {&kernel.Done{}, quota.Fine},
+		"broken down":          {&kernel.Done{Err: e}, quota.Cut},
+		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, quota.Fine},
+		"heard of":             {&kernel.Done{Err: e, Heard: quota.Feedback{Word: quota.Gone}}, quota.Gone},
 	} {
 		if f := kern.Feedback(c.d); f.Word != c.want {
 			t.Errorf("%s: %d, want %d", name, f.Word, c.want)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // workspaces are the workspaces of a data directory: one for each directory
@@ -43,8 +43,8 @@ type Spaces struct {
 	Bytes   int64    `json:"bytes,omitempty"`   // how large a history may grow; 0: as large as it will
 }
 
-func (s *Spaces) read(d *strict.Document, n ast.Node, what string) error {
-	return d.Mapping(n, what, []string{"ignore", "commits", "bytes"}, map[string]strict.Field{
+func (s *Spaces) read(d *yamlfile.Document, n ast.Node, what string) error {
+	return d.Mapping(n, what, []string{"ignore", "commits", "bytes"}, map[string]yamlfile.Field{
 		"ignore": func(n ast.Node, what string) error {
 			return d.List(n, what, func(n ast.Node) error {
 				p, err := d.Text(n, what)
@@ -55,7 +55,7 @@ func (s *Spaces) read(d *strict.Document, n ast.Node, what string) error {
 				return err
 			})
 		},
-		"commits": strict.Into(&s.Commits, d.Count),
+		"commits": yamlfile.Into(&s.Commits, d.Count),
 		"bytes": func(n ast.Node, what string) (err error) {
 			text, err := d.Scalar(n, what)
 			if err != nil {

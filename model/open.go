@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // Config is where models find what a reference does not say. The zero Config
@@ -70,13 +70,13 @@ func Open(ref string, c Config) (Model, error) {
 	c = c.filled()
 	kind, name, ok := strings.Cut(ref, ":")
 	if !ok || name == "" || strings.TrimSpace(name) != name {
-		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", strict.Clip(ref))
+		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", yamlfile.Clip(ref))
 	}
 	if kind == "script" {
 		return c.openScript(name)
 	}
 	if c.format(kind) == "" {
-		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", strict.Clip(ref), strict.Clip(kind), c.providers())
+		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", yamlfile.Clip(ref), yamlfile.Clip(kind), c.providers())
 	}
 	return c.openRemote(ref, kind, name)
 }

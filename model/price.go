@@ -13,7 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // A Price is what tokens cost, in nano-dollars per million tokens: three
@@ -142,7 +142,7 @@ var builtin = sync.OnceValue(func() *Prices {
 // input price, so that nothing is free by omission. A long price is that of
 // every token of a request that has more input than it says.
 func LoadPrices(name string, data []byte) (*Prices, error) {
-	sd, root, err := strict.Parse(name, data)
+	sd, root, err := yamlfile.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
@@ -175,11 +175,11 @@ var modelName = regexp.MustCompile(`^(openai|anthropic)(@[^\s:]+(:[0-9]+)?)?:\S+
 func (d document) entry(n ast.Node) (e Entry, err error) {
 	price, fields := d.price(&e.Price)
 	order := append(append([]string{"model", "from"}, price...), "long", "window", "max_output")
-	fields["model"], fields["from"] = strict.Into(&e.Model, d.modelName), strict.Into(&e.From, d.day)
-	fields["window"], fields["max_output"] = strict.Into(&e.Window, d.Count), strict.Into(&e.MaxOutput, d.Count)
+	fields["model"], fields["from"] = yamlfile.Into(&e.Model, d.modelName), yamlfile.Into(&e.From, d.day)
+	fields["window"], fields["max_output"] = yamlfile.Into(&e.Window, d.Count), yamlfile.Into(&e.MaxOutput, d.Count)
 	fields["long"] = func(n ast.Node, what string) error {
 		price, fields := d.price(&e.Long)
-		fields["beyond"] = strict.Into(&e.Beyond, d.Count)
+		fields["beyond"] = yamlfile.Into(&e.Beyond, d.Count)
 		if err := d.Mapping(n, what, append([]string{"beyond"}, price...), fields); err != nil {
 			return err
 		}
@@ -201,11 +201,11 @@ func (d document) entry(n ast.Node) (e Entry, err error) {
 const none = -1
 
 // price are the fields of a price, all of them unknown to begin with.
-func (d document) price(p *Price) (order []string, fields map[string]strict.Field) {
+func (d document) price(p *Price) (order []string, fields map[string]yamlfile.Field) {
 	*p = Price{none, none, none, none}
-	return []string{"input", "output", "cache_read", "cache_write"}, map[string]strict.Field{
-		"input": strict.Into(&p.Input, d.Dollars), "output": strict.Into(&p.Output, d.Dollars),
-		"cache_read": strict.Into(&p.CacheRead, d.Dollars), "cache_write": strict.Into(&p.CacheWrite, d.Dollars),
+	return []string{"input", "output", "cache_read", "cache_write"}, map[string]yamlfile.Field{
+		"input": yamlfile.Into(&p.Input, d.Dollars), "output": yamlfile.Into(&p.Output, d.Dollars),
+		"cache_read": yamlfile.Into(&p.CacheRead, d.Dollars), "cache_write": yamlfile.Into(&p.CacheWrite, d.Dollars),
 	}
 }
 
@@ -222,7 +222,7 @@ func (p *Price) whole() bool {
 func (d document) modelName(n ast.Node, what string) (string, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !modelName.MatchString(v) {
-		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, strict.Clip(v))
+		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, yamlfile.Clip(v))
 	}
 	return v, err
 }
@@ -234,7 +234,7 @@ func (d document) day(n ast.Node, what string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.DateOnly, v)
 	if err != nil {
-		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, strict.Clip(v))
+		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, yamlfile.Clip(v))
 	}
 	return t, err
 }

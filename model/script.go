@@ -12,7 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/kern-run/kern/internal/strict"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // A Script is a model that says what its file says. It is a function of the
@@ -47,28 +47,28 @@ type ScriptCall struct{ Tool, Args string }
 var scriptErrors = []Kind{RateLimit, Overloaded, Auth, BadRequest, Context, Network}
 
 // A document is a file of ours, read strictly.
-type document struct{ *strict.Document }
+type document struct{ *yamlfile.Document }
 
 // ParseScript reads a script. The name is for errors and Facts only.
 func ParseScript(name string, data []byte) (*Script, error) {
-	sd, root, err := strict.Parse(name, data)
+	sd, root, err := yamlfile.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
 	d := document{sd}
 	s := &Script{Name: name}
-	err = d.Mapping(root, "a script", []string{"price", "window", "latency", "repeat", "replies"}, map[string]strict.Field{
+	err = d.Mapping(root, "a script", []string{"price", "window", "latency", "repeat", "replies"}, map[string]yamlfile.Field{
 		"price": func(n ast.Node, what string) error {
-			return d.Mapping(n, what, []string{"input", "output"}, map[string]strict.Field{
-				"input": strict.Into(&s.Price.Input, d.Dollars), "output": strict.Into(&s.Price.Output, d.Dollars),
+			return d.Mapping(n, what, []string{"input", "output"}, map[string]yamlfile.Field{
+				"input": yamlfile.Into(&s.Price.Input, d.Dollars), "output": yamlfile.Into(&s.Price.Output, d.Dollars),
 			})
 		},
-		"window":  strict.Into(&s.Window, d.Count),
-		"latency": strict.Into(&s.Latency, d.Duration),
-		"repeat":  strict.Into(&s.Repeat, d.Boolean),
+		"window":  yamlfile.Into(&s.Window, d.Count),
+		"latency": yamlfile.Into(&s.Latency, d.Duration),
+		"repeat":  yamlfile.Into(&s.Repeat, d.Boolean),
 		"replies": func(n ast.Node, what string) error {
 			s.Replies = []Reply{}
-			return d.List(n, what, strict.AppendTo(&s.Replies, d.reply))
+			return d.List(n, what, yamlfile.AppendTo(&s.Replies, d.reply))
 		},
 	})
 	if err != nil {
@@ -81,15 +81,15 @@ func ParseScript(name string, data []byte) (*Script, error) {
 }
 
 func (d document) reply(n ast.Node) (r Reply, err error) {
-	err = d.Mapping(n, "a reply", []string{"text", "calls", "usage", "error"}, map[string]strict.Field{
-		"text":  strict.Into(&r.Text, d.Text),
-		"calls": func(n ast.Node, what string) error { return d.List(n, what, strict.AppendTo(&r.Calls, d.call)) },
+	err = d.Mapping(n, "a reply", []string{"text", "calls", "usage", "error"}, map[string]yamlfile.Field{
+		"text":  yamlfile.Into(&r.Text, d.Text),
+		"calls": func(n ast.Node, what string) error { return d.List(n, what, yamlfile.AppendTo(&r.Calls, d.call)) },
 		"usage": func(n ast.Node, what string) error {
-			return d.Mapping(n, what, []string{"input", "output"}, map[string]strict.Field{
-				"input": strict.Into(&r.Input, d.given), "output": strict.Into(&r.Output, d.given),
+			return d.Mapping(n, what, []string{"input", "output"}, map[string]yamlfile.Field{
+				"input": yamlfile.Into(&r.Input, d.given), "output": yamlfile.Into(&r.Output, d.given),
 			})
 		},
-		"error": strict.Into(&r.Error, d.scriptError),
+		"error": yamlfile.Into(&r.Error, d.scriptError),
 	})
 	return r, err
 }
@@ -102,14 +102,14 @@ func (d document) given(n ast.Node, what string) (*int, error) {
 func (d document) scriptError(n ast.Node, what string) (Kind, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !slices.Contains(scriptErrors, Kind(v)) {
-		err = d.Errorf(n, "%s is %q, expected one of %v", what, strict.Clip(v), scriptErrors)
+		err = d.Errorf(n, "%s is %q, expected one of %v", what, yamlfile.Clip(v), scriptErrors)
 	}
 	return Kind(v), err
 }
 
 func (d document) call(n ast.Node) (c ScriptCall, err error) {
 	c.Args = "{}"
-	err = d.Mapping(n, "a call", []string{"tool", "args"}, map[string]strict.Field{"tool": strict.Into(&c.Tool, d.Text), "args": strict.Into(&c.Args, d.args)})
+	err = d.Mapping(n, "a call", []string{"tool", "args"}, map[string]yamlfile.Field{"tool": yamlfile.Into(&c.Tool, d.Text), "args": yamlfile.Into(&c.Args, d.args)})
 	if err == nil && c.Tool == "" {
 		err = d.Errorf(n, "a call without a tool, expected tool: NAME")
 	}
@@ -128,7 +128,7 @@ func (d document) args(n ast.Node, what string) (string, error) {
 		b, err := d.JSON(n)
 		return string(b), err
 	}
-	return "", d.Errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, strict.KindOf(v))
+	return "", d.Errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, yamlfile.KindOf(v))
 }
 
 // Facts implements [Model]. The largest reply bounds the output, so a

@@ -2,7 +2,7 @@
 // many clients draw on one capped key at the same time, by how much is the cap
 // passed, as the provider's own books tell?
 //
-// It is the provider (internal/mock: it bills every token that it sent, also to
+// It is the provider (internal/mockprovider: it bills every token that it sent, also to
 // a client that hung up), starts Kern before it, and lets a thousand and ten
 // thousand clients loose on a key that can pay a quarter of them: plain,
 // streaming, with a third of the clients going away in the middle, and with the
@@ -34,7 +34,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/bench/rig"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -257,7 +257,7 @@ func (r run) atOnce() int {
 
 // provider is the one who bills.
 type provider struct {
-	mock   *mock.Mock
+	mock   *mockprovider.Mock
 	server *http.Server
 	url    string
 }
@@ -267,7 +267,7 @@ func startProvider(at string) (*provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := mock.New(mock.Config{Reply: reply, Price: price, TPS: 300, Models: []string{"bench"}})
+	m := mockprovider.New(mockprovider.Config{Reply: reply, Price: price, TPS: 300, Models: []string{"bench"}})
 	p := &provider{mock: m, server: &http.Server{Handler: m}, url: "http://" + l.Addr().String() + "/v1"}
 	go func() {
 		if err := p.server.Serve(l); err != http.ErrServerClosed {
@@ -281,7 +281,7 @@ func (p *provider) close() { p.server.Close() }
 
 // quiet waits until nothing has come or gone for a while, since a gateway may
 // still send what its clients no longer wait for, and returns the books.
-func (p *provider) quiet() (s mock.Stats, err error) {
+func (p *provider) quiet() (s mockprovider.Stats, err error) {
 	const quiet, patience = 2 * time.Second, 2 * time.Minute
 	end := time.Now().Add(patience)
 	var last int64
@@ -300,7 +300,7 @@ func (p *provider) quiet() (s mock.Stats, err error) {
 // alone says whether one key of the provider was used between two looks into
 // its books: a gateway that still sends what another run left would be taken
 // for the one that is measured.
-func alone(before, after mock.Stats) error {
+func alone(before, after mockprovider.Stats) error {
 	var used []string
 	for key, t := range after.Keys {
 		if t.Requests > before.Keys[key].Requests {

@@ -21,7 +21,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/bench/rig"
 	"github.com/kern-run/kern/internal/api"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // models is how many models the provider has. Each key asks for one of its own
@@ -320,7 +320,7 @@ func (w *world) serve(ctx context.Context) error {
 }
 
 // books are the provider's.
-func (w *world) books(ctx context.Context, idle bool) (s mock.Stats, err error) {
+func (w *world) books(ctx context.Context, idle bool) (s mockprovider.Stats, err error) {
 	url := strings.TrimSuffix(w.provider, "/v1") + "/mock/stats"
 	if idle {
 		url += "?idle=1"

@@ -31,10 +31,10 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/mock/crowd"
+	"github.com/kern-run/kern/internal/mockprovider"
+	"github.com/kern-run/kern/internal/mockprovider/load"
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/model"
 )
 
@@ -62,7 +62,7 @@ func main() {
 var watch time.Duration
 
 // watched prints how the quota stands until ctx ends.
-func watched(ctx context.Context, k *kern.Kernel, m *mock.Mock) {
+func watched(ctx context.Context, k *kern.Kernel, m *mockprovider.Mock) {
 	tick := time.NewTicker(watch)
 	defer tick.Stop()
 	last := m.Stats()
@@ -100,12 +100,12 @@ func turns() error {
 	ctx := context.Background()
 	const n = 100_000
 	alone := median(func() time.Duration {
-		t := traffic.Turns{Configs: map[string]traffic.Config{"p": {Limits: traffic.Limits{Requests: 1e12, Tokens: 1e12, Concurrency: 64}}}}
+		t := quota.Turns{Configs: map[string]quota.Config{"p": {Limits: quota.Limits{Requests: 1e12, Tokens: 1e12, Concurrency: 64}}}}
 		start := spent()
 		for range n {
-			turn, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
+			turn, err := t.Acquire(ctx, quota.Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
 			if err == nil {
-				turn.Release(traffic.Feedback{In: 100, Out: 50})
+				turn.Release(quota.Feedback{In: 100, Out: 50})
 			}
 		}
 		return (spent() - start) / n
@@ -122,16 +122,16 @@ func turns() error {
 func handedOn(waiting int) time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	t := traffic.Turns{Configs: map[string]traffic.Config{"p": {Limits: traffic.Limits{Concurrency: 1}}}}
-	hold, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m"})
+	t := quota.Turns{Configs: map[string]quota.Config{"p": {Limits: quota.Limits{Concurrency: 1}}}}
+	hold, err := t.Acquire(ctx, quota.Ask{Resource: "p/m"})
 	if err != nil {
 		return 0
 	}
 	var all sync.WaitGroup
 	for i := range waiting {
 		all.Go(func() {
-			if turn, err := t.Acquire(ctx, traffic.Ask{Resource: "p/m", Owner: fmt.Sprint(i % 50), Pid: int64(i), Priority: 10, In: 100}); err == nil {
-				turn.Release(traffic.Feedback{In: 100})
+			if turn, err := t.Acquire(ctx, quota.Ask{Resource: "p/m", Owner: fmt.Sprint(i % 50), Pid: int64(i), Priority: 10, In: 100}); err == nil {
+				turn.Release(quota.Feedback{In: 100})
 			}
 		})
 	}
@@ -142,14 +142,14 @@ func handedOn(waiting int) time.Duration {
 		time.Sleep(time.Millisecond)
 	}
 	start := spent()
-	hold.Release(traffic.Feedback{})
+	hold.Release(quota.Feedback{})
 	all.Wait()
 	return (spent() - start) / time.Duration(waiting)
 }
 
 // provider serves a mock on this machine.
-func provider(c mock.Config) (*mock.Mock, *httptest.Server) {
-	m := mock.New(c)
+func provider(c mockprovider.Config) (*mockprovider.Mock, *httptest.Server) {
+	m := mockprovider.New(c)
 	s := httptest.NewUnstartedServer(m)
 	s.Config.ErrorLog = nil
 	s.Start()
@@ -157,7 +157,7 @@ func provider(c mock.Config) (*mock.Mock, *httptest.Server) {
 }
 
 // open opens a kernel in a new directory whose provider is at an address.
-func open(base string, l traffic.Limits) (*kern.Kernel, func(), error) {
+func open(base string, l quota.Limits) (*kern.Kernel, func(), error) {
 	dir, err := os.MkdirTemp("", "kern-bench-")
 	if err != nil {
 		return nil, nil, err
@@ -191,20 +191,20 @@ func researcher(name, account string, priority int) kern.Agent {
 // fifty agents need 300 calls of a provider that takes 300 a minute and ten at
 // a time, and bans a key after ten refusals within a minute.
 func fifty() error {
-	spread, err := mock.ParseSpread("300ms±200ms")
+	spread, err := mockprovider.ParseSpread("300ms±200ms")
 	if err != nil {
 		return err
 	}
-	c := mock.Config{Script: crowd.Script(5), Limits: mock.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
+	c := mockprovider.Config{Script: load.Script(5), Limits: mockprovider.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
 	m, s := provider(c)
-	raw := crowd.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
+	raw := load.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
 	s.Close()
 	say("fifty agents, each for itself:    %2d finished, %2d died, in %s; the provider refused %d requests; the first died of: %s",
 		raw.Finished, raw.Died, raw.Took.Round(10*time.Millisecond), m.Stats().Refused, raw.Why)
 
 	m, s = provider(c)
 	defer s.Close()
-	k, closed, err := open(s.URL, traffic.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
+	k, closed, err := open(s.URL, quota.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ const arrive = 30 * time.Second
 
 // many is scenario 35.
 func many(warm, measure time.Duration, scale int) error {
-	spread, err := mock.ParseSpread("500ms±300ms")
+	spread, err := mockprovider.ParseSpread("500ms±300ms")
 	if err != nil {
 		return err
 	}
@@ -245,11 +245,11 @@ func many(warm, measure time.Duration, scale int) error {
 	for i, n := range [][2]int{{40, 10}, {90, 30}, {110, 50}, {260, 74}, {300, 100}, {20, 5}, {150, 60}, {50, 27}} {
 		script.Replies = append(script.Replies, model.Reply{Calls: []model.ScriptCall{{Tool: "search", Args: fmt.Sprintf(`{"page":%d}`, i)}}, Input: size(n[0]), Output: size(n[1])})
 	}
-	l := mock.Limits{Requests: 9000 / int64(scale), Tokens: 1_500_000 / int64(scale), Burst: 0.05}
+	l := mockprovider.Limits{Requests: 9000 / int64(scale), Tokens: 1_500_000 / int64(scale), Burst: 0.05}
 	processes := 512 / scale
-	m, s := provider(mock.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
+	m, s := provider(mockprovider.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
 	defer s.Close()
-	k, closed, err := open(s.URL, traffic.Limits{Requests: l.Requests, Tokens: l.Tokens})
+	k, closed, err := open(s.URL, quota.Limits{Requests: l.Requests, Tokens: l.Tokens})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/guest"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/reap"
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"github.com/kern-run/kern/model"
@@ -28,9 +28,9 @@ const upstreamKey = "sk-upstream-of-the-provider"
 
 // newUpstream starts a provider, and names it in the configuration of w: a
 // token in costs one dollar for a million, one out two.
-func newUpstream(t *testing.T, w *world, script string, keyed bool) *mock.Mock {
+func newUpstream(t *testing.T, w *world, script string, keyed bool) *mockprovider.Mock {
 	t.Helper()
-	c := mock.Config{Reply: "a word of the model", Price: model.Price{Input: 1e9, Output: 2e9}, Keys: []string{upstreamKey}}
+	c := mockprovider.Config{Reply: "a word of the model", Price: model.Price{Input: 1e9, Output: 2e9}, Keys: []string{upstreamKey}}
 	if script != "" {
 		s, err := model.ParseScript("replies", []byte(script))
 		if err != nil {
@@ -38,7 +38,7 @@ func newUpstream(t *testing.T, w *world, script string, keyed bool) *mock.Mock {
 		}
 		c.Script = s
 	}
-	m := mock.New(c)
+	m := mockprovider.New(c)
 	s := httptest.NewServer(m)
 	t.Cleanup(s.Close)
 	key := ""

@@ -19,16 +19,16 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
 // newGate is a world whose daemon has a provider, with a model m that costs 1
 // and 2 dollars for a million tokens.
-func newGate(t *testing.T, c mock.Config, more string) (*world, *mock.Mock) {
+func newGate(t *testing.T, c mockprovider.Config, more string) (*world, *mockprovider.Mock) {
 	t.Helper()
 	c.Price = model.Price{Input: 1_000_000_000, Output: 2_000_000_000, CacheRead: 1_000_000_000, CacheWrite: 1_000_000_000}
-	m := mock.New(c)
+	m := mockprovider.New(c)
 	up := httptest.NewServer(m)
 	t.Cleanup(up.Close)
 	w := newWorld(t, map[string]string{"kern.yaml": fmt.Sprintf(`providers:
@@ -79,7 +79,7 @@ func ask(ctx context.Context, k api.KeyInfo, body string) (int, string) {
 // billed is booked or in doubt, and the cap holds.
 func TestScenario23Gateway(t *testing.T) {
 	t.Parallel()
-	w, m := newGate(t, mock.Config{Reply: strings.Repeat("word ", 60), TPS: 400}, "")
+	w, m := newGate(t, mockprovider.Config{Reply: strings.Repeat("word ", 60), TPS: 400}, "")
 	const limit = 30_000_000
 	k := w.key("--money", "0.03", "--name", "crew")
 	for round := range 4 {
@@ -127,7 +127,7 @@ func TestScenario23Gateway(t *testing.T) {
 // TestKeyVerbs is what a user sees of keys.
 func TestKeyVerbs(t *testing.T) {
 	t.Parallel()
-	w, _ := newGate(t, mock.Config{Reply: "yes"}, "")
+	w, _ := newGate(t, mockprovider.Config{Reply: "yes"}, "")
 	out := w.ok("key", "new", "--money", "5", "--wall", "1h", "--name", "crew")
 	for _, want := range []string{"process ", "sk-kern-", "OPENAI_BASE_URL ", "/v1\n", "ANTHROPIC_BASE_URL "} {
 		if !strings.Contains(out, want) {
@@ -208,7 +208,7 @@ func (w *world) find(s string) (hit string) {
 // that have no network.
 func TestGatewaySocket(t *testing.T) {
 	t.Parallel()
-	w, _ := newGate(t, mock.Config{Reply: "over the socket"}, "")
+	w, _ := newGate(t, mockprovider.Config{Reply: "over the socket"}, "")
 	k := w.key()
 	if i, err := os.Stat(k.Socket); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", i, err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // scriptExample shows all that a script may say.
@@ -23,7 +23,7 @@ const scriptExample = `  price: {input: 3.00, output: 15.00}    # dollars a mill
 `
 
 func mockCommand(a *app) *cobra.Command {
-	var f mock.Flags
+	var f mockprovider.Flags
 	cmd := &cobra.Command{
 		Use:   "mock [flags]",
 		Short: "Be a provider of models, to test agents against",
@@ -58,7 +58,7 @@ is left to chance follows from --seed.`,
 			if err != nil {
 				return usage("kern mock --help explains the flags", "%v", err)
 			}
-			err = mock.Serve(cmd.Context(), c, f.Port, a.stdout, a.stderr)
+			err = mockprovider.Serve(cmd.Context(), c, f.Port, a.stdout, a.stderr)
 			var e *net.OpError
 			if errors.As(err, &e) && e.Op == "listen" {
 				return usage("name another with --port; 0 takes one that is free", "%v", err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 func trafficCommand(a *app) *cobra.Command {
@@ -24,14 +24,14 @@ rests: calls that can go to another provider do, and one of them tries it again
 when the time has come that is told.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]traffic.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]quota.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
 }
 
-func showTraffic(a *app, all []traffic.View) error {
+func showTraffic(a *app, all []quota.View) error {
 	if len(all) == 0 {
 		a.note("kern: no calls to a model since the daemon started")
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // File is an agent as a person declares it.
@@ -31,19 +31,19 @@ type File struct {
 // ParseFile reads an agent file. Every error names the file, the line and what was
 // expected.
 func ParseFile(name string, data []byte) (*File, error) {
-	d, root, err := strict.Parse(name, data)
+	d, root, err := yamlfile.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
 	f := &File{Priority: syscalls.DefaultPriority}
-	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]strict.Field{
-		"name":     strict.Into(&f.Name, d.Text),
-		"model":    strict.Into(&f.Model, d.Text),
-		"system":   strict.Into(&f.System, d.Text),
+	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
+		"name":     yamlfile.Into(&f.Name, d.Text),
+		"model":    yamlfile.Into(&f.Model, d.Text),
+		"system":   yamlfile.Into(&f.System, d.Text),
 		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &f.Priority) },
 		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &f.Limits) },
 		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &f.Watchdog) },
-		"sandbox":  strict.Into(&f.Sandbox, d.Text),
+		"sandbox":  yamlfile.Into(&f.Sandbox, d.Text),
 
 		"workspace": func(n ast.Node, what string) error { return f.Space.workspace(d, n, what) },
 		"invariants": func(n ast.Node, what string) error {
@@ -66,7 +66,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-func readPriority(d *strict.Document, n ast.Node, what string, to *int) error {
+func readPriority(d *yamlfile.Document, n ast.Node, what string, to *int) error {
 	v, err := d.Count(n, what)
 	if err == nil && v > syscalls.MaxPriority {
 		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, syscalls.MaxPriority)
@@ -75,9 +75,9 @@ func readPriority(d *strict.Document, n ast.Node, what string, to *int) error {
 	return err
 }
 
-func readLimits(d *strict.Document, n ast.Node, what string, to *abi.Limits) error {
+func readLimits(d *yamlfile.Document, n ast.Node, what string, to *abi.Limits) error {
 	units := syscalls.Units()
-	fields := make(map[string]strict.Field, len(units))
+	fields := make(map[string]yamlfile.Field, len(units))
 	order := make([]string, len(units))
 	for i, u := range units {
 		order[i] = u.String()
@@ -97,8 +97,8 @@ func readLimits(d *strict.Document, n ast.Node, what string, to *abi.Limits) err
 	return d.Mapping(n, what, order, fields)
 }
 
-func readWatchdog(d *strict.Document, n ast.Node, what string, to *abi.Watchdog) error {
-	return d.Mapping(n, what, []string{"profile", "repeat"}, map[string]strict.Field{
+func readWatchdog(d *yamlfile.Document, n ast.Node, what string, to *abi.Watchdog) error {
+	return d.Mapping(n, what, []string{"profile", "repeat"}, map[string]yamlfile.Field{
 		"profile": func(n ast.Node, what string) (err error) {
 			if to.Profile, err = d.Text(n, what); err == nil && !slices.Contains([]string{"smart", "strict", "off"}, to.Profile) {
 				// YAML reads a bare off as false; the text of the token is what the person wrote.
@@ -116,21 +116,21 @@ func readWatchdog(d *strict.Document, n ast.Node, what string, to *abi.Watchdog)
 }
 
 // tool reads one entry under tools. One without a command names a system call.
-func (f *File) tool(d *strict.Document, n ast.Node) error {
+func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 	var s tool.Spec
 	cost := ""
-	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval", "undo"}, map[string]strict.Field{
-		"name":        strict.Into(&s.Name, d.Text),
-		"description": strict.Into(&s.Description, d.Text),
+	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval", "undo"}, map[string]yamlfile.Field{
+		"name":        yamlfile.Into(&s.Name, d.Text),
+		"description": yamlfile.Into(&s.Description, d.Text),
 		"command":     command(d, &s.Command),
 		"undo":        undo(d, &s.Undo),
 		"schema":      func(n ast.Node, what string) (err error) { s.Schema, err = d.JSON(n); return err },
 		"result":      func(n ast.Node, what string) (err error) { s.Result, err = d.JSON(n); return err },
 		"effect":      func(n ast.Node, what string) error { t, err := d.Text(n, what); s.Effect = abi.Effect(t); return err },
-		"timeout":     strict.Into(&s.Timeout, d.Duration),
-		"attempts":    strict.Into(&s.Attempts, d.Count),
-		"cost":        strict.Into(&cost, d.Scalar),
-		"approval":    strict.Into(&s.Approval, d.Boolean),
+		"timeout":     yamlfile.Into(&s.Timeout, d.Duration),
+		"attempts":    yamlfile.Into(&s.Attempts, d.Count),
+		"cost":        yamlfile.Into(&cost, d.Scalar),
+		"approval":    yamlfile.Into(&s.Approval, d.Boolean),
 	})
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (f *File) tool(d *strict.Document, n ast.Node) error {
 }
 
 // undos looks whether the tools that are to take something back are there.
-func (f *File) undos(d *strict.Document) error {
+func (f *File) undos(d *yamlfile.Document) error {
 	for i, s := range f.Tools {
 		if s.Undo != nil && !slices.ContainsFunc(f.Tools, func(t tool.Spec) bool { return t.Name == s.Undo.Tool }) {
 			return d.Errorf(f.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)

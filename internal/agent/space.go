@@ -7,9 +7,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // Space is the workspace of an agent, and what must hold in it.
@@ -23,16 +23,16 @@ type Space struct {
 
 // workspace reads a directory, or a directory with how it is seen and what one
 // call may stage.
-func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
+func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
 	v, err := d.Value(n)
 	if err != nil {
 		return err
 	}
 	if _, ok := v.(ast.MapNode); !ok {
-		return strict.Into(&s.Dir, d.Text)(n, what)
+		return yamlfile.Into(&s.Dir, d.Text)(n, what)
 	}
-	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]strict.Field{
-		"dir": strict.Into(&s.Dir, d.Text),
+	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]yamlfile.Field{
+		"dir": yamlfile.Into(&s.Dir, d.Text),
 		"view": func(n ast.Node, what string) (err error) {
 			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(syscalls.Views, s.View) {
 				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(syscalls.Views, ", "))
@@ -45,7 +45,7 @@ func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
 				return err
 			}
 			if s.Quota.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || s.Quota.Bytes == 0 {
-				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, strict.Clip(text))
+				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, yamlfile.Clip(text))
 			}
 			return nil
 		},
@@ -63,11 +63,11 @@ func (s *Space) workspace(d *strict.Document, n ast.Node, what string) error {
 }
 
 // invariant reads one entry under invariants.
-func (s *Space) invariant(d *strict.Document, n ast.Node) error {
+func (s *Space) invariant(d *yamlfile.Document, n ast.Node) error {
 	var v syscalls.Invariant
-	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]strict.Field{
-		"paths":   strict.Into(&v.Paths, d.Text),
-		"check":   strict.Into(&v.Check, d.Text),
+	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]yamlfile.Field{
+		"paths":   yamlfile.Into(&v.Paths, d.Text),
+		"check":   yamlfile.Into(&v.Check, d.Text),
 		"command": command(d, &v.Command),
 	})
 	if err != nil {
@@ -81,25 +81,25 @@ func (s *Space) invariant(d *strict.Document, n ast.Node) error {
 }
 
 // command reads a program and its arguments.
-func command(d *strict.Document, to *[]string) strict.Field {
+func command(d *yamlfile.Document, to *[]string) yamlfile.Field {
 	return func(n ast.Node, what string) error {
-		return d.List(n, what, strict.AppendTo(to, func(n ast.Node) (string, error) { return d.Scalar(n, what) }))
+		return d.List(n, what, yamlfile.AppendTo(to, func(n ast.Node) (string, error) { return d.Scalar(n, what) }))
 	}
 }
 
 // builtin reads the list of file tools; an empty one is none of them.
-func (s *Space) builtin(d *strict.Document, n ast.Node, what string) error {
+func (s *Space) builtin(d *yamlfile.Document, n ast.Node, what string) error {
 	s.Builtin = []string{}
-	return d.List(n, what, strict.AppendTo(&s.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+	return d.List(n, what, yamlfile.AppendTo(&s.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
 }
 
 // undo reads how the effect of a tool is taken back.
-func undo(d *strict.Document, to **tool.Undo) strict.Field {
+func undo(d *yamlfile.Document, to **tool.Undo) yamlfile.Field {
 	return func(n ast.Node, what string) error {
 		u := new(tool.Undo)
 		*to = u
-		return d.Mapping(n, what, []string{"tool", "args"}, map[string]strict.Field{
-			"tool": strict.Into(&u.Tool, d.Text),
+		return d.Mapping(n, what, []string{"tool", "args"}, map[string]yamlfile.Field{
+			"tool": yamlfile.Into(&u.Tool, d.Text),
 			"args": func(n ast.Node, what string) (err error) { u.Args, err = d.JSON(n); return err },
 		})
 	}

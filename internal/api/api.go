@@ -19,8 +19,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/traffic"
 )
 
 // An API is what a daemon serves. What only the joiner of the parts can do
@@ -39,7 +39,7 @@ type API struct {
 	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Keys    Keys
 	Request func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
-	Traffic func() []traffic.View                          // how the limits of providers stand
+	Traffic func() []quota.View                            // how the limits of providers stand
 	Stop    func()                                         // asks the daemon to end; returns at once
 }
 

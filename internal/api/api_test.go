@@ -24,7 +24,7 @@ import (
 	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 func TestMain(m *testing.M) {
@@ -301,7 +301,7 @@ func (f *fake) api() *API {
 		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
 		},
-		Traffic: func() []traffic.View { return []traffic.View{{Name: "p/m", Waiting: 3}} },
+		Traffic: func() []quota.View { return []quota.View{{Name: "p/m", Waiting: 3}} },
 		Stop:    func() { close(f.stopped) },
 	}
 }

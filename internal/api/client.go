@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 )
 
 // A Client talks to the daemon behind a socket. It is safe for concurrent use.
@@ -223,8 +223,8 @@ func (c *Client) Accounts(ctx context.Context) ([]Account, error) {
 }
 
 // Traffic asks how the limits of providers stand.
-func Traffic(ctx context.Context, c *Client) ([]traffic.View, error) {
-	return ask[[]traffic.View](ctx, c, "GET", "/v1/traffic", nil)
+func Traffic(ctx context.Context, c *Client) ([]quota.View, error) {
+	return ask[[]quota.View](ctx, c, "GET", "/v1/traffic", nil)
 }
 
 // SetAccount sets limits of a named account, and makes it if it is not there.

@@ -16,9 +16,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 // bodyTime is how long a client may take to send a request.
@@ -53,7 +53,7 @@ func read(b []byte, v any) error {
 	if t[0] != '{' {
 		return &abi.Error{Code: abi.InvalidArguments, Message: "expected an object", Got: clip(string(b))}
 	}
-	for key := range lex.Members(t) {
+	for key := range jsontext.Members(t) {
 		if bytes.ContainsFunc(key, func(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }) {
 			return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("unknown field %q", clip(string(key))), Got: clip(string(b))}
 		}

@@ -13,21 +13,21 @@ import (
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
-	"github.com/kern-run/kern/internal/mock"
-	"github.com/kern-run/kern/internal/mock/crowd"
+	"github.com/kern-run/kern/internal/mockprovider"
+	"github.com/kern-run/kern/internal/mockprovider/load"
 )
 
 const crowdSize = 50
 
 // crowdProvider takes 3,000 requests a minute and eight at a time, and bans who
 // was refused twenty times.
-func crowdProvider() (*mock.Mock, string, func() error, error) {
-	spread, err := mock.ParseSpread("60ms±40ms")
+func crowdProvider() (*mockprovider.Mock, string, func() error, error) {
+	spread, err := mockprovider.ParseSpread("60ms±40ms")
 	if err != nil {
 		return nil, "", nil, err
 	}
-	m := mock.New(mock.Config{Script: crowd.Script(2), Latency: spread, Seed: crowdSize,
-		Limits: mock.Limits{Requests: 3000, Concurrency: 8, Ban: 20}})
+	m := mockprovider.New(mockprovider.Config{Script: load.Script(2), Latency: spread, Seed: crowdSize,
+		Limits: mockprovider.Limits{Requests: 3000, Concurrency: 8, Ban: 20}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", nil, err
@@ -49,7 +49,7 @@ func (d *demo) crowd(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	raw := crowd.Crowd{Base: base, Agents: crowdSize}.Run(ctx)
+	raw := load.Crowd{Base: base, Agents: crowdSize}.Run(ctx)
 	refused := m.Stats().Refused
 	if err := shut(); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -67,7 +67,7 @@ func (d *demo) stranger(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	m := mock.New(mock.Config{Script: script})
+	m := mockprovider.New(mockprovider.Config{Script: script})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (d *demo) stranger(ctx context.Context) (err error) {
 }
 
 // governed runs the agent under a limit, and compares the books.
-func (d *demo) governed(ctx context.Context, u unmodified, m *mock.Mock) error {
+func (d *demo) governed(ctx context.Context, u unmodified, m *mockprovider.Mock) error {
 	const limit = "0.02"
 	summary := filepath.Join(d.dir, "exec.json")
 	d.say("     the agent uses %s", u.what)

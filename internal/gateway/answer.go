@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -420,12 +420,12 @@ func (g *Gateway) derive(v *visit) {
 		Limits   abi.Limits `json:"limits"`
 		Priority int        `json:"priority"`
 	}
-	if bad := lex.Check(body, true); bad != nil {
+	if bad := jsontext.Check(body, true); bad != nil {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body cannot be read " + bad.Want, Where: bad.Where})
 		return
 	}
 	err = json.Unmarshal(body, &k)
-	for key := range lex.Members(bytes.TrimSpace(body)) { // encoding/json does not tell cases apart
+	for key := range jsontext.Members(bytes.TrimSpace(body)) { // encoding/json does not tell cases apart
 		if name := string(key); !slices.Contains([]string{"name", "limits", "priority"}, name) {
 			err = fmt.Errorf("there is %q", clip(name))
 		}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // BenchmarkAdded asks the provider, bare and through the gateway, one request
@@ -26,7 +26,7 @@ import (
 func BenchmarkAdded(b *testing.B) {
 	for _, stream := range []bool{false, true} {
 		b.Run(fmt.Sprintf("stream=%v", stream), func(b *testing.B) {
-			r := newRig(b, mock.Config{Reply: "a short answer of some words"}, "")
+			r := newRig(b, mockprovider.Config{Reply: "a short answer of some words"}, "")
 			k := r.key("money=1000000")
 			body := chat("hello there", `,"max_tokens":50`)
 			if stream {
@@ -106,7 +106,7 @@ func BenchmarkAdded(b *testing.B) {
 // BenchmarkCarried sends many requests at a time: what two cores carry, with
 // client and provider on them.
 func BenchmarkCarried(b *testing.B) {
-	r := newRig(b, mock.Config{Reply: "a short answer of some words"}, "")
+	r := newRig(b, mockprovider.Config{Reply: "a short answer of some words"}, "")
 	k := r.key("money=1000000")
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	b.Cleanup(c.CloseIdleConnections)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // bills answers every request with a bill of so many tokens of input and output.
@@ -140,7 +140,7 @@ func TestHalfDeafProvider(t *testing.T) {
 //
 // Mutants that die here: a number in such a field taken for the length of a list.
 func TestForeignFields(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 	for path, bodies := range map[string][]string{
 		"/v1/chat/completions": {chat("x", `,"input":3`), chat("x", `,"input":-1`), `{"system":1,"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}`, chat("x", `,"instructions":99999999999`)},
 		"/v1/responses":        {`{"model":"m","messages":2,"input":[{"role":"user","content":"a"}]}`, `{"model":"m","system":-1,"input":"x"}`},
@@ -181,7 +181,7 @@ func TestTwoReadings(t *testing.T) {
 //
 // Mutants that die here: the number of another call, a refusal that counts twice.
 func TestCallHeader(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 	for _, more := range []string{"", `,"stream":true`} {
 		k := r.key("")
 		g := r.ok(k.Key, "/v1/chat/completions", chat("x", more))
@@ -191,7 +191,7 @@ func TestCallHeader(t *testing.T) {
 			}
 		}
 	}
-	r = newRig(t, mock.Config{Keys: []string{"another"}}, "")
+	r = newRig(t, mockprovider.Config{Keys: []string{"another"}}, "")
 	k := r.key("")
 	r.post(k.Key, "/v1/chat/completions", chat("x"))
 	if used := r.info(k.Pid).Used; used[abi.ModelCalls] != 1 || used[abi.Money] != 0 || used[abi.InputTokens] != 0 {

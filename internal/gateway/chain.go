@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/format"
-	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 // A chain is a request as it is stored. The elements of its conversation are
@@ -168,9 +168,9 @@ func (l *list) len() int { return max(l.n, -l.n) }
 
 // lists finds the numbers that were left.
 func lists(f format.Face, rest []byte) (all []list) {
-	start := lex.Blank(rest, 0)
-	for key, val := range lex.Spans(rest[start:]) {
-		name := lex.String(rest[start+key.From : start+key.To])
+	start := jsontext.Blank(rest, 0)
+	for key, val := range jsontext.Spans(rest[start:]) {
+		name := jsontext.String(rest[start+key.From : start+key.To])
 		from, to := start+val.From, start+val.To
 		if n, err := strconv.Atoi(string(rest[from:to])); err == nil && f.Parted(name) {
 			all = append(all, list{n, name == "messages" || name == "input", from, to})

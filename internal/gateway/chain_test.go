@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // A crew is a hundred clients that ask for a stream at the same time.
@@ -46,7 +46,7 @@ func (r *rig) crew(key string) (first, second, cut int, other []string) {
 func TestChain(t *testing.T) {
 	var how atomic.Value
 	how.Store("well")
-	well := mock.New(mock.Config{Reply: "from the first"})
+	well := mockprovider.New(mockprovider.Config{Reply: "from the first"})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		switch how := how.Load(); how {
 		case "well":
@@ -68,7 +68,7 @@ func TestChain(t *testing.T) {
 		}
 	}))
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{Reply: "from the second"}, fmt.Sprintf("providers:\n  openai: {base_url: \"%s/v1\", key_env: UP_KEY, concurrency: 100, fallback: [second]}\n  second: {format: openai, base_url: \"$UP/v1\", concurrency: 100}\n", up.URL))
+	r := newRig(t, mockprovider.Config{Reply: "from the second"}, fmt.Sprintf("providers:\n  openai: {base_url: \"%s/v1\", key_env: UP_KEY, concurrency: 100, fallback: [second]}\n  second: {format: openai, base_url: \"$UP/v1\", concurrency: 100}\n", up.URL))
 	k := r.key("")
 	for _, phase := range []string{"502", "503", "hangs up", "dies"} {
 		how.Store(phase)

@@ -18,8 +18,8 @@ import (
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/traffic"
 	"github.com/kern-run/kern/model"
 )
 
@@ -40,16 +40,16 @@ type exchange struct {
 	own    bool        // it brings a credential of its own
 
 	routes  []*model.Endpoint
-	way     traffic.Way // which of them it goes by
-	attempt             // in hand, or the last
-	begun   bool        // the client has the head of the answer
-	whole   []byte      // an answer that is not streamed, until it is written down
-	tail    []byte      // the last events of a stream, likewise
-	refused *abi.Error  // of a tool call that the answer asks for
-	carried bool        // what the tools gave is booked
-	told    bool        // the answer ends with an error of the provider's
-	gone    bool        // the client does not read any more
-	failure *reply      // the provider's last word that was an error
+	way     quota.Way  // which of them it goes by
+	attempt            // in hand, or the last
+	begun   bool       // the client has the head of the answer
+	whole   []byte     // an answer that is not streamed, until it is written down
+	tail    []byte     // the last events of a stream, likewise
+	refused *abi.Error // of a tool call that the answer asks for
+	carried bool       // what the tools gave is booked
+	told    bool       // the answer ends with an error of the provider's
+	gone    bool       // the client does not read any more
+	failure *reply     // the provider's last word that was an error
 }
 
 // An attempt is one try at a route.
@@ -615,7 +615,7 @@ func (x *exchange) lost(ctx context.Context, j *kernel.Job, err error) kernel.Do
 		d.Usage = x.booked(j, model.Usage{Input: x.bound.Input}, 0)
 	}
 	if syscalls.Hear(&d, me, model.Quota{}, 0); ctx.Err() != nil {
-		d.Heard = traffic.Feedback{Word: traffic.Cut}
+		d.Heard = quota.Feedback{Word: quota.Cut}
 	}
 	syscalls.Failed(&d, &x.way, me)
 	return d

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // here is the address at which a request came in.
@@ -39,7 +39,7 @@ func FuzzStranger(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	r := newRig(f, mock.Config{}, "")
+	r := newRig(f, mockprovider.Config{}, "")
 	r.key("money=1")
 	f.Fuzz(func(t *testing.T, request string) {
 		r.t = t
@@ -69,7 +69,7 @@ func FuzzProgram(f *testing.F) {
 	} {
 		f.Add(uint8(i), s, "money=0.5")
 	}
-	r := newRig(f, mock.Config{Price: price}, "")
+	r := newRig(f, mockprovider.Config{Price: price}, "")
 	k := r.key("money=100000") // of a model without a price nothing would be booked
 	f.Fuzz(func(t *testing.T, path uint8, body, limits string) {
 		r.t = t

@@ -19,7 +19,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -52,7 +52,7 @@ var faces = []struct{ name, path, body, says string }{
 func TestFaces(t *testing.T) {
 	for _, f := range faces {
 		t.Run(f.name, func(t *testing.T) {
-			r := newRig(t, mock.Config{Reply: longWords, Price: price, Keys: []string{providerKey}}, "")
+			r := newRig(t, mockprovider.Config{Reply: longWords, Price: price, Keys: []string{providerKey}}, "")
 			k := r.key("money=0.004")
 			n := 0
 			for ; n < 1000; n++ {
@@ -87,7 +87,7 @@ func TestFaces(t *testing.T) {
 
 // TestSteps holds the limits that count calls. Scenarios 1 and 2.
 func TestSteps(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	for _, l := range []string{"steps=0", "model_calls=0", "money=0", "tokens=0", "input_tokens=0", "output_tokens=0"} {
 		k := r.key(l)
 		r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.Code("LIMIT_"+strings.ToUpper(strings.TrimSuffix(l, "=0"))), http.StatusPaymentRequired)
@@ -108,7 +108,7 @@ func TestSteps(t *testing.T) {
 // client is told, the provider is left, and the key opens nothing more.
 // Scenario 11.
 func TestWallEndsTheKey(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 50), TPS: 50}, "")
+	r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 50), TPS: 50}, "")
 	k := r.key("wall=2s")
 	g := r.post(k.Key, "/v1/chat/completions", chat("x", `,"stream":true`))
 	for wall := 4; wall < 100 && !strings.Contains(g.body, "three"); wall *= 2 { // on a busy machine it is over before the stream begins
@@ -142,7 +142,7 @@ func TestCut(t *testing.T) {
 		}
 		for _, how := range []string{"kill", "hang up"} {
 			t.Run(f.name+" "+how, func(t *testing.T) {
-				r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 20), TPS: 200, Price: price}, "")
+				r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 20), TPS: 200, Price: price}, "")
 				k := r.key("money=1")
 				s := r.stream(k.Key, f.path, strings.Replace(f.body, `"max_tokens":100`, `"max_tokens":900`, 1))
 				if !s.until("twenty") {
@@ -176,7 +176,7 @@ func TestCut(t *testing.T) {
 // Mutants that die here: a provider that is cut off without a word, and what it
 // had written is not read; what it says until it notices not booked.
 func TestHangUps(t *testing.T) {
-	for _, c := range []mock.Config{{}, {TPS: 200, Chunk: 8}, {TPS: 2000, Chunk: 8}} {
+	for _, c := range []mockprovider.Config{{}, {TPS: 200, Chunk: 8}, {TPS: 2000, Chunk: 8}} {
 		c.Reply, c.Price, c.Latency = strings.Repeat(longWords+" ", 45), price, spread(t, "10ms±10ms")
 		t.Run(fmt.Sprintf("%v tokens a second", c.TPS), func(t *testing.T) {
 			r := newRig(t, c, `providers: {openai: {base_url: "$UP/v1", key_env: UP_KEY, concurrency: 2000}}`)
@@ -232,7 +232,7 @@ func TestHangUps(t *testing.T) {
 // up: the provider never bills more than the cap, and all that it bills is
 // booked. Scenarios 5, 6, 25.
 func TestOneCap(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Price: price, Chunk: 4, Latency: spread(t, "2ms±2ms")}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Price: price, Chunk: 4, Latency: spread(t, "2ms±2ms")}, "")
 	const cap = 20_000_000
 	k := r.key("money=0.02")
 	var answered, refused, other atomic.Int64
@@ -275,9 +275,9 @@ func TestOneCap(t *testing.T) {
 	}
 }
 
-func spread(t *testing.T, s string) mock.Spread {
+func spread(t *testing.T, s string) mockprovider.Spread {
 	t.Helper()
-	d, err := mock.ParseSpread(s)
+	d, err := mockprovider.ParseSpread(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func spread(t *testing.T, s string) mock.Spread {
 // money that was taken is taken, and a child is the same child. What the
 // journal and the disk hold says nothing of the key. Scenario 23.
 func TestSameKeyAfterARestart(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Price: price}, "")
 	k := r.key("money=0.01")
 	r.ok(k.Key, "/v1/chat/completions", chat("x"))
 	child := r.ok(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "kid").header.Get("X-Kern-Pid")
@@ -313,7 +313,7 @@ func TestSameKeyAfterARestart(t *testing.T) {
 //
 // Mutant that dies here: a derived key without the limits that were asked for.
 func TestChildren(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Price: price}, "")
 	k := r.key("money=0.01,children=3")
 	r.ok(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "small", "X-Kern-Limits", "steps=1, money=5")
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.LimitSteps, http.StatusPaymentRequired, "X-Kern-Child", "small", "X-Kern-Limits", "steps=100")
@@ -354,7 +354,7 @@ func TestChildren(t *testing.T) {
 // Mutants that die here: models listed for a key that has ended, another answer
 // to a revoked key than to an unknown one.
 func TestRevoked(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k, over := r.key(""), r.key("wall=1ms")
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Kill, "test"); err != nil {
 		t.Fatal(err)
@@ -399,7 +399,7 @@ func TestRevoked(t *testing.T) {
 // TestStanding says with every answer, and every error, whose it is and how
 // that stands.
 func TestStanding(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Price: price}, "")
 	k := r.key("money=1,steps=7")
 	says := func(what string, h http.Header, call bool) {
 		t.Helper()
@@ -423,7 +423,7 @@ func TestStanding(t *testing.T) {
 
 // TestKeys lets nobody in without a good one.
 func TestKeys(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	for name, key := range map[string]string{"none": "", "another": "sk-kern-nonsense", "the provider's": providerKey, "half": k.Key[:20], "longer": k.Key + "x"} {
 		for _, path := range []string{"/v1/chat/completions", "/v1/nothing", "/kern/v1/keys", "/k/" + key + "/v1/chat/completions"} {
@@ -448,10 +448,10 @@ func TestKeys(t *testing.T) {
 // Scenario 34.
 func TestWhoseCredential(t *testing.T) {
 	const own = "sk-ant-the-programs-own"
-	r := newRig(t, mock.Config{}, "providers: {anthropic: {base_url: \"$UP\"}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
+	r := newRig(t, mockprovider.Config{}, "providers: {anthropic: {base_url: \"$UP\"}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
 	k := r.key("")
 	body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
-	seen := func(key string) int64 { return int64(r.mock.Stats().Keys[mock.HashKey(key)].Requests) }
+	seen := func(key string) int64 { return int64(r.mock.Stats().Keys[mockprovider.HashKey(key)].Requests) }
 	r.ok("", "/k/"+k.Key+"/v1/messages", body, "X-Api-Key", own)
 	if seen(own) != 1 {
 		t.Errorf("%+v", r.mock.Stats().Keys)
@@ -484,7 +484,7 @@ func TestWhoseCredential(t *testing.T) {
 
 // TestFallback goes to the next provider when the first is not there.
 func TestFallback(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "from the second"}, `providers:
+	r := newRig(t, mockprovider.Config{Reply: "from the second"}, `providers:
   openai: {base_url: "http://127.0.0.1:1/v1", key_env: UP_KEY, fallback: [second/m2]}
   second: {format: openai, base_url: "$UP/v1", models: {m2: {alias: "its own name", input: 1, output: 2}}}
 `)
@@ -519,7 +519,7 @@ func TestFallbackAtOnce(t *testing.T) {
 			w.WriteHeader(status)
 		}))
 		defer first.Close()
-		r := newRig(t, mock.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", key_env: UP_KEY, concurrency: 2, fallback: [second]}\n"+
+		r := newRig(t, mockprovider.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", key_env: UP_KEY, concurrency: 2, fallback: [second]}\n"+
 			"  second: {format: openai, base_url: \"$UP/v1\"}\n")
 		k := r.key("")
 		var wg sync.WaitGroup
@@ -540,7 +540,7 @@ func TestFallbackAtOnce(t *testing.T) {
 // TestLargerThanTheMinute: a request for which no minute is large enough is
 // answered, and not tried for ever; one that fits is not kept from its turn.
 func TestLargerThanTheMinute(t *testing.T) {
-	r := newRig(t, mock.Config{Limits: mock.Limits{Output: 1000}}, "providers: {anthropic: {base_url: \"$UP\", key_env: UP_KEY}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
+	r := newRig(t, mockprovider.Config{Limits: mockprovider.Limits{Output: 1000}}, "providers: {anthropic: {base_url: \"$UP\", key_env: UP_KEY}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
 	k := r.key("")
 	for _, path := range []string{"/v1/messages", "/v1/chat/completions"} {
 		body := func(n int) string {
@@ -556,7 +556,7 @@ func TestLargerThanTheMinute(t *testing.T) {
 
 // TestProvidersError passes a provider's own error on, as it came.
 func TestProvidersError(t *testing.T) {
-	r := newRig(t, mock.Config{Models: []string{"other"}}, "")
+	r := newRig(t, mockprovider.Config{Models: []string{"other"}}, "")
 	k := r.key("money=1")
 	g := r.post(k.Key, "/v1/chat/completions", chat("x"))
 	if g.status != http.StatusNotFound || !strings.Contains(g.body, "model_not_found") {
@@ -570,7 +570,7 @@ func TestProvidersError(t *testing.T) {
 // TestConversationIsStoredOnce lets a conversation grow to many messages: what
 // the journal stores for it is about what is new in each request.
 func TestConversationIsStoredOnce(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 	k := r.key("")
 	const turns = 60
 	line := strings.Repeat("words of a message ", 20)
@@ -616,7 +616,7 @@ func TestConversationIsStoredOnce(t *testing.T) {
 
 // TestTerm gives a process that is to finish one more word, without tools.
 func TestTerm(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "the last word"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "the last word"}, "")
 	k := r.key("")
 	r.ok(k.Key, "/v1/chat/completions", chat("x"))
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Term, "test"); err != nil {
@@ -635,7 +635,7 @@ func TestTerm(t *testing.T) {
 
 // TestPaused holds requests back until the process goes on.
 func TestPaused(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Stop, "test"); err != nil {
 		t.Fatal(err)
@@ -664,7 +664,7 @@ func TestPaused(t *testing.T) {
 
 // TestModels lists what is configured, as the clients of both formats read it.
 func TestModels(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	get := func(path string, h ...string) got {
 		q, err := http.NewRequestWithContext(t.Context(), "GET", r.front.URL+path, nil)
@@ -711,7 +711,7 @@ func TestModels(t *testing.T) {
 // than the bill, but for a lie about usage, and nothing stays open.
 func TestFaults(t *testing.T) {
 	for _, f := range []string{"cut@3", "malformed@3", "nousage", "wrongusage@50", "hang@3"} {
-		fault, err := mock.ParseFault(f)
+		fault, err := mockprovider.ParseFault(f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -721,7 +721,7 @@ func TestFaults(t *testing.T) {
 			}
 			t.Run(f+" "+face.name, func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, mock.Config{Reply: longWords, Price: price, Faults: []mock.Fault{fault}}, "")
+				r := newRig(t, mockprovider.Config{Reply: longWords, Price: price, Faults: []mockprovider.Fault{fault}}, "")
 				k := r.key("money=1,wall=1s")
 				g := r.post(k.Key, face.path, face.body)
 				if strings.HasPrefix(f, "hang") && g.code() != abi.LimitWall {
@@ -758,7 +758,7 @@ func TestEditedConversation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, mock.Config{Reply: "yes"}, "")
+			r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 			k := r.key("")
 			var msgs []string
 			var body string
@@ -799,7 +799,7 @@ func TestEditedConversation(t *testing.T) {
 
 // TestStored reads requests of every face back from the journal, to the byte.
 func TestStored(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 	k := r.key("")
 	bodies := []string{`{"model":"m","messages":[],"tools":[]}`, `{"model":"m","input":[],"instructions":"x"}`}
 	for _, f := range faces {
@@ -826,9 +826,9 @@ func TestStored(t *testing.T) {
 
 // TestOverloadedFallsBack asks the next provider when the first is overloaded.
 func TestOverloadedFallsBack(t *testing.T) {
-	first := httptest.NewServer(mock.New(mock.Config{Overload: 1}))
+	first := httptest.NewServer(mockprovider.New(mockprovider.Config{Overload: 1}))
 	defer first.Close()
-	r := newRig(t, mock.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", fallback: [second]}\n"+
+	r := newRig(t, mockprovider.Config{Reply: "from the second"}, "providers:\n  openai: {base_url: \""+first.URL+"/v1\", fallback: [second]}\n"+
 		"  second: {format: openai, base_url: \"$UP/v1\"}\n")
 	if g := r.ok(r.key("").Key, "/v1/chat/completions", chat("x")); !strings.Contains(g.body, "from the second") {
 		t.Errorf("%s", g.body)
@@ -844,7 +844,7 @@ func TestLowered(t *testing.T) {
 		}
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, mock.Config{Reply: strings.Repeat(longWords+" ", 10), Price: price}, "")
+			r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 10), Price: price}, "")
 			k := r.key("output_tokens=60")
 			g := r.ok(k.Key, f.path, f.body)
 			if !strings.Contains(g.body, "length") && !strings.Contains(g.body, "max_tokens") && !strings.Contains(g.body, "incomplete") {
@@ -863,7 +863,7 @@ func TestLowered(t *testing.T) {
 // given makes it known, at what its nearest relative costs.
 func TestTheLineThatPricesAModel(t *testing.T) {
 	const config = "providers: {anthropic: {base_url: \"$UP\", key_env: UP_KEY}, openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n"
-	r := newRig(t, mock.Config{Reply: "yes"}, config)
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, config)
 	k := r.key("money=1")
 	g := r.refused(k.Key, "/v1/messages", `{"model":"claude-opus-99","max_tokens":9,"messages":[{"role":"user","content":"q"}]}`, abi.UnknownPrice, http.StatusBadRequest)
 	_, line, ok := strings.Cut(g.body, "(kern stop-daemon): ")
@@ -893,7 +893,7 @@ func TestMuchInputCostsMore(t *testing.T) {
 			"usage":{"input_tokens":60000,"cache_read_input_tokens":%d,"output_tokens":10}}`, cached.Load())
 	}))
 	defer up.Close()
-	r := newRig(t, mock.Config{}, "providers: {anthropic: {base_url: \""+up.URL+"\", key_env: UP_KEY}}\n")
+	r := newRig(t, mockprovider.Config{}, "providers: {anthropic: {base_url: \""+up.URL+"\", key_env: UP_KEY}}\n")
 	pictures := strings.Repeat(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}},`, 21)
 	ask := `{"model":"claude-haiku-5-5","max_tokens":100,"messages":[{"role":"user","content":[` + pictures + `{"type":"text","text":"q"}]}]}`
 	k := r.key("money=0.05")
@@ -915,7 +915,7 @@ func TestMuchInputCostsMore(t *testing.T) {
 
 // OpenAI writes to its cache unasked, which costs more than input.
 func TestAWriteToTheCacheIsReservedUnasked(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "providers: {openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "providers: {openai: {base_url: \"$UP/v1\", key_env: UP_KEY}}\n")
 	k := r.key("money=1")
 	r.ok(k.Key, "/v1/chat/completions", `{"model":"gpt-6.2-sol","max_completion_tokens":1,"messages":[{"role":"user","content":"q"}]}`)
 	for _, rec := range r.records(k.Pid) {
@@ -936,7 +936,7 @@ func TestAWriteToTheCacheIsReservedUnasked(t *testing.T) {
 // Mutant that dies here: it is told that it was stopped, which SDKs do not try
 // again.
 func TestClosing(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	ctx, end := context.WithCancel(t.Context())
 	front := httptest.NewUnstartedServer(r.kernel.Gateway)

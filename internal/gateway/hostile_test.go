@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // hasty is a listener whose connections take every deadline to be twenty times
@@ -135,7 +135,7 @@ func byHand(key, host, path, headers, body string) string {
 // TestSlowClients are those that never come to the end of what they say. None
 // of them holds a connection for long, and none reaches the provider.
 func TestSlowClients(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	at := r.serve(func(l net.Listener) net.Listener { return hasty{l} })
 	open := make(map[string]net.Conn)
@@ -179,7 +179,7 @@ func TestSlowClients(t *testing.T) {
 
 // TestDribble sends a body a byte at a time, for longer than a body may take.
 func TestDribble(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	c := dial(t, r.serve(func(l net.Listener) net.Listener { return hasty{l} }))
 	if _, err := io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+k.Key+"\r\nContent-Length: 1000000\r\n\r\n"); err != nil {
@@ -211,7 +211,7 @@ func TestDribble(t *testing.T) {
 // TestSlowReader asks for a long stream and reads nothing of it. The answer is
 // given up, the provider's is stopped, and what came is booked.
 func TestSlowReader(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: strings.Repeat("word ", 400_000)},
+	r := newRig(t, mockprovider.Config{Reply: strings.Repeat("word ", 400_000)},
 		"providers: {openai: {base_url: \"$UP/v1\", key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 400000}}}}\n")
 	k := r.key("")
 	c := dial(t, r.serve(func(l net.Listener) net.Listener { return hasty{l} }))
@@ -250,7 +250,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // TestTooLarge is refused, by what it says and by what it is.
 func TestTooLarge(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	at := r.serve(nil)
 	url := "http://" + at.String() + "/v1/chat/completions"
@@ -300,7 +300,7 @@ func TestTooLarge(t *testing.T) {
 // is refused, or is the one request that Go's own server reads in it; never is
 // there a second one that no key was shown for.
 func TestSmuggling(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	at := r.serve(nil)
 	line := "POST /v1/chat/completions HTTP/1.1\r\n"
@@ -380,7 +380,7 @@ func behind(chunked, fields string) string {
 // TestRebinding serves this machine's own names, and those alone; the answer
 // to others is the same whether the key is good or not.
 func TestRebinding(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	at := r.serve(nil)
 	port := at.(*net.TCPAddr).Port
@@ -431,7 +431,7 @@ func (a anywhere) Addr() net.Addr { return &a.at }
 
 // TestFound tells programs an address that they can reach.
 func TestFound(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	for ip, want := range map[string]string{"0.0.0.0": "http://127.0.0.1:7", "::": "http://127.0.0.1:7", "127.0.0.1": "http://127.0.0.1:7", "::1": "http://[::1]:7", "10.0.0.1": "http://10.0.0.1:7"} {
 		r.kernel.Gateway.Found(anywhere{at: net.TCPAddr{IP: net.ParseIP(ip), Port: 7}}, false)
 		if got := r.kernel.Gateway.Base(); got != want {
@@ -478,7 +478,7 @@ func recorded(t *testing.T) (*rig, *recorder) {
 	p := &recorder{}
 	up := httptest.NewServer(p)
 	t.Cleanup(up.Close)
-	return newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL+"/v1")), p
+	return newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL+"/v1")), p
 }
 
 // TestWhatTravels sends on what a provider may need, and nothing of the
@@ -543,7 +543,7 @@ func TestWhosePays(t *testing.T) {
 		all = append(all, name, "the-programs-choice")
 	}
 	all = append(all, "X-Stainless-Lang", "python", "Openai-Beta", "assistants=v2")
-	r := newRig(t, mock.Config{}, fmt.Sprintf(`providers:
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf(`providers:
   openai: {base_url: "%[1]s/v1", key_env: UP_KEY, headers: {OpenAI-Organization: the-hosts, X-Title: the-hosts-title}}
   local: {format: openai, base_url: "%[1]s/v1", headers: {openai-project: the-hosts}}
   lent: {format: openai, base_url: "%[1]s/v1", key: program, headers: {OpenAI-Project: the-hosts}}
@@ -591,7 +591,7 @@ func TestSecretHeader(t *testing.T) {
 		fmt.Fprintf(w, `{"error":{"message":"not with %s"}}`, got.Get("Cf-Access-Client-Secret"))
 	}))
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, headers: {CF-Access-Client-Secret: {key_env: UP_KEY}}, models: {m: {input: 1, output: 2}}}}\n", up.URL))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, headers: {CF-Access-Client-Secret: {key_env: UP_KEY}}, models: {m: {input: 1, output: 2}}}}\n", up.URL))
 	k := r.key("")
 	g := r.post(k.Key, "/v1/chat/completions", chat("x"), "Cf-Access-Client-Secret", "the-programs-choice")
 	if got.Get("Cf-Access-Client-Secret") != providerKey || g.status < 400 || !strings.Contains(g.body, "not with [key]") || strings.Contains(g.body, providerKey) {
@@ -612,7 +612,7 @@ func TestRedirect(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	up := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL))
 	g := r.post(r.key("").Key, "/v1/chat/completions", chat("x"))
 	if g.status < 400 || g.code() == "" || p.all() != "" || g.header.Get("Location") != "" {
 		t.Errorf("%d %v %s\n%s", g.status, g.header, g.body, p.all())
@@ -638,7 +638,7 @@ func TestOwnCredential(t *testing.T) {
 		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"invalid key `+own+`"}}`)
 	}))
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q}, anthropic: {base_url: %q, key_env: UP_KEY}}\n", up.URL+"/v1", up.URL))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q}, anthropic: {base_url: %q, key_env: UP_KEY}}\n", up.URL+"/v1", up.URL))
 	k := r.key("")
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
 		g := r.post("", "/k/"+k.Key+path, chat("x", `,"max_tokens":9`), "Authorization", "Bearer "+own, "Cookie", "a="+own)
@@ -665,7 +665,7 @@ func TestOwnCredential(t *testing.T) {
 // TestLentCredential: a provider that is said to take each program's own gets
 // nothing without one.
 func TestLentCredential(t *testing.T) {
-	m := mock.Config{Keys: []string{"sk-of-the-program"}, Reply: "a word"}
+	m := mockprovider.Config{Keys: []string{"sk-of-the-program"}, Reply: "a word"}
 	r := newRig(t, m, "")
 	r = newRig(t, m, fmt.Sprintf("providers: {openai: {base_url: %q, key: program, models: {m: {input: 1, output: 2}}}}\n", r.up.URL+"/v1"))
 	k := r.key("money=1")
@@ -708,7 +708,7 @@ func TestForeignProvider(t *testing.T) {
 					})
 				}
 			})
-			r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: \"http://%s\", key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", l.Addr()))
+			r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: \"http://%s\", key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", l.Addr()))
 			t.Cleanup(func() { l.Close(); open.Wait() })
 			k := r.key("wall=1m,money=1")
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -730,7 +730,7 @@ func TestForeignProvider(t *testing.T) {
 
 // TestPlainOnTLS and the like: what is not HTTP gets no answer that helps it.
 func TestNotHTTP(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	at := r.serve(nil)
 	c, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true})
 	if err == nil {

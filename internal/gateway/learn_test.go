@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -115,7 +115,7 @@ func TestGrowing(t *testing.T) {
 		reply += fmt.Sprintf("  - {text: \"%s\", calls: [{tool: look, args: {at: %d}}]}\n", longWords, i)
 	}
 	talks(t, func(t *testing.T, face string, stream bool) {
-		r := newRig(t, mock.Config{Script: script(t, "price: {input: 1.00, output: 2.00}\nreplies:\n"+reply+"  - {text: the end}\n")}, "")
+		r := newRig(t, mockprovider.Config{Script: script(t, "price: {input: 1.00, output: 2.00}\nreplies:\n"+reply+"  - {text: the end}\n")}, "")
 		k := r.key("money=1")
 		a := (&talk{r: r, key: k.Key, face: face, stream: stream}).say("go")
 		for i := 0; len(a.calls) == 1 && i < turns; i++ {
@@ -147,7 +147,7 @@ func TestGrowing(t *testing.T) {
 // conversation makes it less. It leaves no record.
 func TestCountTokens(t *testing.T) {
 	const name = "claude-opus-4-8"
-	r := newRig(t, mock.Config{Reply: "ja"}, `providers:
+	r := newRig(t, mockprovider.Config{Reply: "ja"}, `providers:
   anthropic: {base_url: "$UP", key_env: UP_KEY, models: {claude-opus-4-8: {input: 1, output: 2, window: 200000, max_output: 1000}}}
 `)
 	k := r.key("")
@@ -191,11 +191,11 @@ func TestCountTokens(t *testing.T) {
 // model, and not in one in which it is less.
 func TestUntold(t *testing.T) {
 	const name, said = "claude-opus-4-8", "VERKAUFT XKCDQZW Kapitänsmützen"
-	fault, err := mock.ParseFault("nousage")
+	fault, err := mockprovider.ParseFault("nousage")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, mock.Config{Reply: said, Faults: []mock.Fault{fault}}, `providers:
+	r := newRig(t, mockprovider.Config{Reply: said, Faults: []mockprovider.Fault{fault}}, `providers:
   anthropic: {base_url: "$UP", key_env: UP_KEY, models: {claude-opus-4-8: {input: 1, output: 2, window: 200000, max_output: 1000}}}
 `)
 	k := r.key("")

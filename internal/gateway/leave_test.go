@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // What every speech says that it took: no count of its words comes to that.
@@ -89,7 +89,7 @@ func speaking(t *testing.T, s *speaker) *rig {
 	t.Helper()
 	up := httptest.NewServer(s)
 	t.Cleanup(up.Close)
-	return newRig(t, mock.Config{}, fmt.Sprintf(`providers:
+	return newRig(t, mockprovider.Config{}, fmt.Sprintf(`providers:
   openai: {base_url: "%[1]s/v1", key_env: UP_KEY, concurrency: 2000, models: {m: {input: 1, output: 2, max_output: 1000}}}
   anthropic: {base_url: "%[1]s", key_env: UP_KEY, concurrency: 2000, models: {m: {input: 1, output: 2, max_output: 1000}}}
 `, up.URL))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // A door is a port of this machine that is taken, and refuses connections until
@@ -91,7 +91,7 @@ func (d *door) hole() {
 // before is a rig whose first provider is behind the door, and whose second is
 // not.
 func (d *door) before(fallback string) *rig {
-	return newRig(d.t, mock.Config{Reply: "from the second"}, fmt.Sprintf("providers:\n  openai: {base_url: \"http://%s/v1\", key_env: UP_KEY%s}\n  second: {format: openai, base_url: \"$UP/v1\"}\n", d.at, fallback))
+	return newRig(d.t, mockprovider.Config{Reply: "from the second"}, fmt.Sprintf("providers:\n  openai: {base_url: \"http://%s/v1\", key_env: UP_KEY%s}\n  second: {format: openai, base_url: \"$UP/v1\"}\n", d.at, fallback))
 }
 
 // lost counts the attempts of a process that found no answer.
@@ -124,7 +124,7 @@ func TestUnreachable(t *testing.T) {
 	if len(v) != 2 || v[0].Rests != "cannot be reached" || !strings.HasPrefix(v[0].Next(), "cannot be reached, tried ") || v[1].Next() != "" {
 		t.Errorf("%+v", v)
 	}
-	d.open(mock.New(mock.Config{Reply: "from the first"}))
+	d.open(mockprovider.New(mockprovider.Config{Reply: "from the first"}))
 	eventually(t, "it is used again", func() bool {
 		return strings.Contains(r.ok(k.Key, "/v1/chat/completions", chat("x")).body, "from the first")
 	})
@@ -150,7 +150,7 @@ func TestUnreachableAlone(t *testing.T) {
 	if n := r.lost(k.Pid); n != 10 {
 		t.Errorf("%d attempts, want 5 for each of two calls", n)
 	}
-	d.open(mock.New(mock.Config{Reply: "from the first"}))
+	d.open(mockprovider.New(mockprovider.Config{Reply: "from the first"}))
 	if g := r.ok(k.Key, "/v1/chat/completions", chat("x")); !strings.Contains(g.body, "from the first") {
 		t.Errorf("%s", g.body)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // A listener is a provider that keeps the bodies it was sent, and answers with
@@ -61,7 +61,7 @@ func listening(t *testing.T, facts string) (*rig, *listener) {
 	p := &listener{}
 	up := httptest.NewServer(p)
 	t.Cleanup(up.Close)
-	return newRig(t, mock.Config{}, fmt.Sprintf(`providers:
+	return newRig(t, mockprovider.Config{}, fmt.Sprintf(`providers:
   openai: {base_url: "%[1]s/v1", key_env: UP_KEY, models: {m: {%[2]s}}}
   anthropic: {base_url: "%[1]s", key_env: UP_KEY, models: {m: {%[2]s}}}
 `, up.URL, facts)), p
@@ -157,7 +157,7 @@ func TestDeafProvider(t *testing.T) {
 		}
 	}))
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL+"/v1"))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2}}}}\n", up.URL+"/v1"))
 	k := r.key("money=1")
 	s := r.stream(k.Key, "/v1/chat/completions", chat("x", `,"stream":true,"max_tokens":9000`))
 	if !s.until("four") {
@@ -247,7 +247,7 @@ func TestUnbounded(t *testing.T) {
 // Mutants that die here: a process that is held without its wish, words that do
 // not say so.
 func TestHoldRefused(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	tell := func(kernel.Orders) error { t.Error("something is told"); return nil }
 	var e *abi.Error
 	err := r.kernel.Gateway.Hold(t.Context(), r.key("").Pid, tell)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // TestEndWaitsForTheJournal: when the kernel answers a call, which is when its
@@ -27,7 +27,7 @@ import (
 // answer that is given when the provider has given it, outside halves that are
 // never forgotten.
 func TestEndWaitsForTheJournal(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Chunk: 4}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Chunk: 4}, "")
 	k := r.key("")
 	for _, f := range faces {
 		client := httptest.NewRecorder()
@@ -56,7 +56,7 @@ func TestEndWaitsForTheJournal(t *testing.T) {
 //
 // Mutant that dies here: what was not written down taken for known.
 func TestAskedAgain(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: "yes"}, "")
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
 	k := r.key("")
 	body := chat(strings.Repeat(longWords, 3))
 	if err := r.kernel.Signal(t.Context(), k.Pid, abi.Stop, "test"); err != nil {
@@ -112,7 +112,7 @@ func TestNeverAnswered(t *testing.T) {
 	p := &silent{mute: 2}
 	up := httptest.NewServer(p)
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 100}}}}\n", up.URL+"/v1"))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 100}}}}\n", up.URL+"/v1"))
 	k := r.key("money=1,output_bytes=60")
 	given := strings.Repeat("x", 60)
 	r.ok(k.Key, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"go"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"`+given+`"}]}`)
@@ -133,7 +133,7 @@ func answering(t *testing.T, h http.HandlerFunc) *rig {
 	t.Helper()
 	up := httptest.NewServer(h)
 	t.Cleanup(up.Close)
-	return newRig(t, mock.Config{}, fmt.Sprintf(`providers:
+	return newRig(t, mockprovider.Config{}, fmt.Sprintf(`providers:
   openai: {base_url: "%[1]s/v1", key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 1000}}}
   anthropic: {base_url: "%[1]s", key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 1000}}}
   lent: {format: openai, base_url: "%[1]s/v1", key: program, models: {m: {input: 1, output: 2, max_output: 1000}}}
@@ -170,7 +170,7 @@ func TestMoreThanGranted(t *testing.T) {
 // Mutants that die here: what stood when the answer began, in a header or in the
 // comment.
 func TestStandingIsTrue(t *testing.T) {
-	r := newRig(t, mock.Config{Reply: longWords, Price: price}, "")
+	r := newRig(t, mockprovider.Config{Reply: longWords, Price: price}, "")
 	k := r.key("money=1,steps=9")
 	for n := range 3 {
 		for _, stream := range []bool{false, true} {
@@ -250,7 +250,7 @@ func TestRepeatedCredentials(t *testing.T) {
 //
 // Mutants that die here: a name that stands for who has ended, before and after.
 func TestChildAgain(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	seen := map[string]bool{}
 	for restart := range 3 {
@@ -306,7 +306,7 @@ func TestAddress(t *testing.T) {
 	}
 	type mark struct{}
 	ctx := context.WithValue(t.Context(), mark{}, true)
-	if s := newRig(t, mock.Config{}, "").kernel.Gateway.Server(ctx); s.BaseContext(nil) != ctx {
+	if s := newRig(t, mockprovider.Config{}, "").kernel.Gateway.Server(ctx); s.BaseContext(nil) != ctx {
 		t.Error("requests do not end with the server's context")
 	}
 }

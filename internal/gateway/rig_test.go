@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
@@ -35,7 +35,7 @@ const providerKey = "sk-of-the-provider-itself"
 type rig struct {
 	t      testing.TB
 	dir    string
-	mock   *mock.Mock
+	mock   *mockprovider.Mock
 	up     *httptest.Server
 	kernel *kern.Kernel
 	front  *httptest.Server
@@ -45,9 +45,9 @@ type rig struct {
 // newRig starts both. $UP in the configuration is the provider's address; an
 // empty one has a provider for each format, whose model m costs 1 and 2 dollars
 // for a million tokens.
-func newRig(t testing.TB, c mock.Config, config string) *rig {
+func newRig(t testing.TB, c mockprovider.Config, config string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), mock: mock.New(c), config: config}
+	r := &rig{t: t, dir: t.TempDir(), mock: mockprovider.New(c), config: config}
 	r.up = httptest.NewServer(r.mock)
 	t.Cleanup(r.up.Close)
 	if config == "" {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 )
 
 // before is a rig before a provider that a test makes, of a model m.
@@ -23,7 +23,7 @@ func before(t *testing.T, up http.HandlerFunc) *rig {
 	t.Helper()
 	s := httptest.NewServer(up)
 	t.Cleanup(s.Close)
-	return newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 1000}}}}\n", s.URL+"/v1"))
+	return newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: %q, key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 1000}}}}\n", s.URL+"/v1"))
 }
 
 // A streamed answer, and one that is not, which take 9 tokens of input and 5 of
@@ -133,7 +133,7 @@ func TestCredentialThatStays(t *testing.T) {
 	p := &recorder{}
 	up := httptest.NewServer(p)
 	t.Cleanup(up.Close)
-	r := newRig(t, mock.Config{}, fmt.Sprintf("providers: {openai: {base_url: \"%s/v1\", headers: {X-Title: the-hosts}}, lent: {format: openai, base_url: \"%[1]s/v1\", key: program}}\n", up.URL))
+	r := newRig(t, mockprovider.Config{}, fmt.Sprintf("providers: {openai: {base_url: \"%s/v1\", headers: {X-Title: the-hosts}}, lent: {format: openai, base_url: \"%[1]s/v1\", key: program}}\n", up.URL))
 	k := r.key("")
 	at := r.serve(nil)
 	for name, headers := range map[string]string{
@@ -226,7 +226,7 @@ func (c *closingConn) Close() error {
 //
 // Mutants that die here: an answer of our own that may be written for ever.
 func TestNeverReads(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	for _, request := range []string{
 		byHand("no-key", "localhost", "/v1/chat/completions", "", "{}"),
@@ -259,7 +259,7 @@ func TestNeverReads(t *testing.T) {
 // Mutants that die here: a limit that is written down and binds nobody, one that
 // is said twice, a name of the scheme in another case.
 func TestUnenforceable(t *testing.T) {
-	r := newRig(t, mock.Config{}, "")
+	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("money=1")
 	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "kid", "X-Kern-Limits", "money=0.1,cpu=1s")
 	r.refused(k.Key, "/kern/v1/keys", `{"limits":{"cpu":"1s"}}`, abi.InvalidArguments, http.StatusBadRequest)

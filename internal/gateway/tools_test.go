@@ -11,7 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -196,7 +196,7 @@ func (r *rig) toolCalls(pid abi.Pid) (ends []string) {
 // Mutants that die here: a long result that is kept twice, a short one that is
 // not kept.
 func TestLongResult(t *testing.T) {
-	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 	k := r.key("")
 	a := (&talk{r: r, key: k.Key, face: "chat"}).say("go")
 	short, long := strings.Repeat("a", 4<<10), strings.Repeat("b", 4<<10+1)
@@ -221,7 +221,7 @@ func TestLongResult(t *testing.T) {
 // with the results that the next request brings. Scenario 15.
 func TestToolCalls(t *testing.T) {
 	talks(t, func(t *testing.T, face string, stream bool) {
-		r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+		r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 		k := r.key("tool_calls=2,money=1")
 		a := &talk{r: r, key: k.Key, face: face, stream: stream}
 		if a.say("go"); len(a.calls) != 2 {
@@ -252,7 +252,7 @@ func TestToolCalls(t *testing.T) {
 // admitted and not shown left open or counted.
 func TestToolLimit(t *testing.T) {
 	talks(t, func(t *testing.T, face string, stream bool) {
-		r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+		r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 		k := r.key("tool_calls=1,money=1")
 		a := &talk{r: r, key: k.Key, face: face, stream: stream}
 		a.say("go")
@@ -279,7 +279,7 @@ func TestLoop(t *testing.T) {
 		"  - {calls: [{tool: look, args: {at: 1}}]}\n  - {calls: [{tool: look, args: {at: 1}}]}\n" +
 		"  - {calls: [{tool: look, args: {at: 1}}]}\n  - {calls: [{tool: look, args: {at: 1}}]}\n"
 	talks(t, func(t *testing.T, face string, stream bool) {
-		r := newRig(t, mock.Config{Script: script(t, circle)}, "")
+		r := newRig(t, mockprovider.Config{Script: script(t, circle)}, "")
 		k := r.key("")
 		a := &talk{r: r, key: k.Key, face: face, stream: stream}
 		a.say("go")
@@ -314,7 +314,7 @@ func TestLoop(t *testing.T) {
 
 // TestWarning tells a program that wants to know of the watchdog's one warning.
 func TestWarning(t *testing.T) {
-	r := newRig(t, mock.Config{Script: script(t, "replies:\n"+strings.Repeat("  - {calls: [{tool: look, args: {at: 1}}]}\n", 5))}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, "replies:\n"+strings.Repeat("  - {calls: [{tool: look, args: {at: 1}}]}\n", 5))}, "")
 	k, err := r.kernel.Gateway.Issue(t.Context(), gateway.Key{Priority: syscalls.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestWarning(t *testing.T) {
 // TestNoResult ends a call typed when the program goes on without its result,
 // and when its process ends.
 func TestNoResult(t *testing.T) {
-	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 	k := r.key("")
 	a := &talk{r: r, key: k.Key, face: "messages"}
 	a.say("go").result(false, "only one")
@@ -362,7 +362,7 @@ func TestNoResult(t *testing.T) {
 func TestOpenCalls(t *testing.T) {
 	const each, talks = 50, 22
 	one := strings.Repeat(", {tool: look, args: {label: spam}}", each)[2:]
-	r := newRig(t, mock.Config{Script: script(t, "replies:\n  - {calls: ["+one+"]}\n  - {text: the end}\n")}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, "replies:\n  - {calls: ["+one+"]}\n  - {text: the end}\n")}, "")
 	k := r.key("")
 	var all []*talk
 	for range talks {
@@ -398,7 +398,7 @@ func TestTiredTool(t *testing.T) {
 	for i := range 5 {
 		fmt.Fprintf(&calls, "  - {calls: [{tool: look, args: {at: %d}}]}\n", i)
 	}
-	r := newRig(t, mock.Config{Script: script(t, "replies:\n"+calls.String())}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, "replies:\n"+calls.String())}, "")
 	k := r.key("")
 	a := &talk{r: r, key: k.Key, face: "messages"}
 	a.say("go").result(true, "bad 1").result(true, "bad 2")
@@ -409,7 +409,7 @@ func TestTiredTool(t *testing.T) {
 
 // TestOutputBytes counts what tools gave when it comes in.
 func TestOutputBytes(t *testing.T) {
-	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 	k := r.key("output_bytes=100")
 	a := &talk{r: r, key: k.Key, face: "chat"}
 	a.say("go")
@@ -424,7 +424,7 @@ func TestOutputBytes(t *testing.T) {
 // TestSameIDs tells calls of two conversations apart whose provider gives the
 // same ids to both.
 func TestSameIDs(t *testing.T) {
-	r := newRig(t, mock.Config{Script: script(t, lookTwice)}, "")
+	r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
 	k := r.key("")
 	one, two := &talk{r: r, key: k.Key, face: "chat"}, &talk{r: r, key: k.Key, face: "chat"}
 	one.say("go")
@@ -447,7 +447,7 @@ func TestPulse(t *testing.T) {
 			if !stream {
 				return
 			}
-			r := newRig(t, mock.Config{Script: script(t, strings.Replace(lookTwice, "let me see", longWords, 1)), TPS: 100}, "")
+			r := newRig(t, mockprovider.Config{Script: script(t, strings.Replace(lookTwice, "let me see", longWords, 1)), TPS: 100}, "")
 			gateway.Pulse(r.kernel.Gateway, 5*time.Millisecond)
 			k := r.key("money=1")
 			body, path := `"messages":[{"role":"user","content":"go"}],"max_tokens":500}`, "/v1/chat/completions"

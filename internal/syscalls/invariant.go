@@ -17,9 +17,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/strict"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/yamlfile"
 )
 
 // Checks are the built-in checks of an invariant.
@@ -130,7 +130,7 @@ func (s *staged) check(v *Invariant, names []string) *abi.Error {
 }
 
 var checks = map[string]func([]byte) error{
-	"json": checkJSON, "csv": checkCSV, "utf8": checkUTF8, "yaml": func(b []byte) error { return strict.Valid("line", b) },
+	"json": checkJSON, "csv": checkCSV, "utf8": checkUTF8, "yaml": func(b []byte) error { return yamlfile.Valid("line", b) },
 }
 
 func checkJSON(b []byte) error {

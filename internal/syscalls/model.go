@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/watch"
 	"github.com/kern-run/kern/model"
 )
@@ -44,7 +44,7 @@ const (
 
 type modelWork struct {
 	routes []route
-	way    traffic.Way
+	way    quota.Way
 	req    model.Request
 	input  int64
 }
@@ -76,7 +76,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
 	pl.Subject = digest[:]
-	work := &modelWork{routes: l.routes, way: traffic.Way{Of: len(l.routes)}, req: model.Request{Messages: msgs, Index: v.Index}}
+	work := &modelWork{routes: l.routes, way: quota.Way{Of: len(l.routes)}, req: model.Request{Messages: msgs, Index: v.Index}}
 	if before, ok := v.Before.(*modelWork); ok {
 		work.way = before.way
 	}
@@ -95,7 +95,7 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 		pl.Other = m.way.Choose(func(at int) time.Duration {
 			r := &m.routes[at]
 			if r.model == nil || small[at] {
-				return traffic.Shut
+				return quota.Shut
 			}
 			return Away(v, at, &r.facts, Resource(r.facts, ""), away)
 		})
@@ -173,7 +173,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
 		if s.first == 0 {
-			d.Heard = traffic.Feedback{Word: traffic.Cut}
+			d.Heard = quota.Feedback{Word: quota.Cut}
 		}
 	case errors.As(err, &me):
 		d.Err = ModelError(me)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/model"
 )
 
@@ -22,7 +22,7 @@ func Resource(f model.Facts, credential string) string {
 	if f.Provider == "script" {
 		name = path.Base(filepath.ToSlash(name)) // a file
 	}
-	r := traffic.Resource{Provider: f.Provider, Model: name}
+	r := quota.Resource{Provider: f.Provider, Model: name}
 	if credential != "" {
 		sum := sha256.Sum256([]byte(credential))
 		r.Key = hex.EncodeToString(sum[:4])
@@ -34,7 +34,7 @@ func Resource(f model.Facts, credential string) string {
 // it is an error; and how much of its input was in the provider's cache. A call that was turned away before anything was taken for it
 // is no attempt and no model call: it goes back and waits for another turn.
 func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
-	f := traffic.Feedback{Quota: q, Cached: cached}
+	f := quota.Feedback{Quota: q, Cached: cached}
 	if e != nil {
 		f.Word, f.After, d.After = word(e), e.RetryAfter, e.RetryAfter
 		if !e.Quota.At.IsZero() {
@@ -42,31 +42,31 @@ func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 		}
 	}
 	d.Heard = f
-	if (f.Word == traffic.Slow || f.Word == traffic.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
+	if (f.Word == quota.Slow || f.Word == quota.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
 		d.Away, d.Usage[abi.ModelCalls] = true, 0
 	}
 }
 
 // word is what an error says to those who wait. Without a status it came within
 // a stream, or from a script.
-func word(e *model.Error) traffic.Word {
+func word(e *model.Error) quota.Word {
 	switch {
 	case e.Unreached:
-		return traffic.Gone
+		return quota.Gone
 	case e.Kind == model.RateLimit:
-		return traffic.Slow
+		return quota.Slow
 	case e.Kind == model.Overloaded && (e.Status == 0 || e.Status == 503 || e.Status == 529):
-		return traffic.Overloaded
+		return quota.Overloaded
 	case e.Retryable():
-		return traffic.Failing
+		return quota.Failing
 	}
-	return traffic.Fine
+	return quota.Fine
 }
 
 // Failed notes that a call failed with e on its way: the next attempt takes
 // another route when the provider was overloaded or could not be reached, and
 // waits only where all have been asked.
-func Failed(d *kernel.Done, w *traffic.Way, e *model.Error) {
+func Failed(d *kernel.Done, w *quota.Way, e *model.Error) {
 	if w.Of > 1 {
 		d.After = 0 // the turn knows who rests for how long
 		if e.Kind == model.Overloaded || e.Kind == model.Network {
@@ -79,7 +79,7 @@ func Failed(d *kernel.Done, w *traffic.Way, e *model.Error) {
 // the first, which was asked for, must have a price under a money limit.
 func Away(v *kernel.View, at int, f *model.Facts, resource string, away func(string) time.Duration) time.Duration {
 	if at > 0 && v.Limited && !f.Priced {
-		return traffic.Shut
+		return quota.Shut
 	}
 	return away(resource)
 }

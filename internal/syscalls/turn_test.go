@@ -14,7 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/traffic"
+	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/model"
 )
 
@@ -27,26 +27,26 @@ func TestHear(t *testing.T) {
 		name  string
 		e     *model.Error
 		usage abi.Usage
-		word  traffic.Word
+		word  quota.Word
 		away  bool
 	}{
-		{"it went well", nil, taken, traffic.Fine, false},
-		{"429", &model.Error{Kind: model.RateLimit, Status: 429, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Slow, true},
-		{"503", &model.Error{Kind: model.Overloaded, Status: 503, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Overloaded, true},
-		{"529", &model.Error{Kind: model.Overloaded, Status: 529, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Overloaded, true},
-		{"a script's", &model.Error{Kind: model.Overloaded, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Overloaded, true},
-		{"500 is the server's own error", &model.Error{Kind: model.Overloaded, Status: 500, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Failing, false},
-		{"within a stream, it was billed", &model.Error{Kind: model.Overloaded, RetryAfter: after}, taken, traffic.Overloaded, false},
-		{"a broken connection", &model.Error{Kind: model.Network, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Failing, false},
-		{"no connection", &model.Error{Kind: model.Network, Unreached: true, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Gone, false},
-		{"an error of ours", &model.Error{Kind: model.BadRequest, Status: 400, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, traffic.Fine, false},
+		{"it went well", nil, taken, quota.Fine, false},
+		{"429", &model.Error{Kind: model.RateLimit, Status: 429, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Slow, true},
+		{"503", &model.Error{Kind: model.Overloaded, Status: 503, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
+		{"529", &model.Error{Kind: model.Overloaded, Status: 529, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
+		{"a script's", &model.Error{Kind: model.Overloaded, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
+		{"500 is the server's own error", &model.Error{Kind: model.Overloaded, Status: 500, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Failing, false},
+		{"within a stream, it was billed", &model.Error{Kind: model.Overloaded, RetryAfter: after}, taken, quota.Overloaded, false},
+		{"a broken connection", &model.Error{Kind: model.Network, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Failing, false},
+		{"no connection", &model.Error{Kind: model.Network, Unreached: true, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Gone, false},
+		{"an error of ours", &model.Error{Kind: model.BadRequest, Status: 400, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Fine, false},
 	} {
 		d := kernel.Done{Usage: v.usage}
 		if v.e != nil {
 			v.e.Quota.Requests = model.Allowance{Limit: 7, Left: 3}
 		}
 		Hear(&d, v.e, model.Quota{Requests: model.Allowance{Limit: 7, Left: 3}}, 4)
-		f, _ := d.Heard.(traffic.Feedback)
+		f, _ := d.Heard.(quota.Feedback)
 		if f.Word != v.word || d.Away != v.away || f.Quota.Requests.Left != 3 || f.Cached != 4 {
 			t.Errorf("%s: %+v, away %v", v.name, f, d.Away)
 		}
@@ -63,7 +63,7 @@ func TestResource(t *testing.T) {
 	if a != "local/llama3:8b" || b == c || a == b || strings.Contains(b, "secret") {
 		t.Error(a, b, c)
 	}
-	if r := traffic.ParseResource(b); r.Provider != "local" || r.Model != "llama3:8b" || len(r.Key) != 8 {
+	if r := quota.ParseResource(b); r.Provider != "local" || r.Model != "llama3:8b" || len(r.Key) != 8 {
 		t.Errorf("%+v", r)
 	}
 	if s := Resource(model.Facts{Name: "script:/some/where/replies.yaml", Provider: "script"}, ""); s != "script/replies.yaml" {
@@ -84,7 +84,7 @@ func TestFailed(t *testing.T) {
 		{2, model.Overloaded, 1, false, true}, {2, model.Network, 1, false, true}, {2, model.RateLimit, 0, false, false}, {2, model.Auth, 0, false, false},
 		{1, model.Overloaded, 0, true, false}, {1, model.Network, 0, true, false},
 	} {
-		w, d := traffic.Way{Of: c.of}, kernel.Done{After: time.Second}
+		w, d := quota.Way{Of: c.of}, kernel.Done{After: time.Second}
 		w.Choose(func(int) time.Duration { return 0 })
 		Failed(&d, &w, &model.Error{Kind: c.kind})
 		if w.At != c.want || (d.After > 0) != c.waited || d.Fresh != c.fresh {
@@ -208,7 +208,7 @@ func TestAway(t *testing.T) {
 		at              int
 		limited, priced bool
 		want            time.Duration
-	}{{0, true, false, 7}, {1, true, false, traffic.Shut}, {1, true, true, 7}, {1, false, false, 7}} {
+	}{{0, true, false, 7}, {1, true, false, quota.Shut}, {1, true, true, 7}, {1, false, false, 7}} {
 		got := Away(&kernel.View{Limited: c.limited}, c.at, &model.Facts{Priced: c.priced}, "p/m", func(r string) time.Duration { return time.Duration(len(r) + 4) })
 		if got != c.want {
 			t.Errorf("%+v: %v", c, got)

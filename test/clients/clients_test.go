@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -224,16 +224,16 @@ const key = "sk-of-the-provider"
 
 // A provider is a mock on the network.
 type provider struct {
-	*mock.Mock
+	*mockprovider.Mock
 	base
 }
 
-func serve(t *testing.T, c mock.Config) provider {
+func serve(t *testing.T, c mockprovider.Config) provider {
 	c.Keys = []string{key}
 	if c.Scripts == nil {
 		c.Scripts = scripts(t)
 	}
-	m := mock.New(c)
+	m := mockprovider.New(c)
 	s := httptest.NewServer(m)
 	t.Cleanup(s.Close)
 	return provider{m, base{s.URL + "/v1", s.URL, key}}
@@ -309,7 +309,7 @@ func each(t *testing.T, f func(t *testing.T, c client)) {
 // TestRaw: the provider for tests is one to the real clients.
 func TestRaw(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
-		p := serve(t, mock.Config{})
+		p := serve(t, mockprovider.Config{})
 		lines, _ := c.run(t, p.base, allModes)
 		s := p.Idle(t.Context())
 		judge(t, c, lines, func(mode string) (int64, int64) { return s.Models[mode].Input, s.Models[mode].Output })
@@ -319,7 +319,7 @@ func TestRaw(t *testing.T) {
 // TestRawRefused: a wrong key stops a client at its first request.
 func TestRawRefused(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
-		p := serve(t, mock.Config{})
+		p := serve(t, mockprovider.Config{})
 		lines, _ := c.run(t, base{p.openai, p.anthropic, "wrong"}, "error")
 		if len(lines) != 1 || lines[0].Error == nil || lines[0].Error.Status != 401 {
 			t.Fatalf("%+v, expected an error with status 401", lines)
@@ -339,7 +339,7 @@ func TestRawRetries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := serve(t, mock.Config{Scripts: map[string]*model.Script{"plain": s}})
+		p := serve(t, mockprovider.Config{Scripts: map[string]*model.Script{"plain": s}})
 		lines, _ := c.run(t, p.base, "plain")
 		if len(lines) != 1 || lines[0].Text != "well" {
 			t.Fatalf("%+v, expected the answer after two errors", lines)
@@ -351,6 +351,6 @@ func TestRawRetries(t *testing.T) {
 }
 
 // hashOfKey is how the provider's books call its key.
-var hashOfKey = mock.HashKey(key)
+var hashOfKey = mockprovider.HashKey(key)
 
-func mockConfig(t testing.TB) mock.Config { return mock.Config{Scripts: scripts(t)} }
+func mockConfig(t testing.TB) mockprovider.Config { return mockprovider.Config{Scripts: scripts(t)} }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
-	"github.com/kern-run/kern/internal/mock"
+	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -499,9 +499,9 @@ func TestScenario23(t *testing.T) {
 	}
 }
 
-func mustSpread(t *testing.T, s string) mock.Spread {
+func mustSpread(t *testing.T, s string) mockprovider.Spread {
 	t.Helper()
-	d, err := mock.ParseSpread(s)
+	d, err := mockprovider.ParseSpread(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -15,7 +15,7 @@ const maxNumber = 1 << 40
 
 // number is the whole number v, not below zero; 0 if it is none.
 func number(v []byte) int64 {
-	n, _ := lex.Whole(v)
+	n, _ := jsontext.Whole(v)
 	return min(max(n, 0), maxNumber)
 }
 
@@ -30,14 +30,14 @@ func (a *answer) failed(data []byte) {
 func (a *answer) chat(data []byte) {
 	var usage []byte
 	choices := 0
-	for k, v := range lex.Members(data) {
+	for k, v := range jsontext.Members(data) {
 		switch string(k) {
 		case "id":
 			a.name(&a.id, v)
 		case "model":
 			a.name(&a.model, v)
 		case "choices":
-			for _, c := range lex.Elements(v) {
+			for _, c := range jsontext.Elements(v) {
 				if choices++; choices > maxChoices {
 					a.crowded = true
 					break
@@ -45,13 +45,13 @@ func (a *answer) chat(data []byte) {
 				a.choice(c)
 			}
 		case "usage":
-			if lex.Kind(v) == '{' {
+			if jsontext.Kind(v) == '{' {
 				usage = v
 			}
 		case "service_tier":
 			a.name(&a.tier, v)
 		case "error":
-			if lex.Kind(v) != 'n' {
+			if jsontext.Kind(v) != 'n' {
 				a.failed(data)
 			}
 		}
@@ -65,7 +65,7 @@ func (a *answer) chat(data []byte) {
 // name remembers a text that every event repeats.
 func (a *answer) name(to *string, v []byte) {
 	if *to == "" && len(v) < 1<<10 {
-		*to = lex.String(v)
+		*to = jsontext.String(v)
 	}
 }
 
@@ -73,7 +73,7 @@ func (a *answer) choice(c []byte) {
 	at := 0
 	var finish []byte
 	var delta, message []byte
-	for k, v := range lex.Members(c) {
+	for k, v := range jsontext.Members(c) {
 		switch string(k) {
 		case "index":
 			at = int(number(v))
@@ -82,7 +82,7 @@ func (a *answer) choice(c []byte) {
 		case "message":
 			message = v
 		case "finish_reason":
-			finish = lex.Bare(v)
+			finish = jsontext.Bare(v)
 		}
 	}
 	a.delta(at, delta)
@@ -122,7 +122,7 @@ func chatStop(s string) model.Stop {
 // delta reads what was said in one choice. The text is the first one's; the
 // others are counted.
 func (a *answer) delta(choice int, d []byte) {
-	for k, v := range lex.Members(d) {
+	for k, v := range jsontext.Members(d) {
 		switch string(k) {
 		case "content", "refusal":
 			s := bare(v)
@@ -137,11 +137,11 @@ func (a *answer) delta(choice int, d []byte) {
 		case "reasoning_content", "reasoning":
 			a.think(bare(v))
 		case "tool_calls":
-			for n, t := range lex.Elements(v) {
+			for n, t := range jsontext.Elements(v) {
 				a.chatPart(choice, n, t)
 			}
 		case "function_call":
-			if lex.Kind(v) == '{' {
+			if jsontext.Kind(v) == '{' {
 				a.oldPart(choice, v)
 			}
 		}
@@ -156,19 +156,19 @@ func (a *answer) chatPart(choice, n int, t []byte) {
 		return
 	}
 	at, id, name, args := -1, "", "", ""
-	for k, v := range lex.Members(t) {
+	for k, v := range jsontext.Members(t) {
 		switch string(k) {
 		case "index":
-			if lex.Kind(v) == '0' {
+			if jsontext.Kind(v) == '0' {
 				at = int(number(v))
 			}
 		case "id":
-			id = lex.String(v)
+			id = jsontext.String(v)
 		case "function", "custom":
-			for k, v := range lex.Members(v) {
+			for k, v := range jsontext.Members(v) {
 				switch string(k) {
 				case "name":
-					name = lex.String(v)
+					name = jsontext.String(v)
 				case "arguments", "input":
 					args = loose(v)
 				}
@@ -193,7 +193,7 @@ func (a *answer) chatPart(choice, n int, t []byte) {
 
 // oldPart reads a piece of a function call of old: there is one of them.
 func (a *answer) oldPart(choice int, f []byte) {
-	name, args := lex.String(lex.Get(f, "name")), loose(lex.Get(f, "arguments"))
+	name, args := jsontext.String(jsontext.Get(f, "name")), loose(jsontext.Get(f, "arguments"))
 	for _, p := range a.list {
 		if p.choice == choice && p.at < 0 {
 			a.add(p, args)
@@ -208,7 +208,7 @@ func (a *answer) oldPart(choice int, f []byte) {
 func (a *answer) chatUsage(u []byte) {
 	var in, out, total int64
 	var details []byte
-	for k, v := range lex.Members(u) {
+	for k, v := range jsontext.Members(u) {
 		switch string(k) {
 		case "prompt_tokens":
 			in, a.hasInput = number(v), true
@@ -219,7 +219,7 @@ func (a *answer) chatUsage(u []byte) {
 		case "prompt_tokens_details":
 			details = v
 		case "completion_tokens_details":
-			a.thought = number(lex.Get(v, "reasoning_tokens"))
+			a.thought = number(jsontext.Get(v, "reasoning_tokens"))
 		}
 	}
 	a.split(in, max(out, total-in), details)
@@ -229,14 +229,14 @@ func (a *answer) chatUsage(u []byte) {
 func (a *answer) response(data []byte) {
 	var kind, delta, args, item, response []byte
 	at := 0
-	for k, v := range lex.Members(data) {
+	for k, v := range jsontext.Members(data) {
 		switch string(k) {
 		case "type":
-			kind = lex.Bare(v)
+			kind = jsontext.Bare(v)
 		case "delta":
-			delta = lex.Bare(v)
+			delta = jsontext.Bare(v)
 		case "arguments", "input":
-			args = lex.Bare(v)
+			args = jsontext.Bare(v)
 		case "item":
 			item = v
 		case "response":
@@ -268,16 +268,16 @@ func (a *answer) response(data []byte) {
 			a.finish(p, string(args))
 		}
 	case "response.created", "response.in_progress", "response.queued":
-		a.name(&a.id, lex.Get(response, "id"))
-		a.name(&a.model, lex.Get(response, "model"))
+		a.name(&a.id, jsontext.Get(response, "id"))
+		a.name(&a.model, jsontext.Get(response, "model"))
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		a.ended(response)
 	case "error": // flat, where the body of an error has an object
 		a.failed(append(append([]byte(`{"error":`), data...), '}'))
 	case "":
-		if lex.Kind(lex.Get(data, "object")) == '"' || lex.Get(data, "output") != nil {
+		if jsontext.Kind(jsontext.Get(data, "object")) == '"' || jsontext.Get(data, "output") != nil {
 			a.ended(data)
-		} else if lex.Kind(lex.Get(data, "error")) != 'n' {
+		} else if jsontext.Kind(jsontext.Get(data, "error")) != 'n' {
 			a.failed(data)
 		}
 	}
@@ -295,7 +295,7 @@ func (a *answer) finish(p *part, args string) {
 
 // item reads an item of an answer: a call, if it is one.
 func (a *answer) item(at int, v []byte, whole bool) {
-	kind := lex.String(lex.Get(v, "type"))
+	kind := jsontext.String(jsontext.Get(v, "type"))
 	if whole {
 		a.keep(v, kind)
 	}
@@ -328,7 +328,7 @@ func (a *answer) keep(v []byte, kind string) {
 	if a.of == nil || len(a.kept) >= maxCalls {
 		return
 	}
-	id := lex.String(lex.Get(v, "id"))
+	id := jsontext.String(jsontext.Get(v, "id"))
 	if id == "" || slices.ContainsFunc(a.kept, func(k Kept) bool { return k.ID == id }) {
 		return
 	}
@@ -362,31 +362,31 @@ func (a *answer) keeps() (all []Kept) {
 // ended reads the whole answer, which stands in the last event too. What did
 // not come before is taken from it.
 func (a *answer) ended(r []byte) {
-	a.name(&a.id, lex.Get(r, "id"))
-	a.name(&a.model, lex.Get(r, "model"))
-	a.name(&a.tier, lex.Get(r, "service_tier"))
+	a.name(&a.id, jsontext.Get(r, "id"))
+	a.name(&a.model, jsontext.Get(r, "model"))
+	a.name(&a.tier, jsontext.Get(r, "service_tier"))
 	silent := a.text.Len() == 0
-	for at, v := range lex.Elements(lex.Get(r, "output")) {
-		a.keep(v, lex.String(lex.Get(v, "type")))
-		if lex.String(lex.Get(v, "type")) == "message" && silent {
-			for _, c := range lex.Elements(lex.Get(v, "content")) {
-				a.say(lex.Bare(lex.Get(c, "text")))
-				a.say(lex.Bare(lex.Get(c, "refusal")))
+	for at, v := range jsontext.Elements(jsontext.Get(r, "output")) {
+		a.keep(v, jsontext.String(jsontext.Get(v, "type")))
+		if jsontext.String(jsontext.Get(v, "type")) == "message" && silent {
+			for _, c := range jsontext.Elements(jsontext.Get(v, "content")) {
+				a.say(jsontext.Bare(jsontext.Get(c, "text")))
+				a.say(jsontext.Bare(jsontext.Get(c, "refusal")))
 			}
 		} else if p := a.find(at); p == nil || !p.Whole {
 			a.item(at, v, true)
 		}
 	}
-	if u := lex.Get(r, "usage"); lex.Kind(u) == '{' {
+	if u := jsontext.Get(r, "usage"); jsontext.Kind(u) == '{' {
 		a.responseUsage(u)
 	}
-	switch lex.String(lex.Get(r, "status")) {
+	switch jsontext.String(jsontext.Get(r, "status")) {
 	case "failed":
 		a.failed(r)
 		a.stop = ""
 	case "incomplete":
 		a.stop = model.StopLength
-		if lex.String(lex.Get(lex.Get(r, "incomplete_details"), "reason")) == "content_filter" {
+		if jsontext.String(jsontext.Get(jsontext.Get(r, "incomplete_details"), "reason")) == "content_filter" {
 			a.stop = model.StopFilter
 		}
 	default:
@@ -401,7 +401,7 @@ func (a *answer) ended(r []byte) {
 func (a *answer) responseUsage(u []byte) {
 	var in, out int64
 	var details []byte
-	for k, v := range lex.Members(u) {
+	for k, v := range jsontext.Members(u) {
 		switch string(k) {
 		case "input_tokens":
 			in, a.hasInput = number(v), true
@@ -410,7 +410,7 @@ func (a *answer) responseUsage(u []byte) {
 		case "input_tokens_details":
 			details = v
 		case "output_tokens_details":
-			a.thought = number(lex.Get(v, "reasoning_tokens"))
+			a.thought = number(jsontext.Get(v, "reasoning_tokens"))
 		}
 	}
 	a.split(in, out, details)
@@ -419,9 +419,9 @@ func (a *answer) responseUsage(u []byte) {
 // split takes over a usage whose input holds what was read from the cache and
 // what was written to it, to be kept for half an hour or for twelve.
 func (a *answer) split(in, out int64, details []byte) {
-	read := min(number(lex.Get(details, "cached_tokens")), in)
-	write := min(number(lex.Get(details, "cache_write_tokens")), in-read)
-	a.hour = min(number(lex.Get(lex.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
+	read := min(number(jsontext.Get(details, "cached_tokens")), in)
+	write := min(number(jsontext.Get(details, "cache_write_tokens")), in-read)
+	a.hour = min(number(jsontext.Get(jsontext.Get(details, "cache_write_tokens_details"), "ttl_12h_tokens")), write)
 	a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: out}
 	a.reported, a.covers = a.hasInput, a.size
 }
@@ -430,10 +430,10 @@ func (a *answer) split(in, out int64, details []byte) {
 func (a *answer) message(data []byte) {
 	var kind, block, delta, usage, message, fault []byte
 	at := 0
-	for k, v := range lex.Members(data) {
+	for k, v := range jsontext.Members(data) {
 		switch string(k) {
 		case "type":
-			kind = lex.Bare(v)
+			kind = jsontext.Bare(v)
 		case "index":
 			at = int(number(v))
 		case "content_block":
@@ -450,9 +450,9 @@ func (a *answer) message(data []byte) {
 	}
 	switch string(kind) {
 	case "message_start":
-		a.name(&a.id, lex.Get(message, "id"))
-		a.name(&a.model, lex.Get(message, "model"))
-		a.messageUsage(lex.Get(message, "usage"))
+		a.name(&a.id, jsontext.Get(message, "id"))
+		a.name(&a.model, jsontext.Get(message, "model"))
+		a.messageUsage(jsontext.Get(message, "usage"))
 	case "content_block_start":
 		a.block(at, block)
 	case "content_block_delta":
@@ -463,8 +463,8 @@ func (a *answer) message(data []byte) {
 		}
 	case "message_delta":
 		a.messageUsage(usage)
-		a.reported = a.hasInput && (a.reported || lex.Get(usage, "output_tokens") != nil)
-		if s := lex.String(lex.Get(delta, "stop_reason")); s != "" {
+		a.reported = a.hasInput && (a.reported || jsontext.Get(usage, "output_tokens") != nil)
+		if s := jsontext.String(jsontext.Get(delta, "stop_reason")); s != "" {
 			a.stop = messageStop(s)
 			a.end(0)
 		}
@@ -476,23 +476,23 @@ func (a *answer) message(data []byte) {
 	case "error":
 		a.failed(data)
 	case "":
-		if lex.Kind(fault) != 'n' {
+		if jsontext.Kind(fault) != 'n' {
 			a.failed(data)
-		} else if n := lex.Get(data, "input_tokens"); n != nil { // the answer of count_tokens
+		} else if n := jsontext.Get(data, "input_tokens"); n != nil { // the answer of count_tokens
 			a.usage.Input, a.hasInput, a.reported, a.done = number(n), true, true, true
 		}
 	}
 }
 
 func (a *answer) wholeMessage(data, usage []byte) {
-	a.name(&a.id, lex.Get(data, "id"))
-	a.name(&a.model, lex.Get(data, "model"))
-	for at, b := range lex.Elements(lex.Get(data, "content")) {
+	a.name(&a.id, jsontext.Get(data, "id"))
+	a.name(&a.model, jsontext.Get(data, "model"))
+	for at, b := range jsontext.Elements(jsontext.Get(data, "content")) {
 		a.block(at, b)
 	}
 	a.messageUsage(usage)
-	a.reported = a.hasInput && lex.Get(usage, "output_tokens") != nil
-	a.stop = messageStop(lex.String(lex.Get(data, "stop_reason")))
+	a.reported = a.hasInput && jsontext.Get(usage, "output_tokens") != nil
+	a.stop = messageStop(jsontext.String(jsontext.Get(data, "stop_reason")))
 	a.close()
 	a.done = true
 }
@@ -507,26 +507,26 @@ func (a *answer) block(at int, b []byte) {
 		a.add(a.open(&part{Call: c, at: at}), args)
 		return
 	}
-	for k, v := range lex.Members(b) {
+	for k, v := range jsontext.Members(b) {
 		switch string(k) {
 		case "text":
-			a.say(lex.Bare(v))
+			a.say(jsontext.Bare(v))
 		case "thinking":
-			a.think(lex.Bare(v))
+			a.think(jsontext.Bare(v))
 		}
 	}
 }
 
 func (a *answer) blockDelta(at int, d []byte) {
-	for k, v := range lex.Members(d) {
+	for k, v := range jsontext.Members(d) {
 		switch string(k) {
 		case "text":
-			a.say(lex.Bare(v))
+			a.say(jsontext.Bare(v))
 		case "thinking":
-			a.think(lex.Bare(v))
+			a.think(jsontext.Bare(v))
 		case "partial_json":
 			if p := a.find(at); p != nil {
-				a.add(p, lex.String(v))
+				a.add(p, jsontext.String(v))
 			}
 		}
 	}
@@ -547,8 +547,8 @@ func messageStop(s string) model.Stop {
 // messageUsage takes over what is given: the counts are running totals, and
 // the last event has only some of them.
 func (a *answer) messageUsage(u []byte) {
-	for k, v := range lex.Members(u) {
-		if lex.Kind(v) == 'n' {
+	for k, v := range jsontext.Members(u) {
+		if jsontext.Kind(v) == 'n' {
 			continue
 		}
 		switch string(k) {
@@ -561,9 +561,9 @@ func (a *answer) messageUsage(u []byte) {
 		case "cache_creation_input_tokens":
 			a.usage.CacheWrite = number(v)
 		case "cache_creation":
-			a.hour = number(lex.Get(v, "ephemeral_1h_input_tokens"))
+			a.hour = number(jsontext.Get(v, "ephemeral_1h_input_tokens"))
 		case "server_tool_use":
-			a.searches = number(lex.Get(v, "web_search_requests"))
+			a.searches = number(jsontext.Get(v, "web_search_requests"))
 		case "service_tier":
 			a.name(&a.tier, v)
 		}

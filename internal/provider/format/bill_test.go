@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
@@ -45,7 +45,7 @@ func (b biller) text() string {
 	return strings.Repeat(pick(b, "text", "word ", "a1+/", "\U0001F600", "日本", "\n", "Xy", "0123456789", `"`, `\`, "a. ", "x7 ", "\u0000"), rapid.IntRange(0, 60).Draw(b.T, "times"))
 }
 
-func quoted(s string) string { return string(lex.Quote(s)) }
+func quoted(s string) string { return string(jsontext.Quote(s)) }
 
 // object is JSON that means nothing and looks like parts of messages.
 func (b biller) object(depth int) string {

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 // A Call is a model's wish to have a tool called.
@@ -53,14 +53,14 @@ func (r *Request) turn() int {
 	}
 	at := 0
 	for i := len(r.Messages) - 1; i >= 0; i-- {
-		role := lex.String(lex.Get(r.Messages[i], "role"))
+		role := jsontext.String(jsontext.Get(r.Messages[i], "role"))
 		if r.Face != Responses {
 			if role == "assistant" {
 				return i
 			}
 			continue
 		}
-		kind := lex.String(lex.Get(r.Messages[i], "type"))
+		kind := jsontext.String(jsontext.Get(r.Messages[i], "type"))
 		item := strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "_call_output") || kind == "reasoning" || role == "assistant"
 		switch {
 		case item:
@@ -74,16 +74,16 @@ func (r *Request) turn() int {
 
 // callsOf finds the calls in a message, a block of one, or an item.
 func callsOf(m []byte) (calls []Call) {
-	switch role, kind := lex.String(lex.Get(m, "role")), lex.String(lex.Get(m, "type")); {
-	case lex.Kind(m) != '{':
+	switch role, kind := jsontext.String(jsontext.Get(m, "role")), jsontext.String(jsontext.Get(m, "type")); {
+	case jsontext.Kind(m) != '{':
 	case role == "assistant":
-		for _, t := range lex.Elements(lex.Get(m, "tool_calls")) {
+		for _, t := range jsontext.Elements(jsontext.Get(m, "tool_calls")) {
 			calls = append(calls, chatCall(t))
 		}
-		if f := lex.Get(m, "function_call"); lex.Kind(f) == '{' {
+		if f := jsontext.Get(m, "function_call"); jsontext.Kind(f) == '{' {
 			calls = append(calls, chatCall(f))
 		}
-		for _, block := range lex.Elements(lex.Get(m, "content")) {
+		for _, block := range jsontext.Elements(jsontext.Get(m, "content")) {
 			if c, ok := blockCall(block); ok {
 				calls = append(calls, c)
 			}
@@ -99,18 +99,18 @@ func callsOf(m []byte) (calls []Call) {
 func chatCall(t []byte) Call {
 	c := Call{Whole: true}
 	f, old := t, true
-	for k, v := range lex.Members(t) {
+	for k, v := range jsontext.Members(t) {
 		switch string(k) {
 		case "id":
-			c.ID = lex.String(v)
+			c.ID = jsontext.String(v)
 		case "function", "custom":
 			f, old = v, false
 		}
 	}
-	for k, v := range lex.Members(f) {
+	for k, v := range jsontext.Members(f) {
 		switch string(k) {
 		case "name":
-			c.Name = lex.String(v)
+			c.Name = jsontext.String(v)
 		case "arguments", "input":
 			c.Args = loose(v)
 		}
@@ -127,16 +127,16 @@ func oldID(name string) string { return "function_call:" + name }
 // blockCall reads a block of an Anthropic message.
 func blockCall(b []byte) (c Call, ok bool) {
 	c.Whole = true
-	for k, v := range lex.Members(b) {
+	for k, v := range jsontext.Members(b) {
 		switch string(k) {
 		case "type":
-			kind := lex.String(v)
+			kind := jsontext.String(v)
 			ok = strings.HasSuffix(kind, "tool_use")
 			c.Hosted = kind != "tool_use"
 		case "id":
-			c.ID = lex.String(v)
+			c.ID = jsontext.String(v)
 		case "name":
-			c.Name = lex.String(v)
+			c.Name = jsontext.String(v)
 		case "input":
 			c.Args = string(v)
 		}
@@ -149,14 +149,14 @@ func blockCall(b []byte) (c Call, ok bool) {
 func itemCall(m []byte, kind string) Call {
 	c := Call{Hosted: !tariff.OwnItem(kind), Name: strings.TrimSuffix(kind, "_call"), Whole: true}
 	id := ""
-	for k, v := range lex.Members(m) {
+	for k, v := range jsontext.Members(m) {
 		switch string(k) {
 		case "id":
-			id = lex.String(v)
+			id = jsontext.String(v)
 		case "call_id":
-			c.ID = lex.String(v)
+			c.ID = jsontext.String(v)
 		case "name":
-			c.Name = lex.String(v)
+			c.Name = jsontext.String(v)
 		case "arguments", "input", "action", "operation":
 			c.Args = loose(v)
 		}
@@ -172,16 +172,16 @@ func resultsOf(m []byte) (results []Result) {
 	role, kind := "", ""
 	var id, name string
 	var content, output []byte
-	for k, v := range lex.Members(m) {
+	for k, v := range jsontext.Members(m) {
 		switch string(k) {
 		case "role":
-			role = lex.String(v)
+			role = jsontext.String(v)
 		case "type":
-			kind = lex.String(v)
+			kind = jsontext.String(v)
 		case "tool_call_id", "call_id":
-			id = lex.String(v)
+			id = jsontext.String(v)
 		case "name":
-			name = lex.String(v)
+			name = jsontext.String(v)
 		case "content":
 			content = v
 		case "output":
@@ -198,7 +198,7 @@ func resultsOf(m []byte) (results []Result) {
 	case role != "user":
 		return nil
 	}
-	for _, block := range lex.Elements(content) {
+	for _, block := range jsontext.Elements(content) {
 		if r, ok := blockResult(block); ok {
 			results = append(results, r)
 		}
@@ -207,16 +207,16 @@ func resultsOf(m []byte) (results []Result) {
 }
 
 func blockResult(b []byte) (r Result, ok bool) {
-	for k, v := range lex.Members(b) {
+	for k, v := range jsontext.Members(b) {
 		switch string(k) {
 		case "type":
-			ok = lex.String(v) == "tool_result"
+			ok = jsontext.String(v) == "tool_result"
 		case "tool_use_id":
-			r.ID = lex.String(v)
+			r.ID = jsontext.String(v)
 		case "content":
 			r.Raw, r.Text = v, loose(v)
 		case "is_error":
-			r.Failed = lex.Kind(v) == 't'
+			r.Failed = jsontext.Kind(v) == 't'
 		}
 	}
 	return r, ok
@@ -224,8 +224,8 @@ func blockResult(b []byte) (r Result, ok bool) {
 
 // bare is loose without a copy where none is needed.
 func bare(v []byte) []byte {
-	if lex.Kind(v) == '"' {
-		return lex.Bare(v)
+	if jsontext.Kind(v) == '"' {
+		return jsontext.Bare(v)
 	}
 	return []byte(loose(v))
 }
@@ -233,19 +233,19 @@ func bare(v []byte) []byte {
 // loose is a text: a string, the texts of a list of parts, nothing for null,
 // and the JSON of anything else.
 func loose(v []byte) string {
-	switch lex.Kind(v) {
+	switch jsontext.Kind(v) {
 	case 'n':
 		return ""
 	case '"':
-		return lex.String(v)
+		return jsontext.String(v)
 	case '[':
 		var b strings.Builder
-		for _, p := range lex.Elements(v) {
-			t := lex.Get(p, "text")
-			if lex.Kind(t) != '"' {
+		for _, p := range jsontext.Elements(v) {
+			t := jsontext.Get(p, "text")
+			if jsontext.Kind(t) != '"' {
 				return string(v)
 			}
-			b.WriteString(lex.String(t))
+			b.WriteString(jsontext.String(t))
 		}
 		return b.String()
 	}

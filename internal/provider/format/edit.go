@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
 // An edit puts text in the place of a part of the body.
 type edit struct {
-	lex.Span
+	jsontext.Span
 	text string
 }
 
@@ -37,7 +37,7 @@ func (r *Request) Bytes(max int64) []byte {
 	var edits []edit
 	fresh := "" // members to put before the last brace
 	if r.renamed {
-		edits = append(edits, edit{r.at("model"), string(lex.Quote(r.Model))})
+		edits = append(edits, edit{r.at("model"), string(jsontext.Quote(r.Model))})
 	}
 	if max > 0 && r.Choices > 0 {
 		each, found := max/r.Choices, false
@@ -53,7 +53,7 @@ func (r *Request) Bytes(max int64) []byte {
 				continue
 			}
 			found = found || r.obeys(name)
-			if n, _ := lex.Whole(v); n > each || n <= 0 && !(n == 0 && r.Mutes) {
+			if n, _ := jsontext.Whole(v); n > each || n <= 0 && !(n == 0 && r.Mutes) {
 				edits = append(edits, edit{r.at(name), strconv.FormatInt(each, 10)})
 			}
 		}
@@ -74,13 +74,13 @@ func (r *Request) Bytes(max int64) []byte {
 }
 
 // at is where the value of a field stands.
-func (r *Request) at(name string) lex.Span {
+func (r *Request) at(name string) jsontext.Span {
 	for _, f := range r.fields {
 		if f.name == name {
 			return f.val
 		}
 	}
-	return lex.Span{}
+	return jsontext.Span{}
 }
 
 // put sets a field that is null or absent.
@@ -94,7 +94,7 @@ func (r *Request) put(edits []edit, fresh, name, value string) ([]edit, string) 
 // tail puts members behind the last one.
 func (r *Request) tail(members string) edit {
 	end := r.fields[len(r.fields)-1].val.To // there is a model at least
-	return edit{lex.Span{From: end, To: end}, members}
+	return edit{jsontext.Span{From: end, To: end}, members}
 }
 
 func (r *Request) askUsage(edits []edit, fresh string) ([]edit, string) {
@@ -105,17 +105,17 @@ func (r *Request) askUsage(edits []edit, fresh string) ([]edit, string) {
 	}
 	base := r.at(name).From
 	empty := true
-	for key, val := range lex.Spans(v) {
+	for key, val := range jsontext.Spans(v) {
 		empty = false
-		if lex.String(v[key.From:key.To]) == "include_usage" {
-			return append(edits, edit{lex.Span{From: base + val.From, To: base + val.To}, "true"}), fresh
+		if jsontext.String(v[key.From:key.To]) == "include_usage" {
+			return append(edits, edit{jsontext.Span{From: base + val.From, To: base + val.To}, "true"}), fresh
 		}
 	}
 	member := `"include_usage":true`
 	if !empty {
 		member += ","
 	}
-	return append(edits, edit{lex.Span{From: base + 1, To: base + 1}, member}), fresh
+	return append(edits, edit{jsontext.Span{From: base + 1, To: base + 1}, member}), fresh
 }
 
 // maxField is the name of the output maximum where none was asked. The models
@@ -179,17 +179,17 @@ func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 		}
 		v := r.body[f.val.From:f.val.To]
 		n := 0
-		switch lex.Kind(v) {
+		switch jsontext.Kind(v) {
 		case '"':
 			if len(v) <= shortText {
 				continue
 			}
 			n, msgs = -1, append(msgs, v)
 		case '[':
-			if r.Face == Embeddings && lex.Kind(v[lex.Blank(v, 1):]) == '0' {
+			if r.Face == Embeddings && jsontext.Kind(v[jsontext.Blank(v, 1):]) == '0' {
 				continue // a text as the numbers of its tokens
 			}
-			for _, e := range lex.Elements(v) {
+			for _, e := range jsontext.Elements(v) {
 				n, msgs = n+1, append(msgs, e)
 			}
 		default:
@@ -207,23 +207,23 @@ const shortText = 256
 // same order, and the same bytes where the lists had no space between their
 // elements.
 func Join(f Face, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) {
-	if bad := lex.Check(rest, true); bad != nil {
+	if bad := jsontext.Check(rest, true); bad != nil {
 		return nil, fmt.Errorf("the rest of a request cannot be read %s", bad.Want)
 	}
-	start := lex.Blank(rest, 0)
+	start := jsontext.Blank(rest, 0)
 	var edits []edit
-	for key, val := range lex.Spans(rest[start:]) {
-		name := lex.String(rest[start+key.From : start+key.To])
+	for key, val := range jsontext.Spans(rest[start:]) {
+		name := jsontext.String(rest[start+key.From : start+key.To])
 		v := rest[start+val.From : start+val.To]
-		if lex.Kind(v) != '0' || !f.Parted(name) {
+		if jsontext.Kind(v) != '0' || !f.Parted(name) {
 			continue
 		}
-		n, ok := lex.Whole(v)
+		n, ok := jsontext.Whole(v)
 		take := max(n, -n)
 		if !ok || n < -1 || take > int64(len(msgs)) {
-			return nil, fmt.Errorf("the rest of a request says %s for %s, and %d elements are left", lex.Clip(string(v)), name, len(msgs))
+			return nil, fmt.Errorf("the rest of a request says %s for %s, and %d elements are left", jsontext.Clip(string(v)), name, len(msgs))
 		}
-		edits = append(edits, edit{lex.Span{From: start + val.From, To: start + val.To}, list(msgs[:take], n >= 0)})
+		edits = append(edits, edit{jsontext.Span{From: start + val.From, To: start + val.To}, list(msgs[:take], n >= 0)})
 		msgs = msgs[take:]
 	}
 	if len(msgs) > 0 {
@@ -261,19 +261,19 @@ func Unmarked(m json.RawMessage) json.RawMessage {
 
 // marks finds the marks of a block, and of those that are its content.
 func marks(edits []edit, v []byte, base int) []edit {
-	switch lex.Kind(v) {
+	switch jsontext.Kind(v) {
 	case '[':
-		for _, e := range lex.Elements(v) {
+		for _, e := range jsontext.Elements(v) {
 			edits = marks(edits, e, base+offset(v, e))
 		}
 	case '{':
 		end := 0 // of the member before
-		for key, val := range lex.Spans(v) {
-			switch name := lex.String(v[key.From:key.To]); {
+		for key, val := range jsontext.Spans(v) {
+			switch name := jsontext.String(v[key.From:key.To]); {
 			case name == "content":
 				edits = marks(edits, v[val.From:val.To], base+val.From)
 			case name == "cache_control" && val.To-val.From <= maxMark && end > 0:
-				edits = append(edits, edit{Span: lex.Span{From: base + end, To: base + val.To}})
+				edits = append(edits, edit{Span: jsontext.Span{From: base + end, To: base + val.To}})
 			}
 			end = val.To
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	events "github.com/kern-run/kern/internal/provider/sse"
-	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -213,8 +213,8 @@ func (m *Meter) read(data []byte) error {
 		a.done = true
 		return nil
 	}
-	if bad := lex.Check(data, false); bad != nil {
-		return m.broken("the provider's event cannot be read %s: %s", bad.Want, lex.Clip(string(data)))
+	if bad := jsontext.Check(data, false); bad != nil {
+		return m.broken("the provider's event cannot be read %s: %s", bad.Want, jsontext.Clip(string(data)))
 	}
 	switch m.face {
 	case Chat:
@@ -262,7 +262,7 @@ func (m *Meter) End() (forward []byte, err error) {
 			rest = nil
 		}
 	default:
-		if bad := lex.Check(rest, false); bad != nil && bad.Cut {
+		if bad := jsontext.Check(rest, false); bad != nil && bad.Cut {
 			break
 		}
 		if err := m.read(rest); err != nil {

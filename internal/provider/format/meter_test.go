@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
@@ -171,7 +171,7 @@ func TestTranscriptsCutAnywhere(t *testing.T) {
 				t.Fatalf("%s, cut at %d: passed on %q", name, i, out.String())
 			}
 			out.Write(m.Cut(abi.LimitMoney, "no money is left", ""))
-			if last := lastEvent(out.String()); !strings.Contains(last, `"LIMIT_MONEY"`) || lex.Check([]byte(last), true) != nil {
+			if last := lastEvent(out.String()); !strings.Contains(last, `"LIMIT_MONEY"`) || jsontext.Check([]byte(last), true) != nil {
 				t.Fatalf("%s, cut at %d: the end is %q", name, i, last)
 			}
 		}

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/internal/wire/lex"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -27,7 +27,7 @@ func parse(t testing.TB, f Face, body string) *Request {
 
 // Each body is refused with a place and with what was expected there.
 func TestParseRefuses(t *testing.T) {
-	deep := strings.Repeat("[", lex.MaxDepth+1) + strings.Repeat("]", lex.MaxDepth+1)
+	deep := strings.Repeat("[", jsontext.MaxDepth+1) + strings.Repeat("]", jsontext.MaxDepth+1)
 	for _, c := range []struct {
 		face        Face
 		body        string
@@ -38,7 +38,7 @@ func TestParseRefuses(t *testing.T) {
 		{Chat, "{\"model\":\"m\xff\",\"messages\":[]}", "", "UTF-8"},
 		{Chat, `{"model":"m","messages":[]} x`, "", "nothing after"},
 		{Chat, `{"model":"m","messages":[{"role":}]}`, "/messages/0/role", "JSON value"},
-		{Chat, `{"model":"m","messages":[],"x":` + deep + `}`, "/x" + strings.Repeat("/0", lex.MaxDepth-1), "within each other"},
+		{Chat, `{"model":"m","messages":[],"x":` + deep + `}`, "/x" + strings.Repeat("/0", jsontext.MaxDepth-1), "within each other"},
 		{Chat, `{"model":"m","messages":[],"max_tokens":1,"max_tokens":9}`, "/max_tokens", "only once"},
 		{Chat, `{"model":"m","messages":[],"max_tokens":1,"max\u005ftokens":9}`, "/max_tokens", "only once"},
 		{Chat, `{"model":"m","messages":[{"role":"user","role":"system"}]}`, "/messages/0/role", "only once"},
@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 		{Chat, `{"model":"m","messages":[` + strings.Repeat("0,", maxElements) + `0]}`, "/messages", "longer than"},
 		{Responses, `{"model":"m","functions":[` + strings.Repeat("0,", maxElements) + `0]}`, "/functions", "longer than"},
 		{Messages, `{"model":"m","messages":[],"system":[` + strings.Repeat("0,", maxElements) + `0]}`, "/system", "longer than"},
-		{Chat, `{"model":"m","messages":[],"x":{` + members(lex.MaxKeys+1) + `}}`, "/x/" + fmt.Sprint(lex.MaxKeys), "members of one object"},
+		{Chat, `{"model":"m","messages":[],"x":{` + members(jsontext.MaxKeys+1) + `}}`, "/x/" + fmt.Sprint(jsontext.MaxKeys), "members of one object"},
 		{Chat, `{"messages":[]}`, "/model", "name of a model"},
 		{Chat, `{"model":7,"messages":[]}`, "/model", "name of a model"},
 		{Chat, `{"model":"m","messages":[],"stream":"yes"}`, "/stream", "true or false"},
@@ -100,7 +100,7 @@ func members(n int) string {
 
 // As many as are allowed pass.
 func TestParseMany(t *testing.T) {
-	r := parse(t, Chat, `{"model":"m","messages":[`+strings.Repeat("0,", maxElements-1)+`0],"x":{`+members(lex.MaxKeys)+`}}`)
+	r := parse(t, Chat, `{"model":"m","messages":[`+strings.Repeat("0,", maxElements-1)+`0],"x":{`+members(jsontext.MaxKeys)+`}}`)
 	if len(r.Messages) != maxElements {
 		t.Errorf("%d elements", len(r.Messages))
 	}

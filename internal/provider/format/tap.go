@@ -1,7 +1,7 @@
 package format
 
 import (
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
@@ -25,7 +25,7 @@ func (t *tap) write(b []byte) {
 	for i := 0; i < len(b) && !t.over; i++ {
 		c := b[i]
 		if t.quoted && !t.escape && !t.keep && t.depth > 1 {
-			if i = lex.Plain(b, i); i == len(b) {
+			if i = jsontext.Plain(b, i); i == len(b) {
 				return
 			}
 			c = b[i]
@@ -84,17 +84,17 @@ func (t *tap) step(c byte) {
 // into hands over what was read.
 func (t *tap) into(a *answer) {
 	a.done = t.over
-	if lex.Check(t.kept, false) != nil {
+	if jsontext.Check(t.kept, false) != nil {
 		return
 	}
-	v := t.kept[lex.Blank(t.kept, 0):]
-	if lex.Kind(v) != '{' {
+	v := t.kept[jsontext.Blank(t.kept, 0):]
+	if jsontext.Kind(v) != '{' {
 		return
 	}
 	if t.bad {
 		a.failure = model.Classify(0, append(append([]byte(`{"error":`), v...), '}'))
 		return
 	}
-	n := max(number(lex.Get(v, "prompt_tokens")), number(lex.Get(v, "total_tokens")))
+	n := max(number(jsontext.Get(v, "prompt_tokens")), number(jsontext.Get(v, "total_tokens")))
 	a.usage, a.hasInput, a.reported = model.Usage{Input: n}, true, true
 }

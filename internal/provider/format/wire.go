@@ -27,8 +27,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -82,7 +82,7 @@ type Request struct {
 // A field is a member of the body.
 type field struct {
 	name     string
-	key, val lex.Span
+	key, val jsontext.Span
 }
 
 // maxChoices is how many answers can be asked for at once.
@@ -106,19 +106,19 @@ func Parse(f Face, body []byte) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not all UTF-8, expected JSON")
 	}
-	if bad := lex.Check(body, true); bad != nil {
+	if bad := jsontext.Check(body, true); bad != nil {
 		return nil, invalid(bad.Where, "the body cannot be read %s", bad.Want)
 	}
 	r := &Request{Face: f, body: body}
-	start := lex.Blank(body, 0)
-	if lex.Kind(body[start:]) != '{' {
+	start := jsontext.Blank(body, 0)
+	if jsontext.Kind(body[start:]) != '{' {
 		return nil, invalid("", "the body is no object, expected one with a model")
 	}
-	for key, val := range lex.Spans(body[start:]) {
-		for _, s := range []*lex.Span{&key, &val} {
+	for key, val := range jsontext.Spans(body[start:]) {
+		for _, s := range []*jsontext.Span{&key, &val} {
 			s.From, s.To = s.From+start, s.To+start
 		}
-		r.fields = append(r.fields, field{lex.String(body[key.From:key.To]), key, val})
+		r.fields = append(r.fields, field{jsontext.String(body[key.From:key.To]), key, val})
 	}
 	for _, step := range []func() *abi.Error{r.names, r.head, r.maximum, r.talk} {
 		if err := step(); err != nil {
@@ -135,8 +135,8 @@ func invalid(where, format string, args ...any) *abi.Error {
 
 // unlike says that a field has the wrong value.
 func (r *Request) unlike(name, want string) *abi.Error {
-	e := invalid("/"+lex.Pointer(name), "%s cannot be used, expected %s", name, want)
-	e.Got = lex.Clip(string(r.val(name)))
+	e := invalid("/"+jsontext.Pointer(name), "%s cannot be used, expected %s", name, want)
+	e.Got = jsontext.Clip(string(r.val(name)))
 	return e
 }
 
@@ -144,7 +144,7 @@ func (r *Request) unlike(name, want string) *abi.Error {
 func (r *Request) val(name string) []byte {
 	for _, f := range r.fields {
 		if f.name == name {
-			if v := r.body[f.val.From:f.val.To]; lex.Kind(v) != 'n' {
+			if v := r.body[f.val.From:f.val.To]; jsontext.Kind(v) != 'n' {
 				return v
 			}
 		}
@@ -158,11 +158,11 @@ func (r *Request) names() *abi.Error {
 			continue
 		}
 		if strings.ContainsFunc(f.name, func(c rune) bool { return c == utf8.RuneError || unicode.IsControl(c) }) {
-			return invalid("/"+lex.Pointer(f.name), "a field is named %q, and there are servers that read less of it", f.name)
+			return invalid("/"+jsontext.Pointer(f.name), "a field is named %q, and there are servers that read less of it", f.name)
 		}
 		for _, g := range governed {
 			if f.name != g && strings.EqualFold(f.name, g) {
-				return invalid("/"+lex.Pointer(f.name), "a field is written %q, expected %q", f.name, g)
+				return invalid("/"+jsontext.Pointer(f.name), "a field is written %q, expected %q", f.name, g)
 			}
 		}
 	}
@@ -172,10 +172,10 @@ func (r *Request) names() *abi.Error {
 // head reads the plain fields.
 func (r *Request) head() *abi.Error {
 	var ok bool
-	if r.Model, ok = lex.Text(r.val("model")); !ok || r.Model == "" {
+	if r.Model, ok = jsontext.Text(r.val("model")); !ok || r.Model == "" {
 		return r.unlike("model", "the name of a model")
 	}
-	switch v := r.val("stream"); lex.Kind(v) {
+	switch v := r.val("stream"); jsontext.Kind(v) {
 	case 't':
 		r.Stream = true
 	case 'f', 'n':
@@ -189,15 +189,15 @@ func (r *Request) head() *abi.Error {
 		}
 		return nil
 	case Chat:
-		switch v := r.val("stream_options"); lex.Kind(v) {
+		switch v := r.val("stream_options"); jsontext.Kind(v) {
 		case '{':
-			r.Usage = lex.Kind(lex.Get(v, "include_usage")) == 't'
+			r.Usage = jsontext.Kind(jsontext.Get(v, "include_usage")) == 't'
 		case 'n':
 		default:
 			return r.unlike("stream_options", "an object")
 		}
 	case Responses:
-		switch v := r.val("background"); lex.Kind(v) {
+		switch v := r.val("background"); jsontext.Kind(v) {
 		case 'f', 'n':
 		default:
 			e := r.unlike("background", "false: an answer made in the background outlives its request, and no limit could stop it")
@@ -207,7 +207,7 @@ func (r *Request) head() *abi.Error {
 	}
 	r.Choices = 1
 	if v := r.val("n"); v != nil && r.Face == Chat {
-		if r.Choices, ok = lex.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
+		if r.Choices, ok = jsontext.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
 			return r.unlike("n", "a whole number from 1 to "+strconv.Itoa(maxChoices))
 		}
 	}
@@ -235,7 +235,7 @@ func (r *Request) maximum() *abi.Error {
 		if v == nil {
 			continue
 		}
-		n, ok := lex.Whole(v)
+		n, ok := jsontext.Whole(v)
 		if !ok {
 			return r.unlike(name, "a whole number of tokens")
 		}
@@ -255,7 +255,7 @@ const maxElements = 100_000
 
 // many refuses a list that is longer.
 func many(name string, v []byte) *abi.Error {
-	for i := range lex.Elements(v) {
+	for i := range jsontext.Elements(v) {
 		if i == maxElements {
 			return invalid("/"+name, "%s is longer than the %d elements that are taken", name, maxElements)
 		}
@@ -272,10 +272,10 @@ func (r *Request) talk() *abi.Error {
 	}
 	for _, name := range []string{"tools", "functions"} {
 		v := r.val(name)
-		if v != nil && lex.Kind(v) != '[' {
+		if v != nil && jsontext.Kind(v) != '[' {
 			return r.unlike(name, "a list of tools")
 		}
-		for _, t := range lex.Elements(v) {
+		for _, t := range jsontext.Elements(v) {
 			r.Tools = append(r.Tools, tariff.ToolName(t))
 		}
 	}
@@ -289,7 +289,7 @@ func (r *Request) talk() *abi.Error {
 		before = "system"
 	}
 	if before != "" {
-		switch v := r.val(before); lex.Kind(v) {
+		switch v := r.val(before); jsontext.Kind(v) {
 		case '"', '[':
 			r.Messages = append(r.Messages, v)
 		case 'n':
@@ -297,9 +297,9 @@ func (r *Request) talk() *abi.Error {
 			return r.unlike(before, "a text or a list")
 		}
 	}
-	switch v := r.val(list); lex.Kind(v) {
+	switch v := r.val(list); jsontext.Kind(v) {
 	case '[':
-		for _, m := range lex.Elements(v) {
+		for _, m := range jsontext.Elements(v) {
 			r.Messages = append(r.Messages, m)
 		}
 	case '"':

@@ -5,17 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
 // part adds what stands within a message, whatever it is.
 func (w *weigher) part(v []byte) {
-	switch lex.Kind(v) {
+	switch jsontext.Kind(v) {
 	case '"':
-		w.text(lex.String(v))
+		w.text(jsontext.String(v))
 	case '[':
-		for _, e := range lex.Elements(v) {
+		for _, e := range jsontext.Elements(v) {
 			w.part(e)
 		}
 	case '{':
@@ -27,8 +27,8 @@ func (w *weigher) part(v []byte) {
 
 // raw adds what the model reads as it stands: nothing in it has a meaning.
 func (w *weigher) raw(v []byte) {
-	if lex.Kind(v) == '"' {
-		w.text(lex.String(v))
+	if jsontext.Kind(v) == '"' {
+		w.text(jsontext.String(v))
 		return
 	}
 	w.text(string(v))
@@ -39,7 +39,7 @@ func (w *weigher) object(v []byte) {
 	w.n += perObject
 	var room [8]member
 	o := membersOf(v, room[:0])
-	kind := lex.String(o.get("type"))
+	kind := jsontext.String(o.get("type"))
 	if c := o.get("cache_control"); c != nil {
 		w.cache("", c)
 	}
@@ -49,7 +49,7 @@ func (w *weigher) object(v []byte) {
 	if !w.measured(kind, o) {
 		return
 	}
-	if lex.Kind(lex.Get(o.get("citations"), "enabled")) == 't' {
+	if jsontext.Kind(jsontext.Get(o.get("citations"), "enabled")) == 't' {
 		w.cited(v)
 	}
 	w.pass(o)
@@ -71,7 +71,7 @@ func (w *weigher) measured(kind string, o object) bool {
 		w.sound()
 		return false
 	case document:
-		if src := o.get("source"); lex.Kind(o.get("file_id")) == '"' || lex.String(lex.Get(src, "type")) != "text" && lex.String(lex.Get(src, "type")) != "content" {
+		if src := o.get("source"); jsontext.Kind(o.get("file_id")) == '"' || jsontext.String(jsontext.Get(src, "type")) != "text" && jsontext.String(jsontext.Get(src, "type")) != "content" {
 			w.unknown("how many tokens a document is, is not known here")
 			w.pass(o, "source")
 			return false
@@ -84,13 +84,13 @@ func (w *weigher) measured(kind string, o object) bool {
 		w.pass(o, "definition")
 		return false
 	case brought:
-		for _, t := range lex.Elements(o.get("tools")) {
+		for _, t := range jsontext.Elements(o.get("tools")) {
 			w.tool("", t)
 		}
 		w.pass(o, "tools")
 		return false
 	case referred:
-		w.n += w.again(lex.String(o.get("tool_name")))
+		w.n += w.again(jsontext.String(o.get("tool_name")))
 	case reference:
 		if kind == "item_reference" && w.kept(o.get("id")) {
 			return false
@@ -125,19 +125,19 @@ func (w *weigher) cited(v []byte) {
 // stored says that an item of Responses is more than it shows: a thought that
 // is named and not there, or what a tool of the provider's found.
 func (r *Request) stored(kind string, o object) bool {
-	if r.Format != Responses || lex.String(o.get("id")) == "" {
+	if r.Format != Responses || jsontext.String(o.get("id")) == "" {
 		return false
 	}
 	if kind == "reasoning" {
-		shown := len(lex.String(lex.Get(first(o.get("content")), "text"))) > 0 && !model.OfOpenAI(r.Model)
-		return lex.String(o.get("encrypted_content")) == "" && !shown
+		shown := len(jsontext.String(jsontext.Get(first(o.get("content")), "text"))) > 0 && !model.OfOpenAI(r.Model)
+		return jsontext.String(o.get("encrypted_content")) == "" && !shown
 	}
 	return strings.HasSuffix(kind, "_call") && !OwnItem(kind)
 }
 
 // first is the first element of a list.
 func first(v []byte) []byte {
-	for _, e := range lex.Elements(v) {
+	for _, e := range jsontext.Elements(v) {
 		return e
 	}
 	return nil
@@ -150,7 +150,7 @@ type (
 )
 
 func membersOf(v []byte, room object) object {
-	for name, val := range lex.Members(v) {
+	for name, val := range jsontext.Members(v) {
 		room = append(room, member{name, val})
 	}
 	return room
@@ -170,9 +170,9 @@ func (o object) get(name string) (found []byte) {
 func (o object) elsewhere() bool {
 	for _, name := range []string{"image_url", "source", "file_url", "video_url"} {
 		v := o.get(name)
-		at := lex.Bare(lex.Get(v, "url"))
-		if name != "source" && lex.Kind(v) == '"' { // there it is a name
-			at = lex.Bare(v)
+		at := jsontext.Bare(jsontext.Get(v, "url"))
+		if name != "source" && jsontext.Kind(v) == '"' { // there it is a name
+			at = jsontext.Bare(v)
 		}
 		if len(at) > 0 && !bytes.HasPrefix(at, []byte("data:")) {
 			return true
@@ -195,14 +195,14 @@ func (w *weigher) pass(o object, but ...string) {
 			w.part(val)
 			w.n = max(before, w.n-perWord)
 		case "encrypted_content", "signature":
-			if lex.Kind(val) != '"' {
+			if jsontext.Kind(val) != '"' {
 				w.raw(val)
 			}
 			w.n += int64(len(val)*3/4) + 1 // base64 of at least a byte for each token
 		case "arguments", "input", "action", "operation":
 			w.raw(val)
 		case "audio":
-			if lex.Kind(val) == '{' { // what was said before is kept by the provider
+			if jsontext.Kind(val) == '{' { // what was said before is kept by the provider
 				w.sound()
 			}
 		case "content", "text", "name", "id", "call_id", "tool_call_id", "tool_use_id", "function", "output", "tool_calls", "source":

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
 // A row is a field of a body, and what it makes a provider bill. A row that
@@ -225,12 +225,12 @@ func (r *Request) picture() int64 {
 
 // among says that a value is one of these words.
 func among(words ...string) func([]byte) bool {
-	return func(v []byte) bool { return lex.Kind(v) == '"' && slices.Contains(words, lex.String(v)) }
+	return func(v []byte) bool { return jsontext.Kind(v) == '"' && slices.Contains(words, jsontext.String(v)) }
 }
 
 // with says that a member of the value is this word.
 func with(name, word string) func([]byte) bool {
-	return func(v []byte) bool { return lex.String(lex.Get(v, name)) == word }
+	return func(v []byte) bool { return jsontext.String(jsontext.Get(v, name)) == word }
 }
 
 // always says that every value is one.
@@ -238,26 +238,26 @@ func always([]byte) bool { return true }
 
 // but says that a value is any other word.
 func but(word string) func([]byte) bool {
-	return func(v []byte) bool { return lex.String(v) != word }
+	return func(v []byte) bool { return jsontext.String(v) != word }
 }
 
 // mends says that plugins do nothing but mend the form of an answer, or leave
 // out what is too long.
 func mends(v []byte) bool {
-	for _, p := range lex.Elements(v) {
-		if id := lex.String(lex.Get(p, "id")); id != "response-healing" && id != "context-compression" {
+	for _, p := range jsontext.Elements(v) {
+		if id := jsontext.String(jsontext.Get(p, "id")); id != "response-healing" && id != "context-compression" {
 			return false
 		}
 	}
-	return lex.Kind(v) == '['
+	return jsontext.Kind(v) == '['
 }
 
 // no says that a value is false.
-func no(v []byte) bool { return lex.Kind(v) == 'f' }
+func no(v []byte) bool { return jsontext.Kind(v) == 'f' }
 
 // one says that a value is the number 1.
 func one(v []byte) bool {
-	n, _ := lex.Whole(v)
+	n, _ := jsontext.Whole(v)
 	return n == 1
 }
 
@@ -269,9 +269,9 @@ func words(v []byte) bool {
 // clears says that a management of the context does nothing but leave parts of
 // it out.
 func clears(v []byte) bool {
-	edits := lex.Get(v, "edits")
-	for _, e := range lex.Elements(edits) {
-		if !strings.HasPrefix(lex.String(lex.Get(e, "type")), "clear_") {
+	edits := jsontext.Get(v, "edits")
+	for _, e := range jsontext.Elements(edits) {
+		if !strings.HasPrefix(jsontext.String(jsontext.Get(e, "type")), "clear_") {
 			return false
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/wire/lex"
 	"github.com/kern-run/kern/model"
 )
 
@@ -22,11 +22,11 @@ const every = Chat | Responses | Embeddings | Messages
 // request has the members of a body, beside a model that thinks aloud.
 func request(t *testing.T, at Format, body string) *Request {
 	t.Helper()
-	if bad := lex.Check([]byte(body), true); bad != nil {
+	if bad := jsontext.Check([]byte(body), true); bad != nil {
 		t.Fatalf("%s: %s", body, bad.Want)
 	}
 	r := &Request{Format: at, Model: "m", Choices: 1}
-	for name, val := range lex.Members([]byte(body)) {
+	for name, val := range jsontext.Members([]byte(body)) {
 		r.Fields = append(r.Fields, Field{string(name), val})
 	}
 	return r

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/model"
 )
 
@@ -51,7 +51,7 @@ type Field struct {
 // val is the value of a field, nil if it is absent or null.
 func (r *Request) val(name string) []byte {
 	for _, f := range r.Fields {
-		if f.Name == name && lex.Kind(f.Val) != 'n' {
+		if f.Name == name && jsontext.Kind(f.Val) != 'n' {
 			return f.Val
 		}
 	}
@@ -138,11 +138,11 @@ func Of(r *Request) Bound {
 		}
 	}
 	for _, f := range r.Fields {
-		w.field("/"+lex.Pointer(f.Name), f.Val)
+		w.field("/"+jsontext.Pointer(f.Name), f.Val)
 	}
 	w.b.Input, w.b.Text = w.n, w.n-w.beside
 	w.learned()
-	quiet := r.Format == Messages && lex.String(lex.Get(r.val("thinking"), "type")) == "disabled"
+	quiet := r.Format == Messages && jsontext.String(jsontext.Get(r.val("thinking"), "type")) == "disabled"
 	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && Thinks(r.Model)
 	return w.b
 }
@@ -152,9 +152,9 @@ func Of(r *Request) Bound {
 // back, and puts in nothing that grows elsewhere.
 func (r *Request) Steady() bool {
 	for _, f := range r.Fields {
-		name := lex.Pointer(f.Name)
+		name := jsontext.Pointer(f.Name)
 		switch row := find(name, r.Format); {
-		case lex.Kind(f.Val) == 'n':
+		case jsontext.Kind(f.Val) == 'n':
 		case row == nil && !inner[name], row != nil && row.moves != nil && row.moves(f.Val):
 			return false
 		}
@@ -172,11 +172,11 @@ func (r *Request) least() int64 {
 	if r.Format == Responses {
 		least = 16
 	}
-	budget := lex.Get(r.val("reasoning"), "max_tokens")
-	if t := r.val("thinking"); r.Format == Messages && lex.String(lex.Get(t, "type")) == "enabled" {
-		budget = lex.Get(t, "budget_tokens")
+	budget := jsontext.Get(r.val("reasoning"), "max_tokens")
+	if t := r.val("thinking"); r.Format == Messages && jsontext.String(jsontext.Get(t, "type")) == "enabled" {
+		budget = jsontext.Get(t, "budget_tokens")
 	}
-	if n, ok := lex.Whole(budget); ok && n > 0 && n < maxBudget && (r.MaxOutput == 0 || n < r.MaxOutput) {
+	if n, ok := jsontext.Whole(budget); ok && n > 0 && n < maxBudget && (r.MaxOutput == 0 || n < r.MaxOutput) {
 		least = max(least, (n+1)*r.Choices)
 	}
 	return least
@@ -191,11 +191,11 @@ func (w *weigher) learned() {
 		name = "input"
 	}
 	v := w.r.val(name)
-	if l.Sent == 0 || lex.Kind(v) != '[' {
+	if l.Sent == 0 || jsontext.Kind(v) != '[' {
 		return
 	}
 	rest := weigher{r: w.r, b: Bound{Known: true}, n: PerMessage}
-	for i, m := range lex.Elements(v) {
+	for i, m := range jsontext.Elements(v) {
 		if i >= l.Sent {
 			rest.n += PerMessage
 			rest.part(m)
@@ -224,18 +224,18 @@ func Thinks(name string) bool {
 
 // ToolName finds the name that a call of a tool would bear.
 func ToolName(t []byte) string {
-	if lex.Kind(t) == '"' {
-		return lex.String(t)
+	if jsontext.Kind(t) == '"' {
+		return jsontext.String(t)
 	}
 	var name, kind string
-	for k, v := range lex.Members(t) {
+	for k, v := range jsontext.Members(t) {
 		switch string(k) {
 		case "name":
-			name = lex.String(v)
+			name = jsontext.String(v)
 		case "type":
-			kind = lex.String(v)
+			kind = jsontext.String(v)
 		case "function", "custom":
-			if n := lex.String(lex.Get(v, "name")); n != "" {
+			if n := jsontext.String(jsontext.Get(v, "name")); n != "" {
 				name = n
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kern-run/kern/internal/wire/lex"
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
 // What a request costs beside its texts. The numbers are above what was seen of
@@ -46,19 +46,19 @@ func (w *weigher) extra(name, where, why string) { w.add(Extra{Name: name, Where
 
 func (w *weigher) add(e Extra) {
 	if len(w.b.Extras) < MaxExtras {
-		e.Name, e.Where, e.Field = lex.Clip(e.Name), lex.Clip(e.Where), lex.Clip(e.Field)
+		e.Name, e.Where, e.Field = jsontext.Clip(e.Name), jsontext.Clip(e.Where), jsontext.Clip(e.Field)
 		w.b.Extras = append(w.b.Extras, e)
 	}
 }
 
 // field adds a member of the body at where, as the table says.
 func (w *weigher) field(where string, v []byte) {
-	if lex.Kind(v) == 'n' {
+	if jsontext.Kind(v) == 'n' {
 		return
 	}
 	name := where[1:]
 	f := find(name, w.r.Format)
-	if f == nil && !inner[name] || f == nil && lex.Kind(v) != '{' {
+	if f == nil && !inner[name] || f == nil && jsontext.Kind(v) != '{' {
 		if outer, _, _ := strings.Cut(name, "/"); outer == router {
 			w.sold(name, where, dearer)
 		}
@@ -68,8 +68,8 @@ func (w *weigher) field(where string, v []byte) {
 	if f != nil && !w.row(f, where, v) || !inner[name] {
 		return
 	}
-	for member, val := range lex.Members(v) {
-		w.field(where+"/"+lex.Pointer(string(member)), val)
+	for member, val := range jsontext.Members(v) {
+		w.field(where+"/"+jsontext.Pointer(string(member)), val)
 	}
 }
 
@@ -128,10 +128,10 @@ func (w *weigher) talk(_ string, v []byte) {
 		return
 	}
 	w.n += PerMessage
-	if lex.Kind(v) != '[' {
+	if jsontext.Kind(v) != '[' {
 		w.part(v)
 	}
-	for _, m := range lex.Elements(v) {
+	for _, m := range jsontext.Elements(v) {
 		w.n += PerMessage
 		w.part(m)
 	}
@@ -139,14 +139,14 @@ func (w *weigher) talk(_ string, v []byte) {
 
 // embedded adds the input of embeddings: texts, or tokens by number.
 func (w *weigher) embedded(v []byte) {
-	switch lex.Kind(v) {
+	switch jsontext.Kind(v) {
 	case '"':
 		w.n += PerMessage
-		w.text(lex.String(v))
+		w.text(jsontext.String(v))
 	case '0':
 		w.n++
 	case '[':
-		for _, e := range lex.Elements(v) {
+		for _, e := range jsontext.Elements(v) {
 			w.embedded(e)
 		}
 	default:
@@ -165,7 +165,7 @@ func shape(w *weigher, _ string, v []byte) {
 
 // thinking adds how the model is to think.
 func thinking(w *weigher, _ string, v []byte) {
-	if lex.String(lex.Get(v, "type")) != "disabled" {
+	if jsontext.String(jsontext.Get(v, "type")) != "disabled" {
 		w.b.Hidden = true
 	}
 	w.text(string(v))
@@ -173,11 +173,11 @@ func thinking(w *weigher, _ string, v []byte) {
 
 // cache notes that input may be written to the provider's cache.
 func (w *weigher) cache(_ string, v []byte) {
-	if lex.Kind(v) == 'n' {
+	if jsontext.Kind(v) == 'n' {
 		return
 	}
 	w.b.Cached = true
-	if ttl := lex.Get(v, "ttl"); lex.Kind(ttl) != 'n' && lex.String(ttl) != "5m" && lex.String(ttl) != "30m" {
+	if ttl := jsontext.Get(v, "ttl"); jsontext.Kind(ttl) != 'n' && jsontext.String(ttl) != "5m" && jsontext.String(ttl) != "30m" {
 		w.b.Hour = true
 	}
 }
@@ -187,10 +187,10 @@ func lasting(w *weigher, _ string, _ []byte) { w.b.Cached, w.b.Hour = true, true
 
 // kept adds what the provider keeps under an id, where it is known.
 func (w *weigher) kept(id []byte) bool {
-	if w.r.Learned.Kept == nil || lex.Kind(id) != '"' {
+	if w.r.Learned.Kept == nil || jsontext.Kind(id) != '"' {
 		return false
 	}
-	n, ok := w.r.Learned.Kept(lex.String(id))
+	n, ok := w.r.Learned.Kept(jsontext.String(id))
 	if ok {
 		w.n += n + PerMessage
 	}
@@ -198,7 +198,7 @@ func (w *weigher) kept(id []byte) bool {
 }
 
 func (w *weigher) tools(where string, v []byte) {
-	for i, t := range lex.Elements(v) {
+	for i, t := range jsontext.Elements(v) {
 		w.tool(where+"/"+strconv.Itoa(i), t)
 	}
 }
@@ -215,20 +215,20 @@ func (w *weigher) tool(where string, t []byte) {
 
 // offer looks at who runs a tool, whose words are counted, and what it holds.
 func (w *weigher) offer(where string, t []byte) {
-	if c := lex.Get(t, "cache_control"); c != nil {
+	if c := jsontext.Get(t, "cache_control"); c != nil {
 		w.cache("", c)
 	}
-	kind := lex.String(lex.Get(t, "type"))
+	kind := jsontext.String(jsontext.Get(t, "type"))
 	own := offered(w.r.Format, kind)
 	switch {
 	case kind == "namespace":
-		for i, inner := range lex.Elements(lex.Get(t, "tools")) {
+		for i, inner := range jsontext.Elements(jsontext.Get(t, "tools")) {
 			w.n += perTool
 			w.offer(where+"/tools/"+strconv.Itoa(i), inner)
 		}
-	case kind == "tool_search" && lex.String(lex.Get(t, "execution")) == "client":
+	case kind == "tool_search" && jsontext.String(jsontext.Get(t, "execution")) == "client":
 	case kind == "":
-		if lex.Kind(t) != '{' || ToolName(t) == "" {
+		if jsontext.Kind(t) != '{' || ToolName(t) == "" {
 			w.extra("a tool without a type", where, "the provider may run it itself, and bill by the piece")
 		}
 	case own == nil:
@@ -258,7 +258,7 @@ func day(digits string, begins bool) bool {
 func (w *weigher) again(name string) int64 {
 	if w.sizes == nil {
 		w.sizes = make(map[string]int64)
-		for _, t := range lex.Elements(w.r.val("tools")) {
+		for _, t := range jsontext.Elements(w.r.val("tools")) {
 			w.sizes[ToolName(t)] = perTool + int64(w.r.Count.Count(string(t)))
 		}
 	}

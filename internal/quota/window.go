@@ -1,0 +1,117 @@
+package quota
+
+// What a provider limits by the minute.
+const (
+	requests = iota
+	tokens
+	input
+	output
+	units
+)
+
+var unitNames = [units]string{"requests", "tokens", "input tokens", "output tokens"}
+
+// amount is so much of each unit.
+type amount [units]int64
+
+// mostAmount is more than a call takes and a minute grants. What is said beyond
+// it is not believed: sums stay far from where numbers end.
+const mostAmount = int64(1e12)
+
+func bounded(n int64) int64 { return max(0, min(n, mostAmount)) }
+
+// weigh is what a call takes.
+func weigh(in, out int64) amount {
+	in, out = bounded(in), bounded(out)
+	return amount{1, in + out, in, out}
+}
+
+func (a *amount) add(b *amount) {
+	for u := range a {
+		a[u] += b[u]
+	}
+}
+
+func (a *amount) sub(b *amount) {
+	for u := range a {
+		a[u] -= b[u]
+	}
+}
+
+// Time is in nanoseconds since some moment.
+const (
+	second = int64(1e9)
+	minute = 60 * second
+	never  = int64(1) << 62
+)
+
+// A window counts what was used in the last minute, in slots of a tenth of a
+// second. What came within a slot counts until a minute after the slot's end:
+// a little longer than a minute, never shorter.
+type window struct {
+	slots []amount // a ring, twice as long as a minute; made with the first use
+	last  int64    // the number of the newest slot
+	sum   amount   // of the last minute
+}
+
+const (
+	slotTime = minute / span
+	span     = 600 // slots that count, beside the newest
+	ring     = 2 * span
+)
+
+func (w *window) at(slot int64) *amount { return &w.slots[slot%ring] }
+
+// slide forgets what is more than a minute old.
+func (w *window) slide(now int64) {
+	n := now / slotTime
+	if w.slots == nil {
+		w.slots, w.last = make([]amount, ring), n
+	}
+	if n-w.last >= ring {
+		clear(w.slots)
+		w.last, w.sum = n, amount{}
+	}
+	for w.last < n {
+		w.last++
+		*w.at(w.last) = amount{}
+		if old := w.last - span - 1; old >= 0 {
+			w.sum.sub(w.at(old))
+		}
+	}
+}
+
+// add counts a at now, which is not before any time before.
+func (w *window) add(now int64, a *amount) {
+	w.slide(now)
+	w.at(w.last).add(a)
+	w.sum.add(a)
+}
+
+// take takes back a, which was counted at then.
+func (w *window) take(now, then int64, a *amount) {
+	w.slide(now)
+	n := then / slotTime
+	if w.last-n >= ring {
+		return
+	}
+	w.at(n).sub(a)
+	if w.last-n <= span {
+		w.sum.sub(a)
+	}
+}
+
+// room is when the sum of a unit will have come down to most.
+func (w *window) room(now int64, u int, most int64) int64 {
+	w.slide(now)
+	sum := w.sum[u]
+	if sum <= most {
+		return now
+	}
+	for n := max(w.last-span, 0); n <= w.last; n++ {
+		if sum -= w.at(n)[u]; sum <= most {
+			return (n + span + 1) * slotTime
+		}
+	}
+	return now + minute // what was taken back made it smaller than it is
+}
