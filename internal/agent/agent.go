@@ -16,7 +16,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -81,7 +81,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 	bad := false
 	for _, pg := range slices.Backward(v.Pages) {
 		switch pg.Role {
-		case memory.Tool:
+		case process.RoleTool:
 			answered[pg.ID] = true
 			if l.prog.Compensates() && !bad {
 				r, err := l.w.Record(pg.Pid, pg.N)
@@ -90,9 +90,9 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 				}
 				bad = r.Answer.Outcome != abi.OK
 			}
-		case memory.Task, memory.Said:
+		case process.RoleTask, process.RoleUser:
 			return nil, nil
-		case memory.Assistant:
+		case process.RoleAssistant:
 			m, err := l.w.Message(pg)
 			if err != nil {
 				return nil, err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/memory"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -58,9 +58,9 @@ func TestNumbersAfterCrash(t *testing.T) {
 		}
 		w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
 			Record: func(_ abi.Pid, n uint64) (*abi.Record, error) { return records[n], nil }}
-		k := &standing{where: kernel.Where{Next: 13, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: program}}, Pages: []memory.Page{
-			{Pid: c.pid, N: 1, Role: memory.Task}, {Pid: c.pid, N: 3, Role: memory.Assistant},
-			{Pid: c.pid, N: 4, Role: memory.Tool, ID: "a"}, {Pid: c.pid, N: 5, Role: memory.Tool, ID: "c"}}}}}
+		k := &standing{where: kernel.Where{Next: 13, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: program}}, Pages: []process.Page{
+			{Pid: c.pid, N: 1, Role: process.RoleTask}, {Pid: c.pid, N: 3, Role: process.RoleAssistant},
+			{Pid: c.pid, N: 4, Role: process.RoleTool, ID: "a"}, {Pid: c.pid, N: 5, Role: process.RoleTool, ID: "c"}}}}}
 		if err := Run(t.Context(), k, w, 1); err != nil {
 			t.Fatal(err)
 		}

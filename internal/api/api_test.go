@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/quota"
 )
@@ -78,7 +78,7 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{gone: make(chan struct{}), waiting: make(chan struct{}, 8), left: make(chan error, 8), stopped: make(chan struct{}), blobs: make(map[abi.Hash][]byte)}
-	f.info = kernel.Info{Pid: 7, State: abi.Ready, Brief: brief.Brief{Name: "seven", Priority: 10, Born: 1e18}}
+	f.info = kernel.Info{Pid: 7, State: abi.Ready, Summary: process.Summary{Name: "seven", Priority: 10, Born: 1e18}}
 	f.info.Used = abi.Usage{abi.Money: 1e9, abi.InputTokens: 2, abi.OutputTokens: 3, abi.Steps: 4, abi.Tokens: 5, abi.ModelCalls: 6,
 		abi.ToolCalls: 7, abi.Children: 8, abi.OutputBytes: 9, abi.CPU: 10}
 	f.info.Reserved = abi.Usage{abi.Money: 2e9}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/provider/transport"
@@ -214,7 +214,7 @@ func (r *rig) info(pid abi.Pid) kernelInfo {
 
 type kernelInfo struct {
 	Used, Reserved, Doubt abi.Usage
-	Exit                  *brief.End
+	Exit                  *process.Exit
 	Kids                  []abi.Pid
 	Steps                 int64
 }

@@ -5,8 +5,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/brief"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // What a call can wait for before it runs.
@@ -116,7 +115,7 @@ func fitsContext(p *fold, plan *Plan) *abi.Error {
 		return nil
 	}
 	limit, limited := p.acct.limits.Get(abi.Context)
-	bound, ok := memory.Fits(plan.Context, plan.Elastic.Min, limit, limited, plan.Window)
+	bound, ok := process.FitsContext(plan.Context, plan.Elastic.Min, limit, limited, plan.Window)
 	if ok {
 		return nil
 	}
@@ -136,9 +135,9 @@ func notApproved(a *ask) *abi.Error {
 // ended is the refusal of a process that is at its end.
 func ended(p *fold) *abi.Error {
 	if p.Exit != nil {
-		return brief.EndOf(p.Exit).Exited(p.Pid)
+		return process.ExitOf(p.Exit).Exited(p.Pid)
 	}
-	return brief.EndOf(p.Ending).Leaving(p.Pid)
+	return process.ExitOf(p.Ending).Leaving(p.Pid)
 }
 
 func ending(why string) *abi.Error {

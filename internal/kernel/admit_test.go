@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/watch"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // What admit is asked about. A condition changes it.
@@ -57,7 +57,7 @@ var order = []struct {
 	{"not granted", func(a *asked) { a.p.Spawn.Rows = []string{"exit"} }, "NOT_GRANTED", ""},
 	{"bad arguments", func(a *asked) { a.bad = &abi.Error{Code: abi.InvalidArguments} }, "INVALID_ARGUMENTS", ""},
 	{"the tool rests", func(a *asked) {
-		a.plan.Tool, a.p.Rests = "x", watch.Rests{"x": {Fails: 3, Since: a.now - 29e9}}
+		a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 29e9}}
 	}, "TOOL_BLOCKED", ""},
 	{"context", func(a *asked) { a.p.acct.limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
 	{"depth", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
@@ -135,9 +135,11 @@ func TestAdmitEdges(t *testing.T) {
 			a.p.Calls.Pending = map[uint64]*pending{7: {Attempt: 1}}
 		}, "go"},
 		{"last words under a limit that is there", func(a *asked) { a.plan.Last = true }, "go"},
-		{"a tool that failed twice", func(a *asked) { a.plan.Tool, a.p.Rests = "x", watch.Rests{"x": {Fails: 2, Since: a.now}} }, "go"},
-		{"a tool that has rested", func(a *asked) { a.plan.Tool, a.p.Rests = "x", watch.Rests{"x": {Fails: 3, Since: a.now - 30e9}} }, "go"},
-		{"another tool", func(a *asked) { a.plan.Tool, a.p.Rests = "y", watch.Rests{"x": {Fails: 3, Since: a.now}} }, "go"},
+		{"a tool that failed twice", func(a *asked) { a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 2, Since: a.now}} }, "go"},
+		{"a tool that has rested", func(a *asked) {
+			a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 30e9}}
+		}, "go"},
+		{"another tool", func(a *asked) { a.plan.Tool, a.p.Rests = "y", process.ToolFailures{"x": {Fails: 3, Since: a.now}} }, "go"},
 		{"context at the limit", func(a *asked) { a.p.acct.limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
 		{"over the window", func(a *asked) {
 			a.plan.Context, a.plan.Window, a.plan.Elastic = 10, 12, Elastic{Unit: abi.OutputTokens, Min: 3, Max: 9}

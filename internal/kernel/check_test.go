@@ -194,7 +194,7 @@ func (m *rig) unfolded() error {
 
 func (m *rig) differs(read *machine) error {
 	k := m.Kernel
-	for _, pid := range read.roll.After(0, math.MaxInt) {
+	for _, pid := range read.tree.After(0, math.MaxInt) {
 		p := read.procs[pid]
 		live, err := k.Dump(pid)
 		if err != nil {
@@ -211,8 +211,8 @@ func (m *rig) differs(read *machine) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(i.Kids, read.roll.Kids(pid)) {
-			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.roll.Kids(pid))
+		if !slices.Equal(i.Kids, read.tree.Children(pid)) {
+			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.tree.Children(pid))
 		}
 		want := p.info()
 		if want.Kids = i.Kids; p.Exit != nil && !reflect.DeepEqual(i, want) {
@@ -222,16 +222,16 @@ func (m *rig) differs(read *machine) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range k.procs {
-		for _, pid := range k.roll.Kids(p.Pid) {
+		for _, pid := range k.tree.Children(p.Pid) {
 			if _, there := p.kids[pid]; there == k.exited(pid) {
 				return fmt.Errorf("process %d has the children %v, and %d has exited: %v", p.Pid, slices.Sorted(maps.Keys(p.kids)), pid, !there)
 			}
 		}
 	}
-	if all := k.roll.After(0, math.MaxInt); !slices.Equal(all, read.roll.After(0, math.MaxInt)) || len(all) != len(k.procs)+len(k.gone) || k.roll.Living() != read.roll.Living() ||
+	if all := k.tree.After(0, math.MaxInt); !slices.Equal(all, read.tree.After(0, math.MaxInt)) || len(all) != len(k.procs)+len(k.gone) || k.tree.Living() != read.tree.Living() ||
 		read.next != k.next || read.settings != k.settings {
-		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, k.roll.Living(), k.next, k.settings,
-			read.roll.After(0, math.MaxInt), read.roll.Living(), read.next, read.settings)
+		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, k.tree.Living(), k.next, k.settings,
+			read.tree.After(0, math.MaxInt), read.tree.Living(), read.next, read.settings)
 	}
 	for name, a := range k.accounts {
 		b := read.accounts[name]

@@ -11,8 +11,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/watch"
 )
 
 // Why the waiting or running of a call is ended from outside.
@@ -520,7 +520,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 		}
 	}
 	if o.row.Watch && !a.Again && (d.Err == nil || d.Err.Code != abi.Interrupted) {
-		a.Result = watch.KeyOf(string(a.Outcome), resultKey(d))
+		a.Result = process.KeyOf(string(a.Outcome), resultKey(d))
 	}
 	res = o.end(j, a, d.Value)
 	return res, a.Again
@@ -536,7 +536,7 @@ func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
 	a := o.paper.room()
 	a.Outcome, a.Err = abi.Refused, e
 	if o.row != nil && o.row.Watch && e.Code.Circling() {
-		a.Result = watch.KeyOf(string(abi.Refused), []byte(e.Code))
+		a.Result = process.KeyOf(string(abi.Refused), []byte(e.Code))
 	}
 	return o.end(j, a, nil)
 }
@@ -625,7 +625,7 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 		if verdict = p.Watch.Judge(p.Spawn.Watchdog, &s); verdict != nil && !p.Watch.Warned && p.Spawn.Watchdog.Profile != "strict" {
 			a.Warning, verdict = verdict, nil
 		}
-		if e := p.Watch.Rollbacks(p.Spawn.Watchdog, &s); e != nil {
+		if e := p.Watch.JudgeRollbacks(p.Spawn.Watchdog, &s); e != nil {
 			verdict = e
 		}
 	}
@@ -682,9 +682,9 @@ func pageOf(c *abi.Call, a *abi.Answer) *abi.Page {
 // row found the call to stand for.
 func keyOfCall(c *abi.Call, plan *Plan, scratch []byte) abi.Key {
 	if plan.Subject != nil {
-		return watch.KeyOf(c.Row, plan.Subject)
+		return process.KeyOf(c.Row, plan.Subject)
 	}
-	return watch.KeyOf(c.Row, schema.Spelling(scratch, c.Args))
+	return process.KeyOf(c.Row, schema.Spelling(scratch, c.Args))
 }
 
 // wakeChan makes sure that poke has somebody to tell. k.mu is held.

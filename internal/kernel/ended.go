@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/brief"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // A process that has ended does nothing any more, and there is no end to those
@@ -17,7 +17,7 @@ import (
 // gone is what is kept of one that was let go.
 type gone struct {
 	above *account // it was booked on
-	brief.Kept
+	process.PackedSummary
 }
 
 // lingering is how many of those that ended last are kept whole: a parent that
@@ -45,15 +45,15 @@ func (k *Kernel) letGo() {
 // bury lets go of a process whose records can be read. At recovery those above it
 // were read, and let go, before it: what it took is added to what is kept of them.
 func (m *machine) bury(p *proc) {
-	b := p.brief()
-	m.gone[p.Pid] = gone{p.acct.parent, b.Keep()}
+	b := p.summary()
+	m.gone[p.Pid] = gone{p.acct.parent, b.Pack()}
 	delete(m.procs, p.Pid)
-	for pid := m.roll.Parent(p.Pid); ; pid = m.roll.Parent(pid) {
+	for pid := m.tree.Parent(p.Pid); ; pid = m.tree.Parent(pid) {
 		g, ok := m.gone[pid]
 		if !ok {
 			return
 		}
-		g.Kept = g.With(&b)
+		g.PackedSummary = g.AddChild(&b)
 		m.gone[pid] = g
 	}
 }
@@ -61,7 +61,7 @@ func (m *machine) bury(p *proc) {
 // absent says why there is nobody to act on under a pid.
 func (m *machine) absent(pid abi.Pid) *abi.Error {
 	if g, ok := m.gone[pid]; ok {
-		return g.End().Exited(pid)
+		return g.Exit().Exited(pid)
 	}
 	return unknown(pid)
 }
@@ -85,12 +85,12 @@ func (w window) Recent(n int) (pids []abi.Pid, more int) {
 			living = append(living, pid)
 		}
 	}
-	return k.roll.Recent(living, n)
+	return k.tree.Recent(living, n)
 }
 
 // After names up to n processes, by pid: the first above pid.
 func (w window) After(pid abi.Pid, n int) []abi.Pid {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	return w.k.roll.After(pid, n)
+	return w.k.tree.After(pid, n)
 }

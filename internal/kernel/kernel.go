@@ -23,7 +23,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
 )
 
@@ -128,7 +128,7 @@ type Done struct {
 type View struct {
 	Pid     abi.Pid
 	Spawn   *abi.Spawn
-	Pages   []memory.Page
+	Pages   []process.Page
 	Index   int
 	Term    bool          // it was asked to finish
 	Exit    *abi.ExitInfo // nil: it lives

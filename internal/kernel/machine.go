@@ -7,13 +7,13 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
-	"github.com/kern-run/kern/internal/roll"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // machine is every process and every account: the fold of a whole journal. A
 // kernel has one that lives; one that is only read shows how things were.
 type machine struct {
-	roll     roll.Roll // all there are
+	tree     process.Tree // all there are
 	procs    map[abi.Pid]*proc
 	gone     map[abi.Pid]gone    // those that were let go; nil: nobody is
 	accounts map[string]*account // named ones
@@ -79,7 +79,7 @@ func (m *machine) replay(blobs journal.Store, r *abi.Record) error {
 
 // exits takes a process that has exited from those that live.
 func (m *machine) exits(p *proc) {
-	m.roll.Ended(p.Pid, p.Last)
+	m.tree.AddExit(p.Pid, p.Last)
 	if parent := m.procs[p.Spawn.Parent]; parent != nil {
 		delete(parent.kids, p.Pid)
 	}
@@ -106,7 +106,7 @@ func (m *machine) link(pid abi.Pid, s *abi.Spawn) *proc {
 		p.acct.parent = m.account(s.Account)
 	}
 	m.procs[pid] = p
-	m.roll.Born(pid, s.Parent)
+	m.tree.Add(pid, s.Parent)
 	return p
 }
 

@@ -91,8 +91,8 @@ var mutants = []mutant{
 	{"who was let go is waited for", "ended.go", "	return p == nil || p.Exit != nil\n", "	return p != nil && p.Exit != nil\n", "TestWaitForTheGone", ""},
 	{"children of what was let go are not folded", "recover.go", "		then = math.MaxInt64", "		then = math.MinInt64", "TestForkOfTheGone", ""},
 	{"what the gone took is booked nowhere", "machine.go", "		p.acct.parent = g.above\n", "		_ = g\n", "TestLetGoIsKept", ""},
-	{"why it ended is forgotten", "../brief/brief.go", "b.Account, *b.Exit})", "b.Account, End{}})", "TestLetGoIsKept", ""},
-	{"what those below took is forgotten by a restart", "ended.go", "		g.Kept = g.With(&b)\n", "", "TestLetGoIsKept", ""},
+	{"why it ended is forgotten", "process/summary.go", "b.Account, *b.Exit})", "b.Account, Exit{}})", "TestLetGoIsKept", ""},
+	{"what those below took is forgotten by a restart", "ended.go", "		g.PackedSummary = g.AddChild(&b)\n", "", "TestLetGoIsKept", ""},
 	{"what those below took is forgotten when it is folded", "view.go", " = g.above, b.Used, b.Reserved, b.Doubt\n", " = g.above, p.acct.settled, p.acct.reserved, b.Doubt\n", "TestLetGoIsKept", ""},
 	{"orphans go on", "recover.go", "orphan := k.gone[p.Spawn.Parent]; orphan {", "orphan := k.gone[p.Spawn.Parent]; orphan && false {", "TestOrphan", ""},
 	{"what is too large is taken up", "do.go", "	w.huge = journal.Fits(&w.intent, w.blobs)\n", "", "TestTooLargeForTheJournal", ""},
@@ -104,9 +104,9 @@ var mutants = []mutant{
 	{"the commit is not recorded", "do.go", "	a.Commit, a.Digest, a.Rolled, o.kept = d.Commit,", "	a.Commit, a.Digest, a.Rolled, o.kept = abi.Hash{},", "TestCommitAt|TestLedger", ""},
 	{"the fold forgets the commit", "state.go", "		p.Regs.Commit = a.Commit\n", "		_ = a.Commit\n", "TestCommitAt", ""},
 	{"a rollback is forgotten", "state.go", "Rolled: a.Rolled, ", "", "TestThreeRollbacks", ""},
-	{"rollbacks count live only", "../watch/watch.go", "		w.Rolled[s.Name]++\n", "", "TestThreeRollbacks", ""},
-	{"rollbacks are never forgiven", "../watch/watch.go", "		delete(w.Rolled, s.Name)\n", "", "TestThreeRollbacks", ""},
-	{"a changed workspace is no progress", "../watch/watch.go", "a.Key == b.Key && a.Digest == b.Digest && ", "a.Key == b.Key && ", "TestChangedWorkspace", ""},
+	{"rollbacks count live only", "process/watchdog.go", "		w.Rolled[s.Name]++\n", "", "TestThreeRollbacks", ""},
+	{"rollbacks are never forgiven", "process/watchdog.go", "		delete(w.Rolled, s.Name)\n", "", "TestThreeRollbacks", ""},
+	{"a changed workspace is no progress", "process/watchdog.go", "a.Key == b.Key && a.Digest == b.Digest && ", "a.Key == b.Key && ", "TestChangedWorkspace", ""},
 	{"a pure tool publishes", "../syscalls/space.go", "d.Err == nil && j.Plan.Effect != abi.Pure", "d.Err == nil", "TestScenario17Rollback", "."},
 	{"nobody asks what must hold", "../syscalls/space.go", "if e := s.invariants(ctx, changes); e != nil {", "if e := s.invariants(ctx, nil); e != nil {", "TestScenario17Rollback", "."},
 	{"what is in doubt always stands", "../../workspaces.go", "	if stands {\n", "	if stands || true {\n", "TestDoubtOfTheDead", "."},
@@ -117,17 +117,15 @@ var mutants = []mutant{
 	{"what went well is undone", "../agent/agent.go", "	bad := reply.bad\n", "	bad := true\n", "TestGroupUndone", "."},
 	{"after a restart nothing is undone", "../agent/agent.go", "				bad = r.Answer.Outcome != abi.OK\n", "				bad = r == nil\n", "TestUndoneOnce", "."},
 	// the watchdog and the breaker
-	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = watch.Watch{}\n		p.doubt()\n", "TestWarnedOnce", ""},
+	{"a restart makes the watchdog forget", "recover.go", "		p.doubt()\n", "		p.Watch = process.Watchdog{}\n		p.doubt()\n", "TestWarnedOnce", ""},
 	{"it warns for ever", "state.go", "		p.Watch.Warned = p.Watch.Warned || a.Warning != nil\n", "", "TestWarnedOnce", ""},
 	{"a restart wakes a tool that rests", "recover.go", "		p.doubt()\n", "		p.Rests = nil\n		p.doubt()\n", "TestScenario18Breaker", ""},
 }
 
 // TestMutants breaks each promise and looks whether a test sees it. It compiles
-// this package once for each, so it runs in the long form only.
+// this package once for each mutant, so the short form only checks that the code
+// to replace is there.
 func TestMutants(t *testing.T) {
-	if !soak {
-		t.Skip("long: set KERN_SOAK=1")
-	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +142,12 @@ func TestMutants(t *testing.T) {
 			}
 			if n := strings.Count(string(b), m.old); n != 1 {
 				t.Fatalf("%q stands in %s %d times, want once", m.old, m.file, n)
+			}
+			if !soak {
+				return // long: set KERN_SOAK=1
+			}
+			if !soak {
+				return // long: set KERN_SOAK=1
 			}
 			dir := t.TempDir()
 			broken := filepath.Join(dir, "broken.go")

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/watch"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // recover folds the journal. What was begun and has no end is in doubt: a call
@@ -92,11 +92,11 @@ func (k *Kernel) Launch(pid abi.Pid) {
 
 // legacy is what a fork takes over from the process it continues.
 type legacy struct {
-	Memory json.RawMessage `json:"memory"`
-	Watch  watch.Watch     `json:"watch"`
-	Rests  watch.Rests     `json:"rests,omitempty"`
-	Index  int             `json:"index"`
-	Digest abi.Key         `json:"digest,omitzero"`
+	Memory json.RawMessage      `json:"memory"`
+	Watch  process.Watchdog     `json:"watch"`
+	Rests  process.ToolFailures `json:"rests,omitempty"`
+	Index  int                  `json:"index"`
+	Digest abi.Key              `json:"digest,omitzero"`
 }
 
 // Fork makes a process that continues from the state pid had after its record
@@ -175,5 +175,5 @@ func (w window) past(pid abi.Pid, at uint64) (*proc, error) {
 func (w window) below(pid abi.Pid) []abi.Pid {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	return w.k.roll.Below(pid)
+	return w.k.tree.Descendants(pid)
 }

@@ -406,7 +406,7 @@ func (j *Job) Await(child abi.Pid, d time.Duration) (exited abi.Pid, e *abi.Erro
 	none := true
 	e = j.until(fmt.Sprintf("child %d", child), d, func() bool {
 		none = true
-		for _, pid := range k.roll.Kids(p.Pid) {
+		for _, pid := range k.tree.Children(p.Pid) {
 			if child != 0 && pid != child || child == 0 && p.Calls.Reaped.Has(uint64(pid)) {
 				continue
 			}

@@ -5,33 +5,30 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/life"
-	"github.com/kern-run/kern/internal/memory"
-	"github.com/kern-run/kern/internal/spans"
-	"github.com/kern-run/kern/internal/watch"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // fold is what the journal says of one process. Only [fold.apply] changes it,
 // live, at recovery and at replay alike, so it never holds anything that
 // cannot be read again from the records.
 type fold struct {
-	Pid      abi.Pid              `json:"pid"`
-	N        uint64               `json:"n"` // records applied
-	Born     int64                `json:"born"`
-	Last     int64                `json:"last"` // time of the last record
-	Spawn    *abi.Spawn           `json:"spawn"`
-	Priority int                  `json:"priority"`
-	Phase    abi.State            `json:"phase"`
-	Term     bool                 `json:"term,omitempty"` // asked to finish; last words only
-	Ending   *abi.ExitInfo        `json:"ending,omitempty"`
-	Exit     *abi.ExitInfo        `json:"exit,omitempty"`
-	Calls    calls                `json:"calls"`
-	Memory   memory.Memory        `json:"memory"`
-	Mail     []mail               `json:"mail,omitempty"`
-	Got      map[string]spans.Set `json:"got,omitempty"` // messages that came, by sender: the sender's calls
-	Watch    watch.Watch          `json:"watch"`
-	Rests    watch.Rests          `json:"rests,omitempty"` // tools that failed, by name
-	Regs     registers            `json:"regs"`
+	Pid      abi.Pid                      `json:"pid"`
+	N        uint64                       `json:"n"` // records applied
+	Born     int64                        `json:"born"`
+	Last     int64                        `json:"last"` // time of the last record
+	Spawn    *abi.Spawn                   `json:"spawn"`
+	Priority int                          `json:"priority"`
+	Phase    abi.State                    `json:"phase"`
+	Term     bool                         `json:"term,omitempty"` // asked to finish; last words only
+	Ending   *abi.ExitInfo                `json:"ending,omitempty"`
+	Exit     *abi.ExitInfo                `json:"exit,omitempty"`
+	Calls    calls                        `json:"calls"`
+	Memory   process.Memory               `json:"memory"`
+	Mail     []mail                       `json:"mail,omitempty"`
+	Got      map[string]process.NumberSet `json:"got,omitempty"` // messages that came, by sender: the sender's calls
+	Watch    process.Watchdog             `json:"watch"`
+	Rests    process.ToolFailures         `json:"rests,omitempty"` // tools that failed, by name
+	Regs     registers                    `json:"regs"`
 
 	acct *account
 }
@@ -39,14 +36,14 @@ type fold struct {
 // calls is what is known of the calls of a process, by number.
 type calls struct {
 	Max     uint64              `json:"max"`
-	Done    spans.Set           `json:"done"`              // answered
+	Done    process.NumberSet   `json:"done"`              // answered
 	Open    map[uint64]*open    `json:"open,omitempty"`    // begun and not ended
 	Pending map[uint64]*pending `json:"pending,omitempty"` // to be gone on with: between attempts, or asked of a person
 	Index   int                 `json:"index"`             // model calls had, those in doubt left out
 	Steps   int64               `json:"steps"`             // of this process alone
 	Hits    uint16              `json:"hits,omitempty"`    // limits that refused a call, by unit
 	Lasted  bool                `json:"lasted,omitempty"`  // the last words were spoken
-	Reaped  spans.Set           `json:"reaped,omitempty"`  // children whose exit was reported by wait
+	Reaped  process.NumberSet   `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64               `json:"drift,omitempty"`   // money taken beyond what was reserved
 }
 
@@ -130,7 +127,7 @@ func (p *fold) apply(r *abi.Record) {
 	case abi.KindEnding:
 		p.Ending = r.Exit
 	case abi.KindExited:
-		p.Phase, p.Exit = life.Move(p.Phase, life.Exit), r.Exit
+		p.Phase, p.Exit = process.NextPhase(p.Phase, process.EventExit), r.Exit
 		p.Mail, p.Rests, p.Calls.Pending, p.Calls.Open = nil, nil, nil, nil
 	}
 }
@@ -145,14 +142,14 @@ func (p *fold) applySpawn(r *abi.Record) {
 		p.inherit(r.Spawn.Fork)
 	}
 	if r.Spawn.Task.Size > 0 {
-		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: memory.Task, Tokens: int32(r.Spawn.TaskTokens)})
+		p.Memory.Add(process.Page{Pid: r.Pid, N: r.N, Role: process.RoleTask, Tokens: int32(r.Spawn.TaskTokens)})
 	}
 }
 
 // begin adds an effect that is about to happen.
 func (p *fold) begin(r *abi.Record) {
 	in, c := r.Intent, &p.Calls
-	p.Phase, c.Max = life.Move(p.Phase, life.Call), c.highest(r.Call)
+	p.Phase, c.Max = process.NextPhase(p.Phase, process.EventCall), c.highest(r.Call)
 	if c.Open == nil {
 		c.Open = make(map[uint64]*open)
 	}
@@ -165,7 +162,7 @@ func (p *fold) begin(r *abi.Record) {
 	c.Steps += in.Reserve[abi.Steps]
 	c.Index += int(in.Reserve[abi.ModelCalls])
 	if in.Say.Size > 0 {
-		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: memory.Said, Tokens: int32(in.SayTokens)})
+		p.Memory.Add(process.Page{Pid: r.Pid, N: r.N, Role: process.RoleUser, Tokens: int32(in.SayTokens)})
 	}
 	if p.Term && in.Row == lastRow {
 		c.Lasted = true
@@ -175,7 +172,7 @@ func (p *fold) begin(r *abi.Record) {
 // answer adds the end of an attempt, or a refusal.
 func (p *fold) answer(r *abi.Record) {
 	a, c, in := r.Answer, &p.Calls, r.Intent
-	p.Phase, c.Max = life.Move(p.Phase, life.Call), c.highest(r.Call)
+	p.Phase, c.Max = process.NextPhase(p.Phase, process.EventCall), c.highest(r.Call)
 	since := r.Time
 	if o := c.Open[r.Call]; o != nil {
 		in, since = o.Intent, o.Since
@@ -217,7 +214,7 @@ func (p *fold) answer(r *abi.Record) {
 		if a.Page.Only {
 			p.Memory.Clear()
 		}
-		p.Memory.Add(memory.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
+		p.Memory.Add(process.Page{Pid: r.Pid, N: r.N, Role: roleOf(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
 	}
 	switch {
 	case a.Took != 0 && in.Row == waitRow:
@@ -226,10 +223,10 @@ func (p *fold) answer(r *abi.Record) {
 		p.Mail = slices.DeleteFunc(p.Mail, func(m mail) bool { return m.N == a.Took })
 	}
 	if !a.Result.IsZero() {
-		p.Watch.Push(p.sighting(r.Call, in, a))
+		p.Watch.Add(p.sighting(r.Call, in, a))
 		p.Watch.Warned = p.Watch.Warned || a.Warning != nil
 	}
-	p.Rests.Note(in.Tool, a, r.Time)
+	p.Rests.Count(in.Tool, a, r.Time)
 }
 
 // close settles what a begun attempt had reserved.
@@ -259,12 +256,12 @@ func (p *fold) pend(n uint64, in *abi.Intent, at int64) *pending {
 func (p *fold) signaled(s abi.Signal) {
 	switch s {
 	case abi.Stop:
-		p.Phase = life.Move(p.Phase, life.Stop)
+		p.Phase = process.NextPhase(p.Phase, process.EventStop)
 	case abi.Cont:
-		p.Phase = life.Move(p.Phase, life.Cont)
+		p.Phase = process.NextPhase(p.Phase, process.EventCont)
 	case abi.Term:
 		p.Term = true
-		p.Phase = life.Move(p.Phase, life.Cont)
+		p.Phase = process.NextPhase(p.Phase, process.EventCont)
 	}
 }
 
@@ -274,26 +271,26 @@ func (p *fold) mailed(r *abi.Record) {
 		return
 	}
 	if p.Got == nil {
-		p.Got = make(map[string]spans.Set)
+		p.Got = make(map[string]process.NumberSet)
 	}
 	got := p.Got[r.Note.From]
 	got.Add(r.Call)
 	p.Got[r.Note.From] = got
 }
 
-func roleOf(name string) memory.Role {
+func roleOf(name string) process.Role {
 	switch name {
 	case "assistant":
-		return memory.Assistant
+		return process.RoleAssistant
 	case "tool":
-		return memory.Tool
+		return process.RoleTool
 	}
-	return memory.Said
+	return process.RoleUser
 }
 
 // sighting is what the watchdog keeps of an answered call. One that had no view
 // of the workspace found it as it was.
-func (p *fold) sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
+func (p *fold) sighting(n uint64, in *abi.Intent, a *abi.Answer) process.WatchedCall {
 	name := in.Row
 	if in.Tool != "" {
 		name = in.Tool
@@ -302,7 +299,7 @@ func (p *fold) sighting(n uint64, in *abi.Intent, a *abi.Answer) watch.Seen {
 	if digest.IsZero() {
 		digest = p.Regs.Digest
 	}
-	return watch.Seen{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: name}
+	return process.WatchedCall{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: name}
 }
 
 // inherit takes over what a fork continues from.

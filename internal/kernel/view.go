@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/brief"
-	"github.com/kern-run/kern/internal/life"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // window is what can be seen of a kernel from outside. Looking changes nothing.
@@ -47,7 +46,7 @@ func (w window) at(pid abi.Pid, look func(*proc)) (err error) {
 		if p = m.procs[pid]; err != nil || p == nil {
 			return unread(fmt.Errorf("the records of process %d cannot be read: %v", pid, err)).Err
 		}
-		g, b := k.gone[pid], k.gone[pid].Brief() // the sums of all below it are in the records of those
+		g, b := k.gone[pid], k.gone[pid].Unpack() // the sums of all below it are in the records of those
 		p.acct.parent, p.acct.settled, p.acct.reserved, p.acct.stuck = g.above, b.Used, b.Reserved, b.Doubt
 	}
 	look(p)
@@ -103,7 +102,7 @@ func (p *fold) where() (w Where, args []abi.Data) {
 
 // Info is what people see of a process.
 type Info struct {
-	brief.Brief
+	process.Summary
 	Pid    abi.Pid
 	Parent abi.Pid // 0: none
 	Kids   []abi.Pid
@@ -126,11 +125,11 @@ func (p *proc) state() (s abi.State, waits []string) {
 	}
 	switch {
 	case running > 0:
-		return life.Move(s, life.Run), waits
+		return process.NextPhase(s, process.EventRun), waits
 	case len(p.ops) > 0:
-		return life.Move(s, life.Wait), waits
+		return process.NextPhase(s, process.EventWait), waits
 	}
-	return life.Move(s, life.Idle), nil
+	return process.NextPhase(s, process.EventIdle), nil
 }
 
 // Asking is a question that a person has not answered.
@@ -145,27 +144,27 @@ func (w window) Info(pid abi.Pid) (i Info, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g, gone := k.gone[pid]; gone {
-		i = Info{Brief: g.Brief(), Pid: pid, Parent: k.roll.Parent(pid), State: abi.Exited}
+		i = Info{Summary: g.Unpack(), Pid: pid, Parent: k.tree.Parent(pid), State: abi.Exited}
 	} else if p := k.procs[pid]; p != nil {
 		i = p.info()
 	} else {
 		return i, unknown(pid)
 	}
-	i.Kids = slices.Clone(k.roll.Kids(pid))
+	i.Kids = slices.Clone(k.tree.Children(pid))
 	return i, nil
 }
 
 // brief is what is kept of p when it has ended.
-func (p *fold) brief() brief.Brief {
+func (p *fold) summary() process.Summary {
 	a := p.acct
-	b := brief.Brief{Name: p.Spawn.Name, Account: p.Spawn.Account, Depth: p.Spawn.Depth, Priority: p.Priority, Born: p.Born, Last: p.Last, Records: p.N,
-		Steps: p.Calls.Steps, Drift: p.Calls.Drift, Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Exit: brief.EndOf(p.Exit)}
+	b := process.Summary{Name: p.Spawn.Name, Account: p.Spawn.Account, Depth: p.Spawn.Depth, Priority: p.Priority, Born: p.Born, Last: p.Last, Records: p.N,
+		Steps: p.Calls.Steps, Drift: p.Calls.Drift, Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Exit: process.ExitOf(p.Exit)}
 	b.Reserved.Add(&a.held)
 	return b
 }
 
 func (p *proc) info() Info {
-	i := Info{Brief: p.brief(), Pid: p.Pid, Parent: p.Spawn.Parent}
+	i := Info{Summary: p.summary(), Pid: p.Pid, Parent: p.Spawn.Parent}
 	i.State, i.Waits = p.state()
 	for n, q := range p.Calls.Pending {
 		if q.Ask != nil && !q.Ask.Decided {
@@ -275,13 +274,13 @@ func (w window) Ending(pid abi.Pid) *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g, gone := k.gone[pid]; gone {
-		return g.End().Leaving(pid)
+		return g.Exit().Leaving(pid)
 	}
 	switch p := k.procs[pid]; {
 	case p == nil:
 		return unknown(pid)
 	case p.Ending != nil:
-		return brief.EndOf(p.Ending).Leaving(pid)
+		return process.ExitOf(p.Ending).Leaving(pid)
 	}
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/quota"
-	"github.com/kern-run/kern/internal/watch"
 	"github.com/kern-run/kern/model"
 )
 
@@ -330,7 +330,7 @@ func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
 		return e.Message
 	}
 	switch {
-	case watch.KeyOf(c.Row, pl.Subject) != was.Key:
+	case process.KeyOf(c.Row, pl.Subject) != was.Key:
 		return fmt.Sprintf("the request of call %d differs from the one that was recorded (then %d input tokens, now %d)", c.N, was.Reserve[abi.InputTokens], pl.Context)
 	case was.Reserve != (abi.Usage{}) && !slices.ContainsFunc(pl.Work.(*modelWork).routes, func(r route) bool { return abi.Price(r.facts.At(pl.Context)) == was.Price }):
 		return fmt.Sprintf("the price of call %d differs from the one that was recorded", c.N)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/watch"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/model"
 )
 
@@ -71,7 +71,7 @@ func TestRoutes(t *testing.T) {
 	v.Before = nil
 	away["p/first"] = time.Minute
 	for _, pl := range []kernel.Plan{first, second} {
-		was := abi.Intent{Key: watch.KeyOf("model", pl.Subject), Reserve: pl.Reserve, Price: pl.Price}
+		was := abi.Intent{Key: process.KeyOf("model", pl.Subject), Reserve: pl.Reserve, Price: pl.Price}
 		if why := w.SameRequest(v, c, &was); why != "" {
 			t.Errorf("%s: %s", pl.Resource, why)
 		}

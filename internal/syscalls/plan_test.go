@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/model"
 )
@@ -43,7 +43,7 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 		Yield:   yield,
 	}
 	strict := abi.Watchdog{Profile: "strict"}
-	return Table(w), kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: b}, Priority: 20, Watchdog: strict}, Pages: []memory.Page{}}
+	return Table(w), kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: b}, Priority: 20, Watchdog: strict}, Pages: []process.Page{}}
 }
 
 // TestToolPlan is what a tool call reserves and asks for, and when it leaves an

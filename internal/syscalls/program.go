@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/workspace"
@@ -302,12 +302,12 @@ func (t *texts) add(k pageName, m page) {
 }
 
 // Message reads one page.
-func (w *World) Message(pg memory.Page) (model.Message, error) {
+func (w *World) Message(pg process.Page) (model.Message, error) {
 	p, err := w.page(pg)
 	return p.Message, err
 }
 
-func (w *World) page(pg memory.Page) (page, error) {
+func (w *World) page(pg process.Page) (page, error) {
 	k := pageName{pg.Pid, pg.N}
 	if p, ok := w.texts.get(k); ok {
 		return p, nil
@@ -331,9 +331,9 @@ func sum(m model.Message) abi.Hash {
 	return abi.HashOf(b)
 }
 
-func (w *World) message(pg memory.Page, r *abi.Record) (m model.Message, err error) {
+func (w *World) message(pg process.Page, r *abi.Record) (m model.Message, err error) {
 	switch pg.Role {
-	case memory.Task, memory.Said:
+	case process.RoleTask, process.RoleUser:
 		d := abi.Data{}
 		if r.Spawn != nil {
 			d = r.Spawn.Task
@@ -342,7 +342,7 @@ func (w *World) message(pg memory.Page, r *abi.Record) (m model.Message, err err
 		}
 		b, err := w.Bytes(d)
 		return model.Message{Role: model.User, Text: string(b)}, err
-	case memory.Assistant:
+	case process.RoleAssistant:
 		b, err := w.Bytes(r.Answer.Value)
 		if err != nil {
 			return m, err
@@ -380,7 +380,7 @@ func warned(m model.Message, r *abi.Record) model.Message {
 // Conversation is the pages of a process as a model reads them: the results of
 // tools stand behind the reply that asked for them, in the order asked. The
 // digest is of all that is sent.
-func (w *World) Conversation(l *Loaded, pages []memory.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
+func (w *World) Conversation(l *Loaded, pages []process.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
 	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
 	c.digest = append(c.digest, l.sum[:]...)
 	if l.System != "" {
@@ -421,13 +421,13 @@ func (c *conversation) add(p page) {
 
 // results adds the answers to calls, which stand on pages before the next
 // reply.
-func (w *World) results(c *conversation, calls []model.ToolCall, pages []memory.Page) error {
+func (w *World) results(c *conversation, calls []model.ToolCall, pages []process.Page) error {
 	found := make(map[string]page, len(calls))
 	for _, pg := range pages {
-		if pg.Role == memory.Assistant {
+		if pg.Role == process.RoleAssistant {
 			break
 		}
-		if pg.Role != memory.Tool {
+		if pg.Role != process.RoleTool {
 			continue
 		}
 		p, err := w.page(pg)

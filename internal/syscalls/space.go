@@ -14,8 +14,8 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/tool"
-	"github.com/kern-run/kern/internal/watch"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -300,7 +300,7 @@ func (st *states) add(w *workspace.Workspace, known []*held, digest workspace.Ha
 	}
 	at := find(known, now.key)
 	for at >= 0 && !same(w, known[at], now) {
-		now.key = watch.KeyOf("another state", now.key[:])
+		now.key = process.KeyOf("another state", now.key[:])
 		at = find(known, now.key)
 	}
 	if at >= 0 {

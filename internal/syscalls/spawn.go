@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -157,20 +157,20 @@ func (w *World) Ended(k *kernel.Kernel, pid abi.Pid) (r Ended, err error) {
 	return r, err
 }
 
-func (w *World) partial(pages []memory.Page) (string, error) {
+func (w *World) partial(pages []process.Page) (string, error) {
 	result := ""
 	for _, pg := range slices.Backward(pages) {
-		if pg.Role != memory.Assistant && (pg.Role != memory.Tool || result != "") {
+		if pg.Role != process.RoleAssistant && (pg.Role != process.RoleTool || result != "") {
 			continue
 		}
 		m, err := w.Message(pg)
 		if err != nil {
 			return "", err
 		}
-		if pg.Role == memory.Assistant && m.Text != "" {
+		if pg.Role == process.RoleAssistant && m.Text != "" {
 			return m.Text, nil
 		}
-		if pg.Role == memory.Tool && !m.Failed {
+		if pg.Role == process.RoleTool && !m.Failed {
 			result = m.Text
 		}
 	}

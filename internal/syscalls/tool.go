@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tool"
 	"github.com/kern-run/kern/internal/workspace"
@@ -82,7 +82,7 @@ func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Err
 		return a.Name, string(a.Args), e
 	}
 	for i, pg := range slices.Backward(v.Pages) {
-		if pg.Role != memory.Assistant {
+		if pg.Role != process.RoleAssistant {
 			continue
 		}
 		m, err := w.Message(v.Pages[i])

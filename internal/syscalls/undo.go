@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/tool"
 )
 
@@ -149,7 +149,7 @@ func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
 // groupStart is the record of the reply that the process works on.
 func groupStart(v kernel.View) uint64 {
 	for _, pg := range slices.Backward(v.Pages) {
-		if pg.Role == memory.Assistant && pg.Pid == v.Pid {
+		if pg.Role == process.RoleAssistant && pg.Pid == v.Pid {
 			return pg.N
 		}
 	}

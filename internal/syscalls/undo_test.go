@@ -9,7 +9,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/memory"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // TestDeeds: what is taken back of a group is what went well in it and can be
@@ -51,7 +51,7 @@ func TestDeeds(t *testing.T) {
 			}
 		},
 	}
-	j := &kernel.Job{Call: abi.Call{Pid: 1, N: undo}, View: kernel.View{Pid: 1, Pages: []memory.Page{{Pid: 1, N: 3, Role: memory.Assistant}, {Pid: 1, N: 5, Role: memory.Tool}}}}
+	j := &kernel.Job{Call: abi.Call{Pid: 1, N: undo}, View: kernel.View{Pid: 1, Pages: []process.Page{{Pid: 1, N: 3, Role: process.RoleAssistant}, {Pid: 1, N: 5, Role: process.RoleTool}}}}
 	list, err := (&undoing{w, j, nil}).deeds(&UndoArgs{First: first, Last: last})
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,10 @@
-// Package memory keeps the context of a process as pages.
+// Package process is the state of one process: the fold of its records.
 //
-// A page is one message: what the person or the parent said, what the model
-// answered, what a tool gave. The text of a page stays in the record that made
-// it; memory knows where it is and how many tokens it takes. Memory belongs to
-// the kernel's fold and is changed by records alone.
-package memory
+// It is pure: no clock, no goroutine, no input or output. Its parts are the
+// states (phase.go), the pages (memory.go), the watchdog (watchdog.go), the
+// blocked tools (blocked.go), the tree of all processes (tree.go) and the
+// summary that the kernel keeps of a process that has exited (summary.go).
+package process
 
 import "github.com/kern-run/kern/abi"
 
@@ -23,10 +23,10 @@ type Role uint8
 // The roles. Task and Said are both the user's to a model: the first is the
 // text of the spawn, the second was said with a model call.
 const (
-	Task Role = iota + 1
-	Said
-	Assistant
-	Tool
+	RoleTask Role = iota + 1
+	RoleUser
+	RoleAssistant
+	RoleTool
 )
 
 // Memory is the pages of a process, oldest first.
@@ -52,11 +52,11 @@ func (m *Memory) Tokens() (n int64) {
 	return n
 }
 
-// Fits says whether a request of so many tokens may be sent: within the limit
+// FitsContext says whether a request of so many tokens may be sent: within the limit
 // on context where there is one, and within the model's window with room for
 // the least useful answer. A zero window is not known and does not bind.
 // It returns the bound that was in the way.
-func Fits(tokens, answer, limit int64, limited bool, window int64) (bound int64, ok bool) {
+func FitsContext(tokens, answer, limit int64, limited bool, window int64) (bound int64, ok bool) {
 	if limited && tokens > limit {
 		return limit, false
 	}

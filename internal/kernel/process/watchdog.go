@@ -1,9 +1,4 @@
-// Package watch is the watchdog: it says when a process goes in circles.
-//
-// It keeps the last calls of a process, as hashes, and judges the newest
-// against them. It decides and changes nothing else: what follows from a
-// verdict is the kernel's business. Its memory is part of the kernel's fold.
-package watch
+package process
 
 import (
 	"crypto/sha256"
@@ -13,9 +8,9 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// Size is how many calls back the watchdog looks, so the longest cycle it
+// RingSize is how many calls back the watchdog looks, so the longest cycle it
 // sees has half that period.
-const Size = 24
+const RingSize = 24
 
 // How much more patient the watchdog is with calls that are made to be
 // repeated.
@@ -32,8 +27,8 @@ func KeyOf(name string, b []byte) (k abi.Key) {
 	return k
 }
 
-// Seen is what is kept of a call.
-type Seen struct {
+// WatchedCall is what is kept of a call.
+type WatchedCall struct {
 	Call   uint64     `json:"call"`
 	Key    abi.Key    `json:"key"`    // row, tool and canonical arguments
 	Result abi.Key    `json:"result"` // canonical value, or the error's code
@@ -47,11 +42,11 @@ type Seen struct {
 
 // same reports whether b is a again, with nothing changed in between. The same
 // call that fails again is the same, however the failure is worded.
-func (a *Seen) same(b *Seen) bool {
+func (a *WatchedCall) same(b *WatchedCall) bool {
 	return a.Key == b.Key && a.Digest == b.Digest && (a.Result == b.Result || a.Failed && b.Failed)
 }
 
-func (a *Seen) patience(repeat int) int {
+func (a *WatchedCall) patience(repeat int) int {
 	switch a.Effect {
 	case abi.Idempotent:
 		return repeat * idempotentPatience
@@ -61,28 +56,28 @@ func (a *Seen) patience(repeat int) int {
 	return repeat
 }
 
-// Watch is the memory of a process. It is part of the fold, so
+// Watchdog is the memory of a process. It is part of the fold, so
 // neither a rollback nor a restart forgets.
-type Watch struct {
-	Ring   []Seen         `json:"ring,omitempty"`
+type Watchdog struct {
+	Ring   []WatchedCall  `json:"ring,omitempty"`
 	Warned bool           `json:"warned,omitempty"`
 	Rolled map[string]int `json:"rolled,omitempty"` // rollbacks in a row, by tool
 }
 
-// Push adds a call to the ring and counts its run.
-func (w *Watch) Push(s Seen) {
-	s.Run = w.run(&s)
-	w.roll(&s)
-	if len(w.Ring) == Size {
+// Add adds a call to the ring and counts its run.
+func (w *Watchdog) Add(s WatchedCall) {
+	s.Run = w.runLength(&s)
+	w.countRollback(&s)
+	if len(w.Ring) == RingSize {
 		copy(w.Ring, w.Ring[1:])
-		w.Ring = w.Ring[:Size-1]
+		w.Ring = w.Ring[:RingSize-1]
 	}
 	w.Ring = append(w.Ring, s)
 }
 
 // roll counts rollbacks in a row: what goes well in between ends the row, and
 // what was refused or failed without a change says nothing.
-func (w *Watch) roll(s *Seen) {
+func (w *Watchdog) countRollback(s *WatchedCall) {
 	switch {
 	case s.Rolled:
 		if w.Rolled == nil {
@@ -99,14 +94,14 @@ const rollbacks = 3
 
 // Rollbacks says whether s is one rollback too many. There is no warning
 // before: each rollback was one.
-func (w *Watch) Rollbacks(cfg abi.Watchdog, s *Seen) *abi.Error {
+func (w *Watchdog) JudgeRollbacks(cfg abi.Watchdog, s *WatchedCall) *abi.Error {
 	if cfg.Profile == "off" || !s.Rolled || w.Rolled[s.Name]+1 < rollbacks {
 		return nil
 	}
-	return loop(fmt.Sprintf("what %s changed was taken back %d times in a row (last: call %d)", s.Name, w.Rolled[s.Name]+1, s.Call))
+	return loopError(fmt.Sprintf("what %s changed was taken back %d times in a row (last: call %d)", s.Name, w.Rolled[s.Name]+1, s.Call))
 }
 
-func (w *Watch) run(s *Seen) int {
+func (w *Watchdog) runLength(s *WatchedCall) int {
 	if n := len(w.Ring); n > 0 && w.Ring[n-1].same(s) {
 		return w.Ring[n-1].Run + 1
 	}
@@ -115,7 +110,7 @@ func (w *Watch) run(s *Seen) int {
 
 // Judge says whether s, coming after what the ring holds, makes a loop. It
 // changes nothing. The error names its evidence.
-func (w *Watch) Judge(cfg abi.Watchdog, s *Seen) *abi.Error {
+func (w *Watchdog) Judge(cfg abi.Watchdog, s *WatchedCall) *abi.Error {
 	if cfg.Profile == "off" {
 		return nil
 	}
@@ -123,14 +118,14 @@ func (w *Watch) Judge(cfg abi.Watchdog, s *Seen) *abi.Error {
 	if repeat == 0 {
 		repeat = 3
 	}
-	if n := w.run(s); n >= s.patience(repeat) {
+	if n := w.runLength(s); n >= s.patience(repeat) {
 		what := "gave the same result"
 		if s.Failed {
 			what = "failed"
 		}
-		return loop(fmt.Sprintf("%s was called %d times in a row with the same arguments and %s (last: call %d)", s.Name, n, what, s.Call))
+		return loopError(fmt.Sprintf("%s was called %d times in a row with the same arguments and %s (last: call %d)", s.Name, n, what, s.Call))
 	}
-	for period := 2; period <= Size/2; period++ {
+	for period := 2; period <= RingSize/2; period++ {
 		if e := w.cycle(s, period, repeat); e != nil {
 			return e
 		}
@@ -139,7 +134,7 @@ func (w *Watch) Judge(cfg abi.Watchdog, s *Seen) *abi.Error {
 }
 
 // at is the call so many back from s, which is 0 back.
-func (w *Watch) at(s *Seen, back int) *Seen {
+func (w *Watchdog) at(s *WatchedCall, back int) *WatchedCall {
 	if back == 0 {
 		return s
 	}
@@ -148,7 +143,7 @@ func (w *Watch) at(s *Seen, back int) *Seen {
 
 // cycle looks for the last period calls having been made before, in the same
 // order, often enough: at least twice, and at least repeat calls in all.
-func (w *Watch) cycle(s *Seen, period, repeat int) *abi.Error {
+func (w *Watchdog) cycle(s *WatchedCall, period, repeat int) *abi.Error {
 	if len(w.Ring)+1 < 2*period || !s.same(w.at(s, period)) {
 		return nil // the usual case, at once
 	}
@@ -169,12 +164,12 @@ func (w *Watch) cycle(s *Seen, period, repeat int) *abi.Error {
 	for i := range names {
 		names[period-1-i] = fmt.Sprintf("%s (call %d)", w.at(s, i).Name, w.at(s, i).Call)
 	}
-	return loop(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
+	return loopError(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
 }
 
 // stuck looks for no progress: a full ring that holds next to nothing new.
-func (w *Watch) stuck(s *Seen) *abi.Error {
-	if len(w.Ring) < Size-1 {
+func (w *Watchdog) stuck(s *WatchedCall) *abi.Error {
+	if len(w.Ring) < RingSize-1 {
 		return nil
 	}
 	different := 1
@@ -191,13 +186,13 @@ func (w *Watch) stuck(s *Seen) *abi.Error {
 			different++
 		}
 	}
-	if different > Size/4 {
+	if different > RingSize/4 {
 		return nil
 	}
-	return loop(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", Size, different))
+	return loopError(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", RingSize, different))
 }
 
-func loop(evidence string) *abi.Error {
+func loopError(evidence string) *abi.Error {
 	return &abi.Error{Code: abi.WatchdogLoop, Message: evidence,
 		Hint: "do something different: change the arguments, use another tool, or give your answer"}
 }

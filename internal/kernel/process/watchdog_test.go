@@ -1,4 +1,4 @@
-package watch
+package process
 
 import (
 	"fmt"
@@ -8,16 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // see is a call as the tables write it: a letter for what was called, a digit
 // for what came back, "!" for a failure; "~" is idempotent, "@" is polling,
 // "#" is a workspace that has changed.
-func see(n int, word string) Seen {
-	s := Seen{Call: uint64(n), Effect: abi.Pure, Name: "tool"}
+func watched(n int, word string) WatchedCall {
+	s := WatchedCall{Call: uint64(n), Effect: abi.Pure, Name: "tool"}
 	for _, c := range word {
 		switch {
 		case c == '!':
@@ -38,19 +35,19 @@ func see(n int, word string) Seen {
 }
 
 // verdict is the number of the call at which words become a loop; 0: never.
-func verdict(cfg abi.Watchdog, words []string) (int, *abi.Error) {
-	var w Watch
+func firstLoop(cfg abi.Watchdog, words []string) (int, *abi.Error) {
+	var w Watchdog
 	for i, word := range words {
-		s := see(i+1, word)
+		s := watched(i+1, word)
 		if e := w.Judge(cfg, &s); e != nil {
 			return i + 1, e
 		}
-		w.Push(s)
+		w.Add(s)
 	}
 	return 0, nil
 }
 
-func times(n int, words ...string) (all []string) {
+func repeated(n int, words ...string) (all []string) {
 	for range n {
 		all = append(all, words...)
 	}
@@ -66,7 +63,7 @@ func changing(n int, word string) (all []string) {
 }
 
 // fresh are n calls of which none was made before.
-func fresh(n int) (all []string) {
+func newCalls(n int) (all []string) {
 	for i := range n {
 		all = append(all, string(rune('A'+i))+"1")
 	}
@@ -76,31 +73,31 @@ func fresh(n int) (all []string) {
 // TestRollbacks: three in a row are too many; what goes well in between ends the
 // row, what fails without a change does not, and another tool has its own.
 func TestRollbacks(t *testing.T) {
-	rolled, failed, well, other := Seen{Name: "a", Failed: true, Rolled: true}, Seen{Name: "a", Failed: true}, Seen{Name: "a"}, Seen{Name: "b", Failed: true, Rolled: true}
+	rolled, failed, well, other := WatchedCall{Name: "a", Failed: true, Rolled: true}, WatchedCall{Name: "a", Failed: true}, WatchedCall{Name: "a"}, WatchedCall{Name: "b", Failed: true, Rolled: true}
 	for name, c := range map[string]struct {
 		cfg  abi.Watchdog
-		seen []Seen
+		seen []WatchedCall
 		at   int // 0: never
 	}{
-		"three":                 {abi.Watchdog{}, []Seen{rolled, rolled, rolled}, 3},
-		"a failure in between":  {abi.Watchdog{}, []Seen{rolled, failed, rolled, failed, rolled}, 5},
-		"one that went well":    {abi.Watchdog{}, []Seen{rolled, rolled, well, rolled, rolled}, 0},
-		"another tool between":  {abi.Watchdog{}, []Seen{rolled, other, rolled, other, rolled}, 5},
-		"the third is another":  {abi.Watchdog{}, []Seen{rolled, rolled, other}, 0},
-		"nothing is taken back": {abi.Watchdog{}, []Seen{failed, failed, failed, failed}, 0},
-		"off":                   {abi.Watchdog{Profile: "off"}, []Seen{rolled, rolled, rolled, rolled}, 0},
+		"three":                 {abi.Watchdog{}, []WatchedCall{rolled, rolled, rolled}, 3},
+		"a failure in between":  {abi.Watchdog{}, []WatchedCall{rolled, failed, rolled, failed, rolled}, 5},
+		"one that went well":    {abi.Watchdog{}, []WatchedCall{rolled, rolled, well, rolled, rolled}, 0},
+		"another tool between":  {abi.Watchdog{}, []WatchedCall{rolled, other, rolled, other, rolled}, 5},
+		"the third is another":  {abi.Watchdog{}, []WatchedCall{rolled, rolled, other}, 0},
+		"nothing is taken back": {abi.Watchdog{}, []WatchedCall{failed, failed, failed, failed}, 0},
+		"off":                   {abi.Watchdog{Profile: "off"}, []WatchedCall{rolled, rolled, rolled, rolled}, 0},
 	} {
-		var w Watch
+		var w Watchdog
 		at := 0
 		for i := range c.seen {
-			e := w.Rollbacks(c.cfg, &c.seen[i])
+			e := w.JudgeRollbacks(c.cfg, &c.seen[i])
 			if e != nil && at == 0 {
 				at = i + 1
 				if e.Code != abi.WatchdogLoop || !strings.Contains(e.Message, "3 times in a row") {
 					t.Errorf("%s: %+v", name, e)
 				}
 			}
-			w.Push(c.seen[i])
+			w.Add(c.seen[i])
 		}
 		if at != c.at {
 			t.Errorf("%s: too many at %d, want %d", name, at, c.at)
@@ -116,13 +113,13 @@ func TestVerdicts(t *testing.T) {
 		words []string
 		at    int
 	}{
-		{"twice is fine", smart, times(2, "a1"), 0},
-		{"three times", smart, times(3, "a1"), 3},
-		{"repeat 5, four times", abi.Watchdog{Repeat: 5}, times(4, "a1"), 0},
-		{"repeat 5", abi.Watchdog{Repeat: 5}, times(5, "a1"), 5},
-		{"repeat 2", abi.Watchdog{Repeat: 2}, times(2, "a1"), 2},
-		{"off", abi.Watchdog{Profile: "off"}, times(100, "a1"), 0},
-		{"strict", abi.Watchdog{Profile: "strict"}, times(3, "a1"), 3},
+		{"twice is fine", smart, repeated(2, "a1"), 0},
+		{"three times", smart, repeated(3, "a1"), 3},
+		{"repeat 5, four times", abi.Watchdog{Repeat: 5}, repeated(4, "a1"), 0},
+		{"repeat 5", abi.Watchdog{Repeat: 5}, repeated(5, "a1"), 5},
+		{"repeat 2", abi.Watchdog{Repeat: 2}, repeated(2, "a1"), 2},
+		{"off", abi.Watchdog{Profile: "off"}, repeated(100, "a1"), 0},
+		{"strict", abi.Watchdog{Profile: "strict"}, repeated(3, "a1"), 3},
 		{"three different reads", smart, []string{"a1", "b1", "c1"}, 0},
 		{"the same read, other results", smart, changing(10, "a"), 0},
 		{"broken by another", smart, []string{"a1", "a1", "b1", "a1", "a1"}, 0},
@@ -130,33 +127,33 @@ func TestVerdicts(t *testing.T) {
 		{"broken by a change of the workspace", smart, []string{"a1", "a1#", "a1#", "a1#"}, 0},
 		{"failing three times, however worded", smart, []string{"a1!", "a2!", "a3!"}, 3},
 		{"a failure is no success", smart, []string{"a1", "a1!", "a1"}, 0},
-		{"a-b-a-b", smart, times(2, "a1", "b1"), 4},
+		{"a-b-a-b", smart, repeated(2, "a1", "b1"), 4},
 		{"a-b-a", smart, []string{"a1", "b1", "a1"}, 0},
 		{"a-b-a-c", smart, []string{"a1", "b1", "a1", "c1"}, 0},
 		{"a-b-a-b with other results", smart, []string{"a1", "b1", "a2", "b1"}, 0},
 		{"a-b-a-b with changes", smart, []string{"a1#", "b1#", "a1#", "b1#"}, 0},
-		{"a cycle of three", smart, times(2, "a1", "b1", "c1"), 6},
-		{"a cycle of twelve", smart, times(2, "a1", "b1", "c1", "d1", "e1", "f1", "g1", "h1", "i1", "j1", "k1", "l1"), 24},
-		{"a cycle of two, repeat 6", abi.Watchdog{Repeat: 6}, times(3, "a1", "b1"), 6},
-		{"idempotent, up to its bound", smart, times(8, "a1~"), 0},
-		{"idempotent, at its bound", smart, times(9, "a1~"), 9},
-		{"idempotent in a cycle, before its bound", smart, times(4, "a1~", "b1"), 0},
-		{"idempotent in a cycle, at its bound", smart, times(5, "a1~", "b1"), 10},
-		{"polling, long", smart, times(119, "a1@"), 0},
-		{"polling, at its bound", smart, times(120, "a1@"), 120},
-		{"polling in strict, long", abi.Watchdog{Profile: "strict"}, times(119, "a1@"), 0},
-		{"polling between others", smart, times(40, "a1@", "b1", "a1@", "c1"), 0},
+		{"a cycle of three", smart, repeated(2, "a1", "b1", "c1"), 6},
+		{"a cycle of twelve", smart, repeated(2, "a1", "b1", "c1", "d1", "e1", "f1", "g1", "h1", "i1", "j1", "k1", "l1"), 24},
+		{"a cycle of two, repeat 6", abi.Watchdog{Repeat: 6}, repeated(3, "a1", "b1"), 6},
+		{"idempotent, up to its bound", smart, repeated(8, "a1~"), 0},
+		{"idempotent, at its bound", smart, repeated(9, "a1~"), 9},
+		{"idempotent in a cycle, before its bound", smart, repeated(4, "a1~", "b1"), 0},
+		{"idempotent in a cycle, at its bound", smart, repeated(5, "a1~", "b1"), 10},
+		{"polling, long", smart, repeated(119, "a1@"), 0},
+		{"polling, at its bound", smart, repeated(120, "a1@"), 120},
+		{"polling in strict, long", abi.Watchdog{Profile: "strict"}, repeated(119, "a1@"), 0},
+		{"polling between others", smart, repeated(40, "a1@", "b1", "a1@", "c1"), 0},
 		{"no progress: four calls in no order", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1",
 			"c1", "a1", "b1", "d1", "d1", "a1", "c1", "b1", "b1", "d1", "a1", "c1"}, 24},
 		{"no order, and one of the four idempotent", smart, []string{"a1", "b1", "c1", "d1~", "b1", "a1", "d1~", "c1", "a1", "c1", "b1", "d1~",
 			"c1", "a1", "b1", "d1~", "d1~", "a1", "c1", "b1", "b1", "d1~", "a1", "c1"}, 0},
-		{"a cycle after more calls than are kept", smart, append(fresh(30), times(2, "a1", "b1", "c1")...), 36},
+		{"a cycle after more calls than are kept", smart, append(newCalls(30), repeated(2, "a1", "b1", "c1")...), 36},
 		{"progress: seven calls in no order", smart, []string{"a1", "b1", "c1", "d1", "e1", "f1", "g1", "b1", "a1", "d1", "c1", "f1",
 			"e1", "g1", "c1", "a1", "b1", "e1", "d1", "g1", "f1", "a1", "c1", "e1"}, 0},
 		{"progress: a change among four", smart, []string{"a1", "b1", "c1", "d1", "b1", "a1", "d1", "c1", "a1", "c1", "b1", "d1#",
 			"c1", "a1", "b1", "d1", "d1", "a1", "c1", "b1", "b1", "d1", "a1", "c1"}, 0},
 	} {
-		at, e := verdict(c.cfg, c.words)
+		at, e := firstLoop(c.cfg, c.words)
 		if at != c.at {
 			t.Errorf("%s: a loop at call %d, want %d (%v)", c.name, at, c.at, e)
 		}
@@ -168,16 +165,16 @@ func TestVerdicts(t *testing.T) {
 
 // TestJudgeChangesNothing: to judge is not to remember.
 func TestJudgeChangesNothing(t *testing.T) {
-	var w Watch
+	var w Watchdog
 	for i := range 30 {
-		s := see(i, "a1~")
+		s := watched(i, "a1~")
 		for range 5 {
 			w.Judge(abi.Watchdog{}, &s)
 		}
-		if len(w.Ring) != min(i, Size) {
+		if len(w.Ring) != min(i, RingSize) {
 			t.Fatalf("%d in the ring after %d", len(w.Ring), i)
 		}
-		w.Push(s)
+		w.Add(s)
 		if last := w.Ring[len(w.Ring)-1]; last.Run != i+1 {
 			t.Fatalf("run %d, want %d: the count must outlive the ring", last.Run, i+1)
 		}
@@ -188,25 +185,25 @@ func TestJudgeChangesNothing(t *testing.T) {
 // and over always is one in the end, whatever came before.
 func TestFresh(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var w Watch
+		var w Watchdog
 		before := rapid.SliceOfN(rapid.SampledFrom([]string{"a1", "b1", "c2", "d1!", "e1~", "f1@", "g1#"}), 0, 40).Draw(rt, "before")
 		for i, word := range before {
-			w.Push(see(i+1, word))
+			w.Add(watched(i+1, word))
 		}
 		for i := range 30 {
-			s := see(100+i, "z")
+			s := watched(100+i, "z")
 			s.Key[1], s.Digest[1] = byte(i), byte(i)
 			if e := w.Judge(abi.Watchdog{}, &s); e != nil {
 				rt.Fatalf("fresh call %d: %v", i, e)
 			}
-			w.Push(s)
+			w.Add(s)
 		}
 		for i := range 3 {
-			s := see(200+i, "y1")
+			s := watched(200+i, "y1")
 			if e := w.Judge(abi.Watchdog{}, &s); (e != nil) != (i == 2) {
 				rt.Fatalf("repeat %d: %v", i, e)
 			}
-			w.Push(s)
+			w.Add(s)
 		}
 	})
 }

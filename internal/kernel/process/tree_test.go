@@ -1,4 +1,4 @@
-package roll
+package process
 
 import (
 	"slices"
@@ -7,10 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // plain is a roll as a list that is searched.
 type plain []struct {
@@ -27,7 +24,7 @@ func (p plain) find(pid abi.Pid) int {
 	return -1
 }
 
-func (p plain) kids(pid abi.Pid) (all []abi.Pid) {
+func (p plain) children(pid abi.Pid) (all []abi.Pid) {
 	for _, e := range p {
 		if e.parent == pid {
 			all = append(all, e.pid)
@@ -50,34 +47,34 @@ func (p plain) recent(pid abi.Pid, n int) bool {
 		return true
 	}
 	if up := p.find(e.parent); up >= 0 && p[up].end == 0 {
-		if kids := p.kids(e.parent); len(kids)-slices.Index(kids, pid) <= n {
+		if children := p.children(e.parent); len(children)-slices.Index(children, pid) <= n {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.kids(pid), func(kid abi.Pid) bool { return p.recent(kid, n) })
+	return slices.ContainsFunc(p.children(pid), func(child abi.Pid) bool { return p.recent(child, n) })
 }
 
-// TestRoll holds random rolls against lists that are searched.
+// TestTree holds random rolls against lists that are searched.
 //
-// Mutants that die here: what ended late is not sorted, who is above is not
+// Mutants that die here: what ended unsorted is not sorted, who is above is not
 // shown, the oldest children are shown, the children of the ended are.
-func TestRoll(t *testing.T) {
+func TestTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var r Roll
+		var r Tree
 		var p plain
 		for range rapid.IntRange(0, 30).Draw(t, "births") {
 			pid, parent := abi.Pid(1), abi.Pid(0)
 			if len(p) > 0 {
 				pid = p[len(p)-1].pid + abi.Pid(rapid.IntRange(1, 3).Draw(t, "gap"))
-				parent = rapid.SampledFrom(append(p.kids(0), 0, p[len(p)-1].pid)).Draw(t, "parent")
+				parent = rapid.SampledFrom(append(p.children(0), 0, p[len(p)-1].pid)).Draw(t, "parent")
 			}
 			p = append(p, plain{{pid: pid, parent: parent}}...)
-			r.Born(pid, parent)
+			r.Add(pid, parent)
 		}
 		for turn := range int64(len(p)) {
-			if i := rapid.IntRange(0, len(p)-1).Draw(t, "ends"); p[i].end == 0 {
+			if i := rapid.IntRange(0, len(p)-1).Draw(t, "exits"); p[i].end == 0 {
 				p[i].end, p[i].turn = rapid.Int64Range(1, 20).Draw(t, "at"), turn
-				r.Ended(p[i].pid, p[i].end)
+				r.AddExit(p[i].pid, p[i].end)
 			}
 		}
 		n := rapid.IntRange(0, 4).Draw(t, "n")
@@ -89,31 +86,31 @@ func TestRoll(t *testing.T) {
 			if p.recent(e.pid, n) {
 				want = append(want, e.pid)
 			}
-			if !slices.Equal(r.Kids(e.pid), p.kids(e.pid)) {
-				t.Fatalf("the children of %d: %v of %+v", e.pid, r.Kids(e.pid), p)
+			if !slices.Equal(r.Children(e.pid), p.children(e.pid)) {
+				t.Fatalf("the children of %d: %v of %+v", e.pid, r.Children(e.pid), p)
 			}
 		}
 		if got, more := r.Recent(living, n); !slices.Equal(got, want) || more != len(p)-len(want) || r.Living() != len(living) {
 			t.Fatalf("the last %d of %+v: %v and %d more, %d live; want %v", n, p, got, more, r.Living(), want)
 		}
 		for pid := range abi.Pid(5) {
-			if got := r.After(pid, n); len(got) > n || !slices.Equal(got, after(p, pid, n)) {
+			if got := r.After(pid, n); len(got) > n || !slices.Equal(got, pidsAfter(p, pid, n)) {
 				t.Fatalf("%d after %d of %+v: %v", n, pid, p, got)
 			}
 		}
-		for i := 0; len(p) > 0 && i < len(p.kids(p[0].pid)); i++ {
-			below = append(below, p.kids(p[0].pid)[i])
+		for i := 0; len(p) > 0 && i < len(p.children(p[0].pid)); i++ {
+			below = append(below, p.children(p[0].pid)[i])
 		}
 		for i := 0; i < len(below); i++ {
-			below = append(below, p.kids(below[i])...)
+			below = append(below, p.children(below[i])...)
 		}
-		if len(p) > 0 && !slices.Equal(r.Below(p[0].pid), below) {
-			t.Fatalf("below the first of %+v: %v", p, r.Below(p[0].pid))
+		if len(p) > 0 && !slices.Equal(r.Descendants(p[0].pid), below) {
+			t.Fatalf("below the first of %+v: %v", p, r.Descendants(p[0].pid))
 		}
 	})
 }
 
-func after(p plain, pid abi.Pid, n int) (all []abi.Pid) {
+func pidsAfter(p plain, pid abi.Pid, n int) (all []abi.Pid) {
 	for _, e := range p {
 		if e.pid > pid && len(all) < n {
 			all = append(all, e.pid)

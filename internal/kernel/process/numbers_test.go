@@ -1,21 +1,17 @@
-package spans
+package process
 
 import (
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/kern-run/kern/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// TestSet holds a set against a map: what was added is in it and nothing else,
+// TestNumberSet holds a set against a map: what was added is in it and nothing else,
 // and its runs are as few as can be.
-func TestSet(t *testing.T) {
+func TestNumberSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s Set
+		var s NumberSet
 		want := map[uint64]bool{}
 		for _, n := range rapid.SliceOf(rapid.Uint64Range(0, 40)).Draw(t, "numbers") {
 			s.Add(n)
@@ -34,14 +30,14 @@ func TestSet(t *testing.T) {
 	})
 }
 
-// TestSetOfLarge: the largest number has none after it.
-func TestSetOfLarge(t *testing.T) {
+// TestNumberSetOfLarge: the largest number has none after it.
+func TestNumberSetOfLarge(t *testing.T) {
 	const top = ^uint64(0)
-	var s Set
+	var s NumberSet
 	for _, n := range []uint64{top, top - 2, 0, top - 1} {
 		s.Add(n)
 	}
-	if want := (Set{{0, 0}, {top - 2, top}}); !slices.Equal(s, want) {
+	if want := (NumberSet{{0, 0}, {top - 2, top}}); !slices.Equal(s, want) {
 		t.Errorf("%v, want %v", s, want)
 	}
 }

@@ -1,20 +1,17 @@
-package life
+package process
 
 import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// TestMoves holds that no state is left that cannot be left, but the last.
-func TestMoves(t *testing.T) {
+// TestPhases holds that no state is left that cannot be left, but the last.
+func TestPhases(t *testing.T) {
 	for s, to := range moves {
 		ends := s == abi.Exited
 		for _, next := range to {
-			ends = ends || next == abi.Exited || moves[next][Exit] == abi.Exited
+			ends = ends || next == abi.Exited || moves[next][EventExit] == abi.Exited
 			if moves[next] == nil {
 				t.Errorf("%s leads to %s, which is no state", s, next)
 			}

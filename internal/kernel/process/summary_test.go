@@ -1,4 +1,4 @@
-package brief
+package process
 
 import (
 	"reflect"
@@ -7,10 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestKept keeps random processes and compares.
 //
@@ -25,38 +22,38 @@ func TestKept(t *testing.T) {
 		return u
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		b := Brief{
+		b := Summary{
 			Name: rapid.String().Draw(t, "name"), Account: rapid.String().Draw(t, "account"),
 			Depth: int(number.Draw(t, "depth")), Priority: int(number.Draw(t, "priority")),
 			Born: number.Draw(t, "born"), Last: number.Draw(t, "last"), Records: uint64(number.Draw(t, "records")),
 			Steps: number.Draw(t, "steps"), Drift: number.Draw(t, "drift"),
 			Used: sum.Draw(t, "used"), Reserved: sum.Draw(t, "reserved"), Doubt: sum.Draw(t, "doubt"),
-			Exit: EndOf(&abi.ExitInfo{Exit: abi.ExitLimit, Code: abi.LimitMoney, Reason: rapid.String().Draw(t, "reason")}),
+			Exit: ExitOf(&abi.ExitInfo{Exit: abi.ExitLimit, Code: abi.LimitMoney, Reason: rapid.String().Draw(t, "reason")}),
 		}
 		for u := range abi.AllUnits {
 			if rapid.Bool().Draw(t, "limited") {
 				b.Limits.Set(u, number.Draw(t, "limit"))
 			}
 		}
-		k := b.Keep()
-		if got := k.Brief(); !reflect.DeepEqual(got, b) || k.End() != *b.Exit {
+		k := b.Pack()
+		if got := k.Unpack(); !reflect.DeepEqual(got, b) || k.Exit() != *b.Exit {
 			t.Fatalf("kept %+v\n was %+v", got, b)
 		}
 	})
 }
 
-// TestShort: what is kept of a usual process is short, and its words are there
+// TestPackedSummaryIsShort: what is kept of a usual process is short, and its text are there
 // once.
-func TestShort(t *testing.T) {
-	usual := func(born int64) Kept {
-		b := Brief{Name: "crew", Depth: 1, Priority: 10, Born: born, Last: born + 90e9, Records: 40, Steps: 12, Exit: &End{Exit: abi.ExitDone},
+func TestPackedSummaryIsShort(t *testing.T) {
+	usual := func(born int64) PackedSummary {
+		b := Summary{Name: "crew", Depth: 1, Priority: 10, Born: born, Last: born + 90e9, Records: 40, Steps: 12, Exit: &Exit{Exit: abi.ExitDone},
 			Used: abi.Usage{abi.Money: 12_345_678, abi.Tokens: 34_567, abi.InputTokens: 30_000, abi.OutputTokens: 4_567, abi.Steps: 12, abi.ModelCalls: 12, abi.ToolCalls: 11, abi.OutputBytes: 20_000}}
 		b.Limits.Set(abi.Money, 1e9)
 		b.Limits.Set(abi.Steps, 100)
-		return b.Keep()
+		return b.Pack()
 	}
 	one, two := usual(1_790_000_000_000_000_000), usual(1_790_000_000_000_000_001)
-	if len(one.numbers) > 80 || one.words != two.words || one == two {
-		t.Errorf("%d bytes; the same words: %v", len(one.numbers), one.words == two.words)
+	if len(one.numbers) > 80 || one.text != two.text || one == two {
+		t.Errorf("%d bytes; the same text: %v", len(one.numbers), one.text == two.text)
 	}
 }

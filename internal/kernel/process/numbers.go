@@ -1,31 +1,29 @@
-// Package spans is sets of numbers, kept as runs: callers count upwards, so the
-// numbers of a million calls are one run.
-package spans
+package process
 
 import "slices"
 
-// A Set is numbers, in ascending runs with a gap between any two. The zero Set
+// A NumberSet is numbers, in ascending runs with a gap between any two. The zero NumberSet
 // is empty.
-type Set []Span
+type NumberSet []NumberRange
 
-// A Span is the numbers from From to To, both included.
-type Span struct {
+// A NumberRange is the numbers from From to To, both included.
+type NumberRange struct {
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
 }
 
 // Has reports whether n is in s.
-func (s Set) Has(n uint64) bool {
+func (s NumberSet) Has(n uint64) bool {
 	i := s.find(n)
 	return i < len(s) && s[i].From <= n
 }
 
 // find returns the first span that ends at n or later.
-func (s Set) find(n uint64) int {
+func (s NumberSet) find(n uint64) int {
 	if k := len(s); k > 0 && n > s[k-1].To {
 		return k
 	}
-	i, _ := slices.BinarySearchFunc(s, n, func(e Span, n uint64) int {
+	i, _ := slices.BinarySearchFunc(s, n, func(e NumberRange, n uint64) int {
 		if e.To < n {
 			return -1
 		}
@@ -35,7 +33,7 @@ func (s Set) find(n uint64) int {
 }
 
 // Add puts n into s.
-func (s *Set) Add(n uint64) {
+func (s *NumberSet) Add(n uint64) {
 	t, i := *s, s.find(n)
 	if i < len(t) && t[i].From <= n {
 		return
@@ -51,6 +49,6 @@ func (s *Set) Add(n uint64) {
 	case right:
 		t[i].From = n
 	default:
-		*s = slices.Insert(t, i, Span{n, n})
+		*s = slices.Insert(t, i, NumberRange{n, n})
 	}
 }

@@ -1,6 +1,4 @@
-// Package brief is what people see of any process, and how it is kept of those
-// that have ended: in about a hundred bytes, for there is no end to them.
-package brief
+package process
 
 import (
 	"encoding/binary"
@@ -10,8 +8,8 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Brief is a process in short.
-type Brief struct {
+// A Summary is a process in short.
+type Summary struct {
 	Name     string
 	Account  string // the named one it is booked on, if any
 	Depth    int
@@ -25,26 +23,26 @@ type Brief struct {
 	Reserved abi.Usage // may still be used; Doubt is a part of it
 	Doubt    abi.Usage
 	Limits   abi.Limits
-	Exit     *End // nil: it lives
+	Exit     *Exit // nil: it lives
 }
 
-// An End is how a process ended, and why.
-type End struct {
+// An Exit is how a process ended, and why.
+type Exit struct {
 	Exit   abi.Exit
 	Code   abi.Code
 	Reason string
 }
 
-// EndOf is an exit in short; of nil it is nil.
-func EndOf(x *abi.ExitInfo) *End {
+// ExitOf is an exit in short; of nil it is nil.
+func ExitOf(x *abi.ExitInfo) *Exit {
 	if x == nil {
 		return nil
 	}
-	return &End{x.Exit, x.Code, x.Reason}
+	return &Exit{x.Exit, x.Code, x.Reason}
 }
 
 // Leaving says why a process that is to end so takes no calls any more.
-func (e End) Leaving(pid abi.Pid) *abi.Error {
+func (e Exit) Leaving(pid abi.Pid) *abi.Error {
 	code, how := abi.ProcessEnding, "is ending: "+string(e.Exit)
 	switch e.Exit {
 	case abi.ExitKilled:
@@ -58,20 +56,20 @@ func (e End) Leaving(pid abi.Pid) *abi.Error {
 }
 
 // Exited says that a process has ended so.
-func (e End) Exited(pid abi.Pid) *abi.Error {
+func (e Exit) Exited(pid abi.Pid) *abi.Error {
 	return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", pid, e.Exit)}
 }
 
-// Kept is the Brief of a process that has ended.
-type Kept struct {
-	words   unique.Handle[words]
+// PackedSummary is the Summary of a process that has ended.
+type PackedSummary struct {
+	text    unique.Handle[text]
 	numbers string // those that are not zero: the place of each, and a varint
 }
 
-// words are what many have in common.
-type words struct {
+// text are what many have in common.
+type text struct {
 	name, account string
-	end           End
+	end           Exit
 }
 
 // The places of the numbers.
@@ -90,8 +88,8 @@ const (
 	places   = limits + int(abi.AllUnits)
 )
 
-// Keep is b, which has ended, to be kept.
-func (b *Brief) Keep() Kept {
+// Pack is b, which has ended, to be kept.
+func (b *Summary) Pack() PackedSummary {
 	all := [places]int64{depth: int64(b.Depth), priority: int64(b.Priority), born: b.Born, lived: b.Last - b.Born,
 		records: int64(b.Records), steps: b.Steps, drift: b.Drift}
 	copy(all[used:], b.Used[:])
@@ -105,13 +103,13 @@ func (b *Brief) Keep() Kept {
 		}
 	}
 	b.Limits.Each(func(u abi.Unit, v int64) { n = binary.AppendVarint(append(n, byte(limits+int(u))), v) }) // zero allows nothing
-	return Kept{unique.Make(words{b.Name, b.Account, *b.Exit}), string(n)}
+	return PackedSummary{unique.Make(text{b.Name, b.Account, *b.Exit}), string(n)}
 }
 
-// Brief is what was kept.
-func (k Kept) Brief() Brief {
-	w := k.words.Value()
-	b := Brief{Name: w.name, Account: w.account, Exit: &w.end}
+// Summary is what was kept.
+func (k PackedSummary) Unpack() Summary {
+	w := k.text.Value()
+	b := Summary{Name: w.name, Account: w.account, Exit: &w.end}
 	var all [places]int64
 	for n := []byte(k.numbers); len(n) > 0; {
 		i := int(n[0])
@@ -128,14 +126,14 @@ func (k Kept) Brief() Brief {
 }
 
 // With is k after what a child and all below that one came to was added.
-func (k Kept) With(child *Brief) Kept {
-	b := k.Brief()
+func (k PackedSummary) AddChild(child *Summary) PackedSummary {
+	b := k.Unpack()
 	b.Used.Add(&child.Used)
 	b.Used[abi.Children]++
 	b.Reserved.Add(&child.Reserved)
 	b.Doubt.Add(&child.Doubt)
-	return b.Keep()
+	return b.Pack()
 }
 
-// End is how it ended.
-func (k Kept) End() End { return k.words.Value().end }
+// Exit is how it ended.
+func (k PackedSummary) Exit() Exit { return k.text.Value().end }

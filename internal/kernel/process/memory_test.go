@@ -1,14 +1,10 @@
-package memory
+package process
 
 import (
 	"testing"
-
-	"github.com/kern-run/kern/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
-
-func TestFits(t *testing.T) {
+func TestFitsContext(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		tokens, answer, limit int64
@@ -26,7 +22,7 @@ func TestFits(t *testing.T) {
 		{"the limit is said before the window", 200, 10, 100, true, 50, 100, false},
 		{"within the limit, over the window", 80, 10, 100, true, 50, 50, false},
 	} {
-		if bound, ok := Fits(c.tokens, c.answer, c.limit, c.limited, c.window); bound != c.bound || ok != c.ok {
+		if bound, ok := FitsContext(c.tokens, c.answer, c.limit, c.limited, c.window); bound != c.bound || ok != c.ok {
 			t.Errorf("%s: %d %v, want %d %v", c.name, bound, ok, c.bound, c.ok)
 		}
 	}

@@ -1,0 +1,37 @@
+package process
+
+import "github.com/kern-run/kern/abi"
+
+// An Event is what moves a process from state to state.
+type Event uint8
+
+// The events.
+const (
+	EventCall Event = iota // a call was admitted
+	EventRun               // a call runs
+	EventWait              // every open call waits
+	EventIdle              // no call is open
+	EventStop              // signal stop
+	EventCont              // signal cont
+	EventExit              // the terminal record
+)
+
+// moves is every transition there is. What is not here does not happen: the
+// event leaves the state as it is. Running and waiting are not in the journal;
+// they are what the open calls of a ready process make of it.
+var moves = map[abi.State]map[Event]abi.State{
+	abi.New:     {EventCall: abi.Ready, EventRun: abi.Running, EventWait: abi.Waiting, EventStop: abi.Paused, EventExit: abi.Exited},
+	abi.Ready:   {EventRun: abi.Running, EventWait: abi.Waiting, EventStop: abi.Paused, EventExit: abi.Exited},
+	abi.Running: {EventWait: abi.Waiting, EventIdle: abi.Ready},
+	abi.Waiting: {EventRun: abi.Running, EventIdle: abi.Ready},
+	abi.Paused:  {EventCont: abi.Ready, EventExit: abi.Exited},
+	abi.Exited:  {},
+}
+
+// NextPhase is the state after an event.
+func NextPhase(s abi.State, e Event) abi.State {
+	if to, ok := moves[s][e]; ok {
+		return to
+	}
+	return s
+}
