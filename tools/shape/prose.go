@@ -28,7 +28,7 @@ var avoid = []struct {
 	{word(`(party|parties|guests?|inmates?|habits?|crowds?|lulls?)`), "a word of GLOSSARY.md"},
 }
 
-func word(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b` + pattern + `\b`) }
+func word(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(` + pattern + `)\b`) }
 
 var riddle = regexp.MustCompile(`^(Who|What|Whoever|Whatever|That of|Those|One that|One who)\b`)
 
@@ -36,14 +36,14 @@ var riddle = regexp.MustCompile(`^(Who|What|Whoever|Whatever|That of|Those|One t
 // for prose: how a sentence begins, how long it is, and which words it avoids.
 func Prose(text string) (faults []string) {
 	for _, s := range sentences(text) {
-		if m := riddle.FindString(s); m != "" && !strings.HasSuffix(s, "?") {
+		if m := riddle.FindString(s); m != "" && !strings.Contains(s, "?") {
 			faults = append(faults, "a sentence begins with "+m+": name the thing: "+start(s))
 		}
 		if n := len(strings.Fields(s)); n > MaxWords {
 			faults = append(faults, itoa(n)+" words in a sentence, at most "+itoa(MaxWords)+": "+start(s))
 		}
 		for _, a := range avoid {
-			if m := a.pattern.FindString(s); m != "" {
+			if m := a.pattern.FindString(s); m != "" && !strings.Contains(s, "?") {
 				faults = append(faults, "the word "+m+", say "+a.instead+": "+start(s))
 			}
 		}
@@ -56,10 +56,16 @@ func Prose(text string) (faults []string) {
 func sentences(text string) (all []string) {
 	var now []string
 	flush := func() {
-		for _, s := range ends.Split(strings.Join(now, " "), -1) {
-			if s = strings.TrimSpace(strings.Trim(s, "*_")); s != "" {
+		text := strings.Join(now, " ")
+		for text != "" {
+			sentence, rest := text, ""
+			if end := ends.FindStringIndex(text); end != nil {
+				sentence, rest = text[:end[1]], text[end[1]:]
+			}
+			if s := strings.Trim(sentence, "*_ "); s != "" {
 				all = append(all, s)
 			}
+			text = rest
 		}
 		now = nil
 	}
