@@ -7,10 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
@@ -45,7 +43,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if note.ID == "" {
-		return nil, fault.Errorf(Refused, "", "expected Note.ID, by which to ask for this commit after a crash")
+		return nil, fsys.Errorf(Refused, "", "expected Note.ID, by which to ask for this commit after a crash")
 	}
 	if err := tx.freeze(); err != nil {
 		return nil, err
@@ -134,7 +132,7 @@ func (w *Workspace) syncLog() error {
 
 // record writes the new state into the history and makes all of it last: what
 // somebody else did to the directory as a commit of its own, then ours.
-func (tx *Tx) record(ctx context.Context, root, next tree.Item, in *wal.Intent, kind string) (*wal.Record, *Commit, error) {
+func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *wal.Intent, kind string) (*wal.Record, *Commit, error) {
 	w := tx.w
 	last, err := w.lastNode()
 	if err != nil {
@@ -154,7 +152,7 @@ func (tx *Tx) record(ctx context.Context, root, next tree.Item, in *wal.Intent, 
 	if err != nil {
 		return nil, nil, err
 	}
-	r.From(func(p string, e *tree.Item) (*os.File, error) { return tx.slots.Open(slots[p]) })
+	r.From(func(p string, e *fsys.Item) (*os.File, error) { return tx.slots.Open(slots[p]) })
 	if err := r.Tree(".", next.Dir, root.Dir); err != nil {
 		return nil, nil, err
 	}
@@ -169,7 +167,7 @@ func (tx *Tx) record(ctx context.Context, root, next tree.Item, in *wal.Intent, 
 	rec := &wal.Record{Kind: "intent", Head: head, Intent: in}
 	if err = w.log.Put(*rec); err == nil {
 		w.step("written")
-		err = tx.stage.sync(w.syncLog, pk.Sync, func() error { return place.Sync(w.hist.PackDir()) })
+		err = tx.stage.sync(w.syncLog, pk.Sync, func() error { return fsys.Sync(w.hist.PackDir()) })
 	}
 	if err == nil {
 		err = w.hist.Adopt(pk)
@@ -187,7 +185,7 @@ func (tx *Tx) record(ctx context.Context, root, next tree.Item, in *wal.Intent, 
 
 // settled gives next the metadata that publishing left: entries of next that
 // were published are its own, so they may still be written to.
-func (tx *Tx) settled(next tree.Item, after []tree.Edit) tree.Item {
+func (tx *Tx) settled(next fsys.Item, after []fsys.Edit) fsys.Item {
 	for _, e := range after {
 		if e.Item == nil {
 			continue
@@ -213,7 +211,7 @@ func (tx *Tx) Seal() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state != published {
-		return fault.Errorf(Ended, "", "expected a transaction that Publish has published")
+		return fsys.Errorf(Ended, "", "expected a transaction that Publish has published")
 	}
 	w := tx.w
 	if !tx.rec.Intent.Auto {

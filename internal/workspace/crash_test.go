@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/kern-run/kern/internal/workspace/place"
 )
 
 // The promise under test: whatever dies when, the tree is as before or as
@@ -55,7 +54,7 @@ func child() {
 		panic(err)
 	}
 	if j.Boots {
-		boot, place.Beside = rand.Text, 1
+		boot, fsys.Beside = rand.Text, 1
 	}
 	n := 0
 	step := func(p string) {
@@ -103,7 +102,7 @@ func (j *job) run(step func(string)) error {
 	case "publish":
 		if _, err = tx.Publish(ctx, Note{ID: "1.1", PID: 1, Call: 1, Tool: "t"}); err == nil {
 			step("journal")
-			err = place.Replace(j.Journal, []byte("committed"), 0o600, true)
+			err = fsys.Replace(j.Journal, []byte("committed"), 0o600, true)
 			step("journalled")
 			err = errors.Join(err, tx.Seal())
 		}
@@ -304,7 +303,7 @@ func memory(t testing.TB) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() { // also when the test failed half way
-		place.Unmount(dir)
+		fsys.Unmount(dir)
 		os.RemoveAll(dir)
 	})
 	return dir

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A gate lets one at a time publish: of this process by a channel, of all by
@@ -61,12 +60,12 @@ func (g *gate) lock(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	g.file.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0)
-	return func() { place.Unlock(g.file); leave() }, nil
+	return func() { fsys.Unlock(g.file); leave() }, nil
 }
 
 func (g *gate) flock(ctx context.Context) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		if ok, err := place.TryLock(g.file); ok || err != nil {
+		if ok, err := fsys.TryLock(g.file); ok || err != nil {
 			return err
 		}
 		select {
@@ -81,7 +80,7 @@ func (g *gate) locked(ctx context.Context) error {
 	b := make([]byte, 10)
 	n, _ := g.file.ReadAt(b, 0)
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	e := fault.Errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
+	e := fsys.Errorf(Locked, "", "waited for the commit of another (process %d) until the deadline", pid)
 	e.Err = ctx.Err()
 	return e
 }

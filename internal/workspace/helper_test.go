@@ -19,8 +19,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 func TestMain(m *testing.M) {
@@ -54,7 +53,7 @@ func noMounts(t testing.TB, top string) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err == nil && strings.Contains(string(b), top) {
 		t.Errorf("mounts are left below %s", top)
-		place.Unmount(top)
+		fsys.Unmount(top)
 	}
 }
 
@@ -257,4 +256,4 @@ func asGit(t testing.TB, w *Workspace, args ...string) string {
 	return string(out)
 }
 
-var isCode = fault.Is
+var isCode = fsys.Is

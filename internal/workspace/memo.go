@@ -2,25 +2,24 @@ package workspace
 
 import (
 	"context"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"os"
 	"sync"
 
-	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A memo is what is known of the directory.
 type memo struct {
-	place *place.Place // the workspace
-	rules *tree.Rules
+	place *fsys.Place // the workspace
+	rules *fsys.Rules
 	fine  bool   // the file system tells any two writes apart
 	index string // where it is kept between two openings
 
 	mu   sync.Mutex      // guards what follows
-	root tree.Item       // as it was last seen; its nodes are shared and never change
+	root fsys.Item       // as it was last seen; its nodes are shared and never change
 	seen bool            // root has been looked at since Open
-	last *tree.Node      // what the last commit recorded
+	last *fsys.Node      // what the last commit recorded
 	ids  map[string]Hash // commits by their caller's ID; nil until first asked
 }
 
@@ -34,7 +33,7 @@ func (m *memo) save() error {
 	if !seen {
 		return nil
 	}
-	return place.Replace(m.index, tree.Encode(&root, m.key()), 0o600, false)
+	return fsys.Replace(m.index, fsys.Encode(&root, m.key()), 0o600, false)
 }
 
 // remember reads the index.
@@ -43,7 +42,7 @@ func (m *memo) remember() {
 	if err != nil {
 		return
 	}
-	if e, ok := tree.Decode(b, m.key()); ok {
+	if e, ok := fsys.Decode(b, m.key()); ok {
 		m.mu.Lock()
 		m.root = e
 		m.mu.Unlock()
@@ -77,7 +76,7 @@ func (m *memo) scan(ctx context.Context, full bool) error {
 	return nil
 }
 
-func (m *memo) known() tree.Item {
+func (m *memo) known() fsys.Item {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.root

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -16,9 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A model is a file tree in memory. Names that share a file share a node.
@@ -89,7 +87,7 @@ func (m model) String() string {
 // read makes a model of a directory.
 func read(t testing.TB, dir string) model {
 	m, nodes := model{}, map[uint64]*mnode{}
-	p, err := place.Open(dir)
+	p, err := fsys.Open(dir)
 	must(t, err)
 	defer p.Close()
 	must(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
@@ -381,7 +379,7 @@ func (g *game) outcome(p *player) (model, bool) {
 			changed = append(changed, q)
 		}
 	}
-	slices.SortFunc(changed, tree.Compare)
+	slices.SortFunc(changed, fsys.Compare)
 	for _, q := range changed {
 		was, mine, now := p.base[q], p.mine[q], g.now[q]
 		if mine != nil && mine.origin != "" && mine.origin != q {

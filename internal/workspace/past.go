@@ -10,10 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/view"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
@@ -29,7 +27,7 @@ type past struct {
 
 // addOutside adds a commit for what somebody else did, when they did. The
 // root of r has been recorded.
-func (p *past) addOutside(r *git.Recorder, root tree.Item) (git.Head, error) {
+func (p *past) addOutside(r *git.Recorder, root fsys.Item) (git.Head, error) {
 	head := p.log.Now().Head
 	if !head.Commit.IsZero() {
 		c, err := p.hist.Commit(head.Commit)
@@ -45,7 +43,7 @@ func (p *past) addOutside(r *git.Recorder, root tree.Item) (git.Head, error) {
 func (p *past) recordOutside(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := p.tryOutside()
-		if !fault.Is(err, Busy) || try == 5 {
+		if !fsys.Is(err, Busy) || try == 5 {
 			return err
 		}
 		if err := p.scan(ctx, false); err != nil { // it changed between scan and reading
@@ -72,7 +70,7 @@ func (p *past) tryOutside() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(pk.Sync(), place.Sync(p.hist.PackDir()), p.hist.Adopt(pk)); err != nil {
+		if err := errors.Join(pk.Sync(), fsys.Sync(p.hist.PackDir()), p.hist.Adopt(pk)); err != nil {
 			return err
 		}
 	}
@@ -88,7 +86,7 @@ func (p *past) tryOutside() error {
 }
 
 // lastNode is what the last commit recorded.
-func (p *past) lastNode() (*tree.Node, error) {
+func (p *past) lastNode() (*fsys.Node, error) {
 	p.mu.Lock()
 	last := p.last
 	p.mu.Unlock()
@@ -160,7 +158,7 @@ func (p *past) AtFrom(id Hash, near *Snapshot) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tree.Of(e), nil
+	return fsys.Of(e), nil
 }
 
 // fetch writes the content of changes that come from the history.
@@ -208,17 +206,17 @@ func (p *past) tidy() error {
 // free tells that nothing stands in the way of a commit called id.
 func (p *past) free(id string) error {
 	if p := p.log.Pending(); p != nil {
-		return fault.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
+		return fsys.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
 	h, ok, err := p.find(id)
 	if err == nil && ok {
-		err = fault.Errorf(Refused, "", "commit %q was published before, as %s", id, h)
+		err = fsys.Errorf(Refused, "", "commit %q was published before, as %s", id, h)
 	}
 	return err
 }
 
 // content opens a file of the workspace to be recorded.
-func (p *past) content(name string, _ *tree.Item) (*os.File, error) { return p.place.Open(name) }
+func (p *past) content(name string, _ *fsys.Item) (*os.File, error) { return p.place.Open(name) }
 
 // recordable makes sure that what is known of the directory and not in the
 // history yet can still be read there; if not, it looks again.
@@ -227,7 +225,7 @@ func (p *past) recordable(ctx context.Context) error {
 	for try := 0; err == nil; try++ {
 		r := git.NewRecorder(p.hist, p.content)
 		err = r.Tree(".", p.known().Dir, last)
-		if err == nil || try == 5 || !fault.Is(err, Busy) && !place.Theirs(err) {
+		if err == nil || try == 5 || !fsys.Is(err, Busy) && !fsys.Theirs(err) {
 			return err
 		}
 		err = p.scan(ctx, false)

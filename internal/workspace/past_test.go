@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
@@ -137,9 +137,9 @@ func TestIgnore(t *testing.T) {
 
 // A digest is a hint: with one that always collides nothing is confused.
 func TestForcedCollision(t *testing.T) {
-	old := tree.DigestSum
-	t.Cleanup(func() { tree.DigestSum = old })
-	tree.DigestSum = func([]byte) (h [sha256.Size]byte) { return h }
+	old := fsys.DigestSum
+	t.Cleanup(func() { fsys.DigestSum = old })
+	fsys.DigestSum = func([]byte) (h [sha256.Size]byte) { return h }
 	dir, store := pair(t)
 	furnish(t, dir)
 	w := opened(t, dir, store)
@@ -188,7 +188,7 @@ func TestDigestSeesThrough(t *testing.T) {
 	}
 	lie := w.root.Dir.Ents[0]
 	lie.Hash = Hash{1} // as if a change had left no trace
-	w.root = w.root.Merge([]tree.Edit{{Path: "f", Item: &lie}})
+	w.root = w.root.Merge([]fsys.Edit{{Path: "f", Item: &lie}})
 	if get(w.Snapshot(context.Background()))(t).Same(second) {
 		t.Fatal("the lie was not believed")
 	}

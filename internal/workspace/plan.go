@@ -8,19 +8,17 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/publish"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
 // A plan is a commit worked out under the lock.
 type plan struct {
 	ops    []publish.Op
-	before []tree.Edit // brings what is known of the touched paths up to date
-	after  []tree.Edit // what publishing changes
+	before []fsys.Edit // brings what is known of the touched paths up to date
+	after  []fsys.Edit // what publishing changes
 	clash  []string
 }
 
@@ -28,7 +26,7 @@ type plan struct {
 type planner struct {
 	*plan
 	st    *stage
-	root  tree.Item
+	root  fsys.Item
 	made  string // the new directory that changes are being gathered into
 	slot  string // its slot
 	gone  string // the directory that an operation takes away as a whole
@@ -37,7 +35,7 @@ type planner struct {
 	dirs  map[string]bool // directories that have an attr operation
 }
 
-func (s *stage) plan(root tree.Item, changes []view.Staged) (*plan, error) {
+func (s *stage) plan(root fsys.Item, changes []view.Staged) (*plan, error) {
 	p := &planner{plan: &plan{}, st: s, root: root, dirs: map[string]bool{}}
 	for i := range changes {
 		if err := p.change(&changes[i]); err != nil {
@@ -54,11 +52,11 @@ func (s *stage) plan(root tree.Item, changes []view.Staged) (*plan, error) {
 	}
 	slices.Reverse(p.drops)
 	p.ops = slices.Concat(p.ops, p.drops, p.attrs)
-	slices.SortStableFunc(p.before, func(a, b tree.Edit) int { return tree.Compare(a.Path, b.Path) })
-	slices.SortStableFunc(p.after, func(a, b tree.Edit) int { return tree.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(p.before, func(a, b fsys.Edit) int { return fsys.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(p.after, func(a, b fsys.Edit) int { return fsys.Compare(a.Path, b.Path) })
 	if len(p.clash) > 0 {
 		slices.Sort(p.clash)
-		e := fault.Errorf(Conflict, "", "changed by somebody else since the transaction began; nothing was published")
+		e := fsys.Errorf(Conflict, "", "changed by somebody else since the transaction began; nothing was published")
 		e.Paths = slices.Compact(p.clash)
 		return nil, e
 	}
@@ -66,15 +64,15 @@ func (s *stage) plan(root tree.Item, changes []view.Staged) (*plan, error) {
 }
 
 func (p *planner) change(c *view.Staged) error {
-	if p.made != "" && tree.Under(c.Path, p.made) && c.Path != p.made {
+	if p.made != "" && fsys.Under(c.Path, p.made) && c.Path != p.made {
 		return p.gather(c)
 	}
-	if p.gone != "" && tree.Under(c.Path, p.gone) {
+	if p.gone != "" && fsys.Under(c.Path, p.gone) {
 		return nil
 	}
 	deep := c.To == nil || c.To.Kind != Dir
 	cur, err := p.st.scanner().Know(p.st.ground.Place, &p.root, c.Path, deep)
-	if c.To == nil && fault.Is(err, Conflict) {
+	if c.To == nil && fsys.Is(err, Conflict) {
 		err = nil // gone already, with a directory above it
 	}
 	if err != nil {
@@ -91,7 +89,7 @@ func (p *planner) change(c *view.Staged) error {
 		return nil
 	}
 	if (was == nil) != (cur == nil) || cur != nil && (cur.Print != was.Print || cur.Dir != was.Dir || cur.Entry != was.Entry) {
-		p.before = append(p.before, tree.Edit{Path: c.Path, Item: cur})
+		p.before = append(p.before, fsys.Edit{Path: c.Path, Item: cur})
 	}
 	switch {
 	case c.To == nil && cur == nil:
@@ -100,7 +98,7 @@ func (p *planner) change(c *view.Staged) error {
 			return err
 		}
 		p.drops = append(p.drops, publish.Op{Do: publish.Drop, Path: []byte(c.Path), Slot: "d" + strconv.Itoa(len(p.drops)), Old: scan.Shape(cur)})
-		p.after = append(p.after, tree.Edit{Path: c.Path, Item: nil})
+		p.after = append(p.after, fsys.Edit{Path: c.Path, Item: nil})
 		p.gone = c.Path
 	case c.To.Kind == Dir && cur != nil && cur.Kind == Dir:
 		return p.attr(c, cur)
@@ -116,27 +114,27 @@ func (p *planner) change(c *view.Staged) error {
 }
 
 // keepable refuses to take away what a workspace does not touch.
-func (p *planner) keepable(at string, cur *tree.Item) error {
+func (p *planner) keepable(at string, cur *fsys.Item) error {
 	for q, e := range cur.Walk(at) {
 		if e.Kind == Other {
-			return fault.Errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
+			return fsys.Errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
 		}
-		if tree.InGit(q) && !p.st.ground.WriteGit {
-			return fault.Errorf(Refused, q, "a transaction may not change a person's repository (Config.WriteGit allows it)")
+		if fsys.InGit(q) && !p.st.ground.WriteGit {
+			return fsys.Errorf(Refused, q, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 		}
 	}
 	return nil
 }
 
 // put plans a make or a swap.
-func (p *planner) put(c *view.Staged, cur *tree.Item) error {
+func (p *planner) put(c *view.Staged, cur *fsys.Item) error {
 	o := publish.Op{Do: publish.Make, Path: []byte(c.Path), Slot: c.Slot}
 	if cur != nil {
 		if err := p.keepable(c.Path, cur); err != nil {
 			return err
 		}
 		o.Do, o.Old = publish.Swap, scan.Shape(cur)
-		p.after = append(p.after, tree.Edit{Path: c.Path, Item: nil})
+		p.after = append(p.after, fsys.Edit{Path: c.Path, Item: nil})
 		if cur.Kind == Dir {
 			p.gone = c.Path
 		}
@@ -147,15 +145,15 @@ func (p *planner) put(c *view.Staged, cur *tree.Item) error {
 			return err
 		}
 	}
-	p.after = append(p.after, tree.Edit{Path: c.Path, Item: p.entry(c)})
+	p.after = append(p.after, fsys.Edit{Path: c.Path, Item: p.entry(c)})
 	p.ops = append(p.ops, o)
 	return nil
 }
 
-func (p *planner) entry(c *view.Staged) *tree.Item {
+func (p *planner) entry(c *view.Staged) *fsys.Item {
 	c.To.Ignored = p.st.ground.Rules.Below(c.Path, c.To.Kind == Dir)
 	if c.To.Kind == Dir && c.To.Dir == nil {
-		c.To.Dir = &tree.Node{}
+		c.To.Dir = &fsys.Node{}
 	}
 	return c.To
 }
@@ -174,7 +172,7 @@ func (p *planner) gather(c *view.Staged) error {
 		return err
 	}
 	c.Slot = at
-	p.after = append(p.after, tree.Edit{Path: c.Path, Item: p.entry(c)})
+	p.after = append(p.after, fsys.Edit{Path: c.Path, Item: p.entry(c)})
 	return nil
 }
 
@@ -184,7 +182,7 @@ func (p *planner) mkdir(c *view.Staged, at string) error {
 	if err := os.Mkdir(name, 0o700); err != nil {
 		return err
 	}
-	if err := place.Own(name, p.st.owner(c.Path)); err != nil {
+	if err := fsys.Own(name, p.st.owner(c.Path)); err != nil {
 		return err
 	}
 	c.Slot = at
@@ -205,14 +203,14 @@ type made struct {
 }
 
 // attr plans a change of mode and time in place.
-func (p *planner) attr(c *view.Staged, cur *tree.Item) error {
+func (p *planner) attr(c *view.Staged, cur *fsys.Item) error {
 	to := *cur
 	to.Mode, to.Time = c.To.Mode, c.To.Time
 	if b := p.st.ground.Base.Lookup(c.Path); b != nil && b.Mode == c.To.Mode {
 		to.Mode = cur.Mode // who changed it outside is right
 	}
 	p.attrs = append(p.attrs, publish.Op{Do: publish.Adjust, Path: []byte(c.Path), Before: publish.AttrOf(cur.Entry), After: publish.AttrOf(to.Entry)})
-	p.after = append(p.after, tree.Edit{Path: c.Path, Item: &to})
+	p.after = append(p.after, fsys.Edit{Path: c.Path, Item: &to})
 	p.dirs[c.Path] = true
 	return nil
 }
@@ -224,7 +222,7 @@ func (p *planner) parent(dir string) error {
 	}
 	p.dirs[dir] = true
 	e, err := p.st.ground.Place.Lstat(dir)
-	if err != nil && place.Theirs(err) || err == nil && e.Kind != Dir {
+	if err != nil && fsys.Theirs(err) || err == nil && e.Kind != Dir {
 		p.clash = append(p.clash, dir)
 		return nil
 	}
@@ -255,14 +253,14 @@ func (p *planner) shapes() error {
 
 // theirs names what somebody else changed at c's path since the transaction
 // began. Content that is the same is no clash, whoever wrote it.
-func (p *planner) theirs(c *view.Staged, cur *tree.Item) []string {
+func (p *planner) theirs(c *view.Staged, cur *fsys.Item) []string {
 	base := p.st.ground.Base.Lookup(c.Path)
 	switch {
 	case cur == nil:
-		if c.To == nil || c.Seen != nil && *c.Seen == (tree.Print{}) || c.Seen == nil && base == nil {
+		if c.To == nil || c.Seen != nil && *c.Seen == (fsys.Print{}) || c.Seen == nil && base == nil {
 			return nil
 		}
-		if c.Seen == nil && place.HasStamps {
+		if c.Seen == nil && fsys.HasStamps {
 			if dir, err := p.st.ground.Place.Lstat(path.Dir(c.Path)); err == nil && dir.Print.Ctime < p.st.began {
 				return nil
 			}
@@ -270,7 +268,7 @@ func (p *planner) theirs(c *view.Staged, cur *tree.Item) []string {
 		return []string{c.Path}
 	case c.To != nil && c.To.Kind == Dir && cur.Kind == Dir:
 		return nil
-	case c.Seen != nil && *c.Seen == tree.Print{}:
+	case c.Seen != nil && *c.Seen == fsys.Print{}:
 		return []string{c.Path}
 	case c.Seen != nil && c.Seen.Ino == cur.Print.Ino && c.Seen.Ctime == cur.Print.Ctime && cur.Kind != Dir:
 		return nil
@@ -281,7 +279,7 @@ func (p *planner) theirs(c *view.Staged, cur *tree.Item) []string {
 		if b != nil && !b.Ignored && b.Same(e.Entry) {
 			continue
 		}
-		if place.HasStamps && e.Print.Ctime < p.st.began && (c.Seen == nil || q != c.Path) {
+		if fsys.HasStamps && e.Print.Ctime < p.st.began && (c.Seen == nil || q != c.Path) {
 			continue
 		}
 		out = append(out, q)

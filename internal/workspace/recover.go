@@ -8,8 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
@@ -66,7 +65,7 @@ func (w *Workspace) Resolve(ctx context.Context, id string, v Verdict) (rescued 
 	defer release()
 	p := w.log.Pending()
 	if p == nil || p.Intent.Note.ID != id {
-		return nil, fault.Errorf(Missing, "", "no commit %q is in doubt", id)
+		return nil, fsys.Errorf(Missing, "", "no commit %q is in doubt", id)
 	}
 	if rescued, err = w.settle(p, v); err != nil {
 		return rescued, err
@@ -93,7 +92,7 @@ func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err erro
 		return nil, w.log.Append(wal.Record{Kind: "undone"}) // the power went before the slots were on disk
 	}
 	if err != nil {
-		return nil, fault.Errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
+		return nil, fsys.Errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
 	}
 	defer slots.Close()
 	w.step("settling")
@@ -123,7 +122,7 @@ func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err erro
 
 // takeBack undoes a commit of this process. An outsider's change stays; then
 // the error names it.
-func (w *Workspace) takeBack(rec *wal.Record, slots *place.Place) error {
+func (w *Workspace) takeBack(rec *wal.Record, slots *fsys.Place) error {
 	kept, err := w.hand.Undo(rec.Intent.Ops, slots)
 	if err != nil {
 		return err
@@ -134,7 +133,7 @@ func (w *Workspace) takeBack(rec *wal.Record, slots *place.Place) error {
 	w.step("undone")
 	w.hist.Forget(rec.Intent.Pack)
 	if len(kept) > 0 {
-		e := fault.Errorf(Conflict, "", "rolled back, but somebody else changed what had been published; theirs was left, ours is kept there")
+		e := fsys.Errorf(Conflict, "", "rolled back, but somebody else changed what had been published; theirs was left, ours is kept there")
 		e.Paths = kept
 		return e
 	}

@@ -8,10 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
@@ -70,15 +68,15 @@ func (f fixed) Changes() ([]view.Staged, error) { return f, nil }
 func (f fixed) End() error                      { return nil }
 
 // toward stages what makes the base into want.
-func (tx *Tx) toward(want *tree.Item) ([]view.Staged, error) {
+func (tx *Tx) toward(want *fsys.Item) ([]view.Staged, error) {
 	var out []view.Staged
-	for p, d := range tree.Differ(&tx.ground.Base, want, true) {
+	for p, d := range fsys.Differ(&tx.ground.Base, want, true) {
 		if d[1] == nil {
 			out = append(out, view.Staged{Path: p})
 			continue
 		}
 		e := *d[1]
-		e.Dir, e.Print = nil, tree.Print{}
+		e.Dir, e.Print = nil, fsys.Print{}
 		out = append(out, view.Staged{Path: p, To: &e})
 	}
 	return out, tx.w.fetch(out, tx.ground.Scratch)
@@ -95,13 +93,13 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 		return err
 	}
 	if ents, err := os.ReadDir(dir); err != nil || len(ents) > 0 {
-		return errors.Join(err, fault.Errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
+		return errors.Join(err, fsys.Errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
 	}
 	root, err := w.hist.State(c, nil)
 	if err != nil {
 		return err
 	}
-	p, err := place.Open(dir)
+	p, err := fsys.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,18 @@
 package workspace
 
 import (
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/kern-run/kern/internal/workspace/place"
 )
 
 // A room is where transactions are staged: a directory for each, locked while
 // its holder lives.
 type room struct {
-	place *place.Place
+	place *fsys.Place
 	busy  chan struct{}  // a token for each removal that runs beside
 	trash sync.WaitGroup // what is being removed, or joined in the history
 }
@@ -32,11 +31,11 @@ func (r *room) sweep(pending string) {
 		f, err := os.OpenFile(filepath.Join(r.place.Name, e.Name(), "lock"), os.O_RDWR, 0)
 		if err != nil {
 			if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) > time.Minute {
-				place.RemoveAll(filepath.Join(r.place.Name, e.Name())) // else it may just be being made
+				fsys.RemoveAll(filepath.Join(r.place.Name, e.Name())) // else it may just be being made
 			}
 			continue
 		}
-		if ok, err := place.TryLock(f); ok && err == nil {
+		if ok, err := fsys.TryLock(f); ok && err == nil {
 			r.remove(e.Name())
 		}
 		f.Close()
@@ -64,16 +63,16 @@ func (r *room) remove(name string) error {
 
 func discard(dir string) {
 	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
-		place.Unmount(dir)
+		fsys.Unmount(dir)
 	}
-	place.RemoveAll(dir)
+	fsys.RemoveAll(dir)
 }
 
 // unshare removes the slots that are further names of files in the workspace.
 // Removing such a name changes the other's metadata, so it is done now and not
 // at some time when somebody looks at it.
 func unshare(slots string) {
-	p, err := place.Open(slots)
+	p, err := fsys.Open(slots)
 	if err != nil {
 		return
 	}

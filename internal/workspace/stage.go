@@ -9,17 +9,15 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
 // A stage is the staged form of a transaction: what its view left, in slots.
 type stage struct {
 	ground  view.Ground
-	slots   *place.Place
+	slots   *fsys.Place
 	began   int64 // when that was, by the clock of the file system
 	fine    bool  // that clock tells any two writes apart
 	changes []view.Staged
@@ -72,16 +70,16 @@ func (s *stage) fill(changes []view.Staged) error {
 
 // allowed refuses what is never published.
 func (s *stage) allowed(c *view.Staged) error {
-	if tree.InGit(c.Path) && !s.ground.WriteGit {
-		return fault.Errorf(Refused, c.Path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
+	if fsys.InGit(c.Path) && !s.ground.WriteGit {
+		return fsys.Errorf(Refused, c.Path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 	}
 	if c.To.Kind == Other {
-		return fault.Errorf(Refused, c.Path, "expected files, directories and symlinks; found a FIFO, socket, device or mount")
+		return fsys.Errorf(Refused, c.Path, "expected files, directories and symlinks; found a FIFO, socket, device or mount")
 	}
 	const set = fs.ModeSetuid | fs.ModeSetgid
 	if c.To.Kind == File && c.To.Mode&set != 0 {
 		if b := s.ground.Base.Lookup(c.Path); b == nil || b.Mode&set != c.To.Mode&set {
-			return fault.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
+			return fsys.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
 		}
 	}
 	return nil
@@ -92,7 +90,7 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 	case c.To.Kind == Dir:
 		return nil // made where it is needed
 	case c.To.Kind == Symlink:
-		c.To.Hash = tree.Blob([]byte(c.To.Target))
+		c.To.Hash = fsys.Blob([]byte(c.To.Target))
 		if err := os.Symlink(c.To.Target, name); err != nil {
 			return err
 		}
@@ -103,11 +101,11 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 			return err
 		}
 	default:
-		if err := place.CopyFile(name, c.Src); err != nil {
+		if err := fsys.CopyFile(name, c.Src); err != nil {
 			return err
 		}
 	}
-	if err := place.Own(name, s.owner(c.Path)); err != nil {
+	if err := fsys.Own(name, s.owner(c.Path)); err != nil {
 		return err
 	}
 	if err := s.slots.Attr(c.Slot, c.To.Entry); err != nil || c.To.Kind == Symlink {
@@ -118,11 +116,11 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 		return err
 	}
 	defer f.Close()
-	if err := place.Writers(f); err != nil {
-		e := fault.Errorf(Busy, c.Path, "a process still has it open for writing")
+	if err := fsys.Writers(f); err != nil {
+		e := fsys.Errorf(Busy, c.Path, "a process still has it open for writing")
 		return e
 	}
-	now, err := place.Stat(f)
+	now, err := fsys.Stat(f)
 	if err != nil {
 		return err
 	}
@@ -133,14 +131,14 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 // fillBase makes the slot a further name of a file of the workspace.
 func (s *stage) fillBase(c *view.Staged) error {
 	if err := s.ground.Place.Keep(s.slots, c.Base, c.Slot); err != nil {
-		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
+		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
 	}
 	now, err := s.slots.Lstat(c.Slot)
 	if err != nil {
 		return err
 	}
 	if now.Kind != File {
-		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
+		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	f, err := s.slots.Open(c.Slot)
 	if err != nil {
@@ -151,7 +149,7 @@ func (s *stage) fillBase(c *view.Staged) error {
 		return err
 	}
 	if !s.ground.Still(c.Base, c.From, &now, c.To.Hash) {
-		return fault.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
+		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
 	if now.Mode == c.To.Mode && now.Time == c.To.Time {
 		return nil
@@ -161,10 +159,10 @@ func (s *stage) fillBase(c *view.Staged) error {
 		return err
 	}
 	defer os.Remove(old + ".base")
-	if err := place.CopyFile(old, old+".base"); err != nil {
+	if err := fsys.CopyFile(old, old+".base"); err != nil {
 		return err
 	}
-	if err := place.Own(old, now.Print); err != nil {
+	if err := fsys.Own(old, now.Print); err != nil {
 		return err
 	}
 	return s.slots.Attr(c.Slot, c.To.Entry)
@@ -172,7 +170,7 @@ func (s *stage) fillBase(c *view.Staged) error {
 
 // owner is who a path belongs to after publishing: who had it, or who has the
 // directory it comes to.
-func (s *stage) owner(p string) tree.Print {
+func (s *stage) owner(p string) fsys.Print {
 	for ; ; p = path.Dir(p) {
 		if e := s.ground.Base.Lookup(p); e != nil {
 			return e.Print
@@ -181,7 +179,7 @@ func (s *stage) owner(p string) tree.Print {
 			return e.Print
 		}
 		if p == "." {
-			return tree.Print{}
+			return fsys.Print{}
 		}
 	}
 }
@@ -201,10 +199,10 @@ func (s *stage) within(cs []view.Staged) error {
 		}
 	}
 	if s.ground.Quota.Bytes > 0 && bytes > s.ground.Quota.Bytes {
-		return fault.Errorf(Quota, "", "expected at most %d bytes, found %d staged", s.ground.Quota.Bytes, bytes)
+		return fsys.Errorf(Quota, "", "expected at most %d bytes, found %d staged", s.ground.Quota.Bytes, bytes)
 	}
 	if s.ground.Quota.Files > 0 && files > s.ground.Quota.Files {
-		return fault.Errorf(Quota, "", "expected at most %d files, found %d staged", s.ground.Quota.Files, files)
+		return fsys.Errorf(Quota, "", "expected at most %d files, found %d staged", s.ground.Quota.Files, files)
 	}
 	return nil
 }
@@ -221,17 +219,17 @@ func (s *stage) sync(jobs ...func() error) error {
 	if n+len(s.made) > 100 {
 		err := s.slots.SyncAll()
 		if !errors.Is(err, errors.ErrUnsupported) {
-			return errors.Join(err, place.Together(jobs))
+			return errors.Join(err, fsys.Together(jobs))
 		}
 	}
 	err := filepath.WalkDir(s.slots.Name, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && (d.IsDir() || d.Type().IsRegular()) {
-			jobs = append(jobs, func() error { return place.Sync(p) })
+			jobs = append(jobs, func() error { return fsys.Sync(p) })
 		}
 		return err
 	})
 	for _, dir := range []string{s.ground.Scratch, filepath.Dir(s.ground.Scratch)} {
-		jobs = append(jobs, func() error { return place.Sync(dir) })
+		jobs = append(jobs, func() error { return fsys.Sync(dir) })
 	}
-	return errors.Join(err, place.Together(jobs))
+	return errors.Join(err, fsys.Together(jobs))
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io"
 	"os"
 	"os/exec"
@@ -17,9 +18,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // The suite runs on every view: what a transaction promises does not depend on
@@ -183,7 +181,7 @@ func TestConflict(t *testing.T) {
 					return
 				}
 				var e *Error
-				if !errors.As(err, &e) || e.Code != Conflict || !slices.ContainsFunc(e.Paths, func(p string) bool { return tree.Under(p, c.clash) || tree.Under(c.clash, p) }) {
+				if !errors.As(err, &e) || e.Code != Conflict || !slices.ContainsFunc(e.Paths, func(p string) bool { return fsys.Under(p, c.clash) || fsys.Under(c.clash, p) }) {
 					t.Fatalf("expected a conflict at %s, found %v", c.clash, err)
 				}
 				if got := dump(t, dir); got != theirs {
@@ -234,7 +232,7 @@ func tick(t testing.TB, dir string) {
 		must(t, err)
 		defer os.Remove(f.Name())
 		defer f.Close()
-		return get(place.Stat(f))(t).Print.Ctime
+		return get(fsys.Stat(f))(t).Print.Ctime
 	}
 	for first := stamp(); stamp() == first; {
 	}
@@ -340,7 +338,7 @@ func TestLocked(t *testing.T) {
 	waitFor(t, func() bool {
 		f := get(os.OpenFile(filepath.Join(store, "lock"), os.O_RDWR, 0))(t)
 		defer f.Close()
-		got, err := place.TryLock(f)
+		got, err := fsys.TryLock(f)
 		must(t, err)
 		return !got
 	})

@@ -11,9 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/view"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
@@ -51,7 +49,7 @@ type Tx struct {
 	mu      sync.Mutex
 	state   state
 	rec     *wal.Record
-	next    tree.Item
+	next    fsys.Item
 	torn    error // sealed, but a directory could not be made to last
 	commit  *Commit
 	release func()
@@ -71,19 +69,19 @@ const (
 // Begin opens a transaction.
 func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	if w.closed.Load() {
-		return nil, fault.Errorf(Ended, "", "the workspace is closed")
+		return nil, fsys.Errorf(Ended, "", "the workspace is closed")
 	}
 	if opt.Bytes < 0 || opt.Files < 0 {
-		return nil, fault.Errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
+		return nil, fsys.Errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
 	}
 	w.mu.Lock()
 	seen := w.seen
 	w.mu.Unlock()
 	p := w.log.Pending()
 	if p != nil && !p.Intent.Auto && !w.gate.taken() {
-		return nil, fault.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
+		return nil, fsys.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
-	if !seen || !place.HasStamps {
+	if !seen || !fsys.HasStamps {
 		if _, err := w.Snapshot(ctx); err != nil {
 			return nil, err
 		}
@@ -115,29 +113,29 @@ func (tx *Tx) room() (err error) {
 	if tx.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return err
 	}
-	if ok, err := place.TryLock(tx.lock); err != nil || !ok {
+	if ok, err := fsys.TryLock(tx.lock); err != nil || !ok {
 		return errors.Join(err, fs.ErrNotExist)
 	}
-	tx.slots, err = place.Open(filepath.Join(dir, "slots"))
+	tx.slots, err = fsys.Open(filepath.Join(dir, "slots"))
 	return err
 }
 
 func (tx *Tx) begin(ctx context.Context) error {
 	// A stamp that was looked at is followed by a later one where the file
 	// system can: then everything before now is told from everything after.
-	if _, err := place.Stat(tx.lock); err != nil {
+	if _, err := fsys.Stat(tx.lock); err != nil {
 		return err
 	}
 	if _, err := tx.lock.WriteString("held\n"); err != nil {
 		return err
 	}
-	e, err := place.Stat(tx.lock)
+	e, err := fsys.Stat(tx.lock)
 	if err != nil {
 		return err
 	}
 	w := tx.w
 	tx.began, tx.fine = e.Print.Ctime, w.fine
-	tx.ground = view.Ground{Place: w.place, Base: w.known(), Scratch: filepath.Dir(tx.slots.Name), Quota: place.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
+	tx.ground = view.Ground{Place: w.place, Base: w.known(), Scratch: filepath.Dir(tx.slots.Name), Quota: fsys.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
 		WriteGit: w.conf.WriteGit, Rules: w.rules}
 	switch tx.opt.View {
 	case Layered, "":
@@ -151,7 +149,7 @@ func (tx *Tx) begin(ctx context.Context) error {
 			tx.view, err = view.NewCopy(ctx, tx.ground)
 		}
 	default:
-		err = fault.Errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", fault.Clip(string(tx.opt.View)))
+		err = fsys.Errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", fsys.Clip(string(tx.opt.View)))
 	}
 	return err
 }
@@ -212,7 +210,7 @@ func (tx *Tx) Open(name string) (*os.File, error) {
 			}
 		}
 	}
-	return nil, fault.Errorf(Missing, name, "expected a file that Diff names as changed")
+	return nil, fsys.Errorf(Missing, name, "expected a file that Diff names as changed")
 }
 
 // freeze closes the view and moves what it staged into slots. Once.
@@ -222,14 +220,14 @@ func (tx *Tx) freeze() error {
 		return nil
 	case staging:
 	default:
-		return fault.Errorf(Ended, "", "the transaction is over")
+		return fsys.Errorf(Ended, "", "the transaction is over")
 	}
 	tx.state = broken
 	cs, err := tx.view.Changes()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(cs, func(a, b view.Staged) int { return tree.Compare(a.Path, b.Path) })
+	slices.SortFunc(cs, func(a, b view.Staged) int { return fsys.Compare(a.Path, b.Path) })
 	if tx.Layer() == nil { // which counts exactly, write by write
 		if err := tx.within(cs); err != nil {
 			return err

@@ -97,11 +97,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/publish"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
@@ -151,7 +149,7 @@ func Open(ctx context.Context, dir string, conf Config) (*Workspace, error) {
 
 func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Store == "" {
-		return nil, fault.Errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
+		return nil, fsys.Errorf(Refused, "", "expected Config.Store, a directory outside the workspace")
 	}
 	if conf.Scratch == "" {
 		conf.Scratch = filepath.Join(conf.Store, "scratch")
@@ -162,22 +160,22 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	if conf.Verify == 0 {
 		conf.Verify = DefaultVerify
 	}
-	rules, err := tree.ParseRules(conf.Ignore)
+	rules, err := fsys.ParseRules(conf.Ignore)
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = place.RealDir(dir); err != nil {
+	if dir, err = fsys.RealDir(dir); err != nil {
 		return nil, err
 	}
 	for _, d := range []*string{&conf.Store, &conf.Scratch} {
 		if err := os.MkdirAll(*d, 0o700); err != nil {
 			return nil, err
 		}
-		if *d, err = place.RealDir(*d); err != nil {
+		if *d, err = fsys.RealDir(*d); err != nil {
 			return nil, err
 		}
-		if place.Inside(*d, dir) || place.Inside(dir, *d) {
-			return nil, fault.Errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
+		if fsys.Inside(*d, dir) || fsys.Inside(dir, *d) {
+			return nil, fsys.Errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
 		}
 	}
 	w = &Workspace{conf: conf}
@@ -193,20 +191,20 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 
 // enter opens the directories that a workspace holds on to.
 func (w *Workspace) enter(dir string) (err error) {
-	if w.place, err = place.Open(dir); err != nil {
+	if w.place, err = fsys.Open(dir); err != nil {
 		return err
 	}
 	w.hand.Place = w.place
-	if w.room.place, err = place.Open(w.conf.Scratch); err != nil {
+	if w.room.place, err = fsys.Open(w.conf.Scratch); err != nil {
 		return err
 	}
 	if err := w.gate.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
 		return err
 	}
-	if !place.SameFS(w.place, w.room.place) {
-		return fault.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
+	if !fsys.SameFS(w.place, w.room.place) {
+		return fsys.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
 	}
-	w.fine = place.FineStamps(w.conf.Scratch)
+	w.fine = fsys.FineStamps(w.conf.Scratch)
 	return nil
 }
 
@@ -264,7 +262,7 @@ func (w *Workspace) Close() error {
 	if w.hist != nil {
 		w.hist.Close()
 	}
-	for _, p := range []*place.Place{w.place, w.room.place} {
+	for _, p := range []*fsys.Place{w.place, w.room.place} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
@@ -314,7 +312,7 @@ func (w *Workspace) Digest(ctx context.Context) (Hash, error) {
 
 func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	if w.closed.Load() {
-		return nil, fault.Errorf(Ended, "", "the workspace is closed")
+		return nil, fsys.Errorf(Ended, "", "the workspace is closed")
 	}
 	leave, err := w.gate.enter(ctx)
 	if err != nil {
@@ -327,5 +325,5 @@ func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return tree.Of(w.root), nil
+	return fsys.Of(w.root), nil
 }

@@ -21,9 +21,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // History is a bare Git repository (object format SHA-256). Each commit is
@@ -79,15 +77,15 @@ type Note struct {
 
 // A Commit is one state of the workspace in its history.
 type Commit struct {
-	Hash   tree.Hash // its name for Git
-	Parent tree.Hash // zero for the first
+	Hash   fsys.Hash // its name for Git
+	Parent fsys.Hash // zero for the first
 	Seq    uint64
 	Kind   string
 	Time   time.Time
-	Digest tree.Hash // as [Snapshot.Digest] gave it
+	Digest fsys.Hash // as [Snapshot.Digest] gave it
 	Note
 
-	tree, meta tree.Hash
+	tree, meta fsys.Hash
 }
 
 const gitConfig = `[core]
@@ -111,7 +109,7 @@ func Open(dir string, limit Retention) (*History, error) {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil && len(b) > 0 {
 			continue
 		}
-		if err := place.Replace(filepath.Join(dir, name), []byte(text), 0o600, true); err != nil {
+		if err := fsys.Replace(filepath.Join(dir, name), []byte(text), 0o600, true); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +134,7 @@ func (h *objects) load() error {
 			continue
 		}
 		p, err := openPack(h.PackDir(), name)
-		if fault.Is(err, fault.Damaged) || errors.Is(err, fs.ErrNotExist) {
+		if fsys.Is(err, fsys.Damaged) || errors.Is(err, fs.ErrNotExist) {
 			continue // torn by a crash before anything needed it; what is needed and missing is told when it is read
 		}
 		if err != nil {
@@ -156,7 +154,7 @@ func (h *objects) Close() {
 	h.packs = nil
 }
 
-func (h *objects) has(id tree.Hash) bool {
+func (h *objects) has(id fsys.Hash) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range slices.Backward(h.packs) {
@@ -168,13 +166,13 @@ func (h *objects) has(id tree.Hash) bool {
 	return err == nil
 }
 
-func (h *objects) loose(id tree.Hash) string {
+func (h *objects) loose(id fsys.Hash) string {
 	s := id.String()
 	return filepath.Join(h.Dir, "objects", s[:2], s[2:])
 }
 
 // open gives an object's type, size and bytes.
-func (h *objects) open(id tree.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
+func (h *objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
 	for again := range 2 {
 		h.mu.Lock()
 		if again == 1 { // packs may have been joined by another process
@@ -197,7 +195,7 @@ func (h *objects) open(id tree.Hash) (typ byte, size int64, r io.Reader, close f
 	}
 	f, err := os.Open(h.loose(id))
 	if err != nil {
-		return 0, 0, nil, nil, fault.Errorf(fault.Missing, id.String(), "the history has no such object")
+		return 0, 0, nil, nil, fsys.Errorf(fsys.Missing, id.String(), "the history has no such object")
 	}
 	z, err := zlib.NewReader(f)
 	if err != nil {
@@ -212,11 +210,11 @@ func (h *objects) open(id tree.Hash) (typ byte, size int64, r io.Reader, close f
 		return byte(t), size, br, func() { f.Close() }, nil
 	}
 	f.Close()
-	return 0, 0, nil, nil, fault.Errorf(fault.Damaged, id.String(), "the object does not read back")
+	return 0, 0, nil, nil, fsys.Errorf(fsys.Damaged, id.String(), "the object does not read back")
 }
 
 // read gives all of a small object.
-func (h *objects) read(id tree.Hash) (byte, []byte, error) {
+func (h *objects) read(id fsys.Hash) (byte, []byte, error) {
 	typ, size, r, done, err := h.open(id)
 	if err != nil {
 		return 0, nil, err
@@ -224,7 +222,7 @@ func (h *objects) read(id tree.Hash) (byte, []byte, error) {
 	defer done()
 	b, err := io.ReadAll(r)
 	if err == nil && int64(len(b)) != size || err == nil && objectID(typ, b) != id {
-		err = fault.Errorf(fault.Damaged, id.String(), "the object is not what its name says")
+		err = fsys.Errorf(fsys.Damaged, id.String(), "the object is not what its name says")
 	}
 	return typ, b, err
 }
@@ -307,8 +305,8 @@ func (h *objects) bytes() (n int64) {
 // A Head names the last commit: how many there are, and its two names.
 type Head struct {
 	Seq    uint64    `json:"seq"`
-	Commit tree.Hash `json:"commit,omitzero"`
-	Side   tree.Hash `json:"side,omitzero"` // in the second line of history
+	Commit fsys.Hash `json:"commit,omitzero"`
+	Side   fsys.Hash `json:"side,omitzero"` // in the second line of history
 }
 
 // encode writes c as a Git commit. A second line of the same history holds
@@ -364,22 +362,22 @@ func (c *Commit) Subject() string {
 	return "Commit " + strconv.QuoteToASCII(c.ID)
 }
 
-func (h *History) Commit(id tree.Hash) (*Commit, error) {
+func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 	typ, b, err := h.read(id)
 	if err != nil {
 		return nil, err
 	}
 	if typ != typCommit {
-		return nil, fault.Errorf(fault.Missing, id.String(), "expected a commit, found a %s", typNames[typ])
+		return nil, fsys.Errorf(fsys.Missing, id.String(), "expected a commit, found a %s", typNames[typ])
 	}
 	c := &Commit{Hash: id}
 	head, body, _ := strings.Cut(string(b), "\n\n")
 	for line := range strings.SplitSeq(head, "\n") {
 		switch k, v, _ := strings.Cut(line, " "); k {
 		case "tree":
-			c.tree, err = tree.ParseHash(v)
+			c.tree, err = fsys.ParseHash(v)
 		case "parent":
-			c.Parent, err = tree.ParseHash(v)
+			c.Parent, err = fsys.ParseHash(v)
 		}
 		if err != nil {
 			return nil, err
@@ -410,19 +408,19 @@ func (h *History) Commit(id tree.Hash) (*Commit, error) {
 			n, err = strconv.ParseInt(v, 10, 64)
 			c.Time = time.Unix(0, n)
 		case "Kern-Digest":
-			c.Digest, err = tree.ParseHash(v)
+			c.Digest, err = fsys.ParseHash(v)
 		case "Kern-Meta":
-			c.meta, err = tree.ParseHash(v)
+			c.meta, err = fsys.ParseHash(v)
 		}
 		if err != nil {
-			return nil, fault.Errorf(fault.Damaged, id.String(), "the commit does not read back: %v", err)
+			return nil, fsys.Errorf(fsys.Damaged, id.String(), "the commit does not read back: %v", err)
 		}
 	}
 	return c, nil
 }
 
 // Log gives the commits there are from id on, newest first.
-func (h *History) Log(id tree.Hash) iter.Seq2[*Commit, error] {
+func (h *History) Log(id fsys.Hash) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
 		cut, err := h.cut()
 		for err == nil && !id.IsZero() {
@@ -431,7 +429,7 @@ func (h *History) Log(id tree.Hash) iter.Seq2[*Commit, error] {
 				break
 			}
 			if cut[id] {
-				c.Parent = tree.Hash{}
+				c.Parent = fsys.Hash{}
 			}
 			if !yield(c, nil) {
 				return
@@ -445,14 +443,14 @@ func (h *History) Log(id tree.Hash) iter.Seq2[*Commit, error] {
 }
 
 // Blob opens the content of a file.
-func (h *objects) Blob(id tree.Hash) (io.ReadCloser, error) {
+func (h *objects) Blob(id fsys.Hash) (io.ReadCloser, error) {
 	typ, _, r, done, err := h.open(id)
 	if err != nil {
 		return nil, err
 	}
 	if typ != typBlob {
 		done()
-		return nil, fault.Errorf(fault.Missing, id.String(), "expected the content of a file, found a %s", typNames[typ])
+		return nil, fsys.Errorf(fsys.Missing, id.String(), "expected the content of a file, found a %s", typNames[typ])
 	}
 	return blob{r, done}, nil
 }

@@ -14,9 +14,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // Packs gather as commits are made. Each join takes the smallest ones, as long
@@ -47,7 +45,7 @@ func (h *objects) Gather() error {
 
 // join writes one pack with the objects of packs (those in want, when it is
 // not nil) and removes packs. The objects are copied as they are.
-func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
+func (h *objects) join(packs []*Pack, want map[fsys.Hash]bool) error {
 	f, err := os.CreateTemp(h.PackDir(), "tmp_pack_")
 	if err != nil {
 		return err
@@ -66,7 +64,7 @@ func (h *objects) join(packs []*Pack, want map[tree.Hash]bool) error {
 		f.Close()
 		return err
 	}
-	if err := place.Sync(h.PackDir()); err != nil {
+	if err := fsys.Sync(h.PackDir()); err != nil {
 		return err // what was joined is kept beside it
 	}
 	for _, name := range []string{"multi-pack-index", "../info/commit-graph"} {
@@ -95,14 +93,14 @@ func (h *objects) add(all *Pack) error {
 	return nil
 }
 
-func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[tree.Hash]bool) error {
+func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) error {
 	type piece struct {
 		p *Pack
 		i int
 	}
 	var pieces []piece
 	var objs []object
-	seen := map[tree.Hash]bool{}
+	seen := map[fsys.Hash]bool{}
 	for _, p := range packs {
 		for i := range p.n {
 			if id := p.id(i); !seen[id] && (want == nil || want[id]) {
@@ -162,7 +160,7 @@ func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf [
 		return err
 	}
 	if c.crc.Sum32() != p.crcs[i] {
-		return fault.Errorf(fault.Damaged, p.f.Name(), "the object at byte %d does not have the sum its index says", from)
+		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the object at byte %d does not have the sum its index says", from)
 	}
 	return nil
 }
@@ -198,7 +196,7 @@ func (h *History) Room(head Head) (dropped bool, err error) {
 			return true, nil
 		}
 		if keep == 1 {
-			return true, fault.Errorf(fault.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
+			return true, fsys.Errorf(fsys.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
 		}
 		keep = max(1, keep/2)
 	}
@@ -206,7 +204,7 @@ func (h *History) Room(head Head) (dropped bool, err error) {
 }
 
 // first is the number of the oldest commit that can be reached from id.
-func (h *History) first(id tree.Hash) (seq uint64, err error) {
+func (h *History) first(id fsys.Hash) (seq uint64, err error) {
 	for c, err := range h.Log(id) {
 		if err != nil {
 			return 0, err
@@ -225,9 +223,9 @@ func (h *History) prune(head Head, keep int) error {
 		return err
 	}
 	if cut == nil {
-		cut = map[tree.Hash]bool{}
+		cut = map[fsys.Hash]bool{}
 	}
-	want := map[tree.Hash]bool{}
+	want := map[fsys.Hash]bool{}
 	for n, id, side := 1, head.Commit, head.Side; !id.IsZero(); n++ {
 		c, err := h.Commit(id)
 		if err != nil {
@@ -240,7 +238,7 @@ func (h *History) prune(head Head, keep int) error {
 		end := cut[id]
 		if n <= keep || c.Kind == Outside {
 			want[id], want[side] = true, true
-			for _, t := range []tree.Hash{c.tree, c.meta} {
+			for _, t := range []fsys.Hash{c.tree, c.meta} {
 				if err := h.reach(t, want); err != nil {
 					return err
 				}
@@ -269,7 +267,7 @@ func (h *History) prune(head Head, keep int) error {
 			lines.WriteString(id.String() + "\n")
 		}
 	}
-	if err := place.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
+	if err := fsys.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
 		return err
 	}
 	h.joining.Lock()
@@ -281,7 +279,7 @@ func (h *History) prune(head Head, keep int) error {
 }
 
 // keptBefore adds what earlier prunings kept.
-func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
+func (h *History) keptBefore(cut, want map[fsys.Hash]bool) error {
 	for _, prefix := range []string{refKept, refKeptMeta} {
 		ids, err := h.refs(prefix)
 		if err != nil {
@@ -302,7 +300,7 @@ func (h *History) keptBefore(cut, want map[tree.Hash]bool) error {
 }
 
 // reach adds a tree and all below it.
-func (h *History) reach(id tree.Hash, want map[tree.Hash]bool) error {
+func (h *History) reach(id fsys.Hash, want map[fsys.Hash]bool) error {
 	if want[id] {
 		return nil
 	}
@@ -314,9 +312,9 @@ func (h *History) reach(id tree.Hash, want map[tree.Hash]bool) error {
 	for len(b) > 0 {
 		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
 		if sp < 0 || nul < sp || len(b) < nul+33 {
-			return fault.Errorf(fault.Damaged, id.String(), "the tree is cut")
+			return fsys.Errorf(fsys.Damaged, id.String(), "the tree is cut")
 		}
-		sub := tree.Hash(b[nul+1:])
+		sub := fsys.Hash(b[nul+1:])
 		if string(b[:sp]) == "40000" {
 			if err := h.reach(sub, want); err != nil {
 				return err
@@ -341,7 +339,7 @@ func (h *History) Kept() ([]*Commit, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Parent = tree.Hash{}
+		c.Parent = fsys.Hash{}
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *Commit) int { return int(b.Seq) - int(a.Seq) })

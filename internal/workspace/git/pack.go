@@ -20,9 +20,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // Git's object types as a pack counts them.
@@ -38,13 +36,13 @@ var typNames = [...]string{typCommit: "commit", typTree: "tree", typBlob: "blob"
 
 // An object waits to be written: its bytes, or the file that holds them.
 type object struct {
-	id   tree.Hash
+	id   fsys.Hash
 	typ  byte
 	data []byte
 	file func() (*os.File, int64, error)
 }
 
-func objectID(typ byte, data []byte) (out tree.Hash) {
+func objectID(typ byte, data []byte) (out fsys.Hash) {
 	h := sha256.New()
 	h.Write(append(strconv.AppendInt([]byte(typNames[typ]+" "), int64(len(data)), 10), 0))
 	h.Write(data)
@@ -168,13 +166,13 @@ func writeObject(c *counter, o *object) error {
 		return z.Close()
 	}
 	h := sha256.New()
-	tree.BlobHead(h, size)
+	fsys.BlobHead(h, size)
 	n, err := io.Copy(io.MultiWriter(z, h), io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return err
 	}
-	if n != size || tree.Hash(h.Sum(nil)) != o.id {
-		return fault.Errorf(fault.Busy, f.Name(), "another program writes to it while it is recorded")
+	if n != size || fsys.Hash(h.Sum(nil)) != o.id {
+		return fsys.Errorf(fsys.Busy, f.Name(), "another program writes to it while it is recorded")
 	}
 	return z.Close()
 }
@@ -202,10 +200,10 @@ func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
 	}
 }
 
-func (p *Pack) id(i int) tree.Hash { return tree.Hash(p.idx[idxFan+32*i:]) }
+func (p *Pack) id(i int) fsys.Hash { return fsys.Hash(p.idx[idxFan+32*i:]) }
 
 // find gives the position of id in the index.
-func (p *Pack) find(id tree.Hash) (int, bool) {
+func (p *Pack) find(id fsys.Hash) (int, bool) {
 	lo := 0
 	if id[0] > 0 {
 		lo = int(binary.BigEndian.Uint32(p.idx[4*(int(id[0])-1):]))
@@ -243,7 +241,7 @@ func (p *Pack) writeIndex(dir string, sync bool) error {
 	}
 	b = append(b, sum...)
 	own := sha256.Sum256(b)
-	return place.Replace(filepath.Join(dir, p.Name+".idx"), append(b, own[:]...), 0o444, sync)
+	return fsys.Replace(filepath.Join(dir, p.Name+".idx"), append(b, own[:]...), 0o444, sync)
 }
 
 // openPack opens a pack; a missing or torn index is made anew from the pack,
@@ -327,7 +325,7 @@ func (t *tally) Read(b []byte) (int, error) {
 // reindex reads a pack that we wrote (so one without deltas) from end to end.
 func (p *Pack) reindex() error {
 	bad := func(why string) error {
-		return fault.Errorf(fault.Damaged, p.f.Name(), "the pack does not read back: %s", why)
+		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the pack does not read back: %s", why)
 	}
 	if p.size < 12+32 {
 		return bad("too short")
@@ -406,7 +404,7 @@ func (p *Pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader,
 			base, err = io.ReadAll(br2)
 		}
 	} else {
-		var id tree.Hash
+		var id fsys.Hash
 		if _, err = io.ReadFull(br, id[:]); err == nil {
 			typ, base, err = h.read(id)
 		}

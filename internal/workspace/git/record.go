@@ -11,8 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A Recorder turns directories into Git objects: those that the history does
@@ -20,23 +19,23 @@ import (
 type Recorder struct {
 	h     *objects
 	objs  []object
-	seen  map[tree.Hash]bool
+	seen  map[fsys.Hash]bool
 	bytes int
 	file  Opener
 }
 
 // An Opener opens the content of the file e at p.
-type Opener func(p string, e *tree.Item) (*os.File, error)
+type Opener func(p string, e *fsys.Item) (*os.File, error)
 
 func NewRecorder(h *History, file Opener) *Recorder {
-	return &Recorder{h: &h.objects, seen: map[tree.Hash]bool{}, file: file}
+	return &Recorder{h: &h.objects, seen: map[fsys.Hash]bool{}, file: file}
 }
 
 // From says where contents are found from now on.
 func (r *Recorder) From(file Opener) { r.file = file }
 
 // put adds an object once.
-func (r *Recorder) put(typ byte, data []byte) tree.Hash {
+func (r *Recorder) put(typ byte, data []byte) fsys.Hash {
 	id := objectID(typ, data)
 	if !r.seen[id] && !r.h.has(id) {
 		r.seen[id] = true
@@ -47,7 +46,7 @@ func (r *Recorder) put(typ byte, data []byte) tree.Hash {
 
 // Tree records n and what lies below; old is what was recorded at its place
 // before.
-func (r *Recorder) Tree(at string, n, old *tree.Node) error {
+func (r *Recorder) Tree(at string, n, old *fsys.Node) error {
 	if n == old && !n.Tree.IsZero() {
 		return nil
 	}
@@ -56,14 +55,14 @@ func (r *Recorder) Tree(at string, n, old *tree.Node) error {
 		if e.Ignored {
 			continue
 		}
-		var was *tree.Item
+		var was *fsys.Item
 		if j, ok := old.Find(e.Name); ok {
 			was = &old.Ents[j]
 		}
 		p := path.Join(at, e.Name)
 		switch {
-		case e.Kind == tree.Dir:
-			var wasDir *tree.Node
+		case e.Kind == fsys.Dir:
+			var wasDir *fsys.Node
 			if was != nil {
 				wasDir = was.Dir
 			}
@@ -71,7 +70,7 @@ func (r *Recorder) Tree(at string, n, old *tree.Node) error {
 				return err
 			}
 		case was != nil && was.Hash == e.Hash && !was.Ignored:
-		case e.Kind == tree.Symlink:
+		case e.Kind == fsys.Symlink:
 			r.put(typBlob, []byte(e.Target))
 		default:
 			if err := r.blob(p, e); err != nil {
@@ -87,7 +86,7 @@ func (r *Recorder) Tree(at string, n, old *tree.Node) error {
 // small files are read at once, others when the pack is written.
 const small = 64 << 10
 
-func (r *Recorder) blob(p string, e *tree.Item) error {
+func (r *Recorder) blob(p string, e *fsys.Item) error {
 	if r.seen[e.Hash] || r.h.has(e.Hash) {
 		return nil
 	}
@@ -109,10 +108,10 @@ func (r *Recorder) blob(p string, e *tree.Item) error {
 	defer f.Close()
 	o.data = make([]byte, e.Size)
 	if n, err := f.ReadAt(o.data, 0); n < len(o.data) {
-		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded: %v", err)
+		return fsys.Errorf(fsys.Busy, p, "another program writes to it while it is recorded: %v", err)
 	}
-	if tree.Blob(o.data) != e.Hash {
-		return fault.Errorf(fault.Busy, p, "another program writes to it while it is recorded")
+	if fsys.Blob(o.data) != e.Hash {
+		return fsys.Errorf(fsys.Busy, p, "another program writes to it while it is recorded")
 	}
 	r.bytes += len(o.data)
 	r.objs = append(r.objs, o)
@@ -121,12 +120,12 @@ func (r *Recorder) blob(p string, e *tree.Item) error {
 
 // encodeTree encodes n for Git, whose order puts a directory where its name with
 // a slash would stand.
-func encodeTree(n *tree.Node) []byte {
+func encodeTree(n *fsys.Node) []byte {
 	type line struct {
 		key  string
 		mode string
 		name string
-		id   tree.Hash
+		id   fsys.Hash
 	}
 	lines := make([]line, 0, len(n.Ents))
 	size := 0
@@ -134,11 +133,11 @@ func encodeTree(n *tree.Node) []byte {
 		e := &n.Ents[i]
 		l := line{e.Name, "100644", e.Name, e.Hash}
 		switch {
-		case e.Ignored || e.Kind == tree.Other:
+		case e.Ignored || e.Kind == fsys.Other:
 			continue
-		case e.Kind == tree.Dir:
+		case e.Kind == fsys.Dir:
 			l.key, l.mode, l.id = e.Name+"/", "40000", e.Dir.Tree
-		case e.Kind == tree.Symlink:
+		case e.Kind == fsys.Symlink:
 			l.mode = "120000"
 		case e.Mode&0o100 != 0:
 			l.mode = "100755"
@@ -160,11 +159,11 @@ func encodeTree(n *tree.Node) []byte {
 
 // metaTree encodes what encodeTree leaves out, as a tree of its own: the blob "="
 // with one record per name, and one tree per directory, its name after a "d".
-func (r *Recorder) metaTree(n *tree.Node) []byte {
+func (r *Recorder) metaTree(n *fsys.Node) []byte {
 	var meta, dirs []byte
 	for i := range n.Ents {
 		e := &n.Ents[i]
-		if e.Ignored || e.Kind == tree.Other {
+		if e.Ignored || e.Kind == fsys.Other {
 			continue
 		}
 		meta = binary.AppendUvarint(meta, uint64(len(e.Name)))
@@ -174,7 +173,7 @@ func (r *Recorder) metaTree(n *tree.Node) []byte {
 		meta = binary.AppendVarint(meta, e.Time)
 		meta = binary.AppendUvarint(meta, e.Group)
 		meta = binary.AppendUvarint(meta, uint64(e.Size))
-		if e.Kind == tree.Dir {
+		if e.Kind == fsys.Dir {
 			dirs = append(dirs, "40000 d"+e.Name+"\x00"...)
 			dirs = append(dirs, e.Dir.Meta[:]...)
 		}
@@ -199,17 +198,17 @@ func sortTree(b []byte) []byte {
 
 // State reads the state of c. Directories that have hold (same objects of Git)
 // are shared with it, so that reading costs what differs.
-func (h *History) State(c *Commit, have *tree.Node) (tree.Item, error) {
+func (h *History) State(c *Commit, have *fsys.Node) (fsys.Item, error) {
 	n, err := h.loadNode(".", c.tree, c.meta, have)
-	return tree.Root(n, tree.Entry{}), err
+	return fsys.Root(n, fsys.Entry{}), err
 }
 
-func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) (*tree.Node, error) {
+func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) (*fsys.Node, error) {
 	if have != nil && have.Tree == content && have.Meta == meta {
 		return have, nil
 	}
 	bad := func(why error) error {
-		return fault.Errorf(fault.Damaged, at, "the history does not read back: %v", why)
+		return fsys.Errorf(fsys.Damaged, at, "the history does not read back: %v", why)
 	}
 	ids, err := h.treeOf(content)
 	if err != nil {
@@ -223,7 +222,7 @@ func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) 
 	if err != nil {
 		return nil, bad(err)
 	}
-	n := &tree.Node{Tree: content, Meta: meta}
+	n := &fsys.Node{Tree: content, Meta: meta}
 	for r := bytes.NewReader(b); r.Len() > 0; {
 		e, err := readMeta(r)
 		if err != nil {
@@ -235,13 +234,13 @@ func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) 
 		}
 		p := path.Join(at, e.Name)
 		switch e.Kind {
-		case tree.Dir:
-			var sib *tree.Node
+		case fsys.Dir:
+			var sib *fsys.Node
 			if i, ok := have.Find(e.Name); ok {
 				sib = have.Ents[i].Dir
 			}
 			e.Dir, err = h.loadNode(p, id, sub["d"+e.Name], sib)
-		case tree.Symlink:
+		case fsys.Symlink:
 			var t []byte
 			_, t, err = h.read(id)
 			e.Hash, e.Target = id, string(t)
@@ -256,7 +255,7 @@ func (h *History) loadNode(at string, content, meta tree.Hash, have *tree.Node) 
 	return n.Done(), nil
 }
 
-func readMeta(r *bytes.Reader) (e tree.Item, err error) {
+func readMeta(r *bytes.Reader) (e fsys.Item, err error) {
 	k, err := binary.ReadUvarint(r)
 	if err != nil || k > uint64(r.Len()) {
 		return e, fmt.Errorf("a record of modes is cut: %v", err)
@@ -268,12 +267,12 @@ func readMeta(r *bytes.Reader) (e tree.Item, err error) {
 	e.Time, _ = binary.ReadVarint(r)
 	e.Group, _ = binary.ReadUvarint(r)
 	size, err := binary.ReadUvarint(r)
-	e.Name, e.Kind, e.Mode, e.Size = string(name), tree.Kind(kind), fs.FileMode(mode), int64(size)
+	e.Name, e.Kind, e.Mode, e.Size = string(name), fsys.Kind(kind), fs.FileMode(mode), int64(size)
 	return e, err
 }
 
 // treeOf reads one of Git's trees.
-func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
+func (h *History) treeOf(id fsys.Hash) (map[string]fsys.Hash, error) {
 	typ, b, err := h.read(id)
 	if err != nil {
 		return nil, err
@@ -281,7 +280,7 @@ func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
 	if typ != typTree {
 		return nil, fmt.Errorf("expected a tree, found a %s", typNames[typ])
 	}
-	out := map[string]tree.Hash{}
+	out := map[string]fsys.Hash{}
 	for len(b) > 0 {
 		sp, nul := bytes.IndexByte(b, ' '), bytes.IndexByte(b, 0)
 		if sp < 0 || nul < sp || len(b) < nul+33 {
@@ -290,7 +289,7 @@ func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
 		if _, err := strconv.ParseUint(string(b[:sp]), 8, 32); err != nil {
 			return nil, err
 		}
-		out[string(b[sp+1:nul])] = tree.Hash(b[nul+1:])
+		out[string(b[sp+1:nul])] = fsys.Hash(b[nul+1:])
 		b = b[nul+33:]
 	}
 	return out, nil
@@ -298,7 +297,7 @@ func (h *History) treeOf(id tree.Hash) (map[string]tree.Hash, error) {
 
 // Commit completes c for the state n, after head, and adds it with its
 // companion. It gives the new head.
-func (r *Recorder) Commit(c *Commit, n *tree.Node, head Head) Head {
+func (r *Recorder) Commit(c *Commit, n *fsys.Node, head Head) Head {
 	head.Seq++
 	c.tree, c.meta, c.Parent, c.Seq = n.Tree, n.Meta, head.Commit, head.Seq
 	c.Hash = r.put(typCommit, c.encode())
@@ -315,4 +314,4 @@ func (r *Recorder) Write() (*Pack, error) { return writePack(r.h.PackDir(), r.ob
 func (r *Recorder) Empty() bool { return len(r.objs) == 0 }
 
 // Holds tells that c recorded n.
-func (c *Commit) Holds(n *tree.Node) bool { return c.tree == n.Tree && c.Digest == n.Digest() }
+func (c *Commit) Holds(n *fsys.Node) bool { return c.tree == n.Tree && c.Digest == n.Digest() }

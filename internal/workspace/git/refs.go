@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 const (
@@ -35,7 +33,7 @@ func (h *History) SetRefs(head Head) error {
 }
 
 // setRef points a ref at id. It is not synced: the log knows better.
-func (h *History) setRef(ref string, id tree.Hash) error {
+func (h *History) setRef(ref string, id fsys.Hash) error {
 	name := filepath.Join(h.Dir, filepath.FromSlash(ref))
 	want := []byte(id.String() + "\n")
 	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, want) {
@@ -51,18 +49,18 @@ func (h *History) setRef(ref string, id tree.Hash) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	return place.Replace(name, want, 0o600, false)
+	return fsys.Replace(name, want, 0o600, false)
 }
 
 // cut names the commits whose parents were dropped.
-func (h *History) cut() (map[tree.Hash]bool, error) {
+func (h *History) cut() (map[fsys.Hash]bool, error) {
 	b, err := os.ReadFile(filepath.Join(h.Dir, "shallow"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	out := map[tree.Hash]bool{}
+	out := map[fsys.Hash]bool{}
 	for line := range strings.SplitSeq(strings.TrimSpace(string(b)), "\n") {
-		id, perr := tree.ParseHash(line)
+		id, perr := fsys.ParseHash(line)
 		if perr != nil {
 			return nil, perr
 		}
@@ -74,8 +72,8 @@ func (h *History) cut() (map[tree.Hash]bool, error) {
 // refs gives the refs whose names begin with prefix, by what follows it. Git
 // keeps a ref in a file of its own or, after it has tidied up, in one list;
 // the file wins.
-func (h *History) refs(prefix string) (map[string]tree.Hash, error) {
-	out := map[string]tree.Hash{}
+func (h *History) refs(prefix string) (map[string]fsys.Hash, error) {
+	out := map[string]fsys.Hash{}
 	b, err := os.ReadFile(filepath.Join(h.Dir, "packed-refs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -83,8 +81,8 @@ func (h *History) refs(prefix string) (map[string]tree.Hash, error) {
 	for line := range strings.Lines(string(b)) {
 		id, name, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if name, below := strings.CutPrefix(name, prefix); ok && below && id != "#" {
-			if out[name], err = tree.ParseHash(id); err != nil {
-				return nil, fault.Errorf(fault.Damaged, "packed-refs", "it does not read back: %v", err)
+			if out[name], err = fsys.ParseHash(id); err != nil {
+				return nil, fsys.Errorf(fsys.Damaged, "packed-refs", "it does not read back: %v", err)
 			}
 		}
 	}
@@ -98,8 +96,8 @@ func (h *History) refs(prefix string) (map[string]tree.Hash, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out[e.Name()], err = tree.ParseHash(strings.TrimSpace(string(b))); err != nil {
-			return nil, fault.Errorf(fault.Damaged, prefix+e.Name(), "it does not read back: %v", err)
+		if out[e.Name()], err = fsys.ParseHash(strings.TrimSpace(string(b))); err != nil {
+			return nil, fsys.Errorf(fsys.Damaged, prefix+e.Name(), "it does not read back: %v", err)
 		}
 	}
 	return out, nil

@@ -12,10 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // An Op is one step of publishing. Together with the slots it says how to do
@@ -24,21 +22,21 @@ type Op struct {
 	Do     string    `json:"do"`
 	Path   []byte    `json:"path"` // any bytes, so not a JSON string
 	Slot   string    `json:"slot,omitempty"`
-	New    tree.Hash `json:"new,omitzero"` // shape of what the slot holds at first
-	Old    tree.Hash `json:"old,omitzero"` // shape of what the path holds at first
+	New    fsys.Hash `json:"new,omitzero"` // shape of what the slot holds at first
+	Old    fsys.Hash `json:"old,omitzero"` // shape of what the path holds at first
 	Before *Attr     `json:"before,omitempty"`
 	After  *Attr     `json:"after,omitempty"`
 }
 
 type Attr struct {
-	Kind tree.Kind   `json:"kind"`
+	Kind fsys.Kind   `json:"kind"`
 	Mode fs.FileMode `json:"mode"`
 	Time int64       `json:"time"`
 }
 
-func AttrOf(e tree.Entry) *Attr { return &Attr{e.Kind, e.Mode, e.Time} }
+func AttrOf(e fsys.Entry) *Attr { return &Attr{e.Kind, e.Mode, e.Time} }
 
-func (a *Attr) entry() tree.Entry { return tree.Entry{Kind: a.Kind, Mode: a.Mode, Time: a.Time} }
+func (a *Attr) entry() fsys.Entry { return fsys.Entry{Kind: a.Kind, Mode: a.Mode, Time: a.Time} }
 
 func (o *Op) At() string { return string(o.Path) }
 
@@ -55,13 +53,13 @@ const (
 // A Hand does operations and takes them back. It knows the workspace, the
 // slots it is given, and nothing of what a commit is.
 type Hand struct {
-	Place *place.Place       // the workspace
+	Place *fsys.Place        // the workspace
 	Link  bool               // act as on a file system that cannot exchange
 	Step  func(point string) // called before each step, for who wants to crash there
 }
 
 // Perform does every operation and looks at what came out.
-func (h *Hand) Perform(ops []Op, slots *place.Place) error {
+func (h *Hand) Perform(ops []Op, slots *fsys.Place) error {
 	for i := range ops {
 		h.Step("op")
 		if err := h.do(&ops[i], slots); err != nil {
@@ -74,9 +72,9 @@ func (h *Hand) Perform(ops []Op, slots *place.Place) error {
 
 // do does one operation, or fails with a Conflict when the path does not hold
 // what the plan saw.
-func (h *Hand) do(o *Op, slots *place.Place) error {
+func (h *Hand) do(o *Op, slots *fsys.Place) error {
 	clash := func(err error) error {
-		return &fault.Error{Code: fault.Conflict, Paths: []string{o.At()}, Text: "changed by somebody else while it was being published; nothing was published", Err: err}
+		return &fsys.Error{Code: fsys.Conflict, Paths: []string{o.At()}, Text: "changed by somebody else while it was being published; nothing was published", Err: err}
 	}
 	var err error
 	check := o.Slot
@@ -100,7 +98,7 @@ func (h *Hand) do(o *Op, slots *place.Place) error {
 			err = h.Place.Attr(o.At(), o.After.entry())
 		}
 	}
-	if err != nil && place.Theirs(err) {
+	if err != nil && fsys.Theirs(err) {
 		return clash(err)
 	}
 	if err != nil || check == "" {
@@ -120,13 +118,13 @@ func (h *Hand) do(o *Op, slots *place.Place) error {
 // a second name in the slots, then the new file takes its place in one step.
 // Where one of the two is a directory the old has to be moved away first, so
 // the name is free for a moment.
-func (h *Hand) doLinked(o *Op, slots *place.Place, clash func(error) error) error {
+func (h *Hand) doLinked(o *Op, slots *fsys.Place, clash func(error) error) error {
 	put := h.Place.Over
 	slot, err := slots.Lstat(o.Slot)
 	if err != nil {
 		return err
 	}
-	if slot.Kind == tree.Dir || h.Place.Keep(slots, o.At(), o.oldSlot()) != nil {
+	if slot.Kind == fsys.Dir || h.Place.Keep(slots, o.At(), o.oldSlot()) != nil {
 		put = h.Place.Make
 		if err := h.Place.Drop(slots, o.At(), o.oldSlot()); err != nil {
 			return clash(err)
@@ -145,14 +143,14 @@ func (h *Hand) doLinked(o *Op, slots *place.Place, clash func(error) error) erro
 
 // Sync makes every directory that an operation touched last, and runs with
 // beside that.
-func (h *Hand) Sync(ops []Op, slots *place.Place, with ...func() error) error {
+func (h *Hand) Sync(ops []Op, slots *fsys.Place, with ...func() error) error {
 	dirs := map[string]bool{}
 	var files []string
 	for i := range ops {
 		o := &ops[i]
 		if o.Do != Adjust {
 			dirs[path.Dir(o.At())] = true
-		} else if o.Before.Kind == tree.Dir {
+		} else if o.Before.Kind == fsys.Dir {
 			dirs[o.At()] = true
 		} else {
 			files = append(files, o.At())
@@ -160,13 +158,13 @@ func (h *Hand) Sync(ops []Op, slots *place.Place, with ...func() error) error {
 	}
 	if len(dirs)+len(files) > 50 {
 		if err := h.Place.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
-			return errors.Join(err, place.Together(with))
+			return errors.Join(err, fsys.Together(with))
 		}
 	}
 	jobs := append(with, func() error { return slots.SyncDir(".") })
 	for d := range dirs {
 		jobs = append(jobs, func() error {
-			if err := h.Place.SyncDir(d); err != nil && !place.Theirs(err) {
+			if err := h.Place.SyncDir(d); err != nil && !fsys.Theirs(err) {
 				return err
 			}
 			return nil // somebody else has taken the directory away
@@ -181,11 +179,11 @@ func (h *Hand) Sync(ops []Op, slots *place.Place, with ...func() error) error {
 			return errors.Join(f.Sync(), f.Close())
 		})
 	}
-	return place.Together(jobs)
+	return fsys.Together(jobs)
 }
 
 // done tells whether o was done, and where the old content then lies.
-func (h *Hand) done(o *Op, slots *place.Place) (done bool, old string, err error) {
+func (h *Hand) done(o *Op, slots *fsys.Place) (done bool, old string, err error) {
 	e, err := scan.Look(slots, o.Slot)
 	gone := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !gone {
@@ -208,7 +206,7 @@ func (h *Hand) done(o *Op, slots *place.Place) (done bool, old string, err error
 }
 
 // Undo takes operations back, last first, then puts modes and times back.
-func (h *Hand) Undo(ops []Op, slots *place.Place) (rescued []string, err error) {
+func (h *Hand) Undo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
 	for i := range slices.Backward(ops) {
 		o := &ops[i]
 		if o.Do == Adjust {
@@ -229,7 +227,7 @@ func (h *Hand) Undo(ops []Op, slots *place.Place) (rescued []string, err error) 
 			continue
 		}
 		h.Step("unattr")
-		if err := h.Place.Attr(o.At(), o.Before.entry()); err != nil && !place.Theirs(err) {
+		if err := h.Place.Attr(o.At(), o.Before.entry()); err != nil && !fsys.Theirs(err) {
 			return rescued, err
 		}
 	}
@@ -240,18 +238,18 @@ func (h *Hand) Undo(ops []Op, slots *place.Place) (rescued []string, err error) 
 // swapped tells whether a swap was done whose slot has this shape. When it is
 // neither what was to go nor what was to come, somebody still writes to what
 // was replaced, or the slot never reached the disk: then the path tells.
-func (h *Hand) swapped(o *Op, slot tree.Hash) (bool, error) {
+func (h *Hand) swapped(o *Op, slot fsys.Hash) (bool, error) {
 	if slot == o.New || slot == o.Old {
 		return slot == o.Old, nil
 	}
 	now, err := scan.Look(h.Place, o.At())
-	if err != nil && !place.Theirs(err) {
+	if err != nil && !fsys.Theirs(err) {
 		return false, err
 	}
 	return err != nil || scan.Shape(now) != o.Old, nil
 }
 
-func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
+func (h *Hand) undoOne(o *Op, slots *fsys.Place) (rescued string, err error) {
 	done, old, err := h.done(o, slots)
 	if err != nil {
 		return "", err
@@ -264,7 +262,7 @@ func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
 	}
 	if o.Do != Drop {
 		now, err := scan.Look(h.Place, o.At())
-		if err != nil && !place.Theirs(err) {
+		if err != nil && !fsys.Theirs(err) {
 			return "", err
 		}
 		if err != nil || scan.Shape(now) != o.New {
@@ -282,7 +280,7 @@ func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
 		err = h.Place.Drop(slots, o.At(), o.Slot)
 	case o.Do == Drop:
 		err = h.Place.Make(slots, o.Slot, o.At())
-		if place.Theirs(err) {
+		if fsys.Theirs(err) {
 			return h.rescue(o.Slot, slots)
 		}
 	case old == o.Slot:
@@ -293,7 +291,7 @@ func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
 		if err = errors.Join(bad, err); err != nil {
 			return "", err
 		}
-		if now.Kind == tree.Dir || was.Kind == tree.Dir {
+		if now.Kind == fsys.Dir || was.Kind == fsys.Dir {
 			if err := h.Place.Drop(slots, o.At(), o.Slot); err != nil {
 				return "", err
 			}
@@ -307,7 +305,7 @@ func (h *Hand) undoOne(o *Op, slots *place.Place) (rescued string, err error) {
 
 // unlinkOld removes the second name that doLinked gave a file it did not get
 // to replace; a directory it had moved away goes back.
-func (h *Hand) unlinkOld(o *Op, slots *place.Place) error {
+func (h *Hand) unlinkOld(o *Op, slots *fsys.Place) error {
 	if o.Do != Swap {
 		return nil
 	}
@@ -321,13 +319,13 @@ func (h *Hand) unlinkOld(o *Op, slots *place.Place) error {
 }
 
 // Redo does what is not done yet. What it finds in its way stays there.
-func (h *Hand) Redo(ops []Op, slots *place.Place) (rescued []string, err error) {
+func (h *Hand) Redo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
 	for i := range ops {
 		o := &ops[i]
 		h.Step("redo")
 		if o.Do == Adjust {
 			if o.After != nil {
-				if err := h.Place.Attr(o.At(), o.After.entry()); err != nil && !place.Theirs(err) {
+				if err := h.Place.Attr(o.At(), o.After.entry()); err != nil && !fsys.Theirs(err) {
 					return rescued, err
 				}
 			}
@@ -347,7 +345,7 @@ func (h *Hand) Redo(ops []Op, slots *place.Place) (rescued []string, err error) 
 		if err == nil && clear {
 			err = h.do(o, slots)
 		}
-		if !clear || fault.Is(err, fault.Conflict) {
+		if !clear || fsys.Is(err, fsys.Conflict) {
 			err = nil
 			if o.Do != Drop {
 				var name string
@@ -368,7 +366,7 @@ func (h *Hand) Redo(ops []Op, slots *place.Place) (rescued []string, err error) 
 func (h *Hand) clear(o *Op) (bool, error) {
 	now, err := scan.Look(h.Place, o.At())
 	switch {
-	case err != nil && place.Theirs(err):
+	case err != nil && fsys.Theirs(err):
 		return o.Do == Make && errors.Is(err, fs.ErrNotExist), nil
 	case err != nil:
 		return false, err
@@ -377,7 +375,7 @@ func (h *Hand) clear(o *Op) (bool, error) {
 }
 
 // rescue keeps a slot's content for a person to find.
-func (h *Hand) rescue(slot string, slots *place.Place) (string, error) {
+func (h *Hand) rescue(slot string, slots *fsys.Place) (string, error) {
 	top, tx := filepath.Split(filepath.Dir(slots.Name))
 	dir := filepath.Join(top, "rescued")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -387,7 +385,7 @@ func (h *Hand) rescue(slot string, slots *place.Place) (string, error) {
 	if err := os.Rename(filepath.Join(slots.Name, slot), name); err != nil {
 		return "", err
 	}
-	return name, place.Sync(dir)
+	return name, fsys.Sync(dir)
 }
 
 // Untouched tells, without slots, that no operation was done.

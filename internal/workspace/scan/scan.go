@@ -19,16 +19,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A Scanner compares a directory with what is known of it, and reads only what
 // its metadata does not vouch for.
 type Scanner struct {
 	ctx   context.Context
-	rules *tree.Rules
+	rules *fsys.Rules
 	bare  bool // metadata only: nothing is read or ignored
 	Full  bool // read every file, whatever its metadata says
 	deep  bool // look into ignored directories too, without reading their files
@@ -38,7 +36,7 @@ type Scanner struct {
 	sem   chan struct{} // one token for each directory looked at beside another
 }
 
-func New(ctx context.Context, r *tree.Rules, fine bool) *Scanner {
+func New(ctx context.Context, r *fsys.Rules, fine bool) *Scanner {
 	return &Scanner{ctx: ctx, rules: r, fine: fine, start: time.Now().UnixNano(),
 		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
@@ -51,27 +49,27 @@ func Bare(ctx context.Context) *Scanner {
 }
 
 // Tree scans p. Directories that hold what prev held are prev's own nodes.
-func (s *Scanner) Tree(p *place.Place, prev tree.Item) (tree.Item, error) {
+func (s *Scanner) Tree(p *fsys.Place, prev fsys.Item) (fsys.Item, error) {
 	return s.below(p, ".", prev)
 }
 
 // below scans the directory at of p, of which prev is known.
-func (s *Scanner) below(p *place.Place, at string, prev tree.Item) (tree.Item, error) {
+func (s *Scanner) below(p *fsys.Place, at string, prev fsys.Item) (fsys.Item, error) {
 	q, err := p.Sub(at)
 	if err != nil {
-		return tree.Item{}, err
+		return fsys.Item{}, err
 	}
 	defer q.Close()
 	e, err := q.Lstat(".")
 	if err != nil {
-		return tree.Item{}, err
+		return fsys.Item{}, err
 	}
 	e.Name = prev.Name
 	e.Dir, err = s.dir(q, at, prev.Dir)
 	return e, err
 }
 
-func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, error) {
+func (s *Scanner) dir(p *fsys.Place, at string, prev *fsys.Node) (*fsys.Node, error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -80,12 +78,12 @@ func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, e
 			return n, err
 		}
 	}
-	var out []tree.Item
-	if err := p.Each(func(e *tree.Item) error { out = append(out, *e); return nil }); err != nil {
+	var out []fsys.Item
+	if err := p.Each(func(e *fsys.Item) error { out = append(out, *e); return nil }); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(out, func(a, b tree.Item) int { return strings.Compare(a.Name, b.Name) })
-	olds := make([]*tree.Item, len(out))
+	slices.SortFunc(out, func(a, b fsys.Item) int { return strings.Compare(a.Name, b.Name) })
+	olds := make([]*fsys.Item, len(out))
 	for i := range out {
 		if j, ok := prev.Find(out[i].Name); ok {
 			olds[i] = &prev.Ents[j]
@@ -98,17 +96,17 @@ func (s *Scanner) dir(p *place.Place, at string, prev *tree.Node) (*tree.Node, e
 	if same && prev != nil && len(out) == len(prev.Ents) {
 		return prev, nil
 	}
-	return (&tree.Node{Ents: out}).Done(), nil
+	return (&fsys.Node{Ents: out}).Done(), nil
 }
 
 // quick is dir for a directory that holds the names it held: nearly every one
 // of nearly every scan. It allocates only for what is not as it was.
-func (s *Scanner) quick(p *place.Place, at string, prev *tree.Node) (n *tree.Node, ok bool, err error) {
-	var news []tree.Item
-	var olds []*tree.Item
+func (s *Scanner) quick(p *fsys.Place, at string, prev *fsys.Node) (n *fsys.Node, ok bool, err error) {
+	var news []fsys.Item
+	var olds []*fsys.Item
 	var where []int
 	names, strange := 0, false
-	err = p.Each(func(e *tree.Item) error {
+	err = p.Each(func(e *fsys.Item) error {
 		j, ok := prev.Find(e.Name)
 		if names++; !ok {
 			strange = true
@@ -124,7 +122,7 @@ func (s *Scanner) quick(p *place.Place, at string, prev *tree.Node) (n *tree.Nod
 	if err != nil || same {
 		return prev, err == nil, err
 	}
-	n = &tree.Node{Ents: slices.Clone(prev.Ents)}
+	n = &fsys.Node{Ents: slices.Clone(prev.Ents)}
 	for i, j := range where {
 		n.Ents[j] = news[i]
 	}
@@ -133,13 +131,13 @@ func (s *Scanner) quick(p *place.Place, at string, prev *tree.Node) (n *tree.Nod
 
 // each completes news, which were just looked at in p, and tells whether all of
 // them are as they were in olds. Directories are looked at beside each other.
-func (s *Scanner) each(p *place.Place, at string, news []tree.Item, olds []*tree.Item) (bool, error) {
+func (s *Scanner) each(p *fsys.Place, at string, news []fsys.Item, olds []*fsys.Item) (bool, error) {
 	var wg sync.WaitGroup
 	errs := make([]error, len(news))
 	same := make([]bool, len(news))
 	for i := range news {
 		one := func() { same[i], errs[i] = s.entry(p, path.Join(at, news[i].Name), &news[i], olds[i]) }
-		if news[i].Kind == tree.Dir {
+		if news[i].Kind == fsys.Dir {
 			select {
 			case s.sem <- struct{}{}:
 				wg.Go(func() { one(); <-s.sem })
@@ -155,42 +153,42 @@ func (s *Scanner) each(p *place.Place, at string, news []tree.Item, olds []*tree
 
 // entry completes e, which was just looked at, and tells whether all of it is
 // as it was in old.
-func (s *Scanner) entry(p *place.Place, at string, e, old *tree.Item) (same bool, err error) {
+func (s *Scanner) entry(p *fsys.Place, at string, e, old *fsys.Item) (same bool, err error) {
 	if s.bare {
 		e.Ignored = true
 	} else if s.deep {
-		e.Ignored = s.rules.Below(at, e.Kind == tree.Dir)
+		e.Ignored = s.rules.Below(at, e.Kind == fsys.Dir)
 	} else if old != nil && old.Kind == e.Kind {
 		e.Ignored = old.Ignored
 	} else {
-		e.Ignored = s.rules.Match(at, e.Kind == tree.Dir)
+		e.Ignored = s.rules.Match(at, e.Kind == fsys.Dir)
 	}
-	e.Ignored = e.Ignored || e.Kind == tree.Other
+	e.Ignored = e.Ignored || e.Kind == fsys.Other
 	known := old != nil && old.Entry.Kind == e.Kind && old.Ignored == e.Ignored
 	same = known && old.Print == e.Print && old.Mode == e.Mode && old.Time == e.Time && old.Size == e.Size && !old.Racy
 	switch {
-	case e.Kind == tree.Dir && !s.flat && (!e.Ignored || s.bare || s.deep):
+	case e.Kind == fsys.Dir && !s.flat && (!e.Ignored || s.bare || s.deep):
 		return s.subdir(p, at, e, old, same)
-	case e.Kind == tree.Dir:
-		e.Dir = &tree.Node{}
+	case e.Kind == fsys.Dir:
+		e.Dir = &fsys.Node{}
 		if known {
 			e.Dir = old.Dir
 		}
 		return same, nil
-	case e.Kind == tree.Other || e.Ignored && e.Kind == tree.File:
+	case e.Kind == fsys.Other || e.Ignored && e.Kind == fsys.File:
 		return same, nil
 	case same && !s.Full:
 		e.Hash, e.Target = old.Hash, old.Target
 		return true, nil
-	case e.Kind == tree.Symlink:
+	case e.Kind == fsys.Symlink:
 		e.Target, err = p.Readlink(e.Name)
 		e.Size = 0
-		e.Hash = tree.Blob([]byte(e.Target))
+		e.Hash = fsys.Blob([]byte(e.Target))
 	default:
 		err = s.read(p, e)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fault.Errorf(fault.Busy, at, "it went away while it was read: %v", err)
+		err = fsys.Errorf(fsys.Busy, at, "it went away while it was read: %v", err)
 	}
 	if !s.fine {
 		e.Racy = max(e.Print.Ctime, e.Time)+slack(e.Print.Ctime) > s.start
@@ -198,16 +196,16 @@ func (s *Scanner) entry(p *place.Place, at string, e, old *tree.Item) (same bool
 	return same && old.Hash == e.Hash && !e.Racy, err
 }
 
-func (s *Scanner) subdir(p *place.Place, at string, e, old *tree.Item, same bool) (bool, error) {
-	var prev *tree.Node
+func (s *Scanner) subdir(p *fsys.Place, at string, e, old *fsys.Item, same bool) (bool, error) {
+	var prev *fsys.Node
 	if old != nil {
 		prev = old.Dir
 	}
 	q, err := p.Sub(e.Name)
 	if err != nil {
-		if place.Foreign(err) {
-			*e = tree.Item{Name: e.Name, Entry: tree.Entry{Kind: tree.Other}, Print: e.Print, Ignored: true}
-			return old != nil && old.Kind == tree.Other, nil
+		if fsys.Foreign(err) {
+			*e = fsys.Item{Name: e.Name, Entry: fsys.Entry{Kind: fsys.Other}, Print: e.Print, Ignored: true}
+			return old != nil && old.Kind == fsys.Other, nil
 		}
 		return false, err
 	}
@@ -226,14 +224,14 @@ func slack(ctime int64) int64 {
 
 // read hashes the file e of p and takes its metadata from the moment at which
 // the content was that.
-func (s *Scanner) read(p *place.Place, e *tree.Item) error {
+func (s *Scanner) read(p *fsys.Place, e *fsys.Item) error {
 	f, err := p.Open(e.Name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	for try := 0; ; try++ {
-		before, err := place.Stat(f)
+		before, err := fsys.Stat(f)
 		if err != nil {
 			return err
 		}
@@ -241,7 +239,7 @@ func (s *Scanner) read(p *place.Place, e *tree.Item) error {
 		if err != nil {
 			return err
 		}
-		after, err := place.Stat(f)
+		after, err := fsys.Stat(f)
 		if err != nil {
 			return err
 		}
@@ -252,7 +250,7 @@ func (s *Scanner) read(p *place.Place, e *tree.Item) error {
 			return nil
 		}
 		if try == 10 {
-			return fault.Errorf(fault.Busy, f.Name(), "another program keeps writing to it")
+			return fsys.Errorf(fsys.Busy, f.Name(), "another program keeps writing to it")
 		}
 	}
 }
@@ -260,9 +258,9 @@ func (s *Scanner) read(p *place.Place, e *tree.Item) error {
 var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 
 // HashFile names the first size bytes of f as a blob.
-func HashFile(f *os.File, size int64) (out tree.Hash, err error) {
+func HashFile(f *os.File, size int64) (out fsys.Hash, err error) {
 	h := sha256.New()
-	tree.BlobHead(h, size)
+	fsys.BlobHead(h, size)
 	buf := buffers.Get().(*[128 << 10]byte)
 	defer buffers.Put(buf)
 	for off := int64(0); off < size; {
@@ -281,45 +279,45 @@ func HashFile(f *os.File, size int64) (out tree.Hash, err error) {
 }
 
 // Look looks at name in p without reading any file.
-func Look(p *place.Place, name string) (*tree.Item, error) {
+func Look(p *fsys.Place, name string) (*fsys.Item, error) {
 	e, err := p.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
-	if e.Kind == tree.Dir {
-		e, err = Bare(context.Background()).below(p, name, tree.Item{})
+	if e.Kind == fsys.Dir {
+		e, err = Bare(context.Background()).below(p, name, fsys.Item{})
 	}
 	return &e, err
 }
 
 // Shape sums up which files stand where below e: enough to tell whether a
 // slot or a path still holds what the plan saw, without reading it.
-func Shape(e *tree.Item) tree.Hash {
+func Shape(e *fsys.Item) fsys.Hash {
 	h := sha256.New()
 	for p, x := range e.Walk(".") {
 		t := x.Time
 		size := x.Size
-		if x.Kind == tree.Dir || x.Kind == tree.Other {
+		if x.Kind == fsys.Dir || x.Kind == fsys.Other {
 			t, size = 0, 0
 		}
 		fmt.Fprintf(h, "%d:%s", len(p), p)
 		binary.Write(h, binary.BigEndian, []int64{int64(x.Kind), int64(x.Print.Ino), size, t})
 	}
-	return tree.Hash(h.Sum(nil))
+	return fsys.Hash(h.Sum(nil))
 }
 
 // Know says what is at path now, as believed from root where its metadata has
 // not changed; nil for nothing. With deep a directory is looked through.
-func (s *Scanner) Know(p *place.Place, root *tree.Item, at string, deep bool) (*tree.Item, error) {
+func (s *Scanner) Know(p *fsys.Place, root *fsys.Item, at string, deep bool) (*fsys.Item, error) {
 	cur, err := p.Lstat(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
-		return nil, fault.Errorf(fault.Conflict, at, "a directory on the way to it was replaced: %v", err)
+		return nil, fsys.Errorf(fsys.Conflict, at, "a directory on the way to it was replaced: %v", err)
 	}
-	if err != nil && place.Foreign(err) {
-		return nil, fault.Errorf(fault.Refused, at, "it lies in another mount: %v", err)
+	if err != nil && fsys.Foreign(err) {
+		return nil, fsys.Errorf(fsys.Refused, at, "it lies in another mount: %v", err)
 	}
 	if err != nil {
 		return nil, err
@@ -331,7 +329,7 @@ func (s *Scanner) Know(p *place.Place, root *tree.Item, at string, deep bool) (*
 	}
 	defer parent.Close()
 	s.deep = deep
-	if cur.Kind == tree.Dir && !deep {
+	if cur.Kind == fsys.Dir && !deep {
 		s.flat = true
 	}
 	cur.Name = path.Base(at)

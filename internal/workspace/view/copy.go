@@ -3,14 +3,13 @@ package view
 import (
 	"context"
 	"errors"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 
-	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A copied view is a plain directory with everything in it. What was staged is
@@ -23,9 +22,9 @@ type copied struct {
 }
 
 type copiedFile struct {
-	seen tree.Print // of the original
-	fp   tree.Print // of the copy
-	e    tree.Entry
+	seen fsys.Print // of the original
+	fp   fsys.Print // of the copy
+	e    fsys.Entry
 }
 
 func NewCopy(ctx context.Context, g Ground) (View, error) {
@@ -47,13 +46,13 @@ func NewCopy(ctx context.Context, g Ground) (View, error) {
 }
 
 // bareAll looks at every name of the workspace, also ignored ones.
-func bareAll(ctx context.Context, p *place.Place) (*tree.Item, error) {
-	e, err := scan.Bare(ctx).Tree(p, tree.Item{})
+func bareAll(ctx context.Context, p *fsys.Place) (*fsys.Item, error) {
+	e, err := scan.Bare(ctx).Tree(p, fsys.Item{})
 	return &e, err
 }
 
 // bound puts the copy on a file system of its own that holds the quota.
-func (c *copied) bound(top *tree.Item) error {
+func (c *copied) bound(top *fsys.Item) error {
 	if !bounded(c.ground.Quota) {
 		return nil
 	}
@@ -66,13 +65,13 @@ func (c *copied) bound(top *tree.Item) error {
 		}
 		groups[e.Group] = true
 	}
-	return place.MountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.Quota)
+	return fsys.MountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.Quota)
 }
 
-func (c *copied) fill(ctx context.Context, top *tree.Item) error {
+func (c *copied) fill(ctx context.Context, top *fsys.Item) error {
 	type dir struct {
 		at string
-		e  *tree.Item
+		e  *fsys.Item
 	}
 	var dirs []dir
 	groups := map[uint64]string{}
@@ -82,9 +81,9 @@ func (c *copied) fill(ctx context.Context, top *tree.Item) error {
 		}
 		name := filepath.Join(c.dir, filepath.FromSlash(at))
 		switch {
-		case e.Kind == tree.Other:
+		case e.Kind == fsys.Other:
 			continue
-		case e.Kind == tree.Dir:
+		case e.Kind == fsys.Dir:
 			dirs = append(dirs, dir{at, e})
 			if at == "." {
 				continue
@@ -108,7 +107,7 @@ func (c *copied) fill(ctx context.Context, top *tree.Item) error {
 		}
 		c.was[at] = &copiedFile{seen: e.Print}
 	}
-	p, err := place.Open(c.dir)
+	p, err := fsys.Open(c.dir)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (c *copied) fill(ctx context.Context, top *tree.Item) error {
 	for i := len(dirs) - 1; i >= 0; i-- {
 		d := dirs[i]
 		c.was[d.at] = &copiedFile{seen: d.e.Print}
-		if err := errors.Join(place.Own(filepath.Join(c.dir, d.at), d.e.Print), p.Attr(d.at, d.e.Entry)); err != nil {
+		if err := errors.Join(fsys.Own(filepath.Join(c.dir, d.at), d.e.Print), p.Attr(d.at, d.e.Entry)); err != nil {
 			return err
 		}
 	}
@@ -131,9 +130,9 @@ func (c *copied) fill(ctx context.Context, top *tree.Item) error {
 }
 
 // one copies one file or link.
-func (c *copied) one(at, name string, e *tree.Item) error {
+func (c *copied) one(at, name string, e *fsys.Item) error {
 	p := c.ground.Place
-	if e.Kind == tree.Symlink {
+	if e.Kind == fsys.Symlink {
 		t, err := p.Readlink(at)
 		if err != nil {
 			return err
@@ -147,7 +146,7 @@ func (c *copied) one(at, name string, e *tree.Item) error {
 			return err
 		}
 		defer f.Close()
-		now, err := place.Stat(f)
+		now, err := fsys.Stat(f)
 		if err != nil {
 			return err
 		}
@@ -155,17 +154,17 @@ func (c *copied) one(at, name string, e *tree.Item) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(place.Copy(g, f, now.Size), g.Close()); err != nil {
+		if err := errors.Join(fsys.Copy(g, f, now.Size), g.Close()); err != nil {
 			return err
 		}
 		fp := e.Print
 		*e = now // the moment of the copy
 		e.Print.Nlink = fp.Nlink
 	}
-	if err := place.Own(name, e.Print); err != nil {
+	if err := fsys.Own(name, e.Print); err != nil {
 		return err
 	}
-	q, err := place.Open(filepath.Dir(name))
+	q, err := fsys.Open(filepath.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -176,7 +175,7 @@ func (c *copied) one(at, name string, e *tree.Item) error {
 func (c *copied) Path() string { return c.dir }
 
 func (c *copied) Changes() ([]Staged, error) {
-	p, err := place.Open(c.dir)
+	p, err := fsys.Open(c.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +186,7 @@ func (c *copied) Changes() ([]Staged, error) {
 	}
 	links := map[uint64]uint32{}
 	first := map[uint64]string{} // an unchanged name of each group
-	now := map[string]*tree.Item{}
+	now := map[string]*fsys.Item{}
 	for at, e := range top.Walk(".") {
 		now[at] = e
 		links[e.Group]++
@@ -198,22 +197,22 @@ func (c *copied) Changes() ([]Staged, error) {
 	var out []Staged
 	for at, e := range top.Walk(".") {
 		was := c.was[at]
-		if c.same(at, e) || e.Kind == tree.Dir && was != nil && was.e.Kind == tree.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
+		if c.same(at, e) || e.Kind == fsys.Dir && was != nil && was.e.Kind == fsys.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
 			continue
 		}
 		x := *e
-		x.Dir, x.Print, x.Ignored = nil, tree.Print{}, false
-		ch := Staged{Path: at, To: &x, Seen: &tree.Print{}}
+		x.Dir, x.Print, x.Ignored = nil, fsys.Print{}, false
+		ch := Staged{Path: at, To: &x, Seen: &fsys.Print{}}
 		if was != nil {
 			ch.Seen = &was.seen
 		}
 		switch e.Kind {
-		case tree.Symlink:
+		case fsys.Symlink:
 			if x.Target, err = p.Readlink(at); err != nil {
 				return nil, err
 			}
 			x.Size = 0
-		case tree.File:
+		case fsys.File:
 			ch.Src = filepath.Join(c.dir, filepath.FromSlash(at))
 			ch.Move = e.Group == 0 && !bounded(c.ground.Quota)
 			if links[e.Group] != e.Print.Nlink { // shared with something outside the view
@@ -221,7 +220,7 @@ func (c *copied) Changes() ([]Staged, error) {
 			}
 			if b := first[e.Group]; e.Group != 0 && b != "" {
 				ch.Base, ch.Src = b, ""
-				ch.From = &tree.Item{Entry: c.was[b].e, Print: c.was[b].seen}
+				ch.From = &fsys.Item{Entry: c.was[b].e, Print: c.was[b].seen}
 			}
 		}
 		out = append(out, ch)
@@ -236,12 +235,12 @@ func (c *copied) Changes() ([]Staged, error) {
 
 // same tells that a copy was not touched. Its stamp of last change tells that
 // of its content, but also moves when another name for it comes or goes.
-func (c *copied) same(at string, e *tree.Item) bool {
+func (c *copied) same(at string, e *fsys.Item) bool {
 	was := c.was[at]
 	if was == nil || was.e.Kind != e.Kind || was.fp.Ino != e.Print.Ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
 		return false
 	}
-	if was.fp.Ctime == e.Print.Ctime || e.Kind != tree.File {
+	if was.fp.Ctime == e.Print.Ctime || e.Kind != fsys.File {
 		return true
 	}
 	base := c.ground.Base.Lookup(at)
@@ -262,5 +261,5 @@ func (c *copied) End() error {
 		return nil
 	}
 	c.done = true
-	return place.Unmount(c.ground.Scratch)
+	return fsys.Unmount(c.ground.Scratch)
 }

@@ -14,10 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/scan"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A Layer is the view of a transaction as a file system in Go: what a sandbox
@@ -44,7 +42,7 @@ type shadow struct {
 
 // A purse holds the quota.
 type purse struct {
-	most  place.Bound
+	most  fsys.Bound
 	bytes int64 // held by staged files
 	files int
 }
@@ -52,10 +50,10 @@ type purse struct {
 // An lnode is a file, directory or link of the view; under several names if it
 // has several.
 type lnode struct {
-	tree.Entry
+	fsys.Entry
 	base  string     // what it is in the workspace, until written; "" for new
-	seen  tree.Print // of base
-	was   tree.Entry // of base
+	seen  fsys.Print // of base
+	was   fsys.Entry // of base
 	data  string     // staged content, once written
 	dirty bool       // not as base is
 	names int
@@ -70,7 +68,7 @@ type lnode struct {
 // NewLayer makes the view of a Layer.
 func NewLayer(g Ground) View {
 	return layered{&Layer{shadow: shadow{ground: g, purse: purse{most: g.Quota}, inode: map[uint64]*lnode{},
-		root: &lnode{Entry: tree.Entry{Kind: tree.Dir, Mode: g.Base.Mode, Time: g.Base.Time}, base: "."}}}}
+		root: &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: g.Base.Mode, Time: g.Base.Time}, base: "."}}}}
 }
 
 // layered is a Layer as its transaction sees it.
@@ -103,8 +101,8 @@ func (l *shadow) load(n *lnode) error {
 			return err
 		}
 		defer p.Close()
-		err = p.Each(func(e *tree.Item) (err error) {
-			if e.Kind == tree.Symlink {
+		err = p.Each(func(e *fsys.Item) (err error) {
+			if e.Kind == fsys.Symlink {
 				if e.Target, err = p.Readlink(e.Name); err != nil {
 					return err
 				}
@@ -120,7 +118,7 @@ func (l *shadow) load(n *lnode) error {
 	return nil
 }
 
-func (l *shadow) inherit(base string, e tree.Item) *lnode {
+func (l *shadow) inherit(base string, e fsys.Item) *lnode {
 	if k := l.inode[e.Group]; e.Group != 0 && k != nil && k.seen.Ino == e.Print.Ino {
 		k.names++
 		return k
@@ -139,7 +137,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 		return nil, "", nil, pathError(op, name, fs.ErrClosed)
 	}
 	if strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") {
-		return nil, "", nil, pathError(op, fault.Clip(name), fault.Errorf(fault.Refused, "", "expected a path relative to the workspace"))
+		return nil, "", nil, pathError(op, fsys.Clip(name), fsys.Errorf(fsys.Refused, "", "expected a path relative to the workspace"))
 	}
 	trail := []*lnode{l.root}
 	parts := strings.Split(name, "/")
@@ -153,7 +151,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			continue
 		case "..":
 			if len(trail) == 1 {
-				return nil, "", nil, pathError(op, name, fault.Errorf(fault.Refused, "", "the path leads out of the workspace"))
+				return nil, "", nil, pathError(op, name, fsys.Errorf(fsys.Refused, "", "the path leads out of the workspace"))
 			}
 			trail = trail[:len(trail)-1]
 			n, last = trail[len(trail)-1], "."
@@ -163,12 +161,12 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			return nil, "", nil, err
 		}
 		n, last = dir.kids[part], part
-		if n != nil && n.Kind == tree.Symlink && (len(parts) > 0 || follow) {
+		if n != nil && n.Kind == fsys.Symlink && (len(parts) > 0 || follow) {
 			if links++; links > 40 {
 				return nil, "", nil, pathError(op, name, errLoop)
 			}
 			if strings.HasPrefix(n.Target, "/") {
-				return nil, "", nil, pathError(op, name, fault.Errorf(fault.Refused, "", "the link %s leads out of the workspace", part))
+				return nil, "", nil, pathError(op, name, fsys.Errorf(fsys.Refused, "", "the link %s leads out of the workspace", part))
 			}
 			parts = append(strings.Split(n.Target, "/"), parts...)
 			n, last = dir, "."
@@ -180,7 +178,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			}
 			return dir, last, nil, nil
 		}
-		if n.Kind == tree.Dir {
+		if n.Kind == fsys.Dir {
 			trail = append(trail, n)
 		} else if len(parts) > 0 {
 			return nil, "", nil, pathError(op, name, errNotDir)
@@ -205,10 +203,10 @@ func (l *shadow) spot(op, name string) (*lnode, string, error) {
 		err = pathError(op, name, fs.ErrExist)
 	}
 	if err == nil && len(last) > 255 {
-		err = pathError(op, fault.Clip(name), fault.Errorf(fault.Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
+		err = pathError(op, fsys.Clip(name), fsys.Errorf(fsys.Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
 	}
-	if err == nil && tree.IsGit(last) && !l.ground.WriteGit {
-		err = pathError(op, name, fault.Errorf(fault.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
+	if err == nil && fsys.IsGit(last) && !l.ground.WriteGit {
+		err = pathError(op, name, fsys.Errorf(fsys.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return dir, last, err
 }
@@ -216,10 +214,10 @@ func (l *shadow) spot(op, name string) (*lnode, string, error) {
 // charge holds the quota. Negative amounts give back.
 func (l *purse) charge(bytes int64, files int) error {
 	if bytes > 0 && l.most.Bytes > 0 && l.bytes+bytes > l.most.Bytes {
-		return fault.Errorf(fault.Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
+		return fsys.Errorf(fsys.Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
 	}
 	if files > 0 && l.most.Files > 0 && l.files+files > l.most.Files {
-		return fault.Errorf(fault.Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
+		return fsys.Errorf(fsys.Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
 	}
 	l.bytes += bytes
 	l.files += files
@@ -247,7 +245,7 @@ func (l *Layer) Mkdir(name string, mode fs.FileMode) error {
 	if err := l.charge(0, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: tree.Entry{Kind: tree.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
 	touch(n)
 	l.add(dir, last, n)
 	return nil
@@ -264,7 +262,7 @@ func (l *Layer) MkdirAll(name string, mode fs.FileMode) error {
 		}
 	}
 	e, err := l.Stat(name)
-	if err == nil && e.Kind != tree.Dir {
+	if err == nil && e.Kind != fsys.Dir {
 		err = pathError("mkdir", name, errNotDir)
 	}
 	return err
@@ -279,12 +277,12 @@ func (l *Layer) Symlink(target, name string) error {
 		return err
 	}
 	if target == "" || len(target) > 4095 || strings.ContainsRune(target, 0) {
-		return pathError("symlink", name, fault.Errorf(fault.Refused, "", "expected a target of 1 to 4095 bytes"))
+		return pathError("symlink", name, fsys.Errorf(fsys.Refused, "", "expected a target of 1 to 4095 bytes"))
 	}
 	if err := l.charge(0, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: tree.Entry{Kind: tree.Symlink, Target: target}}
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.Symlink, Target: target}}
 	touch(n)
 	l.add(dir, last, n)
 	return nil
@@ -298,8 +296,8 @@ func (l *Layer) Link(old, name string) error {
 	if err != nil {
 		return err
 	}
-	if n.Kind != tree.File {
-		return pathError("link", old, fault.Errorf(fault.Refused, "", "expected a file"))
+	if n.Kind != fsys.File {
+		return pathError("link", old, fsys.Errorf(fsys.Refused, "", "expected a file"))
 	}
 	if err := l.whole(n); err != nil {
 		return err
@@ -335,7 +333,7 @@ func (l *shadow) whole(n *lnode) error {
 				return err
 			}
 			next := at.orig[part]
-			if next == nil || next.Kind != tree.Dir {
+			if next == nil || next.Kind != fsys.Dir {
 				break
 			}
 			at = next
@@ -360,7 +358,7 @@ func (l *Layer) Remove(name string) error {
 	if err := l.takeable("remove", name, n); err != nil {
 		return err
 	}
-	if n.Kind == tree.Dir {
+	if n.Kind == fsys.Dir {
 		if err := l.load(n); err != nil {
 			return err
 		}
@@ -373,11 +371,11 @@ func (l *Layer) Remove(name string) error {
 }
 
 func (l *shadow) takeable(op, name string, n *lnode) error {
-	if n.Kind == tree.Other {
-		return pathError(op, name, fault.Errorf(fault.Refused, "", "a FIFO, socket, device or mount is not changed"))
+	if n.Kind == fsys.Other {
+		return pathError(op, name, fsys.Errorf(fsys.Refused, "", "a FIFO, socket, device or mount is not changed"))
 	}
-	if n.base != "" && tree.InGit(n.base) && !l.ground.WriteGit {
-		return pathError(op, name, fault.Errorf(fault.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
+	if n.base != "" && fsys.InGit(n.base) && !l.ground.WriteGit {
+		return pathError(op, name, fsys.Errorf(fsys.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return nil
 }
@@ -401,7 +399,7 @@ func (l *Layer) RemoveAll(name string) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 		return nil
 	}
-	if err == nil && e.Kind == tree.Dir {
+	if err == nil && e.Kind == fsys.Dir {
 		var names []string
 		if names, err = l.ReadDir(name); err != nil {
 			return err
@@ -448,9 +446,9 @@ func (l *Layer) Rename(old, name string) error {
 			return err
 		}
 	}
-	if n.Kind == tree.Dir {
+	if n.Kind == fsys.Dir {
 		if n.holds(to) {
-			return pathError("rename", name, fault.Errorf(fault.Refused, "", "a directory cannot be moved below itself"))
+			return pathError("rename", name, fsys.Errorf(fsys.Refused, "", "a directory cannot be moved below itself"))
 		}
 		if err := l.loadAll(n); err != nil { // it may never be read under its old name again
 			return err
@@ -470,11 +468,11 @@ func (l *shadow) replaceable(n, was *lnode, name string) error {
 	switch {
 	case last(name) == ".":
 		return pathError("rename", name, fs.ErrInvalid)
-	case n.Kind == tree.Dir && was.Kind != tree.Dir:
+	case n.Kind == fsys.Dir && was.Kind != fsys.Dir:
 		return pathError("rename", name, errNotDir)
-	case n.Kind != tree.Dir && was.Kind == tree.Dir:
+	case n.Kind != fsys.Dir && was.Kind == fsys.Dir:
 		return pathError("rename", name, errIsDir)
-	case was.Kind == tree.Dir:
+	case was.Kind == fsys.Dir:
 		if err := l.load(was); err != nil {
 			return err
 		}
@@ -492,7 +490,7 @@ func (n *lnode) holds(d *lnode) bool {
 		return true
 	}
 	for _, k := range n.kids {
-		if k.Kind == tree.Dir && k.holds(d) {
+		if k.Kind == fsys.Dir && k.holds(d) {
 			return true
 		}
 	}
@@ -504,10 +502,10 @@ func (l *shadow) loadAll(n *lnode) error {
 		return err
 	}
 	for _, k := range n.kids {
-		if k.Kind == tree.Other {
-			return fault.Errorf(fault.Refused, k.base, "a FIFO, socket, device or mount is not moved")
+		if k.Kind == fsys.Other {
+			return fsys.Errorf(fsys.Refused, k.base, "a FIFO, socket, device or mount is not moved")
 		}
-		if k.Kind == tree.Dir {
+		if k.Kind == fsys.Dir {
 			if err := l.loadAll(k); err != nil {
 				return err
 			}
@@ -517,17 +515,17 @@ func (l *shadow) loadAll(n *lnode) error {
 }
 
 // Lstat says what name is; Stat, what it leads to.
-func (l *Layer) Lstat(name string) (tree.Entry, error) { return l.stat(name, false) }
+func (l *Layer) Lstat(name string) (fsys.Entry, error) { return l.stat(name, false) }
 
 // Stat follows links.
-func (l *Layer) Stat(name string) (tree.Entry, error) { return l.stat(name, true) }
+func (l *Layer) Stat(name string) (fsys.Entry, error) { return l.stat(name, true) }
 
-func (l *Layer) stat(name string, follow bool) (tree.Entry, error) {
+func (l *Layer) stat(name string, follow bool) (fsys.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.find("stat", name, follow)
 	if err != nil {
-		return tree.Entry{}, err
+		return fsys.Entry{}, err
 	}
 	e := n.Entry
 	e.Group = n.group
@@ -539,7 +537,7 @@ func (l *Layer) ReadDir(name string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.find("readdir", name, true)
-	if err == nil && n.Kind != tree.Dir {
+	if err == nil && n.Kind != fsys.Dir {
 		err = pathError("readdir", name, errNotDir)
 	}
 	if err == nil {
@@ -617,10 +615,10 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 		}
 	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, pathError("open", name, fs.ErrExist)
-	case n.Kind == tree.Dir:
+	case n.Kind == fsys.Dir:
 		return nil, pathError("open", name, errIsDir)
-	case n.Kind != tree.File:
-		return nil, pathError("open", name, fault.Errorf(fault.Refused, "", "expected a file"))
+	case n.Kind != fsys.File:
+		return nil, pathError("open", name, fsys.Errorf(fsys.Refused, "", "expected a file"))
 	}
 	f := &LayerFile{l: l, n: n, name: name, write: write, read: flag&os.O_WRONLY == 0, end: flag&os.O_APPEND != 0}
 	if write && flag&os.O_TRUNC != 0 && n.Size > 0 {
@@ -632,13 +630,13 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 }
 
 func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
-	if tree.IsGit(last) && !l.ground.WriteGit || len(last) > 255 || last == "." {
-		return nil, pathError("create", fault.Clip(last), fault.Errorf(fault.Refused, "", "this name cannot be a file of a workspace"))
+	if fsys.IsGit(last) && !l.ground.WriteGit || len(last) > 255 || last == "." {
+		return nil, pathError("create", fsys.Clip(last), fsys.Errorf(fsys.Refused, "", "this name cannot be a file of a workspace"))
 	}
 	if err := l.charge(0, 1); err != nil {
 		return nil, err
 	}
-	n := &lnode{Entry: tree.Entry{Kind: tree.File, Mode: mode & fs.ModePerm}}
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.File, Mode: mode & fs.ModePerm}}
 	if err := l.blank(n); err != nil {
 		l.charge(0, -1)
 		return nil, err
@@ -712,7 +710,7 @@ func (l *shadow) copyBase(n *lnode) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(place.Copy(g, f, n.Size), g.Close())
+	return errors.Join(fsys.Copy(g, f, n.Size), g.Close())
 }
 
 // openBase opens what n is in the workspace, if it still is that.
@@ -721,14 +719,14 @@ func (l *shadow) openBase(n *lnode) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := place.Stat(f)
-	var h tree.Hash
-	from := tree.Item{Entry: n.was, Print: n.seen}
+	e, err := fsys.Stat(f)
+	var h fsys.Hash
+	from := fsys.Item{Entry: n.was, Print: n.seen}
 	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
 		h, err = scan.HashFile(f, e.Size)
 	}
 	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
-		err = fault.Errorf(fault.Conflict, n.base, "changed by somebody else since the transaction first looked at it")
+		err = fsys.Errorf(fsys.Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {
 		f.Close()
@@ -745,7 +743,7 @@ func (l *Layer) changes() ([]Staged, error) {
 	l.over = true
 	var out []Staged
 	if l.root.dirty {
-		out = append(out, Staged{Path: ".", To: &tree.Item{Entry: l.root.Entry}})
+		out = append(out, Staged{Path: ".", To: &fsys.Item{Entry: l.root.Entry}})
 	}
 	err := l.differ(".", l.root, l.root, &out)
 	return out, err
@@ -773,13 +771,13 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
 	}
 	for name, k := range n.kids {
 		p, o := path.Join(at, name), orig[name]
-		if k != o || k.dirty && (k.Kind == tree.Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
+		if k != o || k.dirty && (k.Kind == fsys.Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
 			*out = append(*out, l.change(p, k, o))
 		}
-		if k.Kind != tree.Dir {
+		if k.Kind != fsys.Dir {
 			continue
 		}
-		if o != nil && o.Kind != tree.Dir {
+		if o != nil && o.Kind != fsys.Dir {
 			o = nil
 		}
 		if err := l.differ(p, k, o, out); err != nil {
@@ -790,19 +788,19 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
 }
 
 func (l *shadow) change(p string, k, o *lnode) Staged {
-	c := Staged{Path: p, To: &tree.Item{Entry: k.Entry}, Seen: &tree.Print{}}
+	c := Staged{Path: p, To: &fsys.Item{Entry: k.Entry}, Seen: &fsys.Print{}}
 	c.To.Group = 0
 	if o != nil {
 		c.Seen = &o.seen
 	}
-	if k.Kind == tree.File {
+	if k.Kind == fsys.File {
 		if k.names > 1 {
 			c.To.Group = k.group
 		}
 		if k.data != "" {
 			c.Src, c.Move = k.data, true
 		} else {
-			c.Base, c.From = k.base, &tree.Item{Entry: k.was, Print: k.seen}
+			c.Base, c.From = k.base, &fsys.Item{Entry: k.was, Print: k.seen}
 		}
 	}
 	return c
@@ -982,7 +980,7 @@ func (f *LayerFile) Truncate(size int64) error {
 }
 
 // Stat says what the file is now.
-func (f *LayerFile) Stat() (tree.Entry, error) {
+func (f *LayerFile) Stat() (fsys.Entry, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
 	return f.n.Entry, nil

@@ -6,9 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/place"
-	"github.com/kern-run/kern/internal/workspace/tree"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,7 +29,7 @@ func NewOverlay(g Ground) (View, error) {
 		}
 	}
 	if bounded(g.Quota) {
-		if err := place.MountBounded(filepath.Dir(o.upper), 16<<10, 5, g.Quota); err != nil {
+		if err := fsys.MountBounded(filepath.Dir(o.upper), 16<<10, 5, g.Quota); err != nil {
 			return nil, err
 		}
 	}
@@ -45,14 +43,14 @@ func NewOverlay(g Ground) (View, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.End())
 	}
-	up, err := place.Open(filepath.Dir(o.upper))
+	up, err := fsys.Open(filepath.Dir(o.upper))
 	if err == nil {
-		err = errors.Join(place.Own(o.upper, root.Print), up.Attr("u", root.Entry), up.Close())
+		err = errors.Join(fsys.Own(o.upper, root.Print), up.Attr("u", root.Entry), up.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.End())
 	}
-	opts := "lowerdir=" + place.Escape(g.Place.Name) + ",upperdir=" + place.Escape(o.upper) + ",workdir=" + place.Escape(work) +
+	opts := "lowerdir=" + fsys.Escape(g.Place.Name) + ",upperdir=" + fsys.Escape(o.upper) + ",workdir=" + fsys.Escape(work) +
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
 	// Nothing in the view has to last: what is committed is synced as slots. An
 	// older kernel does not know the word, and then syncs all of it at the end.
@@ -61,7 +59,7 @@ func NewOverlay(g Ground) (View, error) {
 		err = unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts)
 	}
 	if err != nil {
-		return nil, errors.Join(fault.Errorf(fault.Unsupported, o.dir, "this host cannot mount an overlay here: %v", err), o.End())
+		return nil, errors.Join(fsys.Errorf(fsys.Unsupported, o.dir, "this host cannot mount an overlay here: %v", err), o.End())
 	}
 	return o, nil
 }
@@ -70,9 +68,9 @@ func (o *overlaid) Path() string { return o.dir }
 
 func (o *overlaid) Changes() ([]Staged, error) {
 	if err := unix.Unmount(o.dir, unix.UMOUNT_NOFOLLOW); err != nil {
-		return nil, fault.Errorf(fault.Busy, o.dir, "a process still uses the view: %v", err)
+		return nil, fsys.Errorf(fsys.Busy, o.dir, "a process still uses the view: %v", err)
 	}
-	p, err := place.Open(o.upper)
+	p, err := fsys.Open(o.upper)
 	if err != nil {
 		return nil, err
 	}
@@ -89,26 +87,26 @@ func (o *overlaid) Changes() ([]Staged, error) {
 	for at, e := range top.Walk(".") {
 		name := filepath.Join(o.upper, filepath.FromSlash(at))
 		x := *e
-		x.Dir, x.Print, x.Ignored = nil, tree.Print{}, false
+		x.Dir, x.Print, x.Ignored = nil, fsys.Print{}, false
 		ch := Staged{Path: at, To: &x}
 		switch e.Kind {
-		case tree.Other:
+		case fsys.Other:
 			if whiteout(name) {
 				ch.To = nil
 			}
-		case tree.Dir:
+		case fsys.Dir:
 			if opaque(name) {
 				out = append(out, o.hidden(at, e)...)
 			}
 			if at == "." && x.Time == o.ground.Base.Time && x.Mode == o.ground.Base.Mode {
 				continue
 			}
-		case tree.Symlink:
+		case fsys.Symlink:
 			if x.Target, err = p.Readlink(at); err != nil {
 				return nil, err
 			}
 			x.Size = 0
-		case tree.File:
+		case fsys.File:
 			unix.Lremovexattr(name, "trusted.overlay.origin")
 			ch.Src, ch.Move = name, e.Group == 0 && !bounded(o.ground.Quota)
 			if links[e.Group] != e.Print.Nlink {
@@ -121,7 +119,7 @@ func (o *overlaid) Changes() ([]Staged, error) {
 }
 
 // hidden lists what an opaque directory hides of the workspace.
-func (o *overlaid) hidden(at string, e *tree.Item) (out []Staged) {
+func (o *overlaid) hidden(at string, e *fsys.Item) (out []Staged) {
 	p, err := o.ground.Place.Sub(at)
 	if err != nil {
 		return nil // it was no directory, or is none now: the check will tell
@@ -159,5 +157,5 @@ func (o *overlaid) End() error {
 		return nil
 	}
 	o.done = true
-	return place.Unmount(o.ground.Scratch)
+	return fsys.Unmount(o.ground.Scratch)
 }

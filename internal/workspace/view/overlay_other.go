@@ -5,9 +5,9 @@ package view
 import (
 	"runtime"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 func NewOverlay(Ground) (View, error) {
-	return nil, fault.Errorf(fault.Unsupported, "", "an overlay needs Linux; this is %s", runtime.GOOS)
+	return nil, fsys.Errorf(fsys.Unsupported, "", "an overlay needs Linux; this is %s", runtime.GOOS)
 }

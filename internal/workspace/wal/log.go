@@ -10,9 +10,8 @@ import (
 	"os"
 	"sync"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/place"
 	"github.com/kern-run/kern/internal/workspace/publish"
 )
 
@@ -182,7 +181,7 @@ func (l *Log) read() (torn bool, err error) {
 	l.room = fi.Size()
 	if l.off == 0 {
 		if len(b) < len(logMagic) || string(b[:len(logMagic)]) != logMagic {
-			return false, fault.Errorf(fault.Damaged, l.name, "expected a log of commits; it begins otherwise")
+			return false, fsys.Errorf(fsys.Damaged, l.name, "expected a log of commits; it begins otherwise")
 		}
 		l.off, b = int64(len(logMagic)), b[len(logMagic):]
 	}
@@ -204,7 +203,7 @@ func (l *Log) tail(b []byte) error {
 	for i := 1; i+8 < len(b); i++ {
 		if b[i+8] == '{' {
 			if _, n := readFrame(b[i:]); n > 0 {
-				return fault.Errorf(fault.Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
+				return fsys.Errorf(fsys.Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
 			}
 		}
 	}
@@ -250,7 +249,7 @@ func (l *Log) Put(r Record) error {
 
 // Sync makes what was put last, then part of the state.
 func (l *Log) Sync() error {
-	if err := place.Datasync(l.f); err != nil {
+	if err := fsys.Datasync(l.f); err != nil {
 		return err
 	}
 	l.off = l.end
@@ -277,7 +276,7 @@ func (l *Log) Rewrite() error {
 	}
 	end := int64(len(b))
 	b = append(b, make([]byte, logRoom)...)
-	if err := place.Replace(l.name, b, 0o600, true); err != nil {
+	if err := fsys.Replace(l.name, b, 0o600, true); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(l.name, os.O_RDWR, 0)

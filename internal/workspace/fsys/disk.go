@@ -1,7 +1,9 @@
-// Package place is what a workspace asks of a file system: to hold a directory
-// open and resolve every path below it, to rename and exchange in one step, to
-// sync, to lock, to mount. What a system cannot do is an error, never less.
-package place
+// Package fsys holds what every part of a workspace needs to know of files:
+// the errors with their frozen codes, directory trees in memory with their
+// digests and differences, and the few operations that a workspace asks of the
+// file system. It resolves every path below a directory that it holds open.
+// What a system cannot do is an error and never a weaker operation.
+package fsys
 
 import (
 	"errors"
@@ -9,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
 // Theirs tells that a path is not what it was any more: somebody else's now.
@@ -105,7 +105,7 @@ func RealDir(dir string) (string, error) {
 	}
 	fi, err := os.Stat(real)
 	if err == nil && !fi.IsDir() {
-		err = fault.Errorf(fault.Refused, dir, "expected a directory")
+		err = Errorf(Refused, dir, "expected a directory")
 	}
 	return real, err
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package place
+package fsys
 
 import (
 	"errors"
@@ -11,9 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 // A Place is a directory: the workspace, or one of our own. Here the system
@@ -37,7 +34,7 @@ func (p *Place) Close() error { return p.root.Close() }
 
 func (p *Place) in(name string, f func(full string) error) error {
 	if name != "." && (!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name) {
-		return fault.Errorf(fault.Refused, name, "expected the name of something below the workspace")
+		return Errorf(Refused, name, "expected the name of something below the workspace")
 	}
 	full := p.Name
 	if dir := path.Dir(name); dir != "." {
@@ -58,7 +55,7 @@ func (p *Place) Sub(name string) (q *Place, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Kind != tree.Dir {
+	if e.Kind != Dir {
 		return nil, &fs.PathError{Op: "open", Path: path.Join(p.Name, name), Err: errors.New("expected a directory")}
 	}
 	r, err := p.root.OpenRoot(filepath.FromSlash(name))
@@ -73,13 +70,13 @@ func (p *Place) Open(name string) (f *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Kind != tree.File {
+	if e.Kind != File {
 		return nil, &fs.PathError{Op: "open", Path: path.Join(p.Name, name), Err: errors.New("expected a file")}
 	}
 	return p.root.Open(filepath.FromSlash(name))
 }
 
-func (p *Place) Lstat(name string) (e tree.Item, err error) {
+func (p *Place) Lstat(name string) (e Item, err error) {
 	err = p.in(name, func(full string) error {
 		fi, err := os.Lstat(full)
 		if err == nil {
@@ -91,31 +88,31 @@ func (p *Place) Lstat(name string) (e tree.Item, err error) {
 	return e, err
 }
 
-func Stat(f *os.File) (tree.Item, error) {
+func Stat(f *os.File) (Item, error) {
 	fi, err := f.Stat()
 	if err != nil {
-		return tree.Item{}, err
+		return Item{}, err
 	}
 	return entryOf(fi), nil
 }
 
-func entryOf(fi fs.FileInfo) (e tree.Item) {
+func entryOf(fi fs.FileInfo) (e Item) {
 	switch m := fi.Mode(); {
 	case m.IsRegular():
-		e.Kind, e.Size = tree.File, fi.Size()
+		e.Kind, e.Size = File, fi.Size()
 	case m.IsDir():
-		e.Kind = tree.Dir
+		e.Kind = Dir
 	case m&fs.ModeSymlink != 0:
-		e.Kind = tree.Symlink
+		e.Kind = Symlink
 	default:
-		e.Kind = tree.Other
+		e.Kind = Other
 	}
-	if e.Kind != tree.Symlink {
+	if e.Kind != Symlink {
 		e.Mode = fi.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 	}
 	e.Time = fi.ModTime().UnixNano()
 	e.Print = printOf(fi)
-	if e.Kind == tree.File && e.Print.Nlink > 1 {
+	if e.Kind == File && e.Print.Nlink > 1 {
 		e.Group = e.Print.Ino
 	}
 	return e
@@ -161,8 +158,8 @@ func (p *Place) Drop(q *Place, name, slot string) error {
 	return p.in(name, func(full string) error { return os.Rename(full, filepath.Join(q.Name, slot)) })
 }
 
-func (p *Place) Attr(name string, e tree.Entry) error {
-	if e.Kind == tree.Symlink {
+func (p *Place) Attr(name string, e Entry) error {
+	if e.Kind == Symlink {
 		return nil
 	}
 	return p.in(name, func(full string) error {
@@ -173,7 +170,7 @@ func (p *Place) Attr(name string, e tree.Entry) error {
 	})
 }
 
-func Own(string, tree.Print) error { return nil }
+func Own(string, Print) error { return nil }
 
 func (p *Place) SyncDir(name string) error {
 	return p.in(name, func(full string) error { return syncName(full) })
@@ -207,14 +204,14 @@ func (p *Place) SyncAllOr() error {
 }
 
 func MountBounded(dir string, _ int64, _ int, _ Bound) error {
-	return fault.Errorf(fault.Unsupported, dir, "a quota on this kind of view needs Linux; this is %s; use a layer, or no quota", runtime.GOOS)
+	return Errorf(Unsupported, dir, "a quota on this kind of view needs Linux; this is %s; use a layer, or no quota", runtime.GOOS)
 }
 
 func Unmount(string) error { return nil }
 
 // Each gives every name in p and what it is, in no order. A name that is gone
 // when it is looked at is left out.
-func (p *Place) Each(f func(e *tree.Item) error) error {
+func (p *Place) Each(f func(e *Item) error) error {
 	names, err := p.Names()
 	if err != nil {
 		return err

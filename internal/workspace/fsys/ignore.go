@@ -1,11 +1,9 @@
-package tree
+package fsys
 
 import (
 	"path"
 	"regexp"
 	"strings"
-
-	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
 // Rules say what is kept out of digest and history. They are written as in a
@@ -39,7 +37,7 @@ func ParseRules(lines []string) (*Rules, error) {
 		tied := strings.Contains(line, "/")
 		line = strings.TrimPrefix(line, "/")
 		if line == "" {
-			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: expected a pattern", n+1)
+			return nil, Errorf(Refused, "", "ignore rule %d: expected a pattern", n+1)
 		}
 		expr := globExpr(line)
 		if !tied {
@@ -47,7 +45,7 @@ func ParseRules(lines []string) (*Rules, error) {
 		}
 		re, err := regexp.Compile("(?s)^" + expr + "$")
 		if err != nil {
-			return nil, fault.Errorf(fault.Refused, "", "ignore rule %d: %q is not a pattern: %v", n+1, fault.Clip(line), err)
+			return nil, Errorf(Refused, "", "ignore rule %d: %q is not a pattern: %v", n+1, Clip(line), err)
 		}
 		x.re = re
 		r.list = append(r.list, x)

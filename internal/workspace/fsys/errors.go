@@ -1,6 +1,4 @@
-// Package fault holds the errors of a workspace: a frozen code for programs,
-// the paths, and what was expected for people.
-package fault
+package fsys
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package tree
+package fsys
 
 import (
 	"encoding/binary"

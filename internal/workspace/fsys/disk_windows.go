@@ -1,4 +1,4 @@
-package place
+package fsys
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"golang.org/x/sys/windows"
 )
 
@@ -15,7 +14,7 @@ import (
 // transaction looks at the whole workspace when it begins.
 const HasStamps = false
 
-func printOf(fs.FileInfo) tree.Print { return tree.Print{Nlink: 1} }
+func printOf(fs.FileInfo) Print { return Print{Nlink: 1} }
 
 // syncName has nothing to do: names are journalled by NTFS itself.
 func syncName(string) error { return nil }

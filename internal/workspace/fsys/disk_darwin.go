@@ -1,19 +1,17 @@
-package place
+package fsys
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 	"syscall"
-
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 const HasStamps = true
 
-func printOf(fi fs.FileInfo) tree.Print {
+func printOf(fi fs.FileInfo) Print {
 	st := fi.Sys().(*syscall.Stat_t)
-	return tree.Print{Ino: st.Ino, Ctime: st.Ctimespec.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
+	return Print{Ino: st.Ino, Ctime: st.Ctimespec.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
 }
 
 func syncName(name string) error {

@@ -1,4 +1,4 @@
-package place
+package fsys
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/internal/workspace/fault"
-	"github.com/kern-run/kern/internal/workspace/tree"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +32,7 @@ func Open(dir string) (*Place, error) {
 	p := &Place{dir, fd}
 	if d, err := p.at("."); err != nil {
 		p.Close()
-		return nil, fault.Errorf(fault.Unsupported, dir, "this kernel cannot resolve paths safely (openat2: %v); Linux 5.6 or newer is needed", err)
+		return nil, Errorf(Unsupported, dir, "this kernel cannot resolve paths safely (openat2: %v); Linux 5.6 or newer is needed", err)
 	} else {
 		unix.Close(d)
 	}
@@ -68,7 +66,7 @@ func (p *Place) at(name string) (int, error) { return p.open2(name, unix.O_PATH|
 func (p *Place) in(name string, f func(fd int, base string) error) error {
 	dir, base := path.Split(name)
 	if base == "" || base == "." || base == ".." {
-		return fault.Errorf(fault.Refused, name, "expected the name of something below the workspace")
+		return Errorf(Refused, name, "expected the name of something below the workspace")
 	}
 	if dir == "" {
 		return wrap(p, name, f(p.fd, base))
@@ -106,7 +104,7 @@ func (p *Place) Open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path.Join(p.Name, name)), nil
 }
 
-func (p *Place) Lstat(name string) (e tree.Item, err error) {
+func (p *Place) Lstat(name string) (e Item, err error) {
 	if name == "." {
 		var st unix.Stat_t
 		if err := unix.Fstat(p.fd, &st); err != nil {
@@ -126,33 +124,33 @@ func (p *Place) Lstat(name string) (e tree.Item, err error) {
 	return e, err
 }
 
-func Stat(f *os.File) (tree.Item, error) {
+func Stat(f *os.File) (Item, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return tree.Item{}, err
+		return Item{}, err
 	}
 	return entryOf(&st), nil
 }
 
-func entryOf(st *unix.Stat_t) (e tree.Item) {
+func entryOf(st *unix.Stat_t) (e Item) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		e.Kind, e.Size = tree.File, st.Size
+		e.Kind, e.Size = File, st.Size
 		if st.Nlink > 1 {
 			e.Group = st.Ino
 		}
 	case unix.S_IFDIR:
-		e.Kind = tree.Dir
+		e.Kind = Dir
 	case unix.S_IFLNK:
-		e.Kind = tree.Symlink
+		e.Kind = Symlink
 	default:
-		e.Kind = tree.Other
+		e.Kind = Other
 	}
-	if e.Kind != tree.Symlink {
+	if e.Kind != Symlink {
 		e.Mode = modeOf(st.Mode)
 	}
 	e.Time = st.Mtim.Nano()
-	e.Print = tree.Print{Ino: st.Ino, Ctime: st.Ctim.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
+	e.Print = Print{Ino: st.Ino, Ctime: st.Ctim.Nano(), Nlink: uint32(st.Nlink), Uid: st.Uid, Gid: st.Gid}
 	return e
 }
 
@@ -255,9 +253,9 @@ func (p *Place) Drop(q *Place, name, slot string) error {
 }
 
 // Attr sets mode and time of a file or directory, never of what a link names.
-func (p *Place) Attr(name string, e tree.Entry) error {
+func (p *Place) Attr(name string, e Entry) error {
 	set := func(fd int, base string) error {
-		if e.Kind != tree.Symlink {
+		if e.Kind != Symlink {
 			if err := unix.Fchmodat(fd, base, rawMode(e.Mode), 0); err != nil {
 				return err
 			}
@@ -281,7 +279,7 @@ func (p *Place) Attr(name string, e tree.Entry) error {
 }
 
 // Own gives slot in q the owner of e, where this process may.
-func Own(name string, fp tree.Print) error {
+func Own(name string, fp Print) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -343,7 +341,7 @@ func Writers(f *os.File) error {
 	const setLease = 1024
 	_, err := unix.FcntlInt(f.Fd(), setLease, unix.F_RDLCK)
 	if err == unix.EAGAIN {
-		return fault.Errorf(fault.Busy, f.Name(), "a process still has it open for writing")
+		return Errorf(Busy, f.Name(), "a process still has it open for writing")
 	}
 	if err == nil {
 		unix.FcntlInt(f.Fd(), setLease, unix.F_UNLCK)
@@ -429,7 +427,7 @@ func MountBounded(dir string, bytes int64, files int, opt Bound) error {
 	}
 	data := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", size, inodes)
 	if err := unix.Mount("kern", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
-		return fault.Errorf(fault.Unsupported, dir, "a quota on this kind of view needs a file system of its own, which this host does not let us mount: %v; use a layer, or no quota", err)
+		return Errorf(Unsupported, dir, "a quota on this kind of view needs a file system of its own, which this host does not let us mount: %v; use a layer, or no quota", err)
 	}
 	return nil
 }

@@ -1,7 +1,4 @@
-// Package tree knows directory trees in memory: what a name is, trees that
-// share what did not change between them, their digest, what differs between
-// two, and which names are kept out. It touches no file.
-package tree
+package fsys
 
 import (
 	"cmp"
@@ -16,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/kern-run/kern/internal/workspace/fault"
 )
 
 // A Hash is a SHA-256 sum: of content (as a Git blob), of a Git object, or of
@@ -33,7 +28,7 @@ func (h Hash) IsZero() bool { return h == Hash{} }
 func ParseHash(s string) (h Hash, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(h) {
-		return h, fault.Errorf(fault.Refused, "", "expected a commit as 64 hexadecimal digits, found %q", fault.Clip(s))
+		return h, Errorf(Refused, "", "expected a commit as 64 hexadecimal digits, found %q", Clip(s))
 	}
 	return Hash(b), nil
 }

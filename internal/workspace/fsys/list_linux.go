@@ -1,4 +1,4 @@
-package place
+package fsys
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kern-run/kern/internal/workspace/tree"
 )
 
 var lists = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -18,7 +16,7 @@ var lists = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // f returns. Nobody else may list the same Place meanwhile. A name that is gone
 // when it is looked at is left out. A scan is mostly this, so it costs what the
 // system takes and little more.
-func (p *Place) Each(f func(e *tree.Item) error) error {
+func (p *Place) Each(f func(e *Item) error) error {
 	buf := lists.Get().(*[32 << 10]byte)
 	defer lists.Put(buf)
 	if _, err := unix.Seek(p.fd, 0, 0); err != nil {
@@ -47,7 +45,7 @@ func (p *Place) Each(f func(e *tree.Item) error) error {
 	}
 }
 
-func (p *Place) look(name string, f func(e *tree.Item) error) error {
+func (p *Place) look(name string, f func(e *Item) error) error {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(p.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err {
 	case nil:
