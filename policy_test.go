@@ -36,6 +36,7 @@ var ranks = map[string]int{
 	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/reap":                 0, // descendants of a process, for tool and guest
 	"internal/leaktest":             0, // what tests leave behind
+	"internal/live":                 1, // what the journal does not hold
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
 	"internal/sandbox/wasm":         0,
