@@ -69,15 +69,17 @@ var ranks = map[string]int{
 
 	"internal/kernel":            2,
 	"internal/syscalls":          3,
-	"internal/agent":             4,
+	"internal/loop":              4,
+	"internal/config":            4, // kern.yaml and agent files
 	"internal/gateway":           4,
 	"internal/api":               4,
 	"internal/cli":               5, // tables, prompts and progress of the command line
 	"internal/mockprovider":      4, // a provider for tests and demos
 	"internal/mockprovider/load": 4,
-	"":                           5,
-	"internal/demo":              6, // a caller of the command line
-	"cmd/kern":                   6,
+	"internal/host":              5, // joins everything
+	"":                           6,
+	"internal/demo":              7, // a caller of the command line
+	"cmd/kern":                   7,
 }
 
 // among lists imports within one rank that are meant.

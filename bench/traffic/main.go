@@ -29,8 +29,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/mockprovider/load"
 	"github.com/kern-run/kern/internal/provider/transport"
@@ -62,7 +63,7 @@ func main() {
 var watch time.Duration
 
 // watched prints how the quota stands until ctx ends.
-func watched(ctx context.Context, k *kern.Kernel, m *mockprovider.Mock) {
+func watched(ctx context.Context, k *host.Kernel, m *mockprovider.Mock) {
 	tick := time.NewTicker(watch)
 	defer tick.Stop()
 	last := m.Stats()
@@ -157,15 +158,15 @@ func provider(c mockprovider.Config) (*mockprovider.Mock, *httptest.Server) {
 }
 
 // open opens a kernel in a new directory whose provider is at an address.
-func open(base string, l quota.Limits) (*kern.Kernel, func(), error) {
+func open(base string, l quota.Limits) (*host.Kernel, func(), error) {
 	dir, err := os.MkdirTemp("", "kern-bench-")
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := kern.Open(kern.Config{Dir: dir, Getenv: func(string) string { return "" }, Settings: kern.Settings{
+	k, err := host.Open(host.Config{Dir: dir, Getenv: func(string) string { return "" }, Settings: config.Settings{
 		Providers: map[string]model.Provider{"openai": {BaseURL: base + "/v1", Key: transport.NewKey("bench"), Models: map[string]model.Listed{
 			"m": {Priced: true, Price: model.Price{Input: 3e9, Output: 15e9}, Window: 200_000, MaxOutput: 200}}}},
-		Traffic: map[string]kern.Traffic{"openai": {Limits: l}},
+		Traffic: map[string]config.Traffic{"openai": {Limits: l}},
 	}})
 	if err != nil {
 		return nil, nil, err
@@ -183,9 +184,9 @@ type page struct {
 }
 
 // researcher is an agent that looks things up until the model has enough.
-func researcher(name, account string, priority int) kern.Agent {
-	search := kern.Tool("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil }).As(abi.Pure)
-	return kern.Agent{Name: name, Model: "openai:m", Tools: []kern.Callable{search}, Account: account, Priority: priority, Watchdog: abi.Watchdog{Profile: "off"}}
+func researcher(name, account string, priority int) host.Agent {
+	search := host.Tool("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil }).As(abi.Pure)
+	return host.Agent{Name: name, Model: "openai:m", Tools: []host.Callable{search}, Account: account, Priority: priority, Watchdog: abi.Watchdog{Profile: "off"}}
 }
 
 // fifty agents need 300 calls of a provider that takes 300 a minute and ten at
@@ -215,7 +216,7 @@ func fifty() error {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			r, err := k.Run(context.Background(), researcher(fmt.Sprint("researcher ", i+1), "", kern.DefaultPriority), "research and report")
+			r, err := k.Run(context.Background(), researcher(fmt.Sprint("researcher ", i+1), "", host.DefaultPriority), "research and report")
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && r.Exit == abi.ExitDone {
@@ -310,14 +311,14 @@ func many(warm, measure time.Duration, scale int) error {
 }
 
 // crowded starts so many processes of eight owners, one by one.
-func crowded(ctx context.Context, k *kern.Kernel, processes int) (map[string][]abi.Pid, error) {
+func crowded(ctx context.Context, k *host.Kernel, processes int) (map[string][]abi.Pid, error) {
 	pids := make(map[string][]abi.Pid)
 	for i := range processes {
 		owner := fmt.Sprint("owner", i%8)
 		if i < processes/8 {
 			owner = "owner7" // which has twice as many as others
 		}
-		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, kern.DefaultPriority), "research without end")
+		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, host.DefaultPriority), "research without end")
 		if err != nil {
 			return nil, err
 		}
@@ -329,11 +330,11 @@ func crowded(ctx context.Context, k *kern.Kernel, processes int) (map[string][]a
 
 // urgently runs an urgent agent of one call again and again, and returns how
 // long each took, from its start to its exit.
-func urgently(ctx context.Context, k *kern.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
+func urgently(ctx context.Context, k *host.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
 	start := time.Now()
 	for n := 0; n < most && (d == 0 || time.Since(start) < d); n++ {
 		a := researcher("urgent", "", 0)
-		a.Limits = kern.Limits{abi.ModelCalls: 1}
+		a.Limits = host.Limits{abi.ModelCalls: 1}
 		began := time.Now()
 		r, err := k.Run(ctx, a, "one thing, quickly")
 		if err != nil {
@@ -354,7 +355,7 @@ func at(d []time.Duration, percent int) time.Duration {
 }
 
 // tokensOf is what each process has used.
-func tokensOf(k *kern.Kernel, pids map[string][]abi.Pid) map[abi.Pid]int64 {
+func tokensOf(k *host.Kernel, pids map[string][]abi.Pid) map[abi.Pid]int64 {
 	used := make(map[abi.Pid]int64)
 	for _, list := range pids {
 		for _, pid := range list {

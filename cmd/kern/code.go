@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
@@ -108,7 +108,7 @@ func written(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
 func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program bool) error {
 	a.begun = true
 	name := cmp.Or(f.sandbox, a.getenv("KERN_SANDBOX"), a.getenv("SANDBOX_TYPE"))
-	name, err := kern.SandboxName(name)
+	name, err := host.SandboxName(name)
 	if err != nil {
 		return usage("for example: --sandbox wasm", "%v", err)
 	}
@@ -117,7 +117,7 @@ func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program b
 		return err
 	}
 	a.progress("preparing the sandbox " + name + ": the first time compiles it, which takes a few seconds")
-	box, err := kern.OpenSandbox(name)
+	box, err := host.OpenSandbox(name)
 	a.progress("")
 	if err != nil {
 		return refused(err)

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/config"
 )
 
 // Files of a data directory, beside those of the journal. Who starts a daemon
@@ -73,17 +73,17 @@ func (a *app) settingsFile(dir string) (file string, named bool, err error) {
 }
 
 // settings reads the configuration file.
-func (a *app) settings(dir string) (kern.Settings, string, error) {
+func (a *app) settings(dir string) (config.Settings, string, error) {
 	file, named, err := a.settingsFile(dir)
 	if err != nil {
-		return kern.Settings{}, file, err
+		return config.Settings{}, file, err
 	}
 	if named {
 		if _, err := os.Stat(file); err != nil {
-			return kern.Settings{}, file, usage("name a file that is there with --config or KERN_CONFIG, or none", "%v", err)
+			return config.Settings{}, file, usage("name a file that is there with --config or KERN_CONFIG, or none", "%v", err)
 		}
 	}
-	s, err := kern.ReadSettings(file)
+	s, err := config.ReadSettings(file)
 	if errors.Is(err, fs.ErrPermission) {
 		return s, file, usage("name one of your own with --data or KERN_DATA", "the data directory, or its configuration, is somebody else's: %v", err)
 	}
@@ -159,7 +159,7 @@ func outdated(a *app, ctx context.Context, c *api.Client, provider string) strin
 	if err != nil {
 		return fmt.Sprintf("the daemon runs with what it read when it started, and now %v%s", err, old)
 	}
-	var theirs kern.SettingsView
+	var theirs config.SettingsView
 	if b, err := json.Marshal(about.Settings); err != nil || json.Unmarshal(b, &theirs) != nil {
 		return ""
 	}
@@ -208,7 +208,7 @@ func (a *app) start(ctx context.Context, dir string) (*api.Client, error) {
 }
 
 // warn says what may not be meant in a configuration, where a daemon starts.
-func warn(a *app, s kern.Settings) {
+func warn(a *app, s config.Settings) {
 	for _, w := range s.Warnings(a.getenv) {
 		a.note("kern: %s", clean(w))
 	}

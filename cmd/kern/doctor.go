@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -114,7 +114,7 @@ type check struct {
 }
 
 func examine(a *app, ctx context.Context) (x examination, err error) {
-	x = examination{Version: version, Host: host(), Limits: names(syscalls.Units())}
+	x = examination{Version: version, Host: describeHost(), Limits: names(syscalls.Units())}
 	c, dir, err := a.running(ctx)
 	if dir == "" {
 		return x, err
@@ -191,7 +191,7 @@ func printDoctor(a *app, x examination) error {
 		rows = append(rows, []string{c.Name, mark + "  " + clean(c.Note)})
 	}
 	rows = append(rows, []string{"can be limited", strings.Join(x.Limits, ", ")})
-	if v, ok := x.Settings.(kern.SettingsView); ok {
+	if v, ok := x.Settings.(config.SettingsView); ok {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", clean(v.Spaces.String())})
 		for _, name := range sortedKeys(v.Providers) {
 			p := v.Providers[name]

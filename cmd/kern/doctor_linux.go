@@ -15,7 +15,7 @@ import (
 // from its supervisor.
 const signalScope = 6
 
-func host() string {
+func describeHost() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return runtime.GOOS + "/" + runtime.GOARCH

@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-func host() string { return runtime.GOOS + "/" + runtime.GOARCH }
+func describeHost() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
 // hostChecks says that command tools are refused here: nothing on this system
 // would kill all that a program starts.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/internal/config"
 )
 
 // reachTime is how long the doctor waits for a connection to a provider.
@@ -34,7 +34,7 @@ func (r reached) row(a *app) string {
 
 // reachable connects to the providers that were set up, all at one time. Nothing
 // is asked of them, so it costs nothing.
-func reachable(ctx context.Context, v kern.SettingsView) map[string]reached {
+func reachable(ctx context.Context, v config.SettingsView) map[string]reached {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
 	all := make(map[string]reached)

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kern-run/kern"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
 // sandboxChecks tries each sandbox on this host: whether it opens, and what of
 // a Spec it could not enforce.
 func sandboxChecks(a *app, ctx context.Context) (list []check) {
-	for _, name := range kern.SandboxNames {
+	for _, name := range host.SandboxNames {
 		a.progress("trying the sandbox " + name + " on this host ...")
 		c := check{Name: "sandbox " + name}
 		c.OK, c.Note = trySandbox(ctx, name)
@@ -23,7 +23,7 @@ func sandboxChecks(a *app, ctx context.Context) (list []check) {
 }
 
 func trySandbox(ctx context.Context, name string) (ok bool, note string) {
-	box, err := kern.OpenSandbox(name)
+	box, err := host.OpenSandbox(name)
 	if err != nil {
 		return false, err.Error()
 	}

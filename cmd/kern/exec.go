@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"github.com/kern-run/kern/internal/syscalls"
@@ -582,7 +582,7 @@ func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
 
 // did is what came of the program. One that knows an address of its own asks
 // models past Kern, and nobody else would say so.
-func (p *program) did(r *kern.Result) string {
+func (p *program) did(r *host.Result) string {
 	switch {
 	case r.Usage.ToolCalls > 0:
 		return plural(r.Usage.ModelCalls, "model call") + ", " + plural(r.Usage.ToolCalls, "tool call")
@@ -594,7 +594,7 @@ func (p *program) did(r *kern.Result) string {
 
 // summary says how it ended, in a line and in a file.
 func (p *program) summary(raw json.RawMessage, e guest.Ended) error {
-	var r kern.Result
+	var r host.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return fmt.Errorf("the result cannot be read: %w", err)
 	}

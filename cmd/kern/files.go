@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/host"
 )
 
 // spaces are the workspaces of a kernel, as the control API serves them.
-type spaces struct{ k *kern.Kernel }
+type spaces struct{ k *host.Kernel }
 
 func (s spaces) Commits(ctx context.Context, pid abi.Pid) (any, error) {
 	t, err := s.k.Trail(ctx, pid)
@@ -40,7 +40,7 @@ func (s spaces) Undo(ctx context.Context, pid abi.Pid, u api.Undo) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return t.Undo(ctx, kern.Undo(u))
+	return t.Undo(ctx, host.Undo(u))
 }
 
 func (s spaces) Verify(ctx context.Context, dir string) (any, error) {
@@ -60,7 +60,7 @@ took back has none.`,
 		ValidArgsFunction: a.completePids,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				var all []kern.Commit
+				var all []host.Commit
 				if err := c.Commits(cmd.Context(), pid, &all); err != nil {
 					return err
 				}
@@ -75,7 +75,7 @@ took back has none.`,
 	return cmd
 }
 
-func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
+func showHistory(a *app, pid abi.Pid, all []host.Commit) error {
 	if len(all) == 0 {
 		a.note("kern: process %d changed no file", pid)
 		return nil
@@ -96,7 +96,7 @@ func showHistory(a *app, pid abi.Pid, all []kern.Commit) error {
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
 
 // changedPaths is a list of paths, each behind a mark of what became of it.
-func changedPaths(paths []kern.Changed) string {
+func changedPaths(paths []host.Changed) string {
 	var list []string
 	for _, p := range paths {
 		list = append(list, marks[p.Change]+clean(p.Path))
@@ -128,7 +128,7 @@ those records.`,
 				}
 			}
 			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				var all []kern.FileDiff
+				var all []host.FileDiff
 				if err := c.Diff(cmd.Context(), pid, seq, &all); err != nil {
 					return err
 				}
@@ -149,7 +149,7 @@ those records.`,
 
 // showDiff prints patches. What is no file has none, and is told in a line that
 // git apply passes over.
-func showDiff(a *app, all []kern.FileDiff) error {
+func showDiff(a *app, all []host.FileDiff) error {
 	colours := []struct{ prefix, colour string }{{"+++", bold}, {"---", bold}, {"diff ", bold}, {"+", green}, {"-", red}, {"@@", yellow}}
 	for _, d := range all {
 		patch := d.Patch
@@ -174,7 +174,7 @@ func showDiff(a *app, all []kern.FileDiff) error {
 	return nil
 }
 
-func showStat(a *app, all []kern.FileDiff) error {
+func showStat(a *app, all []host.FileDiff) error {
 	var rows [][]string
 	added, removed := 0, 0
 	for _, d := range all {
@@ -212,7 +212,7 @@ are named and nothing is brought back; --partial brings back the others.`,
 			}
 			u.By = a.person()
 			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				var done kern.Undone
+				var done host.Undone
 				if err := c.Undo(cmd.Context(), pid, u, &done); err != nil {
 					return err
 				}
@@ -229,7 +229,7 @@ are named and nothing is brought back; --partial brings back the others.`,
 	return cmd
 }
 
-func showUndone(a *app, done kern.Undone) error {
+func showUndone(a *app, done host.Undone) error {
 	if len(done.Paths) == 0 {
 		if err := a.print("nothing to bring back: the files are as they were\n"); err != nil {
 			return err
@@ -265,7 +265,7 @@ somebody else changed it.`,
 			if err != nil {
 				return err
 			}
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) (s kern.Sound, err error) {
+			return report(a, cmd.Context(), asJSON, func(c *api.Client) (s host.Sound, err error) {
 				err = c.VerifyWorkspace(cmd.Context(), dir, &s)
 				return s, err
 			}, showSound)
@@ -276,7 +276,7 @@ somebody else changed it.`,
 	return cmd
 }
 
-func showSound(a *app, s kern.Sound) error {
+func showSound(a *app, s host.Sound) error {
 	for _, p := range s.Outside {
 		if err := a.print("%s was %s since the last commit\n", clean(p.Path), p.Change); err != nil {
 			return err

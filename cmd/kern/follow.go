@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/host"
 )
 
 // A session is a connection that outlives its daemon: when the daemon dies
@@ -254,7 +254,7 @@ func nameOf(in *abi.Intent) string {
 // endOf prints how a process ended, and what can be done about the last error
 // that it met, if it failed of that. It gives the exit code.
 func endOf(a *app, raw json.RawMessage, out output, last *abi.Error) error {
-	var r kern.Result
+	var r host.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return &exitError{exitUnknown, fmt.Errorf("the result cannot be read: %w", err)}
 	}
@@ -293,7 +293,7 @@ func ending(code int) error {
 }
 
 // summaryOf is one line on how a process ended, what it did and what it took.
-func summaryOf(a *app, r *kern.Result, did string) string {
+func summaryOf(a *app, r *host.Result, did string) string {
 	how := string(r.Exit)
 	colour := red
 	switch {

@@ -8,10 +8,11 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
 )
@@ -20,13 +21,13 @@ import (
 // the data directory for programs that have no network.
 type gate struct {
 	*gateway.Gateway
-	kernel *kern.Kernel
+	kernel *host.Kernel
 	http   *http.Server
 	socket string
 	open   []net.Listener
 }
 
-func openGate(k *kern.Kernel, dir string, s kern.Gateway, ctx context.Context) (*gate, error) {
+func openGate(k *host.Kernel, dir string, s config.Gateway, ctx context.Context) (*gate, error) {
 	g := &gate{Gateway: k.Gateway, kernel: k}
 	g.http = g.Server(ctx)
 	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()

@@ -17,20 +17,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
 )
 
 func main() {
-	kern.EnterSandbox()
+	host.EnterSandbox()
 	fence.Stage(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
-		kern.Supervise()
+		host.Supervise()
 	}
 	if len(os.Args) > 1 && os.Args[1] == guardVerb {
 		guest.Guard(os.Args[2:])

@@ -7,15 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/host"
 )
 
 // replayProcess is the engine of a replay, as the control API serves it.
-func replay(k *kern.Kernel) func(context.Context, abi.Pid, *api.Run) (any, error) {
+func replay(k *host.Kernel) func(context.Context, abi.Pid, *api.Run) (any, error) {
 	return func(ctx context.Context, pid abi.Pid, other *api.Run) (any, error) {
-		return k.Replay(ctx, pid, (*kern.Spec)(other))
+		return k.Replay(ctx, pid, (*host.Spec)(other))
 	}
 }
 
@@ -79,7 +79,7 @@ func exchange(a *app, ctx context.Context, c *api.Client, pid abi.Pid, cmd *cobr
 }
 
 func replayProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, p api.Replay, asJSON bool) error {
-	var r kern.Replayed
+	var r host.Replayed
 	if err := c.Replay(ctx, pid, p, &r); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 				if outer, err := around(a, cmd.Context(), c); err != nil || outer != 0 {
 					return cmp.Or(err, usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
 				}
-				var child kern.Forked
+				var child host.Forked
 				if err := c.Fork(cmd.Context(), pid, f, &child); err != nil {
 					return err
 				}

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -41,10 +41,10 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 }
 
 // agent is the agent that the flags and the file describe.
-func (f *agentFlags) agent(flags *pflag.FlagSet) (g kern.Agent, err error) {
-	g = kern.Agent{Priority: syscalls.DefaultPriority, Limits: kern.Limits{}}
+func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
+	g = host.Agent{Priority: syscalls.DefaultPriority, Limits: host.Limits{}}
 	if f.file != "" {
-		if g, err = kern.ReadAgent(f.file); err != nil {
+		if g, err = host.ReadAgent(f.file); err != nil {
 			return g, asUsage(err)
 		}
 	}

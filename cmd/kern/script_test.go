@@ -19,9 +19,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/leaktest"
 )
 
@@ -41,10 +41,10 @@ import (
 // In files named *.yaml, $WORK is the directory of the script, and the programs
 // in testdata/tools are in the PATH. $EXAMPLES is where the examples are.
 func TestMain(m *testing.M) {
-	kern.EnterSandbox()
+	host.EnterSandbox()
 	fence.Stage(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
-		kern.Supervise()
+		host.Supervise()
 	}
 	if len(os.Args) > 1 && os.Args[1] == guardVerb {
 		guest.Guard(os.Args[2:])

@@ -17,10 +17,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/journal"
 )
 
@@ -92,7 +93,7 @@ func readyOf(err error) ready {
 // A daemon is a kernel and its control socket.
 type daemon struct {
 	dir      string
-	kernel   *kern.Kernel
+	kernel   *host.Kernel
 	listener net.Listener
 	http     *http.Server
 	gate     *gate
@@ -146,7 +147,7 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 			d.life.Close()
 		}
 	}()
-	if err := kern.Conceal(); err != nil && runtime.GOOS == "linux" {
+	if err := host.Conceal(); err != nil && runtime.GOOS == "linux" {
 		return nil, fmt.Errorf("the daemon holds the providers' keys, and cannot hide its memory from tools: %w", err)
 	}
 	self, err := executable()
@@ -158,7 +159,7 @@ func openDaemon(a *app, ctx context.Context, detached bool) (_ *daemon, err erro
 	if d.scratch, err = scratch(d.dir); err != nil {
 		return nil, err
 	}
-	if d.kernel, err = kern.Open(kern.Config{Dir: d.dir, Getenv: a.getenv, Settings: settings, Supervisor: []string{self, superviseVerb}}); err != nil {
+	if d.kernel, err = host.Open(host.Config{Dir: d.dir, Getenv: a.getenv, Settings: settings, Supervisor: []string{self, superviseVerb}}); err != nil {
 		return nil, opened(d.dir, err)
 	}
 	if err := d.listen(a, settings, file); err != nil {
@@ -205,7 +206,7 @@ func opened(dir string, err error) error {
 	return fmt.Errorf("the data directory cannot be opened: %w", err)
 }
 
-func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error) {
+func (d *daemon) listen(a *app, settings config.Settings, file string) (err error) {
 	if d.listener, err = api.Listen(d.dir); err != nil {
 		return err
 	}
@@ -226,12 +227,12 @@ func (d *daemon) listen(a *app, settings kern.Settings, file string) (err error)
 }
 
 // served is a kernel as the control API serves it.
-func served(k *kern.Kernel) *api.API {
+func served(k *host.Kernel) *api.API {
 	return &api.API{
 		Kernel: k, Views: k, Files: spaces{k},
-		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, kern.Spec(r)) },
+		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, host.Spec(r)) },
 		Fork: func(ctx context.Context, pid abi.Pid, f api.Fork) (any, error) {
-			return k.Fork(ctx, pid, kern.Fork(f))
+			return k.Fork(ctx, pid, host.Fork(f))
 		},
 		Wait:    func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
 		Result:  func(pid abi.Pid) (any, error) { return k.Result(pid) },

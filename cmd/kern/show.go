@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -65,7 +65,7 @@ func lookAt(ctx context.Context, c *api.Client, pid abi.Pid) (s shown, err error
 	if s.Process, err = c.Show(ctx, pid); err != nil {
 		return s, err
 	}
-	var r kern.Result
+	var r host.Result
 	if err = c.Result(ctx, pid, false, &r); err != nil {
 		return s, err
 	}

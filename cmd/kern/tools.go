@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tool"
@@ -28,7 +28,7 @@ declares: their schemas, what they may do to the world, and their limits.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l := listing{Calls: systemCalls(), Tools: []tool.Spec{}}
 			if file != "" {
-				g, err := kern.ReadAgent(file)
+				g, err := host.ReadAgent(file)
 				if err != nil {
 					return asUsage(err)
 				}

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/mockprovider/load"
 )
@@ -96,7 +96,7 @@ tools:
 	if err != nil {
 		return 0, 0, err
 	}
-	a, err := kern.ReadAgent(filepath.Join(d.dir, "researcher.yaml"))
+	a, err := host.ReadAgent(filepath.Join(d.dir, "researcher.yaml"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -123,7 +123,7 @@ tools:
 		pids = append(pids, pid)
 	}
 	for _, pid := range pids {
-		var r kern.Result
+		var r host.Result
 		if err := c.Result(ctx, pid, true, &r); err != nil {
 			return 0, 0, err
 		}

@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/host"
 )
 
 // A Stage is where the story is told.
@@ -153,7 +153,7 @@ func (d *demo) start(ctx context.Context, file, task string) (abi.Pid, error) {
 }
 
 // run runs an agent, shows the command, and returns how it ended.
-func (d *demo) run(ctx context.Context, args ...string) (r kern.Result, err error) {
+func (d *demo) run(ctx context.Context, args ...string) (r host.Result, err error) {
 	d.say("   $ kern run %s", strings.Join(args, " "))
 	d.Progress(d.slow)
 	out, err := d.kern(ctx, append([]string{"run", "--json"}, args...)...)

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/model"
 )
@@ -114,7 +114,7 @@ func (d *demo) governed(ctx context.Context, u unmodified, m *mockprovider.Mock)
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, notes.String())
 	}
-	var r struct{ Process kern.Result }
+	var r struct{ Process host.Result }
 	if err := json.Unmarshal(b, &r); err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/host"
 )
 
 func (d *demo) runaway(ctx context.Context) error {
@@ -111,7 +111,7 @@ tools:
 	if err != nil {
 		return err
 	}
-	var r kern.Result
+	var r host.Result
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ tools:
 		if err != nil {
 			return err
 		}
-		var g kern.Result
+		var g host.Result
 		if err := json.Unmarshal([]byte(out), &g); err != nil {
 			return err
 		}

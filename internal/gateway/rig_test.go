@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kern-run/kern"
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mockprovider"
@@ -37,7 +38,7 @@ type rig struct {
 	dir    string
 	mock   *mockprovider.Mock
 	up     *httptest.Server
-	kernel *kern.Kernel
+	kernel *host.Kernel
 	front  *httptest.Server
 	config string
 }
@@ -68,11 +69,11 @@ func (r *rig) start() {
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(r.config, "$UP", r.up.URL)), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	s, err := kern.ReadSettings(file)
+	s, err := config.ReadSettings(file)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.kernel, err = kern.Open(kern.Config{Dir: r.dir, Settings: s, Getenv: func(name string) string {
+	r.kernel, err = host.Open(host.Config{Dir: r.dir, Settings: s, Getenv: func(name string) string {
 		if name == "UP_KEY" {
 			return providerKey
 		}

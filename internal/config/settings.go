@@ -1,0 +1,151 @@
+package config
+
+import (
+	"crypto/sha256"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/internal/yamlfile"
+	"github.com/kern-run/kern/model"
+)
+
+// Settings are what a host says of its providers, in a file kern.yaml. The page
+// config of the package manual shows every key.
+type Settings struct {
+	File      string // where it was read; empty: nowhere
+	Providers map[string]model.Provider
+	Traffic   map[string]Traffic // what they grant, by their names
+	PriceFile string
+	Yield     string
+	Gateway   Gateway
+	Spaces    WorkspaceRules
+
+	notes  []string // what is no mistake, and may be none that is meant
+	prices *model.Prices
+	sum    [sha256.Size]byte // of what was read
+}
+
+// ReadSettings reads kern.yaml. A file that is not there is no error.
+func ReadSettings(file string) (s Settings, err error) {
+	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return s, nil
+	} else if err != nil {
+		return s, err
+	}
+	d, root, err := yamlfile.Parse(file, data)
+	if err != nil {
+		return s, err
+	}
+	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]yamlfile.Field{
+		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
+		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
+		"workspaces": func(n ast.Node, what string) error { return s.Spaces.read(d, n, what) },
+		"prices":     func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
+		"yield": func(n ast.Node, what string) (err error) {
+			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {
+				err = d.Errorf(n, "%s is %q, expected ask or deny", what, s.Yield)
+			}
+			return err
+		},
+	})
+	return s, err
+}
+
+// beside reads the name of a file, which begins where the settings stand.
+func (s *Settings) beside(d *yamlfile.Document, to *string) yamlfile.Field {
+	return func(n ast.Node, what string) (err error) {
+		if *to, err = d.Text(n, what); *to != "" && !filepath.IsAbs(*to) {
+			*to = filepath.Join(filepath.Dir(s.File), *to)
+		}
+		return err
+	}
+}
+
+func (s *Settings) readPrices(d *yamlfile.Document, n ast.Node, what string) (err error) {
+	if err = s.beside(d, &s.PriceFile)(n, what); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(s.PriceFile)
+	if err != nil {
+		return d.Errorf(n, "%v", err)
+	}
+	s.sum = sha256.Sum256(append(s.sum[:], data...))
+	if s.prices, err = model.LoadPrices(s.PriceFile, data); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Models is the configuration of the models that these settings give a host.
+func (s *Settings) Models(getenv func(string) string) model.Config {
+	return model.Config{Getenv: getenv, Providers: s.Providers, Prices: s.prices}
+}
+
+// Secrets are the values that no tool may return: every key and secret header of
+// the settings, and the keys of the usual providers.
+func (s *Settings) Secrets(getenv func(string) string) []string {
+	list := s.Keys(getenv)
+	for _, n := range []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} {
+		list = append(list, getenv(n))
+	}
+	return slices.DeleteFunc(list, short)
+}
+
+// Keys are the keys of providers that the settings name, and what of their headers
+// is secret, as far as they can be read.
+func (s *Settings) Keys(getenv func(string) string) (list []string) {
+	for _, p := range s.Providers {
+		for _, from := range sources(&p) {
+			held := ""
+			if from.Env != "" {
+				held = getenv(from.Env)
+			} else if b, err := os.ReadFile(from.File); err == nil {
+				held = string(b)
+			}
+			list = append(append(list, held), transport.Words(strings.TrimSpace(held))...)
+		}
+	}
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), short)
+}
+
+// KeyFiles are the files that hold them.
+func (s *Settings) KeyFiles() (list []string) {
+	for _, p := range s.Providers {
+		for _, from := range sources(&p) {
+			if from.File != "" {
+				list = append(list, from.File)
+			}
+		}
+	}
+	return list
+}
+
+// Warnings are what may not be as it is meant, though a daemon can start: a key
+// that is not there, a model that another provider does not list.
+func (s *Settings) Warnings(getenv func(string) string) (list []string) {
+	v := s.View(getenv)
+	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
+		p, q := s.Providers[name], v.Providers[name]
+		if (p.KeyEnv != "" || p.KeyFile != "") && missing(q.Key) {
+			list = append(list, "the key of the provider "+name+" is "+q.Key+"; what is asked of it is refused")
+		}
+		for _, header := range slices.Sorted(maps.Keys(q.Headers)) {
+			if where := q.Headers[header]; missing(where) {
+				list = append(list, "the header "+header+" of the provider "+name+" is "+where+"; what is asked of it is refused")
+			}
+		}
+	}
+	return append(list, s.notes...)
+}
+
+// short is what would be found in any text.
+func short(secret string) bool { return len(secret) < 8 }

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"encoding/hex"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
+)
+
+// SettingsView is the effective configuration, without keys.
+type SettingsView struct {
+	File      string                  `json:"file"`
+	Sum       string                  `json:"sum"` // of what was read
+	Yield     string                  `json:"yield"`
+	Prices    string                  `json:"prices"`
+	Gateway   string                  `json:"gateway"` // where programs come in
+	Providers map[string]ProviderView `json:"providers"`
+	Spaces    WorkspaceRules          `json:"workspaces"`
+}
+
+// ProviderView is what it comes to for one provider.
+type ProviderView struct {
+	Format      string   `json:"format"` // what it speaks
+	Fallback    []string `json:"fallback,omitempty"`
+	SetUp       bool     `json:"set_up"` // by kern.yaml or the environment
+	Free        []string `json:"free,omitempty"`
+	BaseURL     string   `json:"base_url"`
+	Key         string   `json:"key"`         // where it comes from, and whether it is there
+	Concurrency int      `json:"concurrency"` // calls at one time; 0: as many as it bears
+
+	Headers map[string]string `json:"headers,omitempty"` // that hold a secret: where each comes from, and whether it is there
+	Limits  Traffic           `json:"limits"`            // what it is said to grant
+}
+
+// Priced lists what models cost and how large they are, as these settings have
+// it: what providers list is named by the provider.
+func (s *Settings) Priced(at time.Time) []model.Entry {
+	list := model.Known(s.prices, at)
+	for name, p := range s.Providers {
+		for id, l := range p.Models {
+			if l.Priced {
+				e := model.Entry{Model: name + ":" + id, Price: l.Price, Window: l.Window, MaxOutput: l.MaxOutput}
+				list = append(slices.DeleteFunc(list, func(o model.Entry) bool { return o.Model == e.Model }), e)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b model.Entry) int { return strings.Compare(a.Model, b.Model) })
+	return list
+}
+
+// envs are the two usual providers as the environment sets them up.
+var envs = map[string]struct{ base, key, usual string }{
+	"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
+	"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
+}
+
+// View says what settings come to, together with the environment.
+func (s *Settings) View(getenv func(string) string) SettingsView {
+	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
+	if s.File != "" {
+		v.Sum = hex.EncodeToString(s.sum[:])
+	}
+	if v.Yield == "" {
+		v.Yield = "ask"
+	}
+	if v.Prices == "" {
+		v.Prices = "built in"
+	}
+	for _, name := range append(slices.Collect(maps.Keys(s.Providers)), slices.Collect(maps.Keys(envs))...) {
+		env := envs[name]
+		p := s.Providers[name]
+		q := ProviderView{Format: s.speaks(name), Fallback: p.Fallback, Free: p.Free, BaseURL: p.BaseURL, Concurrency: s.Traffic[name].Concurrency, Limits: s.Traffic[name]}
+		if q.BaseURL == "" {
+			if q.BaseURL = getenv(env.base); q.BaseURL == "" {
+				q.BaseURL = env.usual
+			}
+		}
+		_, named := s.Providers[name]
+		q.SetUp = named || getenv(env.base) != "" || getenv(env.key) != ""
+		keyEnv := p.KeyEnv
+		if keyEnv == "" && (p.BaseURL == "" || strings.TrimRight(p.BaseURL, "/") == env.usual) {
+			keyEnv = env.key
+		}
+		if q.Key = where(transport.Source{Env: keyEnv, File: p.KeyFile}, getenv); p.Lent {
+			q.Key = "each program's own"
+		} else if q.Key == nowhere && getenv(env.key) != "" {
+			q.Key += ": " + env.key + " is for " + env.usual + ", and goes elsewhere where key_env names it"
+		}
+		for header, from := range p.Headers.Secrets() {
+			if q.Headers == nil {
+				q.Headers = make(map[string]string)
+			}
+			q.Headers[header] = where(from, getenv)
+		}
+		v.Providers[name] = q
+	}
+	return v
+}
+
+// nowhere is how it is said that there is to be no secret.
+const nowhere = "none"
+
+// notThere is how it is said that there is no secret where one should be.
+const notThere = "not there: "
+
+func missing(where string) bool { return strings.HasPrefix(where, notThere) }
+
+// where says where a secret comes from, and whether it is there.
+func where(from transport.Source, getenv func(string) string) string {
+	_, err := os.Stat(from.File)
+	switch {
+	case from.File != "" && err != nil:
+		return notThere + from.String() + " cannot be read"
+	case from.Count() == 0:
+		return nowhere
+	case from.File == "" && getenv(from.Env) == "":
+		return notThere + from.String() + " is not set"
+	}
+	return "from " + from.String()
+}

@@ -1,0 +1,89 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/sandbox/jail"
+	"github.com/kern-run/kern/internal/sandbox/wasm"
+)
+
+// boxes are the places where code runs, each opened when it is first needed.
+type boxes struct {
+	mu   sync.Mutex
+	open map[string]sandbox.Backend
+}
+
+// SandboxNames are the sandboxes there are, the default first.
+var SandboxNames = []string{"wasm", "jail"}
+
+// SandboxName is the sandbox that a person means: by its name, by a name from
+// elsewhere, or the default.
+func SandboxName(name string) (string, error) {
+	switch name {
+	case "", "wasm", "monty":
+		return "wasm", nil
+	case "jail":
+		return "jail", nil
+	case "vm", "microsandbox", "gvisor":
+		return "", fmt.Errorf("the sandbox %q is not there yet; expected %s", name, strings.Join(SandboxNames, " or "))
+	}
+	return "", fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
+}
+
+func (b *boxes) get(name string) (sandbox.Backend, error) {
+	name, err := SandboxName(name)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if box := b.open[name]; box != nil {
+		return box, nil
+	}
+	box, err := OpenSandbox(name)
+	if err != nil {
+		return nil, err
+	}
+	if b.open == nil {
+		b.open = make(map[string]sandbox.Backend)
+	}
+	b.open[name] = box
+	return box, nil
+}
+
+func (b *boxes) close() (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, box := range b.open {
+		err = errors.Join(err, box.Close())
+	}
+	b.open = nil
+	return err
+}
+
+// EnterSandbox builds a box around this process when it was started for that,
+// and does not return then. A program that uses the sandbox jail calls it first
+// in main; in any other process it returns at once.
+func EnterSandbox() { jail.Main() }
+
+// OpenSandbox opens a place where code runs. The interpreter is compiled once
+// for each user and version; without a cache directory it is compiled anew.
+func OpenSandbox(name string) (sandbox.Backend, error) {
+	switch name {
+	case "wasm":
+		dir, err := os.UserCacheDir()
+		if err == nil {
+			dir = filepath.Join(dir, "kern")
+		}
+		return wasm.New(wasm.Config{CacheDir: dir})
+	case "jail":
+		return jail.New(jail.Config{})
+	}
+	return nil, fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
+}

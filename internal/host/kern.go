@@ -1,0 +1,461 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/loop"
+	"github.com/kern-run/kern/internal/quota"
+	"github.com/kern-run/kern/internal/syscalls"
+	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/model"
+)
+
+// Config says where a kernel lives. Only Dir is needed.
+type Config struct {
+	Dir      string              // the data directory; one kernel at a time
+	Getenv   func(string) string // where providers' addresses and keys are; nil: os.Getenv
+	Settings config.Settings     // of the host; see [ReadSettings]
+	Agents   []Agent             // whose Go tools processes of earlier runs may still call, by the agents' names
+	// Supervisor is the command line that runs command tools so that nothing
+	// of them survives; its main calls [Supervise] first. Nil: command tools
+	// are refused.
+	Supervisor []string
+}
+
+// A Kernel runs agents over one data directory.
+type Kernel struct {
+	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
+
+	Gateway *gateway.Gateway // where programs come in that were written for a provider
+
+	reader
+	past
+	opener
+	world  *syscalls.World
+	turns  quota.Turns
+	pool   tool.Pool
+	boxes  boxes
+	spaces workspaces
+
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+
+	mu     sync.Mutex
+	hosted map[abi.Pid]map[string]*tool.Tool // Go tools, by process
+	named  map[string]map[string]*tool.Tool  // Go tools, by agent: for processes of earlier runs
+	closed bool
+}
+
+// Conceal hides the memory and the environment of this process, where the keys
+// of providers are, from other processes of the same user. The system's
+// debuggers cannot look into it then either.
+func Conceal() error { return tool.Conceal() }
+
+// Supervise runs command tools for a kernel in another process. A program that
+// gives Config.Supervisor its own name calls it first in main when it is
+// started so. It does not return.
+func Supervise() { tool.Supervise() }
+
+// Open opens the kernel of a data directory, and goes on with the processes
+// that are there.
+func Open(cfg Config) (*Kernel, error) {
+	if cfg.Getenv == nil {
+		cfg.Getenv = os.Getenv
+	}
+	store, lease, err := journal.OpenSQLite(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv)}, cancel: cancel,
+		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
+	k.past.k = k
+	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
+	k.turns.Configs = cfg.Settings.Traffic
+	for _, a := range cfg.Agents {
+		if k.named[a.Name], err = byName(a.Tools); err != nil {
+			return nil, errors.Join(err, k.shut())
+		}
+	}
+	k.world = k.joinWorld(cfg)
+	ring := &gateway.Ring{Blob: store.Blob}
+	k.Kernel, err = kernel.New(kernel.Config{
+		Store: store, Log: k.log, Rows: syscalls.Table(k.world),
+		Turn:  k.turn,
+		Rank:  func(pid abi.Pid, priority int) { k.turns.Rank(int64(pid), priority) },
+		Count: func(b []byte) int { return model.CountText(string(b)) },
+		Start: k.start,
+		Found: ring.Found,
+	})
+	if err == nil {
+		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
+			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+		}})
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.shut())
+	}
+	k.spaces.recover()
+	living, _ := k.Kernel.Recent(0)
+	k.turns.Again = len(living) > 0
+	k.Resume()
+	return k, nil
+}
+
+// yieldPolicy decides requests for higher limits without a person; nil asks one.
+func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool) {
+	if name != "deny" {
+		return nil
+	}
+	return func(kernel.View, abi.Limits) (bool, bool) { return false, true }
+}
+
+// joinWorld joins what rows reach.
+func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
+	runner := tool.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
+	return &syscalls.World{
+		Open: k.openModel,
+		Away: k.turns.Away,
+		Command: func(s tool.Spec) (*tool.Tool, error) {
+			if len(cfg.Supervisor) == 0 {
+				return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
+			}
+			return tool.Command(s, runner)
+		},
+		Hosted:  k.hostedTool,
+		Relay:   func(pid abi.Pid, call uint64) syscalls.Relay { return k.Gateway.Relay(pid, call) },
+		Sandbox: k.boxes.get,
+
+		Workspace: k.spaces.get,
+		Settle:    k.spaces.settle,
+
+		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+		Record: k.Record,
+		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+			}
+			return k.store.Records(pid, n)
+		},
+		Child: k.childModel,
+		Yield: yieldPolicy(cfg.Settings.Yield),
+	}
+}
+
+func (k *Kernel) shut() error {
+	k.cancel()
+	return errors.Join(k.boxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
+}
+
+// Close stops what runs, leaves every process as the journal has it, and gives
+// the data directory free. The processes go on when it is opened again.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	was := k.closed
+	k.closed = true
+	k.mu.Unlock()
+	if was {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := k.Kernel.Close(ctx)
+	k.cancel()
+	if err != nil { // what could not be written in this time will not be: who waits for that waits no longer
+		err = errors.Join(err, k.log.Close())
+	}
+	k.loops.Wait()
+	k.Gateway.Close()
+	return errors.Join(err, k.shut())
+}
+
+// start runs the built-in loop of a process. The kernel calls it, locked.
+func (k *Kernel) start(pid abi.Pid) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.loops.Go(func() { k.loop(pid) })
+	}
+}
+
+func (k *Kernel) loop(pid abi.Pid) {
+	defer func() {
+		if r := recover(); r != nil {
+			k.Crash(pid, fmt.Sprintf("the loop of the process broke: %v", r))
+		}
+	}()
+	v, err := k.View(pid)
+	if err != nil {
+		return
+	}
+	if l, err := k.world.Load(v.Spawn.Program); err == nil && l.Hosted {
+		return // its loop runs elsewhere
+	}
+	if err := loop.Run(k.ctx, k.Kernel, k.world, pid); err != nil && k.ctx.Err() == nil {
+		k.Crash(pid, err.Error())
+	}
+	if i, err := k.Kernel.Info(pid); err == nil && i.Exit != nil { // and so have those below it, which had its tools too
+		k.mu.Lock()
+		delete(k.hosted, pid)
+		k.mu.Unlock()
+	}
+}
+
+// Spawn starts a process and returns when it is on disk.
+func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
+	s, err := a.Spec(task)
+	if err != nil {
+		return 0, err
+	}
+	tools, err := byName(a.Tools)
+	if err != nil {
+		return 0, err
+	}
+	return k.spawn(ctx, s, tools)
+}
+
+// SpawnSpec is Spawn for an agent that was made ready elsewhere.
+func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
+
+// define is the definition of a process as it is recorded. What cannot run is
+// refused here.
+func (k *Kernel) define(s *Spec) ([]byte, error) {
+	p := &s.Program
+	for i := range p.Tools {
+		p.Tools[i].Defaults()
+		if err := p.Tools[i].Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if err := k.spaces.check(p); err != nil {
+		return nil, err
+	}
+	if p.Model != "" {
+		if err := k.know(p); err != nil {
+			return nil, &abi.Error{Code: abi.UnknownModel, Message: err.Error()}
+		}
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(p.Rows, "code") { // a sandbox that this host cannot build is refused now
+		if _, err := k.boxes.get(p.Sandbox); err != nil {
+			return nil, &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
+		}
+	}
+	_, err = k.world.Load(abi.Data{Bytes: b})
+	return b, err
+}
+
+func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool) (abi.Pid, error) {
+	b, err := k.define(&s)
+	if err != nil {
+		return 0, err
+	}
+	if s.Parent != 0 {
+		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
+	}
+	p := &s.Program
+	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
+	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants()
+	pid, err := k.Kernel.Spawn(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	if len(tools) > 0 {
+		k.mu.Lock()
+		k.hosted[pid] = tools
+		k.mu.Unlock()
+	}
+	k.Launch(pid)
+	return pid, nil
+}
+
+// Run runs an agent on a task until its process exits. When ctx ends the
+// process is killed.
+func (k *Kernel) Run(ctx context.Context, a Agent, task string) (Result, error) {
+	pid, err := k.Spawn(ctx, a, task)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := k.Wait(ctx, pid)
+	if err != nil && ctx.Err() != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := k.Signal(after, pid, abi.Kill, "context"); err != nil {
+			return r, err
+		}
+		if r, err := k.Wait(after, pid); err != nil {
+			return r, err
+		}
+		return r, context.Cause(ctx)
+	}
+	return r, err
+}
+
+// Wait waits until a process exits.
+func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Result, error) {
+	if _, err := k.Kernel.Wait(ctx, pid); err != nil {
+		return Result{}, err
+	}
+	return k.Result(pid)
+}
+
+// Result says how a process ended, or how it stands: then Exit is empty.
+func (k *Kernel) Result(pid abi.Pid) (Result, error) {
+	i, err := k.Info(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	regs, err := k.Registers(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	e, err := k.world.Ended(k.Kernel, pid)
+	if err != nil {
+		return Result{}, err
+	}
+	until := time.Now()
+	if i.Exit != nil {
+		until = time.Unix(0, i.Last)
+	}
+	r := Result{Pid: pid, Exit: e.Exit, Reason: e.Reason, Code: e.Code, Output: e.Output, Err: e.Err, Steps: i.Steps, Limits: i.Limits, Registers: regs,
+		Usage: Usage{
+			Money: abi.FormatMoney(i.Used[abi.Money]), InputTokens: i.Used[abi.InputTokens], OutputTokens: i.Used[abi.OutputTokens],
+			ModelCalls: i.Used[abi.ModelCalls], ToolCalls: i.Used[abi.ToolCalls], WallMS: until.Sub(time.Unix(0, i.Born)).Milliseconds(),
+		}}
+	if n := i.Doubt[abi.Money]; n > 0 {
+		r.Usage.InDoubt = abi.FormatMoney(n)
+	}
+	if i.Drift > 0 {
+		r.Usage.Drift = abi.FormatMoney(i.Drift)
+	}
+	return r, nil
+}
+
+// Replayed is what a replay found.
+type Replayed struct {
+	Pid        abi.Pid          `json:"pid"`
+	Records    int              `json:"records"`
+	Calls      int              `json:"calls"`
+	Exit       abi.Exit         `json:"exit"` // empty: the recording ends before the process does
+	Same       bool             `json:"same"`
+	Divergence *loop.Divergence `json:"divergence,omitempty"`
+}
+
+// Replay goes through the journal of a process again, without asking a model or
+// running a tool: the fold of its records must be the live state to the byte,
+// no effect may have begun past a limit, and the loop, given the recorded
+// answers, must make the recorded calls. With an agent, or a task, in place of
+// the recorded one it shows where that would have made a difference.
+func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (Replayed, error) {
+	r, err := k.Recording(ctx, pid)
+	if err != nil {
+		return Replayed{}, err
+	}
+	out := Replayed{Pid: pid, Records: len(r.Records)}
+	last := r.Records[len(r.Records)-1]
+	if last.Exit != nil && last.Kind == abi.KindExited {
+		out.Exit = last.Exit.Exit
+	}
+	if err := k.Check(r); err != nil {
+		return out, err
+	}
+	l, err := k.world.Load(r.Records[0].Spawn.Program)
+	if err != nil {
+		return out, err
+	}
+	if l.Hosted {
+		out.Same = true // its loop is not ours to run; the fold was compared
+		return out, nil
+	}
+	w := k.world
+	if other != nil {
+		if w, err = k.exchange(r, other); err != nil {
+			return out, err
+		}
+	}
+	out.Calls, err = loop.Replay(ctx, r, w)
+	if d := (*loop.Divergence)(nil); errors.As(err, &d) {
+		out.Divergence = d
+		return out, nil
+	}
+	out.Same = err == nil
+	return out, err
+}
+
+// exchange puts another definition, and another task where there is one, into
+// a recording, and returns a world that knows it.
+func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, error) {
+	b, err := k.define(other)
+	if err != nil {
+		return nil, err
+	}
+	first := *r.Records[0]
+	spawn := *first.Spawn
+	spawn.Program = abi.Data{Bytes: b, Size: int64(len(b))}
+	if other.Task != "" {
+		spawn.Task = abi.Data{Bytes: []byte(other.Task), Size: int64(len(other.Task))}
+	}
+	first.Spawn = &spawn
+	r.Records[0] = &first
+	w := &syscalls.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Bytes: k.world.Bytes, Child: k.world.Child}
+	w.Record = func(pid abi.Pid, n uint64) (*abi.Record, error) {
+		if pid == first.Pid && n == first.N {
+			return &first, nil
+		}
+		return k.Record(pid, n)
+	}
+	return w, nil
+}
+
+func byName(list []Callable) (map[string]*tool.Tool, error) {
+	tools := make(map[string]*tool.Tool, len(list))
+	for _, c := range list {
+		if c.err != nil {
+			return nil, c.err
+		}
+		tools[c.tool.Name] = c.tool
+	}
+	return tools, nil
+}
+
+// hostedTool finds a Go tool: of the process itself, of the nearest process
+// above it that has it, or of the agent of that name that this program knows.
+func (k *Kernel) hostedTool(pid abi.Pid, name string) *tool.Tool {
+	for pid != 0 {
+		k.mu.Lock()
+		t := k.hosted[pid][name]
+		k.mu.Unlock()
+		if t != nil {
+			return t
+		}
+		v, err := k.View(pid)
+		if err != nil {
+			return nil
+		}
+		k.mu.Lock()
+		t = k.named[v.Spawn.Name][name]
+		k.mu.Unlock()
+		if t != nil {
+			return t
+		}
+		pid = v.Spawn.Parent
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kern-run/kern/internal/syscalls"
+	"github.com/kern-run/kern/model"
+)
+
+// opener opens the models that programs name.
+type opener struct{ models model.Config }
+
+// openModel opens the model of a program: a script from the text that was
+// recorded, any other from this host's configuration.
+func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
+	if p.Script != "" {
+		return model.ParseScript(strings.TrimPrefix(p.Model, "script:"), []byte(p.Script))
+	}
+	c := o.models
+	c.Dir = p.Dir
+	return model.Open(p.Model, c)
+}
+
+// childModel reads the model that a model chose for a child. A script must
+// stand in the folder of the agent.
+func (o *opener) childModel(parent *syscalls.Program, ref string) (syscalls.Program, error) {
+	p := syscalls.Program{Model: ref, Dir: parent.Dir}
+	if len(ref) > 7 && ref[:7] == "script:" {
+		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
+		if err != nil {
+			return p, err
+		}
+		defer root.Close()
+		b, err := root.ReadFile(filepath.Clean(ref[7:]))
+		if err != nil {
+			return p, err
+		}
+		p.Script = string(b)
+	}
+	err := o.know(&p)
+	return p, err
+}
+
+// know records what is known of the model of a program today, and of those
+// that are asked when it cannot be had. All of them can be opened.
+func (o *opener) know(p *syscalls.Program) error {
+	m, err := o.openModel(p)
+	if err != nil {
+		return err
+	}
+	p.Facts, p.Fallback = syscalls.Recorded(m.Facts()), nil
+	for _, ref := range o.models.Fallbacks(p.Model) {
+		m, err := o.openModel(&syscalls.Program{Model: ref, Dir: p.Dir})
+		if err != nil {
+			return fmt.Errorf("the model %s falls back to another: %w", p.Model, err)
+		}
+		p.Fallback = append(p.Fallback, syscalls.Fallback{Model: ref, Facts: syscalls.Recorded(m.Facts())})
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/quota"
+)
+
+// turn waits for the turn of a call at a provider, for the kernel.
+func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.Done), err error) {
+	turn, err := k.turns.Acquire(ctx, quota.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, Now: t.Now,
+		In: t.In, Out: t.Out, Elsewhere: t.Other})
+	switch {
+	case errors.Is(err, quota.ErrAway):
+		return nil, kernel.ErrElsewhere
+	case err != nil:
+		return nil, err
+	}
+	return func(d *kernel.Done) {
+		if over := turn.Release(feedback(d)); over != "" && d.Away {
+			d.Away = false
+			d.Err = &abi.Error{Code: abi.ModelBadRequest, Message: "the provider turned the call away though nothing of its minute was used: " + over,
+				Hint: "send less in one request, ask for less output, or have the provider grant more"}
+		}
+	}, nil
+}
+
+// feedback is what a call tells of the provider it was at.
+func feedback(d *kernel.Done) quota.Feedback {
+	if d == nil {
+		return quota.Feedback{Word: quota.Unsent}
+	}
+	f, heard := d.Heard.(quota.Feedback)
+	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
+		f.Word = quota.Cut // it broke down here, and found out nothing of the provider
+	}
+	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
+	return f
+}
+
+// Traffic shows how the limits of providers stand.
+func (k *Kernel) Traffic() []quota.View { return k.turns.View() }
+
+// Info describes a process; a wait for a turn with what is in its way.
+func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
+	i, err := k.Kernel.Info(pid)
+	k.explain(&i)
+	return i, err
+}
+
+// List describes every process, by pid. There is no end to those that have exited:
+// [Kernel.Recent] is for a look, and [Kernel.After] for one page after the other.
+func (k *Kernel) List() []kernel.Info { return k.After(0, math.MaxInt) }
+
+// Recent describes, by pid, the processes that live, the n that exited last, the n
+// last children of each that lives, and all above those. More is how many others
+// there are.
+func (k *Kernel) Recent(n int) (list []kernel.Info, more int) {
+	pids, more := k.Kernel.Recent(n)
+	return k.describe(pids), more
+}
+
+// After describes up to n processes, by pid: the first above pid.
+func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info { return k.describe(k.Kernel.After(pid, n)) }
+
+// describe is Info of many, which are there.
+func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {
+	list := make([]kernel.Info, len(pids))
+	for n, pid := range pids {
+		list[n], _ = k.Info(pid)
+	}
+	return list
+}
+
+func (k *Kernel) explain(i *kernel.Info) {
+	for n, w := range i.Waits {
+		if at, ok := strings.CutPrefix(w, "turn "); ok {
+			if why := k.turns.Why(at); why != "" {
+				i.Waits[n] += ": " + why
+			}
+		}
+	}
+}

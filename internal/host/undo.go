@@ -1,0 +1,308 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/syscalls"
+	"github.com/kern-run/kern/internal/workspace"
+)
+
+// Undo says what is to be taken back of what a process did.
+type Undo struct {
+	To      uint64 `json:"to,omitempty"`      // bring back the files as they were after this record; 0: as before its first commit
+	Partial bool   `json:"partial,omitempty"` // leave alone what somebody else changed since, in place of refusing
+	By      string `json:"by,omitempty"`
+}
+
+// Undone is what was taken back. It is a commit itself, so that it can be taken
+// back too: with To, the number of the last record.
+type Undone struct {
+	Pid   abi.Pid   `json:"pid"`
+	Hash  string    `json:"commit"` // empty: there was nothing to do
+	Paths []Changed `json:"paths"`  // what became of each path
+	Kept  []string  `json:"kept"`   // what somebody else changed, or put where a directory was made
+}
+
+// Undo brings the files that the process, and those below it, changed back to
+// what they were. A path that somebody else changed since is left as it is: it
+// is a conflict, and nothing at all is brought back unless the rest is asked for.
+func (t *Trail) Undo(ctx context.Context, u Undo) (Undone, error) {
+	done := Undone{Pid: t.pid, Paths: []Changed{}, Kept: []string{}}
+	if len(t.steps) == 0 {
+		return done, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d changed no file", t.pid)}
+	}
+	from := 0
+	if u.To != 0 {
+		var err error
+		if from, err = t.after(ctx, u.To); err != nil {
+			return done, err
+		}
+	}
+	r := &returning{t: t, want: make(map[string]*workspace.Entry), last: make(map[string]*workspace.Entry), foreign: make(map[string]bool), links: make(map[uint64]string)}
+	for _, s := range t.steps[from:] {
+		changes, err := t.changes(s)
+		if err != nil {
+			return done, err
+		}
+		r.follow(changes)
+	}
+	if err := r.look(ctx); err != nil {
+		return done, err
+	}
+	if done.Kept = append(done.Kept, r.conflicts...); len(r.conflicts) > 0 && !u.Partial {
+		return done, conflict(r.conflicts)
+	}
+	if len(r.todo) == 0 {
+		return done, nil
+	}
+	c, err := r.publish(ctx, u)
+	if err != nil {
+		return done, err
+	}
+	if c != nil {
+		done.Hash = c.Hash.String()
+	}
+	done.Kept = append(done.Kept, r.full...)
+	for _, p := range r.todo {
+		if w := what(r.now(p), r.want[p]); w != "" && !slices.Contains(r.full, p) {
+			done.Paths = append(done.Paths, Changed{p, w})
+		}
+	}
+	return done, nil
+}
+
+func conflict(paths []string) error {
+	const most = 20
+	list := strings.Join(paths[:min(most, len(paths))], ", ")
+	if n := len(paths) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return &abi.Error{Code: abi.WorkspaceConflict, Message: "somebody else changed since: " + list + "; nothing was brought back",
+		Where: paths[0], Hint: "look at them, then say --partial to bring back all but these"}
+}
+
+// returning is a way back to an earlier state of some paths.
+type returning struct {
+	t         *Trail
+	want      map[string]*workspace.Entry // what each path was; nil: nothing
+	last      map[string]*workspace.Entry // what the trail left there
+	foreign   map[string]bool             // changed by somebody else in between
+	snap      *workspace.Snapshot         // the directory as it is
+	todo      []string                    // paths that are not what is wanted, sorted
+	conflicts []string
+	full      []string          // directories that were made and hold what others put there
+	links     map[uint64]string // files with several names that were brought back, by group
+}
+
+// follow takes in what one step changed, the oldest first.
+func (r *returning) follow(changes []workspace.Change) {
+	for _, c := range changes {
+		if was, seen := r.last[c.Path]; !seen {
+			r.want[c.Path] = c.Before
+		} else if !alike(was, c.Before) {
+			r.foreign[c.Path] = true
+		}
+		r.last[c.Path] = c.After
+	}
+}
+
+func (r *returning) now(p string) *workspace.Entry {
+	if e, ok := r.snap.Lookup(p); ok {
+		return &e
+	}
+	return nil
+}
+
+// look compares what is there with what is wanted, and with what was left.
+func (r *returning) look(ctx context.Context) (err error) {
+	if r.snap, err = r.t.space.Snapshot(ctx); err != nil {
+		return syscalls.WorkspaceError(err)
+	}
+	for _, p := range slices.Sorted(maps.Keys(r.want)) {
+		now, want := r.now(p), r.want[p]
+		switch {
+		case alike(now, want) && (now == nil || now.Kind != workspace.File || now.Time == want.Time):
+		case !alike(now, r.last[p]) || r.foreign[p] && !alike(now, want):
+			r.conflicts = append(r.conflicts, p)
+		default:
+			r.todo = append(r.todo, p)
+		}
+	}
+	return nil
+}
+
+// publish makes the way back a commit; nil when there is nothing to change.
+func (r *returning) publish(ctx context.Context, u Undo) (*workspace.Commit, error) {
+	tx, err := r.t.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.stage(ctx, tx, u)
+	if err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return c, nil
+}
+
+// begin opens a transaction, after deciding what an earlier one left in doubt.
+func (t *Trail) begin(ctx context.Context) (*workspace.Tx, error) {
+	tx, err := t.space.Begin(ctx, workspace.Options{})
+	if errors.Is(err, &workspace.Error{Code: workspace.InDoubt}) {
+		if err = t.k.spaces.settle(t.space); err == nil {
+			tx, err = t.space.Begin(ctx, workspace.Options{})
+		}
+	}
+	if err != nil {
+		return nil, syscalls.WorkspaceError(err)
+	}
+	return tx, nil
+}
+
+func (r *returning) stage(ctx context.Context, tx *workspace.Tx, u Undo) (*workspace.Commit, error) {
+	l := tx.Layer()
+	for _, p := range r.todo { // what changed since the look is a conflict too
+		if e, err := l.Lstat(p); !r.still(p, e, err) {
+			return nil, conflict([]string{p})
+		}
+	}
+	for _, step := range []func(*workspace.Layer) error{r.clear, r.bring, r.modes} {
+		if err := step(l); err != nil {
+			return nil, syscalls.WorkspaceError(err)
+		}
+	}
+	if changes, err := tx.Diff(); err != nil || len(changes) == 0 {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	c, err := tx.Commit(ctx, workspace.Note{ID: fmt.Sprintf("undo-%d-%d", r.t.pid, time.Now().UnixNano()), PID: int64(r.t.pid), Tool: undoTool, Message: r.title(u)})
+	if err != nil {
+		return nil, syscalls.WorkspaceError(err)
+	}
+	return c, nil
+}
+
+func (r *returning) title(u Undo) string {
+	s := fmt.Sprintf("undo process %d", r.t.pid)
+	if u.To != 0 {
+		s += fmt.Sprintf(" to record %d", u.To)
+	}
+	if u.By != "" {
+		s += ", by " + u.By
+	}
+	return s
+}
+
+func (r *returning) still(p string, e workspace.Entry, err error) bool {
+	was := r.now(p)
+	if err != nil || was == nil {
+		return was == nil && err != nil // also where its directory is none
+	}
+	return was.Kind == e.Kind && was.Mode == e.Mode && (e.Kind == workspace.Dir || was.Size == e.Size && was.Time == e.Time && was.Target == e.Target)
+}
+
+// clear removes what is there and is not wanted, what lies deeper first. A
+// directory that holds what others put there stays.
+func (r *returning) clear(l *workspace.Layer) error {
+	for _, p := range slices.Backward(r.todo) {
+		now, want := r.now(p), r.want[p]
+		if now == nil || want != nil && want.Kind == now.Kind && now.Kind != workspace.Symlink {
+			continue
+		}
+		if now.Kind == workspace.Dir {
+			if names, err := l.ReadDir(p); err != nil {
+				return err
+			} else if len(names) > 0 && want == nil {
+				r.full = append(r.full, p)
+				continue
+			} else if len(names) > 0 {
+				return conflict([]string{path.Join(p, names[0])})
+			}
+		}
+		if err := l.Remove(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bring makes what is wanted, directories before what they hold.
+func (r *returning) bring(l *workspace.Layer) error {
+	for _, p := range r.todo {
+		want := r.want[p]
+		if want == nil {
+			continue
+		}
+		if err := l.MkdirAll(path.Dir(p), 0o755); err != nil {
+			return err
+		}
+		var err error
+		switch want.Kind {
+		case workspace.Dir:
+			err = l.MkdirAll(p, 0o755)
+		case workspace.Symlink:
+			err = l.Symlink(want.Target, p)
+		default:
+			err = r.content(l, p, want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// content brings a file back, and its sharing with others of the same group.
+func (r *returning) content(l *workspace.Layer, p string, want *workspace.Entry) error {
+	if first := r.links[want.Group]; want.Group != 0 && first != "" {
+		if err := l.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return l.Link(first, p)
+	}
+	if want.Group != 0 {
+		r.links[want.Group] = p
+	}
+	if now := r.now(p); now == nil || now.Kind != workspace.File || now.Hash != want.Hash {
+		if err := r.write(l, p, want); err != nil {
+			return err
+		}
+	}
+	return errors.Join(l.Chmod(p, want.Mode), l.Chtimes(p, want.ModTime()))
+}
+
+func (r *returning) write(l *workspace.Layer, p string, want *workspace.Entry) error {
+	from, err := r.t.space.Content(want.Hash)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := l.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, want.Mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}
+
+// modes gives directories back their permissions and times, what lies deeper
+// first.
+func (r *returning) modes(l *workspace.Layer) error {
+	for _, p := range slices.Backward(r.todo) {
+		if want := r.want[p]; want != nil && want.Kind == workspace.Dir {
+			if err := errors.Join(l.Chmod(p, want.Mode), l.Chtimes(p, want.ModTime())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/syscalls"
+	"github.com/kern-run/kern/internal/workspace"
+)
+
+// workspaces are the workspaces of a data directory: one for each directory
+// that processes work in, opened when it is first needed. What it keeps (its
+// history, its log and what is staged) lies in DATA/workspaces/NAME, beside two
+// files: dir says which directory it is, and busy is there while it is open, so
+// that the next run finds those whose last commit may be in doubt.
+type workspaces struct {
+	store   string // DATA/workspaces
+	journal journal.Store
+	log     *journal.Log
+
+	rules config.WorkspaceRules
+
+	mu   sync.Mutex
+	open map[string]*place // by canonical directory
+}
+
+// place is one of them. It is opened once; who comes meanwhile waits.
+type place struct {
+	once sync.Once
+	w    *workspace.Workspace
+	err  error
+}
+
+// get is the workspace of a directory, by any of its names.
+func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
+	real, err := canonical(dir)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.open == nil {
+		s.open = make(map[string]*place)
+	}
+	p := s.open[real]
+	if p == nil {
+		p = new(place)
+		s.open[real] = p
+	}
+	s.mu.Unlock()
+	p.once.Do(func() { p.w, p.err = s.begin(real) })
+	if p.err != nil { // what was wrong may be mended: the next one tries again
+		s.mu.Lock()
+		if s.open[real] == p {
+			delete(s.open, real)
+		}
+		s.mu.Unlock()
+	}
+	return p.w, p.err
+}
+
+// check makes the workspace of a program ready, and refuses what it asks for
+// and this host cannot give.
+func (s *workspaces) check(p *syscalls.Program) error {
+	if err := p.CheckSpace(); err != nil || p.Workspace == "" {
+		return err
+	}
+	w, err := s.get(p.Workspace)
+	if err != nil {
+		return err
+	}
+	p.Workspace = w.Dir()
+	if p.View != "overlay" {
+		return nil
+	}
+	tx, err := w.Begin(context.Background(), workspace.Options{View: workspace.Overlay})
+	if err != nil {
+		return syscalls.WorkspaceError(err)
+	}
+	return tx.Rollback()
+}
+
+// canonical is the one name of a directory.
+func canonical(dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: fmt.Sprintf("workspace %q: expected an absolute directory", dir)}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		var fi fs.FileInfo
+		if fi, err = os.Stat(real); err == nil && !fi.IsDir() {
+			err = fmt.Errorf("%s is no directory", real)
+		}
+	}
+	if err != nil {
+		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: "workspace: " + err.Error(), Hint: "make the directory first"}
+	}
+	return real, nil
+}
+
+// begin opens a workspace and decides what was left in doubt.
+func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
+	home := filepath.Join(s.store, nameOf(dir))
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]string{"dir": dir, "busy": ""} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	conf := workspace.Config{Store: filepath.Join(home, "store"), Ignore: s.rules.Ignore,
+		History: workspace.Retention{MaxCommits: s.rules.Commits, MaxBytes: s.rules.Bytes}}
+	w, err := workspace.Open(context.Background(), dir, conf)
+	if errors.Is(err, &workspace.Error{Code: workspace.Unsupported}) {
+		// It is on another file system than the data: what is staged must lie
+		// on its own, so beside it.
+		conf.Scratch = filepath.Join(filepath.Dir(dir), ".kern-"+nameOf(dir))
+		w, err = workspace.Open(context.Background(), dir, conf)
+	}
+	if err != nil {
+		return nil, syscalls.WorkspaceError(err)
+	}
+	opened(w)
+	if err := s.settle(w); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// opened is told of every workspace: a test's fail-points are set here.
+var opened = func(*workspace.Workspace) {}
+
+// nameOf names the place of a directory: readable, and different for each.
+func nameOf(dir string) string {
+	base := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, filepath.Base(dir))
+	return base[:min(len(base), 40)] + "-" + abi.HashOf([]byte(dir)).String()[:16]
+}
+
+// settle decides a commit that is in doubt: it stands when the journal says
+// that the call which made it went well, and is taken back otherwise.
+func (s *workspaces) settle(w *workspace.Workspace) error {
+	note, doubt := w.Pending()
+	if !doubt {
+		return nil
+	}
+	_, hash, err := w.Outcome(note.ID)
+	if err != nil {
+		return syscalls.WorkspaceError(err)
+	}
+	stands, err := s.stood(note, hash)
+	if err != nil {
+		return err
+	}
+	verdict := workspace.Undo
+	if stands {
+		verdict = workspace.Finish
+	}
+	if _, err = w.Resolve(context.Background(), note.ID, verdict); err != nil {
+		return syscalls.WorkspaceError(err)
+	}
+	return nil
+}
+
+// recover opens the workspaces that were open when the last run ended without
+// closing them, so that nothing half-published is left lying about. A directory
+// that cannot be opened keeps its doubt until it is needed.
+func (s *workspaces) recover() {
+	homes, _ := filepath.Glob(filepath.Join(s.store, "*", "busy"))
+	for _, busy := range homes {
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(busy), "dir"))
+		if err != nil {
+			continue
+		}
+		_, _ = s.get(string(b)) // told to whoever needs it
+	}
+}
+
+func (s *workspaces) close() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for dir, p := range s.open {
+		if p.w == nil {
+			continue
+		}
+		_, doubt := p.w.Pending()
+		err = errors.Join(err, p.w.Close())
+		if !doubt {
+			err = errors.Join(err, os.Remove(filepath.Join(s.store, nameOf(dir), "busy")))
+		}
+	}
+	s.open = nil
+	return err
+}
+
+// stood reports whether the journal says that a commit is to stand: the call
+// that made it was answered well, with that commit.
+func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
+	if err := s.log.Flush(context.Background()); err != nil {
+		return false, err
+	}
+	r, err := s.journal.Answer(abi.Pid(n.PID), n.Call)
+	if err != nil || r == nil {
+		return false, err
+	}
+	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
+}
+
+// CommitAt is the last commit of its workspace that a process had made when its
+// record at was written; zero: none yet. at 0 is its last record.
+func (r *reader) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (last abi.Hash, err error) {
+	if err := r.log.Flush(ctx); err != nil {
+		return last, err
+	}
+	n := uint64(0)
+	for rec, err := range r.store.Records(pid, 0) {
+		if err != nil {
+			return last, err
+		}
+		if n = rec.N; rec.Answer != nil && !rec.Answer.Commit.IsZero() {
+			last = rec.Answer.Commit
+		}
+		if n == at {
+			return last, nil
+		}
+	}
+	if n == 0 || n < at {
+		return last, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, n, at)}
+	}
+	return last, nil
+}
+
+// A Layer is the workspace of a process as one call sees it: a file system that
+// nobody else sees until the call has gone well.
+type Layer = workspace.Layer
+
+// Files is the workspace as a Go tool sees it, by the context that its function
+// was given; nil when its process has none. What the function changes there is
+// published when it returns without an error, and is taken back otherwise.
+func Files(ctx context.Context) *Layer { return syscalls.Files(ctx) }

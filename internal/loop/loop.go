@@ -1,0 +1,291 @@
+// Package loop is the built-in loop: ask the model, run the tools it asks for,
+// and so on until it asks for none.
+//
+// The loop keeps nothing of its own. What it does next follows from the memory
+// that the kernel holds for the process, so after a crash it goes on where it
+// stood. It is a caller of the kernel like any other: it can do nothing that a
+// program outside could not.
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/syscalls"
+	"github.com/kern-run/kern/model"
+)
+
+// Kernel is what the loop needs of the kernel.
+type Kernel interface {
+	Do(ctx context.Context, c abi.Call) abi.Result
+	Batch(ctx context.Context, calls []abi.Call, most int) []abi.Result
+	Where(pid abi.Pid) (kernel.Where, error)
+}
+
+type loop struct {
+	k    Kernel
+	w    *syscalls.World
+	pid  abi.Pid
+	prog *syscalls.Loaded
+	next uint64
+}
+
+// Run runs the loop of a process until the process exits or ctx ends.
+func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
+	l := &loop{k: k, w: w, pid: pid}
+	where, err := k.Where(pid)
+	if err != nil {
+		return err
+	}
+	if l.prog, err = w.Load(where.View.Spawn.Program); err != nil {
+		l.next = where.Next
+		l.exit(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.UnknownModel})
+		return nil
+	}
+	if len(where.Unfinished) > 0 {
+		k.Batch(ctx, where.Unfinished, 0)
+		if where, err = k.Where(pid); err != nil {
+			return err
+		}
+	}
+	l.next = where.Next
+	reply, err := l.stood(where.View)
+	if err != nil {
+		return err
+	}
+	l.run(ctx, reply)
+	return nil
+}
+
+// turn is a reply of the model, with the numbers of the calls it asks for. They
+// follow from the number of the model call, so that a call which was made and
+// not answered before a crash is asked again under the number it had.
+type turn struct {
+	syscalls.Reply
+	first uint64          // the number of its first call
+	done  map[string]bool // calls that have an answer, by the model's name
+	bad   bool            // one of those did not go well
+}
+
+// stood is the reply that the process was working on: its last one, if a call
+// of it has no answer yet, or if something may have to be undone. Nil: the model
+// is to be asked.
+func (l *loop) stood(v kernel.View) (*turn, error) {
+	answered := make(map[string]bool)
+	bad := false
+	for _, pg := range slices.Backward(v.Pages) {
+		switch pg.Role {
+		case process.RoleTool:
+			answered[pg.ID] = true
+			if l.prog.Compensates() && !bad {
+				r, err := l.w.Record(pg.Pid, pg.N)
+				if err != nil {
+					return nil, err
+				}
+				bad = r.Answer.Outcome != abi.OK
+			}
+		case process.RoleTask, process.RoleUser:
+			return nil, nil
+		case process.RoleAssistant:
+			m, err := l.w.Message(pg)
+			if err != nil {
+				return nil, err
+			}
+			open := slices.ContainsFunc(m.Calls, func(c model.ToolCall) bool { return !answered[c.ID] })
+			if len(m.Calls) > 0 && !open && !bad {
+				return nil, nil
+			}
+			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
+			if pg.Pid == l.pid {
+				r, err := l.w.Record(pg.Pid, pg.N)
+				if err != nil {
+					return nil, err
+				}
+				t.first = r.Call + 1
+			}
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l *loop) run(ctx context.Context, reply *turn) {
+	hint := ""
+	for ctx.Err() == nil {
+		if reply == nil {
+			r, e := l.ask(ctx, syscalls.ModelArgs{Say: hint})
+			if e != nil {
+				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
+					continue // a signal or a restart cut it off: the next call says which
+				}
+				l.stop(ctx, e, "")
+				return
+			}
+			reply = &turn{Reply: *r, first: l.next}
+		}
+		if len(reply.Calls) > 0 {
+			said, e := l.call(ctx, reply)
+			if e != nil {
+				l.stop(ctx, e, said)
+				return
+			}
+			reply, hint = nil, said
+			continue
+		}
+		if reply.Text != "" {
+			l.exit(ctx, syscalls.ExitArgs{Output: quote(reply.Text)})
+			return
+		}
+		if hint == emptyHint {
+			l.exit(ctx, syscalls.ExitArgs{Error: "the model gave neither text nor a tool call, twice", Code: abi.EmptyAnswer})
+			return
+		}
+		reply, hint = nil, emptyHint
+	}
+}
+
+const emptyHint = `{"error":{"code":"EMPTY_ANSWER","message":"your last answer was empty","hint":"answer with text, or call a tool"}}`
+
+// ask makes one model call.
+func (l *loop) ask(ctx context.Context, a syscalls.ModelArgs) (*syscalls.Reply, *abi.Error) {
+	res := l.do(ctx, "model", a)
+	if res.Err != nil {
+		return nil, res.Err
+	}
+	var r syscalls.Reply
+	if err := json.Unmarshal(res.Value, &r); err != nil {
+		return nil, &abi.Error{Code: abi.Internal, Message: err.Error()}
+	}
+	return &r, nil
+}
+
+// do makes the next call. While the journal's disk is full it waits for room:
+// nothing is admitted meanwhile, and nothing is lost.
+func (l *loop) do(ctx context.Context, row string, args any) abi.Result {
+	b, err := json.Marshal(args)
+	if err != nil {
+		return abi.Result{Err: &abi.Error{Code: abi.Internal, Message: err.Error()}}
+	}
+	c := abi.Call{Pid: l.pid, N: l.next, Row: row, Args: b}
+	l.next++
+	return l.settled(ctx, func() []abi.Result { return []abi.Result{l.k.Do(ctx, c)} })[0]
+}
+
+// settled repeats calls while the disk is full. Those that were answered are
+// answered again.
+func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Result {
+	for {
+		results := calls()
+		full := slices.ContainsFunc(results, func(r abi.Result) bool { return r.Err != nil && r.Err.Code == abi.StorageFull })
+		if !full {
+			return results
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return results
+		}
+	}
+}
+
+// call runs the calls of a reply at the same time. What went wrong with one is
+// the model's to read, and so is what was undone because of it; an error that
+// ends the run is returned.
+func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error) {
+	var calls []abi.Call
+	for i, t := range reply.Calls {
+		if reply.done[t.ID] {
+			continue
+		}
+		c := abi.Call{Pid: l.pid, N: reply.first + uint64(i), Row: "tool", For: t.ID}
+		if slices.Contains(l.prog.Rows, t.Name) {
+			c.Row, c.Args = t.Name, json.RawMessage(t.Args)
+		}
+		calls = append(calls, c)
+	}
+	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
+	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Parallel) })
+	bad := reply.bad
+	for _, r := range results {
+		bad = bad || r.Err != nil && !gone(r.Err.Code)
+		if e == nil && r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {
+			e = r.Err
+		}
+	}
+	if bad && l.prog.Compensates() && ctx.Err() == nil && (e == nil || !gone(e.Code)) {
+		said = l.undo(ctx, reply)
+	}
+	return said, e
+}
+
+// undo takes back what the calls of a reply did that can be taken back. Its
+// number follows from theirs, so after a crash it is the same call again.
+func (l *loop) undo(ctx context.Context, reply *turn) string {
+	after := reply.first + uint64(len(reply.Calls))
+	next := max(l.next, after+1)
+	l.next = after
+	res := l.do(ctx, "undo", syscalls.UndoArgs{First: reply.first, Last: after - 1})
+	l.next = next
+	var u syscalls.Undone
+	if res.Err != nil || json.Unmarshal(res.Value, &u) != nil {
+		return ""
+	}
+	return u.Say()
+}
+
+// ends reports whether a refused tool call ends the run. To have no further
+// child is not the end: the process can do the task itself.
+func ends(c abi.Code) bool {
+	u, limit := abi.LimitOf(c)
+	if limit {
+		return u != abi.Children && u != abi.Depth
+	}
+	return c == abi.ProcessEnding || gone(c)
+}
+
+// gone reports whether nothing more can be said to the kernel.
+func gone(c abi.Code) bool {
+	switch c {
+	case abi.ProcessKilled, abi.ProcessExited, abi.WatchdogLoop, abi.DaemonGone, abi.StorageBroken, abi.UnknownProcess:
+		return true
+	}
+	return false
+}
+
+// stop ends the process for a reason the kernel gave. Where there is room for
+// it the model has last words, so that there is a conclusion.
+func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
+	if gone(e.Code) || ctx.Err() != nil {
+		return
+	}
+	_, limit := abi.LimitOf(e.Code)
+	if !limit && e.Code != abi.ProcessEnding {
+		l.exit(ctx, syscalls.ExitArgs{Error: e.Message, Code: e.Code})
+		return
+	}
+	say := fmt.Sprintf("Stop now: %s. Call no more tools; say in a few sentences what you found and what is left.", e.Message)
+	if said != "" {
+		say += " " + said
+	}
+	a := syscalls.ExitArgs{}
+	if limit {
+		a.Code = e.Code
+	}
+	if r, err := l.ask(ctx, syscalls.ModelArgs{Say: say, Last: true}); err == nil && r.Text != "" {
+		a.Output = quote(r.Text)
+	}
+	l.exit(ctx, a)
+}
+
+func (l *loop) exit(ctx context.Context, a syscalls.ExitArgs) { l.do(ctx, "exit", a) }
+
+func quote(s string) json.RawMessage {
+	b, _ := json.Marshal(s)
+	return b
+}
