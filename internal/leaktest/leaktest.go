@@ -1,12 +1,12 @@
 // Package leaktest fails the tests of a package that leave something behind: a
-// goroutine, a descriptor or a process, whoever is its parent by then.
+// goroutine, a descriptor or a process.
 //
 //	func TestMain(m *testing.M) { leaktest.Main(m) }
 //
-// A process is known by the mark in its environment, by being below the test, or
-// by what it runs when it has no parent any more: the test's own program, under
-// some name. A program that a test starts with an environment of its own gets the
-// mark with [Env].
+// A process belongs to the tests in three cases: its environment has their mark,
+// it descends from them, or it is an orphan that runs the test program itself. A
+// test that starts a program with an environment of its own adds the mark with
+// [Env].
 package leaktest
 
 import (
@@ -20,14 +20,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long what ends by itself may take for it.
+// patience is how long goroutines and processes may take to end by themselves.
 var patience = 10 * time.Second
 
-// Main runs the tests and ends the program.
+// Main runs the tests, looks for leaks and exits.
 func Main(m interface{ Run() int }) { os.Exit(Wrap(m).Run()) }
 
-// Wrap runs the tests, and looks after them. What the package itself has to put
-// away, close does before the look.
+// Wrap returns tests that look for leaks after they ran. It calls each close
+// before the look, for resources that the whole package shares.
 func Wrap(m interface{ Run() int }, close ...func()) interface{ Run() int } {
 	return &watched{m, close}
 }
@@ -37,7 +37,7 @@ type watched struct {
 	close []func()
 }
 
-// markName is the variable that a test's processes have.
+// markName is the environment variable that marks the processes of a test.
 const markName = "KERN_LEAKTEST"
 
 // Env is the mark, as a line of an environment.
@@ -60,7 +60,7 @@ func (w *watched) Run() int {
 	return code
 }
 
-// left is what is still there after a while.
+// left returns the leaks that are still there after patience has run out.
 func left(before map[string]string) (err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if err = errors.Join(goleak.Find(), open(before), running()); err == nil || time.Now().After(end) {
@@ -69,11 +69,11 @@ func left(before map[string]string) (err error) {
 	}
 }
 
-// open names the descriptors that were not there before.
+// open names the descriptors that are new since before.
 func open(before map[string]string) error {
 	now := descriptors()
 	maps.DeleteFunc(now, func(n, what string) bool {
-		// Those are the runtime's: it makes them when the first file waits.
+		// The Go runtime makes these when the first file waits.
 		return before[n] == what || what == "anon_inode:[eventpoll]" || what == "anon_inode:[eventfd]"
 	})
 	if len(now) == 0 {

@@ -9,19 +9,20 @@ import (
 	"strings"
 )
 
-// descriptors are those of this program, with what each is of.
+// descriptors maps each descriptor of this program to the file behind it.
 func descriptors() map[string]string {
 	all, _ := filepath.Glob("/proc/self/fd/*")
 	m := make(map[string]string)
 	for _, name := range all {
-		if what, err := os.Readlink(name); err == nil { // else it was the one to list them
+		if what, err := os.Readlink(name); err == nil { // the descriptor of the listing itself is gone
 			m[filepath.Base(name)] = what
 		}
 	}
 	return m
 }
 
-// running names the processes that the tests have left.
+// running names the processes that the tests have left. A process within execve
+// is listed too, because it has no mark to read yet; the next look decides.
 func running() error {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -40,9 +41,9 @@ func running() error {
 	var list []string
 	for pid := range parents {
 		own, other := marked(pid)
-		if pid != os.Getpid() && (own || below(parents, pid) || !other && parents[pid] == 1 && runs(pid, self)) {
+		if pid != os.Getpid() && (own || below(parents, pid) || !other && parents[pid] == 1 && runs(pid, self) || isStarting(pid)) {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			if len(line) == 0 { // it has ended
+			if len(line) == 0 { // a zombie
 				line, _ = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			}
 			list = append(list, fmt.Sprintf("%d %q", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
@@ -54,8 +55,8 @@ func running() error {
 	return fmt.Errorf("processes: %s", strings.Join(list, ", "))
 }
 
-// stat reads a process and its parent. One that has ended, and whose parent has
-// not asked for it, is its parent's, and gone if that is not this program.
+// stat reads a process and its parent. A zombie counts only if this program is
+// its parent, because no other parent is a matter of the tests.
 func stat(dir string) (pid, parent int, ok bool) {
 	b, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -86,8 +87,22 @@ func marked(pid int) (own, other bool) {
 	return own, !own && bytes.Contains(b, []byte(markName+"="))
 }
 
-// runs reports whether a process runs this program, under this name or another
-// of the same file. One that has a parent may be another run of the same tests.
+// isStarting reports whether a process is within execve: it has a program, but
+// neither arguments nor an environment yet.
+func isStarting(pid int) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(args) > 0 {
+		return false
+	}
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil || len(env) > 0 {
+		return false
+	}
+	_, err = os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a thread of the system has none
+	return err == nil
+}
+
+// runs reports whether a process runs this program, by whatever name.
 func runs(pid int, self os.FileInfo) bool {
 	i, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && os.SameFile(i, self)

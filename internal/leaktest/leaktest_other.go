@@ -2,6 +2,6 @@
 
 package leaktest
 
-// Where there is no /proc, goroutines alone are looked for.
+// Without /proc only goroutines are checked.
 func descriptors() map[string]string { return nil }
 func running() error                 { return nil }

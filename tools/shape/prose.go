@@ -22,7 +22,7 @@ var avoid = []struct {
 	{word(`(tells?|told|telling) of`), "describe"},
 	{word(`stands? in for`), "replaces"},
 	{word(`(give|gives|gave|given|giving) free`), "release"},
-	{word(`whoever|whom|who|whose`), "name the thing"},
+	{word(`whoever|whom|who`), "name the thing"},
 	{word(`(bears?|bore|borne)`), "tolerate, or carry"},
 	{word(`(lest|thereof|naught|hence|whence|thereby|wherein|whereupon)`), "plain words"},
 	{word(`(party|parties|guests?|inmates?|habits?|crowds?|lulls?)`), "a word of GLOSSARY.md"},
