@@ -113,7 +113,7 @@ func resource(r *model.Endpoint, h http.Header) string {
 	return syscalls.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
 
-// Plan implements [syscalls.Relay]: what the request may take at most, by the route
+// Plan implements [syscalls.External]: what the request may take at most, by the route
 // that is tried next.
 func (x *exchange) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	g := x.g
@@ -229,7 +229,7 @@ func brought(q *format.Request) (n int64) {
 	return n
 }
 
-// Run implements [syscalls.Relay]: the request goes to the provider, and what comes
+// Run implements [syscalls.External]: the request goes to the provider, and what comes
 // goes to the program as it comes. What was received is settled, however it
 // ends.
 func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {

@@ -31,9 +31,8 @@ func (a after) Do(ctx context.Context, c abi.Call) abi.Result {
 	return res
 }
 
-// Relays is how many outside halves of calls are open.
-func Relays(g *Gateway) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.relays)
+func (a after) DoVia(ctx context.Context, c abi.Call, via any) abi.Result {
+	res := a.Kernel.DoVia(ctx, c, via)
+	a.f(c, res)
+	return res
 }

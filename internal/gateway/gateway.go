@@ -56,6 +56,7 @@ import (
 // Kernel is what the gateway asks of the kernel.
 type Kernel interface {
 	Do(ctx context.Context, c abi.Call) abi.Result
+	DoVia(ctx context.Context, c abi.Call, via any) abi.Result
 	View
 }
 
@@ -103,12 +104,6 @@ type Gateway struct {
 	mu       sync.Mutex
 	sessions map[abi.Pid]*session
 	sweep    int // at how many sessions those that have ended are forgotten
-	relays   map[callName]syscalls.Relay
-}
-
-type callName struct {
-	pid abi.Pid
-	n   uint64
 }
 
 // New returns the gateway of a kernel, with the keys that were found in its journal.
@@ -119,7 +114,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Pulse == 0 {
 		cfg.Pulse = 10 * time.Second
 	}
-	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session), relays: make(map[callName]syscalls.Relay)}
+	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session)}
 	g.ways.cfg = cfg.Models
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a syscalls.ExitArgs) error { return g.End(g.ctx, pid, a) }
@@ -132,27 +127,6 @@ func (g *Gateway) Close() {
 	g.cancel()
 	g.Rest()
 	g.open.Wait()
-}
-
-// Relay finds the outside half of a call that is open.
-func (g *Gateway) Relay(pid abi.Pid, call uint64) syscalls.Relay {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.relays[callName{pid, call}]
-}
-
-// do makes a call whose outside half is here.
-func (g *Gateway) do(ctx context.Context, c abi.Call, r syscalls.Relay) abi.Result {
-	name := callName{c.Pid, c.N}
-	g.mu.Lock()
-	g.relays[name] = r
-	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		delete(g.relays, name)
-		g.mu.Unlock()
-	}()
-	return g.cfg.Kernel.Do(ctx, c)
 }
 
 // The gateway's own headers. None of them is sent on.
@@ -404,7 +378,7 @@ func (g *Gateway) relayed(v *visit) {
 		return
 	}
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
-	res := g.do(v.r.Context(), x.call, x)
+	res := g.cfg.Kernel.DoVia(v.r.Context(), x.call, x)
 	switch {
 	case !momentary(res):
 		g.known.add(x.chain.parts[x.chain.named:])

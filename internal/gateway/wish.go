@@ -28,14 +28,14 @@ type wish struct {
 	res    abi.Result
 }
 
-// Plan implements [syscalls.Relay]. It never waits for room: what it would wait for
+// Plan implements [syscalls.External]. It never waits for room: what it would wait for
 // are calls that end only when this answer is given.
 func (w *wish) Plan(kernel.View) (kernel.Plan, *abi.Error) {
 	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: syscalls.Subject(w.call.Name, w.call.Args),
 		Reserve: abi.Usage{abi.ToolCalls: 1}}, nil
 }
 
-// Run implements [syscalls.Relay]: it waits.
+// Run implements [syscalls.External]: it waits.
 func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	close(w.begun)
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1}}
@@ -93,7 +93,7 @@ func (g *Gateway) wish(ctx context.Context, s *session, c format.Call, wait wait
 	call := abi.Call{Pid: s.pid, N: s.number(), Row: "tool", Args: args}
 	s.put(w)
 	g.open.Go(func() {
-		w.res = g.do(g.ctx, call, w)
+		w.res = g.cfg.Kernel.DoVia(g.ctx, call, w)
 		s.drop(w)
 		close(w.done)
 	})

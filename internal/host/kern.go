@@ -137,7 +137,6 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 			return tool.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
-		Relay:   func(pid abi.Pid, call uint64) syscalls.Relay { return k.Gateway.Relay(pid, call) },
 		Sandbox: k.boxes.get,
 
 		Workspace: k.spaces.get,

@@ -31,13 +31,17 @@ var (
 //   - an answer is in the journal before the agent sees it;
 //   - a signal, a deadline or the end of ctx ends every wait on the way.
 func (k *Kernel) Do(ctx context.Context, c abi.Call) abi.Result {
-	return k.do(ctx, c, nil)
+	return k.do(&op{call: c, ctx: ctx})
 }
 
-// do is Do; first is told when the call was looked at for the first time, so
-// that the next of a batch may come.
-func (k *Kernel) do(ctx context.Context, c abi.Call, first chan<- struct{}) abi.Result {
-	o := &op{call: c, ctx: ctx, first: first}
+// DoVia is Do for a call that its caller carries out itself. The row finds via
+// in [View.Via]; after a restart there is none.
+func (k *Kernel) DoVia(ctx context.Context, c abi.Call, via any) abi.Result {
+	return k.do(&op{call: c, ctx: ctx, via: via})
+}
+
+// do carries o, a call that has just come, to its answer.
+func (k *Kernel) do(o *op) abi.Result {
 	if found, ok := k.enter(o); ok { // 1 answered?
 		return found
 	}
@@ -90,7 +94,7 @@ func (k *Kernel) Batch(ctx context.Context, calls []abi.Call, most int) []abi.Re
 		slots <- struct{}{}
 		first, finished := make(chan struct{}, 1), make(chan struct{})
 		wg.Go(func() {
-			results[i] = k.do(ctx, calls[i], first)
+			results[i] = k.do(&op{call: calls[i], ctx: ctx, first: first})
 			close(finished)
 			<-slots
 		})
@@ -198,7 +202,7 @@ func (o *op) plan() (*Job, *abi.Error) {
 	p := o.p
 	j, before := &o.job, o.job.Plan.Work
 	*j = Job{Call: o.call, View: p.view(), Kernel: k, Attempt: 1, Since: k.cfg.Now().UnixNano(), op: o}
-	j.View.Before = before
+	j.View.Before, j.View.Via = before, o.via
 	if q := p.Calls.Pending[o.call.N]; q != nil {
 		j.Attempt, j.Since, j.away = q.Attempt+1, q.Since, q.Away
 	}

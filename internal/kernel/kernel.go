@@ -134,7 +134,8 @@ type View struct {
 	Exit    *abi.ExitInfo // nil: it lives
 	Limited bool          // a money limit is on the path
 	Counted bool          // a limit on tokens is
-	Before  any           // Work of the plan before, when this is another for the same call; nil: it is the first
+	Before  any           // Work of the previous attempt's plan; nil on the first attempt
+	Via     any           // what [Kernel.DoVia] was given; nil when nothing outside carries the call out
 }
 
 // Config is what a kernel is handed. Store, Log and Rows are needed.
@@ -225,6 +226,7 @@ type op struct {
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
+	via     any                     // carries the call out, outside; nil: its row does
 	first   chan<- struct{}         // told of the first verdict; nil when it was, or when nobody asked
 	within  atomic.Uint64           // calls made within it
 	job     Job

@@ -59,7 +59,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 		return pl, e
 	}
 	if a.Relay != nil {
-		return planRelay(w, v, c)
+		return planExternal(v)
 	}
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: cmp.Or(w.Attempts, 5), Last: a.Last, Say: []byte(a.Say)}
 	l, err := w.Load(v.Spawn.Program)
@@ -159,7 +159,7 @@ func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
 // runModel asks the model, and stops listening when ctx ends or when the model
 // gives more than it was granted. What was received is settled either way.
 func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
-	if r, ok := j.Plan.Work.(Relay); ok {
+	if r, ok := j.Plan.Work.(External); ok {
 		return r.Run(ctx, j)
 	}
 	m := j.Plan.Work.(*modelWork)

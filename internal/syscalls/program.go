@@ -84,8 +84,6 @@ type World struct {
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tool.Tool
-	// Relay finds the outside half of a call, if it is there; nil: none is.
-	Relay func(pid abi.Pid, call uint64) Relay
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.

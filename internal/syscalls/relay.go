@@ -8,10 +8,10 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 )
 
-// A Relay is the outside half of a call: a request to a model that a program
-// outside wrote, or a tool call that it carries out. Whoever took it holds it
-// under the pid and the number of the call. It is gone when the daemon is.
-type Relay interface {
+// An External call is planned and carried out by its caller: a request to a
+// model that a program wrote, or a tool call that the program makes itself. It
+// comes with the call ([kernel.Kernel.DoVia]) and does not survive a restart.
+type External interface {
 	Plan(v kernel.View) (kernel.Plan, *abi.Error)
 	Run(ctx context.Context, j *kernel.Job) kernel.Done
 }
@@ -25,12 +25,10 @@ type Relayed struct {
 	Messages int    `json:"messages"`
 }
 
-func planRelay(w *World, v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
-	var r Relay
-	if w.Relay != nil {
-		r = w.Relay(v.Pid, c.N)
-	}
-	if r == nil {
+// planExternal plans a call that its caller carries out.
+func planExternal(v kernel.View) (pl kernel.Plan, e *abi.Error) {
+	r, ok := v.Via.(External)
+	if !ok {
 		return pl, &abi.Error{Code: abi.ToolGone, Message: "the program that made this request is not here"}
 	}
 	pl, e = r.Plan(v)

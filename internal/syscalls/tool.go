@@ -38,7 +38,7 @@ type toolWork struct {
 
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
-		return planRelay(w, v, c)
+		return planExternal(v)
 	}
 	name, args, e := w.wanted(v, c)
 	pl.Tool, pl.Effect = name, abi.Irreversible
@@ -131,7 +131,7 @@ func Subject(name, args string) []byte {
 // directory; one that is a function of this program finds it with [Files]. A
 // file tool that code uses works on the view of the code.
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
-	if r, ok := j.Plan.Work.(Relay); ok {
+	if r, ok := j.Plan.Work.(External); ok {
 		return r.Run(ctx, j)
 	}
 	t := j.Plan.Work.(*toolWork)
