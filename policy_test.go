@@ -85,6 +85,7 @@ var ranks = map[string]int{
 
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
+	"internal/kernel/process":      {"internal/kernel/ledger"},
 	"cmd/kern":                     {"internal/demo"},
 	"model":                        {"internal/provider/tokens", "internal/provider/transport", "internal/provider/sse", "internal/yamlfile"},
 	"internal/provider/cassette":   {"model"}, // its test only
@@ -119,7 +120,7 @@ var forbidden = []struct {
 
 // pureFiles may not read the clock, start goroutines or do input and output:
 // what they decide follows from records alone.
-var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger.go", "internal/kernel/process/*.go",
+var pureFiles = []string{"internal/kernel/admit.go", "internal/kernel/state.go", "internal/kernel/ledger/*.go", "internal/kernel/process/*.go",
 	"internal/quota/window.go", "internal/quota/bucket.go", "internal/quota/backoff.go", "internal/quota/outage.go", "internal/quota/estimate.go", "internal/quota/queue.go", "internal/quota/sched.go", "internal/quota/limits.go"}
 
 const module = "github.com/kern-run/kern"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
@@ -21,54 +22,62 @@ const (
 // it must wait; or it is refused.
 type verdict struct {
 	refused *abi.Error
-	wait    string
-	at      *account // where there is no room yet,
-	unit    abi.Unit // and of what
-	need    abi.Usage
-	granted int64
+	wait    string     // for what the call waits; empty: it may run
+	fit     ledger.Fit // set when the call may run, and when it waits for room
+}
+
+// admission is what admit decides on.
+type admission struct {
+	state  *fold
+	call   *abi.Call
+	row    *Row // nil: there is no such row
+	plan   *Plan
+	bad    *abi.Error     // what the row itself found wrong with the arguments
+	claims []ledger.Claim // what calls hold that cannot settle before this one
+	now    int64
 }
 
 // admit says whether a call may run now. It reads, and changes nothing: no
-// clock, no input or output. bad is what the row itself found wrong with the
-// arguments.
-func admit(p *fold, c *abi.Call, row *Row, plan *Plan, bad *abi.Error, waits []claim, now int64) verdict {
+// clock, no input or output.
+func admit(in *admission) verdict {
+	p, c, plan := in.state, in.call, in.plan
 	q := p.Calls.Pending[c.N]
-	asked := plan.Ask != "" && bad == nil
+	asked := plan.Ask != "" && in.bad == nil
 	if e := halted(p, c, plan); e != nil {
 		return verdict{refused: e}
 	}
 	switch {
 	case p.Phase == abi.Paused:
 		return verdict{wait: waitCont}
-	case row == nil:
+	case in.row == nil:
 		return verdict{refused: &abi.Error{Code: abi.UnknownRow, Message: fmt.Sprintf("there is no system call %q", c.Row), Got: c.Row}}
 	case !slices.Contains(p.Spawn.Rows, c.Row):
 		return verdict{refused: &abi.Error{Code: abi.NotGranted, Message: fmt.Sprintf("this process may not use %q", c.Row),
 			Hint: "it may use: " + fmt.Sprint(p.Spawn.Rows)}}
-	case bad != nil:
-		return verdict{refused: bad}
+	case in.bad != nil:
+		return verdict{refused: in.bad}
 	}
-	if e := p.Rests.Blocked(plan.Tool, now); e != nil {
+	if e := p.Rests.Blocked(plan.Tool, in.now); e != nil {
 		return verdict{refused: e}
 	}
 	if e := fitsContext(p, plan); e != nil {
 		return verdict{refused: e}
 	}
-	if depth, set := p.acct.limits.Get(abi.Depth); set && plan.Child && depth < 1 {
+	if depth, set := p.acct.Limits.Get(abi.Depth); set && plan.Child && depth < 1 {
 		return verdict{refused: &abi.Error{Code: abi.LimitDepth, Message: "a child would be deeper than allowed", Hint: "do the task in this process"}}
 	}
-	need, f := p.acct.fits(&plan.Reserve, &plan.Elastic, waits)
+	f := p.acct.Fit(&plan.Reserve, &plan.Elastic, in.claims)
 	switch {
-	case !f.ok && (!f.wait || plan.Firm):
-		return verdict{refused: p.over(f, need[f.unit])}
+	case !f.OK && (!f.Wait || plan.Firm):
+		return verdict{refused: p.over(&f)}
 	case asked && (q == nil || q.Ask == nil || !q.Ask.Decided):
 		return verdict{wait: waitApproval}
 	case asked && !q.Ask.Yes:
 		return verdict{refused: notApproved(q.Ask)}
-	case !f.ok:
-		return verdict{wait: waitRoom, at: f.at, unit: f.unit, need: need}
+	case !f.OK:
+		return verdict{wait: waitRoom, fit: f}
 	}
-	return verdict{need: need, granted: f.amount}
+	return verdict{fit: f}
 }
 
 // halted says why the process does not go on with a call.
@@ -86,24 +95,25 @@ func halted(p *fold, c *abi.Call, plan *Plan) *abi.Error {
 
 // least is what a call needs at least.
 func (pl *Plan) least() abi.Usage {
-	return pl.Elastic.need(pl.Reserve, pl.Elastic.least())
+	return pl.Elastic.Need(pl.Reserve, pl.Elastic.Least())
 }
 
-// over is the refusal of a call that needs n of a unit that is used up.
-func (p *fold) over(f fit, n int64) *abi.Error {
-	limit, _ := f.at.limits.Get(f.unit)
+// over is the refusal of a call that does not fit.
+func (p *fold) over(f *ledger.Fit) *abi.Error {
+	a, u := f.At, f.Unit
+	limit, _ := a.Limits.Get(u)
 	whose := "this process"
-	if f.at != p.acct {
+	if a != p.acct {
 		whose = "an account above this process"
 	}
-	used, open := abi.FormatUnit(f.unit, f.at.settled[f.unit]+f.at.stuck[f.unit]), ""
-	if n := f.at.reserved[f.unit] + f.at.held[f.unit] - f.at.stuck[f.unit]; n > 0 {
-		open = ", " + abi.FormatUnit(f.unit, n) + " is held by open calls"
+	used, open := abi.FormatUnit(u, a.Settled[u]+a.Doubt[u]), ""
+	if n := a.Reserved[u] + a.Held[u] - a.Doubt[u]; n > 0 {
+		open = ", " + abi.FormatUnit(u, n) + " is held by open calls"
 	}
 	return &abi.Error{
-		Code: abi.LimitCode(f.unit),
+		Code: abi.LimitCode(u),
 		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may take %s",
-			f.unit, whose, abi.FormatUnit(f.unit, limit), used, open, abi.FormatUnit(f.unit, n)),
+			u, whose, abi.FormatUnit(u, limit), used, open, abi.FormatUnit(u, f.Need[u])),
 		Hint: "finish with what you have",
 	}
 }
@@ -114,7 +124,7 @@ func fitsContext(p *fold, plan *Plan) *abi.Error {
 	if plan.Context == 0 {
 		return nil
 	}
-	limit, limited := p.acct.limits.Get(abi.Context)
+	limit, limited := p.acct.Limits.Get(abi.Context)
 	bound, ok := process.FitsContext(plan.Context, plan.Elastic.Min, limit, limited, plan.Window)
 	if ok {
 		return nil

@@ -6,30 +6,31 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // What admit is asked about. A condition changes it.
 type asked struct {
 	p      *fold
-	parent *account
+	parent *ledger.Account
 	c      abi.Call
 	row    *Row
 	plan   Plan
 	bad    *abi.Error
-	claims []claim
+	claims []ledger.Claim
 	now    int64
 }
 
 func plainly() *asked {
-	parent := &account{parent: &account{}}
+	parent := &ledger.Account{Parent: &ledger.Account{}}
 	a := &asked{parent: parent, row: &Row{Name: "act"}, c: abi.Call{Pid: 1, N: 7, Row: "act"}, now: 1000e9}
-	a.p = &fold{Pid: 1, Phase: abi.Ready, Spawn: &abi.Spawn{Rows: []string{"act", "exit"}}, acct: &account{parent: parent}}
+	a.p = &fold{Pid: 1, Phase: abi.Ready, Spawn: &abi.Spawn{Rows: []string{"act", "exit"}}, acct: &ledger.Account{Parent: parent}}
 	a.plan = Plan{Reserve: abi.Usage{abi.Money: 5, abi.Tokens: 5}}
 	return a
 }
 
-func (a *asked) admit() verdict { return admit(a.p, &a.c, a.row, &a.plan, a.bad, a.claims, a.now) }
+func (a *asked) admit() verdict { return admit(&admission{a.p, &a.c, a.row, &a.plan, a.bad, a.claims, a.now}) }
 
 func (v verdict) String() string {
 	switch {
@@ -59,15 +60,15 @@ var order = []struct {
 	{"the tool rests", func(a *asked) {
 		a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 29e9}}
 	}, "TOOL_BLOCKED", ""},
-	{"context", func(a *asked) { a.p.acct.limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
-	{"depth", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
-	{"used up", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.settled[abi.Money] = 6 }, "LIMIT_MONEY", ""},
+	{"context", func(a *asked) { a.p.acct.Limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
+	{"depth", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
+	{"used up", func(a *asked) { a.parent.Limits.Set(abi.Money, 10); a.parent.Settled[abi.Money] = 6 }, "LIMIT_MONEY", ""},
 	{"a question", func(a *asked) { a.plan.Ask = "may it?" }, "wait approval", "a person said no"},
 	{"a person said no", func(a *asked) {
 		a.plan.Ask = "may it?"
 		a.p.Calls.Pending = map[uint64]*pending{7: {Ask: &ask{Decided: true}}}
 	}, "NOT_APPROVED", ""},
-	{"in the way", func(a *asked) { a.parent.limits.Set(abi.Tokens, 10); a.parent.reserved[abi.Tokens] = 6 }, "wait room", ""},
+	{"in the way", func(a *asked) { a.parent.Limits.Set(abi.Tokens, 10); a.parent.Reserved[abi.Tokens] = 6 }, "wait room", ""},
 	{"nothing", func(*asked) {}, "go", ""},
 }
 
@@ -140,62 +141,62 @@ func TestAdmitEdges(t *testing.T) {
 			a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 30e9}}
 		}, "go"},
 		{"another tool", func(a *asked) { a.plan.Tool, a.p.Rests = "y", process.ToolFailures{"x": {Fails: 3, Since: a.now}} }, "go"},
-		{"context at the limit", func(a *asked) { a.p.acct.limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
+		{"context at the limit", func(a *asked) { a.p.acct.Limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
 		{"over the window", func(a *asked) {
-			a.plan.Context, a.plan.Window, a.plan.Elastic = 10, 12, Elastic{Unit: abi.OutputTokens, Min: 3, Max: 9}
+			a.plan.Context, a.plan.Window, a.plan.Elastic = 10, 12, ledger.Elastic{Unit: abi.OutputTokens, Min: 3, Max: 9}
 		}, "LIMIT_CONTEXT"},
-		{"depth 1", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 1); a.plan.Child = true }, "go"},
-		{"no depth but no child", func(a *asked) { a.p.acct.limits.Set(abi.Depth, 0) }, "go"},
+		{"depth 1", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 1); a.plan.Child = true }, "go"},
+		{"no depth but no child", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 0) }, "go"},
 		{"a question answered with yes", func(a *asked) {
 			a.plan.Ask, a.p.Calls.Pending = "may it?", map[uint64]*pending{7: {Ask: &ask{Decided: true, Yes: true}}}
 		}, "go"},
 		{"bad arguments are not asked about", func(a *asked) { a.plan.Ask, a.bad = "may it?", &abi.Error{Code: abi.UnknownTool} }, "UNKNOWN_TOOL"},
-		{"exactly as much as is left", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.settled[abi.Money] = 5 }, "go"},
-		{"a limit of nothing", func(a *asked) { a.p.acct.limits.Set(abi.Money, 0) }, "LIMIT_MONEY"},
-		{"a limit on what it does not take", func(a *asked) { a.p.acct.limits.Set(abi.CPU, 0) }, "go"},
+		{"exactly as much as is left", func(a *asked) { a.parent.Limits.Set(abi.Money, 10); a.parent.Settled[abi.Money] = 5 }, "go"},
+		{"a limit of nothing", func(a *asked) { a.p.acct.Limits.Set(abi.Money, 0) }, "LIMIT_MONEY"},
+		{"a limit on what it does not take", func(a *asked) { a.p.acct.Limits.Set(abi.CPU, 0) }, "go"},
 		{"in doubt counts as used", func(a *asked) {
-			a.parent.limits.Set(abi.Money, 10)
-			a.parent.reserved[abi.Money], a.parent.stuck[abi.Money] = 6, 6
+			a.parent.Limits.Set(abi.Money, 10)
+			a.parent.Reserved[abi.Money], a.parent.Doubt[abi.Money] = 6, 6
 		}, "LIMIT_MONEY"},
-		{"held is in the way", func(a *asked) { a.parent.limits.Set(abi.Money, 10); a.parent.held[abi.Money] = 6 }, "wait room"},
+		{"held is in the way", func(a *asked) { a.parent.Limits.Set(abi.Money, 10); a.parent.Held[abi.Money] = 6 }, "wait room"},
 		{"held by what waits for it", func(a *asked) {
-			a.parent.limits.Set(abi.Money, 10)
-			a.parent.held[abi.Money] = 6
-			a.claims = []claim{{a.p.acct, abi.Usage{abi.Money: 6}}}
+			a.parent.Limits.Set(abi.Money, 10)
+			a.parent.Held[abi.Money] = 6
+			a.claims = []ledger.Claim{{At: a.p.acct, Use: abi.Usage{abi.Money: 6}}}
 		}, "LIMIT_MONEY"},
 		{"held above by what waits for it", func(a *asked) {
-			a.p.acct.limits.Set(abi.Money, 10)
-			a.claims = []claim{{a.parent, abi.Usage{abi.Money: 6}}}
+			a.p.acct.Limits.Set(abi.Money, 10)
+			a.claims = []ledger.Claim{{At: a.parent, Use: abi.Usage{abi.Money: 6}}}
 		}, "go"},
 		{"elastic: less", func(a *asked) {
-			a.parent.limits.Set(abi.OutputTokens, 4)
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+			a.parent.Limits.Set(abi.OutputTokens, 4)
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
 		}, "go"},
 		{"elastic: less beside what is in doubt", func(a *asked) {
-			a.parent.limits.Set(abi.OutputTokens, 9)
-			a.parent.reserved[abi.OutputTokens], a.parent.stuck[abi.OutputTokens] = 5, 5
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+			a.parent.Limits.Set(abi.OutputTokens, 9)
+			a.parent.Reserved[abi.OutputTokens], a.parent.Doubt[abi.OutputTokens] = 5, 5
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
 		}, "go"},
 		{"elastic: too little", func(a *asked) {
-			a.parent.limits.Set(abi.OutputTokens, 1)
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+			a.parent.Limits.Set(abi.OutputTokens, 1)
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
 		}, "LIMIT_OUTPUT_TOKENS"},
 		{"elastic: paid by what money is left", func(a *asked) {
-			a.parent.limits.Set(abi.Money, 8)
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
+			a.parent.Limits.Set(abi.Money, 8)
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
 		}, "go"},
 		{"elastic: not paid", func(a *asked) {
-			a.parent.limits.Set(abi.Money, 6)
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
+			a.parent.Limits.Set(abi.Money, 6)
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Price: 1_000_000}
 		}, "LIMIT_MONEY"},
 		{"elastic: tokens too", func(a *asked) {
-			a.parent.limits.Set(abi.Tokens, 6)
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Tokens: true}
+			a.parent.Limits.Set(abi.Tokens, 6)
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9, Tokens: true}
 		}, "LIMIT_TOKENS"},
 		{"elastic: waits for all of it", func(a *asked) {
-			a.parent.limits.Set(abi.OutputTokens, 9)
-			a.parent.reserved[abi.OutputTokens] = 5
-			a.plan.Elastic = Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
+			a.parent.Limits.Set(abi.OutputTokens, 9)
+			a.parent.Reserved[abi.OutputTokens] = 5
+			a.plan.Elastic = ledger.Elastic{Unit: abi.OutputTokens, Min: 2, Max: 9}
 		}, "wait room"},
 	} {
 		a := plainly()
@@ -205,8 +206,8 @@ func TestAdmitEdges(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, v, c.want)
 		}
 		if v.String() == "go" && strings.HasPrefix(c.name, "elastic") {
-			if e := a.plan.Elastic; v.granted < e.Min || v.granted > e.Max || v.need[abi.OutputTokens] != v.granted {
-				t.Errorf("%s: granted %d, need %v", c.name, v.granted, v.need)
+			if e := a.plan.Elastic; v.fit.Granted < e.Min || v.fit.Granted > e.Max || v.fit.Need[abi.OutputTokens] != v.fit.Granted {
+				t.Errorf("%s: granted %d, need %v", c.name, v.fit.Granted, v.fit.Need)
 			}
 		}
 	}
@@ -221,12 +222,12 @@ func TestRefusalNamesTheLimit(t *testing.T) {
 			a.plan.Reserve = of(u, 3)
 			at := a.p.acct
 			for range level {
-				if at.parent == nil {
-					at.parent = &account{}
+				if at.Parent == nil {
+					at.Parent = &ledger.Account{}
 				}
-				at = at.parent
+				at = at.Parent
 			}
-			at.limits.Set(u, 2)
+			at.Limits.Set(u, 2)
 			v := a.admit()
 			if v.refused == nil || v.refused.Code != abi.LimitCode(u) || strings.Contains(v.refused.Message, "above") != (level > 0) {
 				t.Errorf("%s at level %d: %v %v", u, level, v, v.refused)

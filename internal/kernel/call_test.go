@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
 // The life of single calls where it is delicate. Time is the test's.
@@ -123,7 +124,7 @@ func TestNoHope(t *testing.T) {
 // what is left, and does not wait on.
 func TestHopeLost(t *testing.T) {
 	reserve := abi.Usage{abi.Money: 5, abi.ToolCalls: 8}
-	out := &Elastic{Unit: abi.ToolCalls, Min: 1, Max: 30, Price: 1_000_000}
+	out := &ledger.Elastic{Unit: abi.ToolCalls, Min: 1, Max: 30, Price: 1_000_000}
 	for name, c := range map[string]struct {
 		limit, use int64 // of the other account
 		waits      deed

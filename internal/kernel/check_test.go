@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
 // What must hold of a kernel at every moment, and what must hold when nothing
@@ -38,7 +39,7 @@ func inBubble(t *testing.T, f func()) {
 
 // each calls f with every account, under a name that outlives a restart. k.mu
 // is held.
-func (k *Kernel) each(f func(name string, a *account)) {
+func (k *Kernel) each(f func(name string, a *ledger.Account)) {
 	for _, name := range slices.Sorted(maps.Keys(k.accounts)) {
 		f(name, k.accounts[name])
 	}
@@ -48,17 +49,17 @@ func (k *Kernel) each(f func(name string, a *account)) {
 }
 
 // total is what is booked on an account in a unit.
-func (a *account) total(u abi.Unit) int64 { return a.settled[u] + a.reserved[u] + a.held[u] }
+func total(a *ledger.Account, u abi.Unit) int64 { return a.Settled[u] + a.Reserved[u] + a.Held[u] }
 
 // allowances are sums above a limit that are excused, because a person lowered
 // the limit under what was booked already.
 type allowances map[string]abi.Usage
 
 // note excuses what is booked now. k.mu is held.
-func (x allowances) note(name string, a *account) {
+func (x allowances) note(name string, a *ledger.Account) {
 	var u abi.Usage
 	for i := range u {
-		u[i] = a.total(abi.Unit(i))
+		u[i] = total(a, abi.Unit(i))
 	}
 	x[name] = u
 }
@@ -67,14 +68,14 @@ func (x allowances) note(name string, a *account) {
 func (k *Kernel) breach(x allowances) (err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.each(func(name string, a *account) {
+	k.each(func(name string, a *ledger.Account) {
 		for u := range abi.Units {
-			limit, set := a.limits.Get(u)
-			if sum := a.total(u); set && sum > limit && sum > x[name][u] {
-				err = fmt.Errorf("account %s: %s settled %d + reserved %d + held %d > limit %d, %d excused", name, u, a.settled[u], a.reserved[u], a.held[u], limit, x[name][u])
+			limit, set := a.Limits.Get(u)
+			if sum := total(a, u); set && sum > limit && sum > x[name][u] {
+				err = fmt.Errorf("account %s: %s settled %d + reserved %d + held %d > limit %d, %d excused", name, u, a.Settled[u], a.Reserved[u], a.Held[u], limit, x[name][u])
 			}
-			if a.settled[u] < 0 || a.reserved[u] < 0 || a.held[u] < 0 || a.stuck[u] < 0 || a.stuck[u] > a.reserved[u] {
-				err = fmt.Errorf("account %s: %s settled %d, reserved %d, stuck %d, held %d", name, u, a.settled[u], a.reserved[u], a.stuck[u], a.held[u])
+			if a.Settled[u] < 0 || a.Reserved[u] < 0 || a.Held[u] < 0 || a.Doubt[u] < 0 || a.Doubt[u] > a.Reserved[u] {
+				err = fmt.Errorf("account %s: %s settled %d, reserved %d, stuck %d, held %d", name, u, a.Settled[u], a.Reserved[u], a.Doubt[u], a.Held[u])
 			}
 		}
 	})
@@ -148,8 +149,8 @@ func (m *rig) unbalanced() error {
 	k := m.Kernel
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.each(func(name string, a *account) {
-		if got := (tally{a.settled, a.reserved, a.stuck, a.held}); want[name] == nil || got != *want[name] {
+	k.each(func(name string, a *ledger.Account) {
+		if got := (tally{a.Settled, a.Reserved, a.Doubt, a.Held}); want[name] == nil || got != *want[name] {
 			err = fmt.Errorf("account %s:\nbooked  %+v\nrecords %+v", name, got, want[name])
 		}
 	})
@@ -166,14 +167,14 @@ func (m *rig) forgotten() (err error) {
 		for n, o := range p.ops {
 			switch o.waits {
 			case waitRoom, waitCont, waitApproval:
-				v := admit(&p.fold, &o.call, o.row, &o.job.Plan, nil, p.waitedFor(&o.call), k.cfg.Now().UnixNano())
+				v := admit(&admission{&p.fold, &o.call, o.row, &o.job.Plan, nil, p.claimsBefore(&o.call), k.cfg.Now().UnixNano()})
 				if v.refused != nil && o.waits == waitApproval {
 					continue // it hears of that when a person has decided
 				}
 				if v.wait != o.waits {
 					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)
-					if o.at != nil {
-						err = fmt.Errorf("%w\n  on %+v, claims %+v", err, *o.at, p.waitedFor(&o.call))
+					if o.waitsForRoom() {
+						err = fmt.Errorf("%w\n  of %+v, claims %+v", err, *o.waiter, p.claimsBefore(&o.call))
 					}
 				}
 			}
@@ -235,7 +236,7 @@ func (m *rig) differs(read *machine) error {
 	}
 	for name, a := range k.accounts {
 		b := read.accounts[name]
-		if a.limits != b.limits || a.settled != b.settled || a.reserved != b.reserved || a.stuck != b.stuck {
+		if a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
 			return fmt.Errorf("account %s: %+v, folded %+v", name, *a, *b)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
 )
@@ -171,7 +172,7 @@ func (k *Kernel) enter(o *op) (res abi.Result, found bool) {
 	p.ops[c.N] = o
 	if c.Within != 0 {
 		p.inner++
-		p.rouse()
+		p.pokeBelow()
 	}
 	return res, false
 }
@@ -290,17 +291,13 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 			k.mu.Unlock()
 			return closing()
 		}
-		waits := p.waitedFor(&o.call)
-		v := admit(&p.fold, &o.call, o.row, &j.Plan, bad, waits, k.cfg.Now().UnixNano())
-		if v.wait == waitRoom {
-			o.least, o.most, o.nested = j.Plan.least(), &abi.Usage{}, len(waits) > 0
-			o.most.Add(&v.need)
-			for i := range waits {
-				o.most.Add(&waits[i].use)
-			}
-			if v.hopeless(o) {
-				v = verdict{refused: p.over(fit{unit: v.unit, at: v.at}, v.need[v.unit])}
-			}
+		claims := p.claimsBefore(&o.call)
+		v := admit(&admission{state: &p.fold, call: &o.call, row: o.row, plan: &j.Plan, bad: bad, claims: claims, now: k.cfg.Now().UnixNano()})
+		if v.wait != "" {
+			o.makeWaiter()
+		}
+		if v.wait == waitRoom && !o.waiter.Join(&v.fit, j.Plan.least(), claims) {
+			v = verdict{refused: p.over(&v.fit)}
 		}
 		if o.first != nil {
 			o.first <- struct{}{}
@@ -311,23 +308,20 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 				if q := p.Calls.Pending[o.call.N]; q != nil && q.Ask != nil {
 					j.Answer = string(q.Ask.Reason.Bytes)
 				}
-				o.held, j.Granted = v.need, v.granted
-				p.acct.hold(&o.held)
+				o.held, j.Granted = v.fit.Need, v.fit.Granted
+				p.acct.Hold(&o.held)
 				if p.inner > 0 {
-					p.rouse()
+					p.pokeBelow()
 				}
 			}
 			o.waits = ""
-			o.pass() // room that is left is the next one's
+			o.leaveQueue() // room that is left is the next one's
 			k.mu.Unlock()
 			return v.refused
 		}
 		o.waits = v.wait
-		o.wakeChan()
-		if v.wait == waitRoom {
-			o.join(&v)
-		} else {
-			o.pass()
+		if v.wait != waitRoom {
+			o.leaveQueue()
 		}
 		if v.wait == waitApproval {
 			o.ask(j)
@@ -342,7 +336,10 @@ func (o *op) take(j *Job, bad *abi.Error) *abi.Error {
 // await sleeps until somebody pokes the call, or until d has passed if d is not
 // 0, or until its waiting is ended from outside.
 func (o *op) await(d time.Duration) *abi.Error {
-	wake := o.wake
+	var wake chan struct{}
+	if o.waiter != nil {
+		wake = o.waiter.Wake
+	}
 	var timer <-chan time.Time
 	if d > 0 { // for nothing but the time
 		t := time.NewTimer(d)
@@ -381,7 +378,7 @@ func (o *op) stopped() *abi.Error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o.waits = ""
-	o.pass()
+	o.leaveQueue()
 	switch cause := context.Cause(o.ctx); {
 	case errors.Is(cause, errClosing):
 		return closing()
@@ -457,7 +454,7 @@ func (o *op) began(j *Job) (d Done, ok bool) {
 	r.Intent = o.intent(&r, j)
 	k.note(p, &r)
 	t := k.cfg.Log.Hand(&r)
-	p.acct.unhold(&o.held)
+	p.acct.Release(&o.held)
 	o.held = abi.Usage{}
 	o.begun = true
 	k.mu.Unlock()
@@ -559,9 +556,9 @@ func (o *op) giveBack() {
 	k := o.p.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	o.p.acct.unhold(&o.held)
+	o.p.acct.Release(&o.held)
 	o.held = abi.Usage{}
-	stir(o.p.acct)
+	o.p.acct.WakeWaiters()
 }
 
 // end journals the end of an attempt, or a refusal, and waits until it is on
@@ -619,7 +616,7 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 		a.Page, a.Result = nil, abi.Key{}
 	}
 	if !o.begun {
-		p.acct.unhold(&o.held)
+		p.acct.Release(&o.held)
 		r.Intent = o.intent(r, j)
 		o.held = abi.Usage{}
 	}
@@ -636,7 +633,7 @@ func (o *op) book(j *Job, r *abi.Record) journal.Ticket {
 	p.k.note(p, r)
 	t := p.k.cfg.Log.Hand(r)
 	o.begun = false
-	stir(p.acct)
+	p.acct.WakeWaiters()
 	if verdict != nil {
 		p.finish(abi.ExitInfo{Exit: abi.ExitLoop, Reason: "watchdog", Code: verdict.Code, Err: verdict})
 	}
@@ -691,12 +688,30 @@ func keyOfCall(c *abi.Call, plan *Plan, scratch []byte) abi.Key {
 	return process.KeyOf(c.Row, schema.Spelling(scratch, c.Args))
 }
 
-// wakeChan makes sure that poke has somebody to tell. k.mu is held.
-func (o *op) wakeChan() {
-	if o.wake == nil {
-		o.wake = make(chan struct{}, 1)
+// makeWaiter lets the call wait and be woken. k.mu is held.
+func (o *op) makeWaiter() {
+	if o.waiter == nil {
+		o.waiter = &ledger.Waiter{Account: o.p.acct, Priority: o.p.Priority, Wake: make(chan struct{}, 1),
+			Claims: func() []ledger.Claim { return o.p.claimsBefore(&o.call) }}
 	}
 }
+
+// leaveQueue ends the waiting for room. k.mu is held.
+func (o *op) leaveQueue() {
+	if o.waiter != nil {
+		o.waiter.Leave()
+	}
+}
+
+// poke makes a waiting call look again. k.mu is held.
+func (o *op) poke() {
+	if o.waiter != nil {
+		o.waiter.Poke()
+	}
+}
+
+// waitsForRoom reports whether the call stands in a queue. k.mu is held.
+func (o *op) waitsForRoom() bool { return o.waiter != nil && o.waiter.Waits() }
 
 func (pl *Plan) effect() abi.Effect { return cmp.Or(pl.Effect, abi.Pure) }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
@@ -16,7 +17,7 @@ import (
 
 // gone is what is kept of one that was let go.
 type gone struct {
-	above *account // it was booked on
+	above *ledger.Account // it was booked on
 	process.PackedSummary
 }
 
@@ -46,7 +47,7 @@ func (k *Kernel) letGo() {
 // were read, and let go, before it: what it took is added to what is kept of them.
 func (m *machine) bury(p *proc) {
 	b := p.summary()
-	m.gone[p.Pid] = gone{p.acct.parent, b.Pack()}
+	m.gone[p.Pid] = gone{p.acct.Parent, b.Pack()}
 	delete(m.procs, p.Pid)
 	for pid := m.tree.Parent(p.Pid); ; pid = m.tree.Parent(pid) {
 		g, ok := m.gone[pid]

@@ -12,6 +12,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
 // P4: state is a fold of the journal. What is live, what is recovered and what
@@ -22,18 +23,18 @@ import (
 type cut struct {
 	records int
 	dumps   map[abi.Pid]string
-	teams   map[string]account
+	teams   map[string]ledger.Account
 }
 
 func (m *rig) standing() (c cut) {
-	c.dumps, c.teams = map[abi.Pid]string{}, map[string]account{}
+	c.dumps, c.teams = map[abi.Pid]string{}, map[string]ledger.Account{}
 	for _, i := range m.List() {
 		c.dumps[i.Pid] = m.dump(i.Pid)
 	}
 	m.Kernel.mu.Lock()
 	defer m.Kernel.mu.Unlock()
 	for name, a := range m.accounts {
-		c.teams[name] = account{limits: a.limits, settled: a.settled, reserved: a.reserved, stuck: a.stuck}
+		c.teams[name] = ledger.Account{Limits: a.Limits, Settled: a.Settled, Reserved: a.Reserved, Doubt: a.Doubt}
 	}
 	m.tap.mu.Lock()
 	defer m.tap.mu.Unlock()
@@ -72,7 +73,7 @@ func (c *cut) same(read *machine) error {
 		}
 	}
 	for name, a := range c.teams {
-		if b := read.accounts[name]; b == nil || a.limits != b.limits || a.settled != b.settled || a.reserved != b.reserved || a.stuck != b.stuck {
+		if b := read.accounts[name]; b == nil || a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
 			return fmt.Errorf("account %s after %d records: %+v, folded %+v", name, c.records, a, b)
 		}
 	}

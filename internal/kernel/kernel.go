@@ -23,6 +23,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
 )
@@ -58,7 +59,7 @@ type Plan struct {
 	Tool    string     // the tool behind the row, if there is one
 	Subject []byte     // what is called, when the arguments of the call do not say it all
 	Reserve abi.Usage
-	Elastic Elastic
+	Elastic ledger.Elastic
 	Price   abi.Price
 	Context int64 // tokens of a request to a model
 	Window  int64 // of that model; 0: not known
@@ -82,12 +83,7 @@ type Source struct {
 }
 
 // Elastic is the part of a reservation that may shrink to what is left.
-type Elastic struct {
-	Unit     abi.Unit
-	Min, Max int64 // Max 0: no such part
-	Price    int64 // nano-dollars per million
-	Tokens   bool  // counts as tokens too
-}
+type Elastic = ledger.Elastic
 
 // A Job is one attempt at an admitted call.
 type Job struct {
@@ -217,12 +213,8 @@ type op struct {
 	row     *Row
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // nil for an instant row
-	wake    chan struct{}           // one token: look again; made when it first waits
 	waits   string                  // for what; empty while it runs
-	at      *account                // whose queue it stands in
-	least   abi.Usage               // what it needs there at least
-	most    *abi.Usage              // and what it asks for, with what waits for it to settle
-	nested  bool                    // something does
+	waiter  *ledger.Waiter          // how it waits and is woken; made when it first waits
 	held    abi.Usage               // on its path, and not in the journal
 	begun   bool                    // its intent is in the journal, its end is not
 	done    chan struct{}           // closed when answered; made when somebody asks again
@@ -333,7 +325,7 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 	}
 	// What the call held for the child is booked by the child's own record.
 	children := abi.Usage{abi.Children: j.op.held[abi.Children]}
-	parent.acct.unhold(&children)
+	parent.acct.Release(&children)
 	j.op.held.Sub(&children)
 	p.start()
 	return p.Pid, nil
@@ -372,7 +364,7 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 
 // narrow gives a child at most what is left on its parent's path.
 func (parent *proc) narrow(s *abi.Spawn) {
-	left := parent.acct.left()
+	left := parent.acct.Left()
 	left.Each(func(u abi.Unit, n int64) {
 		if asked, set := s.Limits.Get(u); set && asked > n {
 			s.Limits.Set(u, n)
@@ -380,7 +372,7 @@ func (parent *proc) narrow(s *abi.Spawn) {
 	})
 	// What does not add up binds each process by itself.
 	for u, gone := range map[abi.Unit]int64{abi.Wall: parent.k.cfg.Now().UnixNano() - parent.Born, abi.Context: 0, abi.Depth: 1} {
-		n, set := parent.acct.limits.Get(u)
+		n, set := parent.acct.Limits.Get(u)
 		if asked, own := s.Limits.Get(u); set && (!own || asked > n-gone) {
 			s.Limits.Set(u, max(0, n-gone))
 		}
@@ -415,7 +407,7 @@ func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Ticket, bad *a
 	}
 	var l abi.Limits
 	if a := k.accounts[name]; a != nil {
-		l = a.limits
+		l = a.Limits
 	}
 	if l, bad = e.Over(l); bad != nil {
 		return t, bad
@@ -423,7 +415,7 @@ func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Ticket, bad *a
 	k.settings++
 	r := &abi.Record{N: k.settings, Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount, Change: &abi.Change{Account: name, Limits: &l, By: e.By}}
 	k.setAccount(r)
-	stir(k.accounts[name])
+	k.accounts[name].WakeWaiters()
 	return k.cfg.Log.Put(r), nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
 func TestOnce(t *testing.T) {
@@ -117,21 +118,21 @@ func BenchmarkDoNoop(b *testing.B) {
 // BenchmarkReserveSettle is the part of a call that is about accounts: whether
 // it fits on a path of four, holding, reserving and settling it.
 func BenchmarkReserveSettle(b *testing.B) {
-	var path *account
+	var path *ledger.Account
 	for range 4 {
-		path = &account{parent: path, limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
+		path = &ledger.Account{Parent: path, Limits: limits(abi.Money, 1<<60, abi.ToolCalls, 1<<60)}
 	}
 	need := abi.Usage{abi.Money: 1, abi.ToolCalls: 1}
 	var none Elastic
 	b.ReportAllocs()
 	for b.Loop() {
-		held, f := path.fits(&need, &none, nil)
-		if !f.ok {
+		f := path.Fit(&need, &none, nil)
+		if !f.OK {
 			b.Fatal("it does not fit")
 		}
-		path.hold(&held)
-		path.reserve(&held)
-		path.unhold(&held)
-		path.settle(&held, &need)
+		path.Hold(&f.Need)
+		path.Reserve(&f.Need)
+		path.Release(&f.Need)
+		path.Settle(&f.Need, &need)
 	}
 }

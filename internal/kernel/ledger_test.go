@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal/storetest"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
 // P1: at every account on the way to the root, settled + reserved + held stays
@@ -135,7 +136,7 @@ func (h *history) deed(t *rapid.T, n uint64) (d deed) {
 	case 3:
 		d.Ask = "may it?"
 	case 4:
-		d.Elastic = &Elastic{Unit: abi.OutputTokens, Min: rapid.Int64Range(1, 3).Draw(t, "min"), Max: rapid.Int64Range(3, 30).Draw(t, "max"),
+		d.Elastic = &ledger.Elastic{Unit: abi.OutputTokens, Min: rapid.Int64Range(1, 3).Draw(t, "min"), Max: rapid.Int64Range(3, 30).Draw(t, "max"),
 			Price: rapid.SampledFrom([]int64{0, 1_000_000, 300_001}).Draw(t, "price"), Tokens: rapid.Bool().Draw(t, "tokens")}
 		d.Used = rapid.Int64Range(0, 30).Draw(t, "used")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
@@ -15,15 +16,15 @@ import (
 type machine struct {
 	tree     process.Tree // all there are
 	procs    map[abi.Pid]*proc
-	gone     map[abi.Pid]gone    // those that were let go; nil: nobody is
-	accounts map[string]*account // named ones
-	root     account
+	gone     map[abi.Pid]gone           // those that were let go; nil: nobody is
+	accounts map[string]*ledger.Account // named ones
+	root     ledger.Account
 	next     abi.Pid // the next pid
 	settings uint64  // records of pid 0
 }
 
 func newMachine() machine {
-	return machine{procs: make(map[abi.Pid]*proc), accounts: make(map[string]*account), next: 1}
+	return machine{procs: make(map[abi.Pid]*proc), accounts: make(map[string]*ledger.Account), next: 1}
 }
 
 // read folds the records of one process as long as they are wanted.
@@ -92,28 +93,28 @@ func (m *machine) sorted() []*proc {
 // link gives a new process its place in the tree.
 func (m *machine) link(pid abi.Pid, s *abi.Spawn) *proc {
 	p := &proc{}
-	p.acct = &account{parent: &m.root}
+	p.acct = &ledger.Account{Parent: &m.root}
 	p.Pid = pid
 	if parent := m.procs[s.Parent]; parent != nil {
-		p.acct.parent = parent.acct
+		p.acct.Parent = parent.acct
 		if parent.made == nil {
 			parent.made, parent.kids = make(map[uint64]abi.Pid), make(map[abi.Pid]*proc)
 		}
 		parent.made[s.ParentCall], parent.kids[pid] = pid, p
 	} else if g, ok := m.gone[s.Parent]; ok { // what it took itself was read before
-		p.acct.parent = g.above
+		p.acct.Parent = g.above
 	} else if s.Account != "" {
-		p.acct.parent = m.account(s.Account)
+		p.acct.Parent = m.account(s.Account)
 	}
 	m.procs[pid] = p
 	m.tree.Add(pid, s.Parent)
 	return p
 }
 
-func (m *machine) account(name string) *account {
+func (m *machine) account(name string) *ledger.Account {
 	a := m.accounts[name]
 	if a == nil {
-		a = &account{parent: &m.root}
+		a = &ledger.Account{Parent: &m.root}
 		m.accounts[name] = a
 	}
 	return a
@@ -121,5 +122,5 @@ func (m *machine) account(name string) *account {
 
 func (m *machine) setAccount(r *abi.Record) {
 	a := m.account(r.Change.Account)
-	a.limits = *r.Change.Limits
+	a.Limits = *r.Change.Limits
 }

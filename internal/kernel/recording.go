@@ -106,8 +106,8 @@ func (f *fold) kept(r *abi.Record) (err error) {
 		return nil
 	}
 	a := f.acct
-	a.limits.Each(func(u abi.Unit, limit int64) {
-		if u < abi.Units && r.Intent.Reserve[u] > 0 && a.settled[u]+a.reserved[u] > limit {
+	a.Limits.Each(func(u abi.Unit, limit int64) {
+		if u < abi.Units && r.Intent.Reserve[u] > 0 && a.Settled[u]+a.Reserved[u] > limit {
 			err = fmt.Errorf("record %d: the call %d began past the limit on %s", r.N, r.Call, u)
 		}
 	})
@@ -121,5 +121,5 @@ func (f *fold) dump() ([]byte, error) {
 		Settled  abi.Usage  `json:"settled"`
 		Reserved abi.Usage  `json:"reserved"`
 		Stuck    abi.Usage  `json:"stuck"`
-	}{f, f.acct.limits, f.acct.settled, f.acct.reserved, f.acct.stuck})
+	}{f, f.acct.Limits, f.acct.Settled, f.acct.Reserved, f.acct.Doubt})
 }

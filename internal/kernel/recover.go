@@ -131,10 +131,10 @@ func (k *Kernel) ForkAs(ctx context.Context, pid abi.Pid, at uint64, program []b
 	s.Spawn.Parent, s.Spawn.ParentCall, s.Spawn.Depth, s.Spawn.Task, s.Spawn.TaskTokens = 0, 0, 0, abi.Data{}, 0
 	s.Spawn.Priority = old.Priority
 	s.Limits = abi.Limits{}
-	old.acct.limits.Each(func(u abi.Unit, n int64) {
+	old.acct.Limits.Each(func(u abi.Unit, n int64) {
 		switch {
 		case u < abi.Units:
-			n = max(0, n-old.acct.settled[u]-old.acct.stuck[u])
+			n = max(0, n-old.acct.Settled[u]-old.acct.Doubt[u])
 		case u == abi.Wall:
 			n = max(0, n-(old.Last-old.Born))
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/storetest"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/leaktest"
 )
 
@@ -43,31 +44,31 @@ var soak = os.Getenv("KERN_SOAK") != ""
 // said is: an irreversible effect that is in the journal first, takes all it
 // reserved, and gives its argument Give.
 type deed struct {
-	Give     string     `json:"give,omitempty"`
-	Effect   abi.Effect `json:"effect,omitempty"`
-	Quiet    bool       `json:"quiet,omitempty"` // pure, without an intent
-	Reserve  abi.Usage  `json:"reserve,omitzero"`
-	Use      *abi.Usage `json:"use,omitempty"`
-	Elastic  *Elastic   `json:"elastic,omitempty"`
-	Used     int64      `json:"used,omitempty"` // of the elastic part; more than granted is as much as granted
-	Fail     abi.Code   `json:"fail,omitempty"`
-	Times    int        `json:"times,omitempty"` // how often it fails; 0: always
-	Attempts int        `json:"attempts,omitempty"`
-	Gate     string     `json:"gate,omitempty"` // runs until that gate is opened
-	Deaf     bool       `json:"deaf,omitempty"` // does not hear that it should stop
-	Turn     string     `json:"turn,omitempty"`
-	Ask      string     `json:"ask,omitempty"`
-	Tool     string     `json:"tool,omitempty"`
-	Last     bool       `json:"last,omitempty"`
-	Firm     bool       `json:"firm,omitempty"`
-	Say      string     `json:"say,omitempty"`
-	Panic    bool       `json:"panic,omitempty"`
-	Context  int64      `json:"context,omitempty"`
-	Nonce    int        `json:"nonce,omitempty"`
-	Parts    int        `json:"parts,omitempty"`
-	Publish  bool       `json:"publish,omitempty"` // changes a workspace, when it goes well
-	Rolled   bool       `json:"rolled,omitempty"`  // what it changed is taken back, when it fails
-	State    byte       `json:"state,omitempty"`   // of the workspace afterwards; 0: it has none
+	Give     string          `json:"give,omitempty"`
+	Effect   abi.Effect      `json:"effect,omitempty"`
+	Quiet    bool            `json:"quiet,omitempty"` // pure, without an intent
+	Reserve  abi.Usage       `json:"reserve,omitzero"`
+	Use      *abi.Usage      `json:"use,omitempty"`
+	Elastic  *ledger.Elastic `json:"elastic,omitempty"`
+	Used     int64           `json:"used,omitempty"` // of the elastic part; more than granted is as much as granted
+	Fail     abi.Code        `json:"fail,omitempty"`
+	Times    int             `json:"times,omitempty"` // how often it fails; 0: always
+	Attempts int             `json:"attempts,omitempty"`
+	Gate     string          `json:"gate,omitempty"` // runs until that gate is opened
+	Deaf     bool            `json:"deaf,omitempty"` // does not hear that it should stop
+	Turn     string          `json:"turn,omitempty"`
+	Ask      string          `json:"ask,omitempty"`
+	Tool     string          `json:"tool,omitempty"`
+	Last     bool            `json:"last,omitempty"`
+	Firm     bool            `json:"firm,omitempty"`
+	Say      string          `json:"say,omitempty"`
+	Panic    bool            `json:"panic,omitempty"`
+	Context  int64           `json:"context,omitempty"`
+	Nonce    int             `json:"nonce,omitempty"`
+	Parts    int             `json:"parts,omitempty"`
+	Publish  bool            `json:"publish,omitempty"` // changes a workspace, when it goes well
+	Rolled   bool            `json:"rolled,omitempty"`  // what it changed is taken back, when it fails
+	State    byte            `json:"state,omitempty"`   // of the workspace afterwards; 0: it has none
 
 	Child *abi.Spawn `json:"child,omitempty"` // spawn
 	Pid   abi.Pid    `json:"pid,omitempty"`   // wait, send
@@ -232,7 +233,7 @@ func (m *rig) run(ctx context.Context, j *Job) Done {
 	}
 	if e := j.Plan.Elastic; e.Max > 0 {
 		n := min(d.Used, j.Granted)
-		use = e.need(use, n)
+		use = e.Need(use, n)
 	}
 	if d.Gate != "" {
 		stop := ctx.Done()

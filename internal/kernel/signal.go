@@ -206,15 +206,15 @@ func (p *proc) finishKids() {
 func (p *proc) abandon() {
 	for n, o := range p.ops {
 		o.dropped = true
-		o.pass()
-		p.acct.unhold(&o.held)
+		o.leaveQueue()
+		p.acct.Release(&o.held)
 		o.held = abi.Usage{}
 		if o.begun {
 			p.record(&abi.Record{Kind: abi.KindEnded, Call: n, Answer: &abi.Answer{Outcome: abi.Unknown, Err: unseen(p)}})
 		}
 		delete(p.ops, n)
 	}
-	stir(p.acct)
+	p.acct.WakeWaiters()
 	p.settleExit()
 }
 
@@ -229,7 +229,7 @@ func (p *proc) settleExit() {
 	k.exits(p)
 	p.stopTimers()
 	p.ops, p.claims = nil, nil
-	stir(p.acct)
+	p.acct.WakeWaiters()
 	p.tellAll()
 	k.lately = append(k.lately, end{p, t})
 	k.letGo()
@@ -255,7 +255,7 @@ func (p *proc) watchWall() {
 		p.wall.Stop()
 		p.wall = nil
 	}
-	limit, set := p.acct.limits.Get(abi.Wall)
+	limit, set := p.acct.Limits.Get(abi.Wall)
 	if !set || p.Ending != nil {
 		return
 	}
@@ -320,11 +320,24 @@ func (k *Kernel) Change(ctx context.Context, pid abi.Pid, e abi.Edit) error {
 	return t.Wait(ctx)
 }
 
+// reorder gives the waiting calls of p the places that its new priority has.
+func (p *proc) reorder() {
+	p.rank.Store(int32(p.Priority))
+	for _, o := range p.ops {
+		if o.waiter != nil {
+			o.waiter.Reorder(p.Priority)
+		}
+	}
+	if p.k.cfg.Rank != nil {
+		p.k.cfg.Rank(p.Pid, p.Priority)
+	}
+}
+
 // change makes an edit, as a call or from outside. k.mu is held.
 func (p *proc) change(call uint64, e *abi.Edit) (t journal.Ticket, err error) {
 	c := abi.Change{Priority: e.Priority, By: e.By}
 	if e.Limiting() {
-		now, wider := e.Over(p.acct.limits)
+		now, wider := e.Over(p.acct.Limits)
 		if wider != nil {
 			return t, wider
 		}
@@ -332,10 +345,10 @@ func (p *proc) change(call uint64, e *abi.Edit) (t journal.Ticket, err error) {
 	}
 	t = p.record(&abi.Record{Kind: abi.KindChanged, Call: call, Change: &c})
 	if c.Priority != nil {
-		ranked(p)
+		p.reorder()
 	}
 	p.watchWall()
-	stir(p.acct)
+	p.acct.WakeWaiters()
 	return t, nil
 }
 
@@ -504,5 +517,5 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 	if p.Exit == nil { // else the call came too late, and nobody hears of it
 		_, _ = p.change(j.Call.N, &abi.Edit{Limits: l, By: "yield"}) // what is not narrow is not refused
 	}
-	return p.acct.limits
+	return p.acct.Limits
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
@@ -30,7 +31,7 @@ type fold struct {
 	Rests    process.ToolFailures         `json:"rests,omitempty"` // tools that failed, by name
 	Regs     registers                    `json:"regs"`
 
-	acct *account
+	acct *ledger.Account
 }
 
 // calls is what is known of the calls of a process, by number.
@@ -119,7 +120,7 @@ func (p *fold) apply(r *abi.Record) {
 		}
 	case abi.KindChanged:
 		if r.Change.Limits != nil {
-			p.acct.limits = *r.Change.Limits
+			p.acct.Limits = *r.Change.Limits
 		}
 		if r.Change.Priority != nil {
 			p.Priority = *r.Change.Priority
@@ -134,9 +135,9 @@ func (p *fold) apply(r *abi.Record) {
 
 func (p *fold) applySpawn(r *abi.Record) {
 	p.Pid, p.Born, p.Spawn, p.Phase, p.Priority = r.Pid, r.Time, r.Spawn, abi.New, r.Spawn.Priority
-	p.acct.limits = r.Spawn.Limits
-	if p.acct.parent != nil && r.Spawn.Parent != 0 {
-		p.acct.parent.settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})
+	p.acct.Limits = r.Spawn.Limits
+	if p.acct.Parent != nil && r.Spawn.Parent != 0 {
+		p.acct.Parent.Settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})
 	}
 	if r.Spawn.Fork != nil {
 		p.inherit(r.Spawn.Fork)
@@ -158,7 +159,7 @@ func (p *fold) begin(r *abi.Record) {
 		since = q.Since
 	}
 	c.Open[r.Call] = &open{in, since, r.N}
-	p.acct.reserve(&in.Reserve)
+	p.acct.Reserve(&in.Reserve)
 	c.Steps += in.Reserve[abi.Steps]
 	c.Index += int(in.Reserve[abi.ModelCalls])
 	if in.Say.Size > 0 {
@@ -179,7 +180,7 @@ func (p *fold) answer(r *abi.Record) {
 		delete(c.Open, r.Call)
 		p.close(in, a)
 	} else {
-		p.acct.settle(&abi.Usage{}, &a.Usage)
+		p.acct.Settle(&abi.Usage{}, &a.Usage)
 	}
 	if a.Again {
 		q := p.pend(r.Call, in, since)
@@ -232,11 +233,11 @@ func (p *fold) answer(r *abi.Record) {
 // close settles what a begun attempt had reserved.
 func (p *fold) close(in *abi.Intent, a *abi.Answer) {
 	if a.Outcome == abi.Unknown {
-		p.acct.doubt(&in.Reserve)
+		p.acct.KeepInDoubt(&in.Reserve)
 		p.Calls.Index -= int(in.Reserve[abi.ModelCalls])
 		return
 	}
-	p.acct.settle(&in.Reserve, &a.Usage)
+	p.acct.Settle(&in.Reserve, &a.Usage)
 	p.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
 }
 

@@ -16,12 +16,12 @@ type window struct{ k *Kernel }
 // view is what a row may see of p. k.mu is held.
 func (p *fold) view() View {
 	v := View{Pid: p.Pid, Spawn: p.Spawn, Pages: p.Memory.Resident(), Index: p.Calls.Index, Term: p.Term, Exit: p.Exit}
-	for a := p.acct; a != nil; a = a.parent {
-		if _, set := a.limits.Get(abi.Money); set {
+	for a := p.acct; a != nil; a = a.Parent {
+		if _, set := a.Limits.Get(abi.Money); set {
 			v.Limited = true
 		}
 		for _, u := range []abi.Unit{abi.Tokens, abi.InputTokens, abi.OutputTokens} {
-			_, set := a.limits.Get(u)
+			_, set := a.Limits.Get(u)
 			v.Counted = v.Counted || set
 		}
 	}
@@ -47,7 +47,7 @@ func (w window) at(pid abi.Pid, look func(*proc)) (err error) {
 			return unread(fmt.Errorf("the records of process %d cannot be read: %v", pid, err)).Err
 		}
 		g, b := k.gone[pid], k.gone[pid].Unpack() // the sums of all below it are in the records of those
-		p.acct.parent, p.acct.settled, p.acct.reserved, p.acct.stuck = g.above, b.Used, b.Reserved, b.Doubt
+		p.acct.Parent, p.acct.Settled, p.acct.Reserved, p.acct.Doubt = g.above, b.Used, b.Reserved, b.Doubt
 	}
 	look(p)
 	return nil
@@ -158,8 +158,8 @@ func (w window) Info(pid abi.Pid) (i Info, err error) {
 func (p *fold) summary() process.Summary {
 	a := p.acct
 	b := process.Summary{Name: p.Spawn.Name, Account: p.Spawn.Account, Depth: p.Spawn.Depth, Priority: p.Priority, Born: p.Born, Last: p.Last, Records: p.N,
-		Steps: p.Calls.Steps, Drift: p.Calls.Drift, Used: a.settled, Reserved: a.reserved, Doubt: a.stuck, Limits: a.limits, Exit: process.ExitOf(p.Exit)}
-	b.Reserved.Add(&a.held)
+		Steps: p.Calls.Steps, Drift: p.Calls.Drift, Used: a.Settled, Reserved: a.Reserved, Doubt: a.Doubt, Limits: a.Limits, Exit: process.ExitOf(p.Exit)}
+	b.Reserved.Add(&a.Held)
 	return b
 }
 
@@ -191,8 +191,8 @@ func (w window) Accounts() []Account {
 	var all []Account
 	for _, name := range slices.Sorted(maps.Keys(k.accounts)) {
 		a := k.accounts[name]
-		b := Account{name, a.limits, a.settled, a.reserved}
-		b.Reserved.Add(&a.held)
+		b := Account{name, a.Limits, a.Settled, a.Reserved}
+		b.Reserved.Add(&a.Held)
 		all = append(all, b)
 	}
 	return all
@@ -255,12 +255,12 @@ func (w window) until(ctx context.Context, pid abi.Pid, cond func(*proc) bool) e
 // reserved for ever. When it has exited, only its own limits count.
 func (w window) Stands(pid abi.Pid) (used abi.Usage, left abi.Limits) {
 	_ = w.at(pid, func(p *proc) {
-		used = p.acct.settled
-		for a := p.acct; a != nil && (p.Exit == nil || a == p.acct); a = a.parent {
+		used = p.acct.Settled
+		for a := p.acct; a != nil && (p.Exit == nil || a == p.acct); a = a.Parent {
 			for u := range abi.Units {
-				limit, set := a.limits.Get(u)
-				if was, ok := left.Get(u); set && (!ok || limit-a.settled[u]-a.stuck[u] < was) {
-					left.Set(u, max(0, limit-a.settled[u]-a.stuck[u]))
+				limit, set := a.Limits.Get(u)
+				if was, ok := left.Get(u); set && (!ok || limit-a.Settled[u]-a.Doubt[u] < was) {
+					left.Set(u, max(0, limit-a.Settled[u]-a.Doubt[u]))
 				}
 			}
 		}
@@ -294,7 +294,7 @@ func (w window) Registers(pid abi.Pid) (all map[string]any, err error) {
 func (p *fold) registers() map[string]any {
 	r := &p.Regs
 	ctx := map[string]any{"tokens": p.Memory.Tokens()}
-	if n, set := p.acct.limits.Get(abi.Context); set {
+	if n, set := p.acct.Limits.Get(abi.Context); set {
 		ctx["remaining"] = max(0, n-p.Memory.Tokens())
 	}
 	dog := map[string]any{"repeats": 0}
@@ -306,7 +306,7 @@ func (p *fold) registers() map[string]any {
 		}
 		dog["window"] = hashes
 	}
-	if n, set := p.acct.limits.Get(abi.Wall); set {
+	if n, set := p.acct.Limits.Get(abi.Wall); set {
 		dog["deadline"] = p.Born + n
 	}
 	if p.Watch.Warned {
@@ -320,7 +320,7 @@ func (p *fold) registers() map[string]any {
 		"R4": r.Err,
 		"R5": map[string]any{"tool": r.Tool, "args": r.Args},
 		"R6": map[string]any{"open": p.Calls.positions(), "record": p.N, "commit": r.Commit},
-		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.settled},
+		"R7": map[string]any{"task": p.Spawn.Task, "depth": p.Spawn.Depth, "usage": p.acct.Settled},
 	}
 }
 

@@ -1,0 +1,102 @@
+// Package ledger books usage on accounts and decides what fits.
+//
+// It is pure: it reads no clock, starts no goroutine and writes nothing. The
+// caller holds one lock around all accounts of a tree.
+//
+//   - ledger.go: an [Account] and what is booked on it;
+//   - fit.go: whether a call fits, and how much of an [Elastic] part it gets;
+//   - queue.go: in which order calls wait for room.
+package ledger
+
+import "github.com/kern-run/kern/abi"
+
+// An Account is where usage is booked. Accounts form a tree. An amount that is
+// booked on an account is booked on every account above it too, so for every
+// account and unit
+//
+//	Settled + Reserved + Held <= limit
+//
+// as long as no call uses more than it reserved. An amount beyond the
+// reservation is drift, and counts in Settled.
+type Account struct {
+	Parent   *Account
+	Limits   abi.Limits
+	Settled  abi.Usage // what calls used
+	Reserved abi.Usage // what begun calls may still use; Doubt is a part of it
+	Doubt    abi.Usage // reserved by calls in doubt: it is never released
+	Held     abi.Usage // what admitted calls may use that are not in the journal yet
+
+	waiters *waiters // nil until a call waits for room on this path
+}
+
+// IsBelow reports whether a is b or below it.
+func (a *Account) IsBelow(b *Account) bool {
+	for ; a != nil; a = a.Parent {
+		if a == b {
+			return true
+		}
+	}
+	return false
+}
+
+// Hold sets u aside until the intent of the call is recorded or the call is gone.
+func (a *Account) Hold(u *abi.Usage) {
+	for ; a != nil; a = a.Parent {
+		a.Held.Add(u)
+	}
+}
+
+// Release ends what Hold began.
+func (a *Account) Release(u *abi.Usage) {
+	for ; a != nil; a = a.Parent {
+		a.Held.Sub(u)
+	}
+}
+
+// Reserve books u as what a begun call may use.
+func (a *Account) Reserve(u *abi.Usage) {
+	for ; a != nil; a = a.Parent {
+		a.Reserved.Add(u)
+	}
+}
+
+// Settle replaces the reservation of a call by what the call used.
+func (a *Account) Settle(reserved, used *abi.Usage) {
+	for ; a != nil; a = a.Parent {
+		a.Reserved.Sub(reserved)
+		a.Settled.Add(used)
+	}
+}
+
+// KeepInDoubt keeps the reservation u for ever, because the end of its call is
+// unknown.
+func (a *Account) KeepInDoubt(u *abi.Usage) {
+	for ; a != nil; a = a.Parent {
+		a.Doubt.Add(u)
+	}
+}
+
+// Left returns what the path of a still allows, for each unit that is limited
+// on the path.
+func (a *Account) Left() (left abi.Limits) {
+	for ; a != nil; a = a.Parent {
+		for u := range abi.Units {
+			limit, set := a.Limits.Get(u)
+			if !set {
+				continue
+			}
+			n := max(0, limit-a.Settled[u]-a.Reserved[u]-a.Held[u])
+			if least, ok := left.Get(u); !ok || n < least {
+				left.Set(u, n)
+			}
+		}
+	}
+	return left
+}
+
+// Unsettled returns what a alone has left of u when all reservations but those
+// in doubt are released. Limited is false when a has no limit on u.
+func (a *Account) Unsettled(u abi.Unit) (left int64, limited bool) {
+	limit, limited := a.Limits.Get(u)
+	return limit - a.Settled[u] - a.Doubt[u], limited
+}
