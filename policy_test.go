@@ -68,6 +68,8 @@ var ranks = map[string]int{
 	"internal/manual":            1, // text that kern help tells
 	"internal/files":             1, // knows the workspace by two small interfaces
 
+	"internal/kernel/ledger":     1, // pure: accounts, what fits, in which order calls wait
+	"internal/kernel/process":    1, // pure: the fold of one process
 	"internal/kernel":            2,
 	"internal/syscalls":          3,
 	"internal/loop":              4,
