@@ -35,18 +35,12 @@ var ranks = map[string]int{
 	"internal/provider/cassette":    0, // recorded answers of providers, for tests
 	"internal/yamlfile":             0, // reads YAML for whoever has a file to read
 	"internal/diff":                 0, // pure: two versions in, a patch out
-	"internal/reap":                 0, // descendants of a process, for tool and guest
 	"internal/leaktest":             0, // what tests leave behind
 	"internal/live":                 1, // what the journal does not hold
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
 	"internal/sandbox/wasm":         0,
-	"internal/sandbox/jail":         0,
-	"internal/sandbox/jail/cgroup":  0,
-	"internal/sandbox/jail/filter":  0,
-	"internal/sandbox/jail/watch":   0,
-	"internal/sandbox/jail/userns":  0,
-	"internal/sandbox/jail/wire":    0,
+	"internal/sandbox/jail":         2,
 	"internal/sandbox/wasm/image":   0,
 	"internal/sandbox/wasm/rewrite": 0,
 	"internal/sandbox/wasm/wasi":    0,
@@ -62,9 +56,15 @@ var ranks = map[string]int{
 	"internal/journal":           1,
 	"internal/journal/storetest": 1,
 	"internal/quota":             1,
-	"internal/tool":              1,
-	"internal/guest":             1,
-	"internal/guest/fence":       1,
+	"internal/tools":             1,
+	"internal/program":           1, // starts, bounds, confines and kills other programs
+	"internal/program/reap":      0, // every descendant of a process
+	"internal/program/cgroup":    0,
+	"internal/program/seccomp":   0,
+	"internal/program/userns":    0,
+	"internal/program/frame":     0,
+	"internal/program/watch":     1,
+	"internal/program/confine":   1,
 	"internal/manual":            1, // text that kern help tells
 	"internal/files":             1, // knows the workspace by two small interfaces
 
@@ -99,7 +99,6 @@ var among = map[string][]string{
 	"internal/sandbox/wasm":        {"internal/sandbox"},
 	"internal/sandbox/wasm/wasi":   {"internal/sandbox"},
 	"internal/sandbox/jail":        {"internal/sandbox"},
-	"internal/sandbox/jail/watch":  {"internal/sandbox", "internal/sandbox/jail/wire"},
 	"internal/workspace/scan":      {"internal/workspace/fsys"},
 	"internal/workspace/git":       {"internal/workspace/fsys"},
 	"internal/workspace/view":      {"internal/workspace/fsys", "internal/workspace/scan"},

@@ -73,8 +73,8 @@ payload() {
 }
 
 near='TestPen|TestBounds|TestFence|TestKilled'
-[ $# -gt 0 ] || set -- exec:root exec:service exec:session exec:scope exec:within {root,session,scope}:internal/sandbox/jail/cgroup \
-	{root,session,scope}:internal/guest:"$near" scope:internal/tool
+[ $# -gt 0 ] || set -- exec:root exec:service exec:session exec:scope exec:within {root,session,scope}:internal/program/cgroup \
+	{root,session,scope}:internal/program:"$near" scope:internal/tools
 mkdir -p "$cache"
 begun=$SECONDS
 kernel

@@ -17,12 +17,12 @@ import (
 
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
-		tool.Supervise()
+		tools.Supervise()
 	}
 	leaktest.Main(m)
 }
@@ -132,20 +132,20 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	})
 	self := []string{"/proc/self/exe", "supervise"}
-	run := func(b *testing.B, r tool.Runner) {
-		t, err := tool.Command(tool.Spec{Name: "true", Command: []string{"true"}}, r)
+	run := func(b *testing.B, r tools.Runner) {
+		t, err := tools.Command(tools.Spec{Name: "true", Command: []string{"true"}}, r)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			if out := t.Run(context.Background(), tool.Input{Args: args}); out.Err != nil {
+			if out := t.Run(context.Background(), tools.Input{Args: args}); out.Err != nil {
 				b.Fatal(out.Err)
 			}
 		}
 	}
 	b.Run("warm", func(b *testing.B) {
-		p := &tool.Pool{}
-		r := tool.Runner{Supervisor: self, Pool: p}
+		p := &tools.Pool{}
+		r := tools.Runner{Supervisor: self, Pool: p}
 		if err := p.Warm(r); err != nil {
 			b.Fatal(err)
 		}
@@ -154,6 +154,6 @@ func BenchmarkCommand(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-	b.Run("cold", func(b *testing.B) { run(b, tool.Runner{Supervisor: self}) })
-	b.Run("group", func(b *testing.B) { run(b, tool.Runner{AcceptWeakKill: true}) })
+	b.Run("cold", func(b *testing.B) { run(b, tools.Runner{Supervisor: self}) })
+	b.Run("group", func(b *testing.B) { run(b, tools.Runner{AcceptWeakKill: true}) })
 }

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kern-run/kern/internal/guest"
-	"github.com/kern-run/kern/internal/guest/fence"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/confine"
 )
 
 // signalScope is the version of Landlock that can keep a tool's signals away
@@ -63,15 +63,15 @@ func runFenced(name string) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	path, err := guest.Find(name)
+	path, err := program.Find(name)
 	if err != nil {
 		return 0, err
 	}
-	plan, err := fence.New(fence.Wish{Dir: dir, Path: path, Base: "http://127.0.0.1:1", Socket: dir + "/none"})
+	plan, err := confine.New(confine.Wish{Dir: dir, Path: path, Base: "http://127.0.0.1:1", Socket: dir + "/none"})
 	if err != nil {
 		return 0, err
 	}
-	g, err := guest.Start(guest.Spec{Argv: []string{name}, Env: os.Environ(), Guard: []string{"/proc/self/exe", guardVerb}, Fence: plan})
+	g, err := program.Start(program.Spec{Argv: []string{name}, Env: os.Environ(), Guard: []string{"/proc/self/exe", guardVerb}, Fence: plan})
 	if err != nil {
 		return 0, err
 	}

@@ -21,11 +21,11 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
-	"github.com/kern-run/kern/internal/guest"
-	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/cgroup"
+	"github.com/kern-run/kern/internal/program/confine"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -211,7 +211,7 @@ func (f *execFlags) writable() error {
 // nameFor is a name for the process of a command line.
 func nameFor(argv []string) string {
 	base := func(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
-	argv = guest.Inner(argv)
+	argv = program.Inner(argv)
 	name := base(argv[0])
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && strings.ContainsAny(argv[1], "./") {
 		name = base(argv[1]) // python agent.py
@@ -224,20 +224,20 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 	if err := cmp.Or(said(cmd.Flags()), f.check(argv)); err != nil {
 		return &exitError{exitNoStart, err}
 	}
-	if err := guest.Able(); err != nil {
+	if err := program.Able(); err != nil {
 		return notStarted(err)
 	}
 	if !signal.Ignored(syscall.SIGPIPE) { // how it ended is to be told, also when nobody reads what is said of it
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
-	path, err := guest.Find(argv[0])
+	path, err := program.Find(argv[0])
 	if err != nil {
 		return notStarted(err)
 	}
 	if err := f.writable(); err != nil {
 		return &exitError{exitNoStart, err}
 	}
-	if err := guest.Bounded(f.bounds); err != nil {
+	if err := program.Bounded(f.bounds); err != nil {
 		return &exitError{exitNoStart, usage("it takes a cgroup in which you may make others: with systemd start it as systemd-run --user --scope -p Delegate=yes kern exec ...; elsewhere be root, or have one that is delegated to you; or leave --memory and --processes out", "%v", err)}
 	}
 	p, err := newProgram(a, ctx, f, argv)
@@ -248,15 +248,15 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 		return &exitError{exitNoStart, err}
 	}
 	defer p.session.close()
-	var g *guest.Guest
+	var g *program.Guest
 	env := os.Environ()
 	access, err := p.access(env, argv)
-	spec := guest.Spec{Argv: guest.Argv(argv, access, f.billed(), f.sandbox != ""), Env: guest.Environ(env, argv, access), Guard: []string{"/proc/self/exe", guardVerb}, Bounds: f.bounds}
+	spec := program.Spec{Argv: program.Argv(argv, access, f.billed(), f.sandbox != ""), Env: program.Environ(env, argv, access), Guard: []string{"/proc/self/exe", guardVerb}, Bounds: f.bounds}
 	if err == nil && f.sandbox != "" {
 		err = p.confine(&spec, path)
 	}
 	if err == nil {
-		g, err = guest.Start(spec)
+		g, err = program.Start(spec)
 	}
 	if err != nil {
 		p.end(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
@@ -268,23 +268,23 @@ func runExec(a *app, cmd *cobra.Command, f execFlags, argv []string) error {
 // notStarted is the error of a program that was not started.
 func notStarted(err error) error {
 	code := exitNoStart
-	var s *guest.StartError
+	var s *program.StartError
 	switch {
 	case errors.As(err, &s):
 		code, err = s.Code, usage(s.Remedy(), "%v", err)
-	case errors.Is(err, guest.ErrNoGuard):
+	case errors.Is(err, program.ErrNoGuard):
 		err = usage("run it there with: kern key new, and the base URL that is printed; limits bind the calls, and the program is yours to stop", "%v", err)
 	}
 	return &exitError{code, err}
 }
 
 // A program runs as a process.
-type program struct {
+type execution struct {
 	app     *app
 	flags   execFlags
 	key     api.KeyInfo
 	session *session
-	guest   *guest.Guest
+	guest   *program.Guest
 	secrets []string
 
 	mu      sync.Mutex
@@ -298,11 +298,11 @@ type program struct {
 }
 
 // newProgram makes the process. Ctrl-C ends that; later it is the program's.
-func newProgram(a *app, ctx context.Context, f execFlags, argv []string) (*program, error) {
+func newProgram(a *app, ctx context.Context, f execFlags, argv []string) (*execution, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctx = a.interruptible(ctx)
-	p := &program{app: a, flags: f}
+	p := &execution{app: a, flags: f}
 	c, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -339,8 +339,8 @@ func around(a *app, ctx context.Context, c *api.Client) (abi.Pid, error) {
 }
 
 // confine puts the program of a path behind a fence.
-func (p *program) confine(s *guest.Spec, path string) error {
-	if err := fence.Able(); err != nil {
+func (p *execution) confine(s *program.Spec, path string) error {
+	if err := confine.Able(); err != nil {
 		return err
 	}
 	dir, err := os.Getwd()
@@ -351,12 +351,12 @@ func (p *program) confine(s *guest.Spec, path string) error {
 	if err != nil {
 		return err
 	}
-	w := fence.Wish{Dir: dir, Home: p.app.getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
+	w := confine.Wish{Dir: dir, Home: p.app.getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
 		Hide: []string{data, p.key.Socket, api.SocketOf(data)}}
 	if set, _, err := p.app.settings(data); err == nil { // else the daemon has none either
 		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
-	if s.Fence, err = fence.New(w); err != nil {
+	if s.Fence, err = confine.New(w); err != nil {
 		return usage("look at kern help exec, and at --show, --write and --home", "the jail cannot be built: %v", err)
 	}
 	s.Env = s.Fence.Environ(s.Env)
@@ -374,9 +374,9 @@ func (f *execFlags) billed() bool {
 // access is the program's way to models, from the environment it has. One that was to send its calls to
 // another place than the daemon does is not started: neither its calls nor its
 // credentials are for anybody else.
-func (p *program) access(env, argv []string) (a guest.Access, err error) {
+func (p *execution) access(env, argv []string) (a program.Access, err error) {
 	own, some := make(map[string]bool), false
-	for format, self := range guest.Selves(env) {
+	for format, self := range program.Selves(env) {
 		w := p.key.Ways[format]
 		there := strings.TrimRight(self.Base, "/") == w.Base || format == "anthropic" && strings.TrimSuffix(strings.TrimRight(self.Base, "/"), "/v1") == w.Base
 		if self.Base != "" && !there {
@@ -391,21 +391,21 @@ func (p *program) access(env, argv []string) (a guest.Access, err error) {
 			p.app.note("kern: no provider of models is configured, and the environment has no key for one\n" +
 				"  hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY and end the daemon with kern stop-daemon, or name providers in kern.yaml; kern mock is a provider to try it with")
 		}
-		if past := guest.Elsewhere(env); len(past) > 0 {
+		if past := program.Elsewhere(env); len(past) > 0 {
 			p.app.note("kern: not governed is what the program does with %s", strings.Join(past, ", "))
 		}
-		if guest.Untold(argv) {
+		if program.Untold(argv) {
 			p.app.note("kern: Codex asks models past Kern where it is started this way\n  hint: kern exec tells it where to ask when the line begins with it: -- codex ...; npx, env and timeout may stand before it")
 		}
 	}
 	data, err := p.app.dataDir()
 	base := strings.TrimSuffix(p.key.Anthropic, "/")
-	return guest.Access{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
+	return program.Access{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
 		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets, Data: data}, err
 }
 
 // run stays with the program to its end, and says how that was.
-func (p *program) run(ctx context.Context, g *guest.Guest) error {
+func (p *execution) run(ctx context.Context, g *program.Guest) error {
 	p.guest = g
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -431,7 +431,7 @@ func (p *program) run(ctx context.Context, g *guest.Guest) error {
 	}
 	switch {
 	case e.Ctrl && !p.stopped && err == nil:
-		guest.Interrupt() // which returns where nobody heeds it
+		program.Interrupt() // which returns where nobody heeds it
 	case code == 0 && err == nil:
 		return nil
 	case code == 0: // not all is well
@@ -442,7 +442,7 @@ func (p *program) run(ctx context.Context, g *guest.Guest) error {
 
 // watch reads the journal of the process, and does to the program what is done
 // to the process.
-func (p *program) watch(ctx context.Context, follow bool) {
+func (p *execution) watch(ctx context.Context, follow bool) {
 	err := p.session.do(ctx, func(c *api.Client) error {
 		p.mu.Lock()
 		last := p.last
@@ -461,7 +461,7 @@ func (p *program) watch(ctx context.Context, follow bool) {
 }
 
 // heard is a record of the process.
-func (p *program) heard(r *abi.Record) {
+func (p *execution) heard(r *abi.Record) {
 	p.mu.Lock()
 	if r.N <= p.last {
 		p.mu.Unlock()
@@ -487,7 +487,7 @@ func (p *program) heard(r *abi.Record) {
 }
 
 // ordered does to the program what is done to the process.
-func (p *program) ordered(o kernel.Orders) {
+func (p *execution) ordered(o kernel.Orders) {
 	p.mu.Lock()
 	was := p.orders
 	p.orders = o
@@ -512,7 +512,7 @@ func (p *program) ordered(o kernel.Orders) {
 }
 
 // stop ends the program for a reason.
-func (p *program) stop(why string, grace time.Duration) {
+func (p *execution) stop(why string, grace time.Duration) {
 	p.mu.Lock()
 	again := p.stopped || p.over
 	p.stopped = p.stopped || !p.over
@@ -528,7 +528,7 @@ func (p *program) stop(why string, grace time.Duration) {
 }
 
 // finish ends the process as its program ended.
-func (p *program) finish(ctx context.Context, e guest.Ended) {
+func (p *execution) finish(ctx context.Context, e program.Ended) {
 	p.watch(ctx, false) // a refusal that came last is on disk
 	p.mu.Lock()
 	refused := p.refused
@@ -540,7 +540,7 @@ func (p *program) finish(ctx context.Context, e guest.Ended) {
 	case e.Lost:
 		p.end(ctx, syscalls.ExitArgs{Error: "the guard of the program was killed", Code: abi.ProgramGone})
 	case e.Signal != 0:
-		p.end(ctx, syscalls.ExitArgs{Error: "the program was ended by signal " + guest.SignalName(e.Signal) + p.bounded(e), Code: abi.ProgramFailed})
+		p.end(ctx, syscalls.ExitArgs{Error: "the program was ended by signal " + program.SignalName(e.Signal) + p.bounded(e), Code: abi.ProgramFailed})
 	case e.Exit != 0:
 		p.end(ctx, syscalls.ExitArgs{Error: fmt.Sprintf("the program ended with exit code %d", e.Exit) + p.bounded(e), Code: abi.ProgramFailed})
 	default:
@@ -549,7 +549,7 @@ func (p *program) finish(ctx context.Context, e guest.Ended) {
 }
 
 // bounded says which bounds a program met that failed.
-func (p *program) bounded(e guest.Ended) (s string) {
+func (p *execution) bounded(e program.Ended) (s string) {
 	if e.Starved {
 		s = "; --memory " + p.flags.memory + " was used up, and something of it killed"
 	}
@@ -560,7 +560,7 @@ func (p *program) bounded(e guest.Ended) (s string) {
 }
 
 // end ends the process. One that has ended is as good.
-func (p *program) end(ctx context.Context, x syscalls.ExitArgs) {
+func (p *execution) end(ctx context.Context, x syscalls.ExitArgs) {
 	err := p.session.do(ctx, func(c *api.Client) error { return c.EndKey(ctx, p.key.Pid, api.KeyEnd(x)) })
 	var e *abi.Error
 	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
@@ -569,7 +569,7 @@ func (p *program) end(ctx context.Context, x syscalls.ExitArgs) {
 }
 
 // result is how the process ended.
-func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
+func (p *execution) result(ctx context.Context) (raw json.RawMessage, err error) {
 	p.mu.Lock()
 	err = p.lost
 	p.mu.Unlock()
@@ -582,7 +582,7 @@ func (p *program) result(ctx context.Context) (raw json.RawMessage, err error) {
 
 // did is what came of the program. One that knows an address of its own asks
 // models past Kern, and nobody else would say so.
-func (p *program) did(r *host.Result) string {
+func (p *execution) did(r *host.Result) string {
 	switch {
 	case r.Usage.ToolCalls > 0:
 		return plural(r.Usage.ModelCalls, "model call") + ", " + plural(r.Usage.ToolCalls, "tool call")
@@ -593,7 +593,7 @@ func (p *program) did(r *host.Result) string {
 }
 
 // summary says how it ended, in a line and in a file.
-func (p *program) summary(raw json.RawMessage, e guest.Ended) error {
+func (p *execution) summary(raw json.RawMessage, e program.Ended) error {
 	var r host.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return fmt.Errorf("the result cannot be read: %w", err)

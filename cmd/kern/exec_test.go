@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/guest"
 	"github.com/kern-run/kern/internal/mockprovider"
-	"github.com/kern-run/kern/internal/reap"
-	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/cgroup"
+	"github.com/kern-run/kern/internal/program/reap"
 	"github.com/kern-run/kern/model"
 )
 
@@ -217,7 +217,7 @@ func TestExecBounds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	newUpstream(t, w, "", true)
-	able := guest.Bounded(cgroup.Bounds{Memory: 32 << 20, Processes: 10})
+	able := program.Bounded(cgroup.Bounds{Memory: 32 << 20, Processes: 10})
 	for flag, c := range map[string]struct{ value, script, says string }{
 		"--memory":    {"32MiB", "echo 1 >ran; exec tail /dev/zero >/dev/null", "SIGKILL; --memory 32MiB was used up"},
 		"--processes": {"5", "echo 1 >ran; for i in 1 2 3 4 5 6; do sleep 1000 & done", "it was refused more processes than --processes 5"},
@@ -240,7 +240,7 @@ func TestExecUnbounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	root := os.Getuid() == 0
-	if !root && guest.Bounded(cgroup.Bounds{Processes: 10}) == nil {
+	if !root && program.Bounded(cgroup.Bounds{Processes: 10}) == nil {
 		t.Log("nothing to try: this user has cgroups")
 		return
 	}

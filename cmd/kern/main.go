@@ -20,20 +20,20 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
-	"github.com/kern-run/kern/internal/guest"
-	"github.com/kern-run/kern/internal/guest/fence"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/confine"
 )
 
 func main() {
 	host.EnterSandbox()
-	fence.Stage(os.Args)
+	confine.Stage(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
 		host.Supervise()
 	}
 	if len(os.Args) > 1 && os.Args[1] == guardVerb {
-		guest.Guard(os.Args[2:])
+		program.Guard(os.Args[2:])
 	}
 	interrupts := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{os.Interrupt, terminate} {

@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 func toolsCommand(a *app) *cobra.Command {
@@ -26,7 +26,7 @@ func toolsCommand(a *app) *cobra.Command {
 declares: their schemas, what they may do to the world, and their limits.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l := listing{Calls: systemCalls(), Tools: []tool.Spec{}}
+			l := listing{Calls: systemCalls(), Tools: []tools.Spec{}}
 			if file != "" {
 				g, err := host.ReadAgent(file)
 				if err != nil {
@@ -55,7 +55,7 @@ declares: their schemas, what they may do to the world, and their limits.`,
 
 type listing struct {
 	Calls []systemCall `json:"system_calls"`
-	Tools []tool.Spec  `json:"tools"`
+	Tools []tools.Spec `json:"tools"`
 }
 
 // A systemCall is a row of the system call table.

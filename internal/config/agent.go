@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
@@ -21,7 +21,7 @@ type File struct {
 	Limits   abi.Limits
 	Watchdog abi.Watchdog
 	Sandbox  string // where code runs; empty: as the host says
-	Tools    []tool.Spec
+	Tools    []tools.Spec
 	Rows     []string // tools without a command: system calls that the model may use
 	Space    Space
 
@@ -117,7 +117,7 @@ func readWatchdog(d *yamlfile.Document, n ast.Node, what string, to *abi.Watchdo
 
 // tool reads one entry under tools. One without a command names a system call.
 func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
-	var s tool.Spec
+	var s tools.Spec
 	cost := ""
 	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval", "undo"}, map[string]yamlfile.Field{
 		"name":        yamlfile.Into(&s.Name, d.Text),
@@ -151,7 +151,7 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 	if err := s.Validate(); err != nil {
 		return d.Errorf(n, "%v", err)
 	}
-	same := func(t tool.Spec) bool { return t.Name == s.Name }
+	same := func(t tools.Spec) bool { return t.Name == s.Name }
 	if slices.ContainsFunc(f.Tools, same) || slices.Contains(syscalls.Rows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
@@ -162,7 +162,7 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 // undos looks whether the tools that are to take something back are there.
 func (f *File) undos(d *yamlfile.Document) error {
 	for i, s := range f.Tools {
-		if s.Undo != nil && !slices.ContainsFunc(f.Tools, func(t tool.Spec) bool { return t.Name == s.Undo.Tool }) {
+		if s.Undo != nil && !slices.ContainsFunc(f.Tools, func(t tools.Spec) bool { return t.Name == s.Undo.Tool }) {
 			return d.Errorf(f.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // position begins every error about a file.
@@ -46,7 +46,7 @@ func FuzzAgentFile(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var again tool.Spec
+			var again tools.Spec
 			if err := json.Unmarshal(b, &again); err != nil {
 				t.Fatalf("%s cannot be read again: %v", b, err)
 			}

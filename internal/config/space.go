@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
@@ -94,9 +94,9 @@ func (s *Space) builtin(d *yamlfile.Document, n ast.Node, what string) error {
 }
 
 // undo reads how the effect of a tool is taken back.
-func undo(d *yamlfile.Document, to **tool.Undo) yamlfile.Field {
+func undo(d *yamlfile.Document, to **tools.Undo) yamlfile.Field {
 	return func(n ast.Node, what string) error {
-		u := new(tool.Undo)
+		u := new(tools.Undo)
 		*to = u
 		return d.Mapping(n, what, []string{"tool", "args"}, map[string]yamlfile.Field{
 			"tool": yamlfile.Into(&u.Tool, d.Text),

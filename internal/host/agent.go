@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // An Agent is the definition of a process. Only Model is needed. It is
@@ -34,7 +34,7 @@ type Agent struct {
 	Workspace string // the directory that its tools change by transactions, relative to Dir; empty: none
 	Space     Space
 
-	commands []tool.Spec // from an agent file
+	commands []tools.Spec // from an agent file
 	hosted   bool
 }
 
@@ -73,7 +73,7 @@ func (l Limits) abi() (a abi.Limits) {
 
 // A Callable is a Go function that an agent may call as a tool.
 type Callable struct {
-	tool *tool.Tool
+	tool *tools.Tool
 	err  error
 }
 
@@ -81,7 +81,7 @@ type Callable struct {
 // In, a struct. The function is taken to be irreversible: after a crash in the
 // middle of it nobody runs it again. Use [Callable.As] to say otherwise.
 func Tool[In, Out any](name, description string, f func(context.Context, In) (Out, error)) Callable {
-	t, err := tool.Func(name, description, f)
+	t, err := tools.Func(name, description, f)
 	return Callable{t, err}
 }
 
@@ -108,7 +108,7 @@ func (c Callable) UndoneBy(name string, args map[string]any) Callable {
 		return c
 	}
 	t := *c.tool
-	t.Effect, t.Undo = abi.Compensable, &tool.Undo{Tool: name}
+	t.Effect, t.Undo = abi.Compensable, &tools.Undo{Tool: name}
 	var err error
 	if args != nil {
 		t.Undo.Args, err = json.Marshal(args)

@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/internal/loop"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/model"
 )
 
@@ -47,7 +47,7 @@ type Kernel struct {
 	opener
 	world  *syscalls.World
 	turns  quota.Turns
-	pool   tool.Pool
+	pool   tools.Pool
 	boxes  boxes
 	spaces workspaces
 
@@ -55,20 +55,20 @@ type Kernel struct {
 	loops  sync.WaitGroup
 
 	mu     sync.Mutex
-	hosted map[abi.Pid]map[string]*tool.Tool // Go tools, by process
-	named  map[string]map[string]*tool.Tool  // Go tools, by agent: for processes of earlier runs
+	hosted map[abi.Pid]map[string]*tools.Tool // Go tools, by process
+	named  map[string]map[string]*tools.Tool  // Go tools, by agent: for processes of earlier runs
 	closed bool
 }
 
 // Conceal hides the memory and the environment of this process, where the keys
 // of providers are, from other processes of the same user. The system's
 // debuggers cannot look into it then either.
-func Conceal() error { return tool.Conceal() }
+func Conceal() error { return tools.Conceal() }
 
 // Supervise runs command tools for a kernel in another process. A program that
 // gives Config.Supervisor its own name calls it first in main when it is
 // started so. It does not return.
-func Supervise() { tool.Supervise() }
+func Supervise() { tools.Supervise() }
 
 // Open opens the kernel of a data directory, and goes on with the processes
 // that are there.
@@ -82,7 +82,7 @@ func Open(cfg Config) (*Kernel, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv)}, cancel: cancel,
-		hosted: make(map[abi.Pid]map[string]*tool.Tool), named: make(map[string]map[string]*tool.Tool)}
+		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
 	k.past.k = k
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
@@ -126,15 +126,15 @@ func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool
 
 // joinWorld joins what rows reach.
 func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
-	runner := tool.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
+	runner := tools.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
 	return &syscalls.World{
 		Open: k.openModel,
 		Away: k.turns.Away,
-		Command: func(s tool.Spec) (*tool.Tool, error) {
+		Command: func(s tools.Spec) (*tools.Tool, error) {
 			if len(cfg.Supervisor) == 0 {
 				return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
 			}
-			return tool.Command(s, runner)
+			return tools.Command(s, runner)
 		},
 		Hosted:  k.hostedTool,
 		Sandbox: k.boxes.get,
@@ -261,7 +261,7 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 	return b, err
 }
 
-func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tool.Tool) (abi.Pid, error) {
+func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tools.Tool) (abi.Pid, error) {
 	b, err := k.define(&s)
 	if err != nil {
 		return 0, err
@@ -423,8 +423,8 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, er
 	return w, nil
 }
 
-func byName(list []Callable) (map[string]*tool.Tool, error) {
-	tools := make(map[string]*tool.Tool, len(list))
+func byName(list []Callable) (map[string]*tools.Tool, error) {
+	tools := make(map[string]*tools.Tool, len(list))
 	for _, c := range list {
 		if c.err != nil {
 			return nil, c.err
@@ -436,7 +436,7 @@ func byName(list []Callable) (map[string]*tool.Tool, error) {
 
 // hostedTool finds a Go tool: of the process itself, of the nearest process
 // above it that has it, or of the agent of that name that this program knows.
-func (k *Kernel) hostedTool(pid abi.Pid, name string) *tool.Tool {
+func (k *Kernel) hostedTool(pid abi.Pid, name string) *tools.Tool {
 	for pid != 0 {
 		k.mu.Lock()
 		t := k.hosted[pid][name]

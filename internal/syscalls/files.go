@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/model"
 )
 
@@ -37,7 +37,7 @@ func (p *Program) builtins() (list []*files.Tool, err error) {
 			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %s", name, strings.Join(files.Names(), ", "))
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("builtin: %s stands twice", name)
-		case !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }):
+		case !slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Name == name }):
 			list = append(list, f)
 		}
 	}
@@ -72,8 +72,8 @@ func (l *Loaded) addFiles() error {
 
 // fileTool is a file tool as any other is called. Its Run is given a view in
 // place of a directory; see runFile.
-func fileTool(f *files.Tool) (*tool.Tool, error) {
-	t := &tool.Tool{Spec: tool.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
+func fileTool(f *files.Tool) (*tools.Tool, error) {
+	t := &tools.Tool{Spec: tools.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
 	t.Defaults()
 	var err error
 	t.Args, err = schema.Compile(f.Schema)
@@ -81,9 +81,9 @@ func fileTool(f *files.Tool) (*tool.Tool, error) {
 }
 
 // runFile uses a file tool on the view that fs shows.
-func runFile(ctx context.Context, f *files.Tool, fs files.FS, in tool.Input) (out tool.Output) {
-	timed, cancel := context.WithTimeoutCause(ctx, tool.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
-		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tool.DefaultTimeout), Hint: "ask for less at once"})
+func runFile(ctx context.Context, f *files.Tool, fs files.FS, in tools.Input) (out tools.Output) {
+	timed, cancel := context.WithTimeoutCause(ctx, tools.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
+		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tools.DefaultTimeout), Hint: "ask for less at once"})
 	defer cancel()
 	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
 	out.Bytes = int64(len(out.Value))

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // Mutants that die here: a child without a list of tools that gets none, or
@@ -21,7 +21,7 @@ func loadedFrom(t *testing.T, p Program) (*Loaded, error) {
 		t.Fatal(err)
 	}
 	w := &World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
-		Command: func(s tool.Spec) (*tool.Tool, error) { return &tool.Tool{Spec: s}, nil }}
+		Command: func(s tools.Spec) (*tools.Tool, error) { return &tools.Tool{Spec: s}, nil }}
 	return w.Load(abi.Data{Bytes: b})
 }
 
@@ -35,7 +35,7 @@ func (l *Loaded) has() (names []string) {
 
 // TestFileTools: they are there with a workspace, all or those that are listed.
 func TestFileTools(t *testing.T) {
-	own := tool.Spec{Name: "fs.read", Command: []string{"cat"}, Effect: abi.Pure}
+	own := tools.Spec{Name: "fs.read", Command: []string{"cat"}, Effect: abi.Pure}
 	for _, c := range []struct {
 		name string
 		p    Program
@@ -46,7 +46,7 @@ func TestFileTools(t *testing.T) {
 		{"all", Program{Workspace: "/w"}, FileTools(), ""},
 		{"empty", Program{Workspace: "/w", Builtin: []string{}}, nil, ""},
 		{"some", Program{Workspace: "/w", Builtin: []string{"fs.list", "fs.read"}}, []string{"fs.list", "fs.read"}, ""},
-		{"own", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []tool.Spec{own}}, []string{"fs.read", "fs.list"}, ""},
+		{"own", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []tools.Spec{own}}, []string{"fs.read", "fs.list"}, ""},
 		{"no workspace", Program{Builtin: []string{"fs.read"}}, nil, "there is none; expected workspace"},
 		{"unknown", Program{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of fs.read"},
 		{"twice", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "stands twice"},
@@ -73,8 +73,8 @@ func TestFileTools(t *testing.T) {
 
 // TestFileToolsOfChildren: a child has those of its parent that it is given.
 func TestFileToolsOfChildren(t *testing.T) {
-	look := tool.Spec{Name: "look", Command: []string{"ls"}, Effect: abi.Pure}
-	parent, err := loadedFrom(t, Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.edit"}, Tools: []tool.Spec{look}})
+	look := tools.Spec{Name: "look", Command: []string{"ls"}, Effect: abi.Pure}
+	parent, err := loadedFrom(t, Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.edit"}, Tools: []tools.Spec{look}})
 	if err != nil {
 		t.Fatal(err)
 	}

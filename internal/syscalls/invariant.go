@@ -17,7 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -234,7 +234,7 @@ func (s *staged) ask(ctx context.Context, v *Invariant, dir string, names []stri
 }
 
 func (s *staged) run(ctx context.Context, v *Invariant, dir string, argv, names []string) *abi.Error {
-	t, err := s.world.Command(tool.Spec{Name: "invariant", Command: argv})
+	t, err := s.world.Command(tools.Spec{Name: "invariant", Command: argv})
 	if err != nil {
 		return &abi.Error{Code: abi.InvariantFailed, Message: err.Error()}
 	}
@@ -242,7 +242,7 @@ func (s *staged) run(ctx context.Context, v *Invariant, dir string, argv, names 
 	if err != nil {
 		return &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
-	out := t.Run(ctx, tool.Input{Args: args, Dir: dir})
+	out := t.Run(ctx, tools.Input{Args: args, Dir: dir})
 	if out.Err == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/model"
 )
 
@@ -25,7 +25,7 @@ import (
 // desk is a world with one program, which has two tools and may start others.
 func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kernel.Table, kernel.View) {
 	t.Helper()
-	program := Program{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []tool.Spec{
+	program := Program{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []tools.Spec{
 		{Name: "free", Command: []string{"free"}, Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}`), Effect: abi.Pure, Attempts: 3},
 		{Name: "dear", Command: []string{"dear"}, Effect: abi.Pure, Cost: 5, Approval: true},
 	}}
@@ -37,7 +37,7 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 		Open: func(*Program) (model.Model, error) {
 			return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil
 		},
-		Command: func(s tool.Spec) (*tool.Tool, error) { return tool.Command(s, tool.Runner{AcceptWeakKill: true}) },
+		Command: func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, tools.Runner{AcceptWeakKill: true}) },
 		Bytes:   func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
 		Away:    func(string) time.Duration { return 0 },
 		Yield:   yield,
@@ -62,7 +62,7 @@ func TestToolPlan(t *testing.T) {
 	if e != nil || !pl.Intent || !strings.Contains(pl.Ask, "may dear run") || pl.Reserve != (abi.Usage{abi.ToolCalls: 1, abi.Money: 5}) {
 		t.Errorf("%+v %v", pl, e)
 	}
-	if used, want := pl.Work.(*toolWork).done(tool.Output{Bytes: 7, CPU: 9}).Usage, (abi.Usage{abi.ToolCalls: 1, abi.Money: 5, abi.OutputBytes: 7, abi.CPU: 9}); used != want {
+	if used, want := pl.Work.(*toolWork).done(tools.Output{Bytes: 7, CPU: 9}).Usage, (abi.Usage{abi.ToolCalls: 1, abi.Money: 5, abi.OutputBytes: 7, abi.CPU: 9}); used != want {
 		t.Errorf("booked %v, want %v", used, want)
 	}
 	for args, code := range map[string]abi.Code{

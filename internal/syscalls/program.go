@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/sandbox"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 	"github.com/kern-run/kern/model"
 )
@@ -22,20 +22,20 @@ import (
 // spawned, so that a resumed, forked or replayed process runs under the
 // definition it began with.
 type Program struct {
-	Name     string      `json:"name,omitempty"`
-	Model    string      `json:"model,omitempty"`  // a reference such as openai:gpt-5; empty: it asks no model
-	Script   string      `json:"script,omitempty"` // the text of a script model
-	Facts    *Facts      `json:"facts,omitempty"`  // what was known of the model at the spawn
-	Fallback []Fallback  `json:"fallback,omitempty"`
-	System   string      `json:"system,omitempty"`
-	Tools    []tool.Spec `json:"tools,omitempty"`
-	Rows     []string    `json:"rows,omitempty"`     // system calls that the model may ask for as tools
-	Dir      string      `json:"dir,omitempty"`      // where relative names of files begin
-	Parallel int         `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
-	Sandbox  string      `json:"sandbox,omitempty"`  // where code runs; empty: wasm
-	Hosted   bool        `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
-	Held     bool        `json:"held,omitempty"`     // it ends when nobody holds it any more who runs that program
-	Key      string      `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
+	Name     string       `json:"name,omitempty"`
+	Model    string       `json:"model,omitempty"`  // a reference such as openai:gpt-5; empty: it asks no model
+	Script   string       `json:"script,omitempty"` // the text of a script model
+	Facts    *Facts       `json:"facts,omitempty"`  // what was known of the model at the spawn
+	Fallback []Fallback   `json:"fallback,omitempty"`
+	System   string       `json:"system,omitempty"`
+	Tools    []tools.Spec `json:"tools,omitempty"`
+	Rows     []string     `json:"rows,omitempty"`     // system calls that the model may ask for as tools
+	Dir      string       `json:"dir,omitempty"`      // where relative names of files begin
+	Parallel int          `json:"parallel,omitempty"` // tool calls of one reply at a time; 0: all
+	Sandbox  string       `json:"sandbox,omitempty"`  // where code runs; empty: wasm
+	Hosted   bool         `json:"hosted,omitempty"`   // its loop runs in a program outside the kernel
+	Held     bool         `json:"held,omitempty"`     // it ends when nobody holds it any more who runs that program
+	Key      string       `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 
 	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
 	View       string      `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
@@ -80,10 +80,10 @@ type World struct {
 	// Open opens the model of a program. It is called once for each program and model.
 	Open func(p *Program) (model.Model, error)
 	// Command makes a tool of a declared command.
-	Command func(s tool.Spec) (*tool.Tool, error)
+	Command func(s tools.Spec) (*tools.Tool, error)
 	// Hosted finds a tool that lives in this Go program, or in a program that
 	// is connected. Nil: there are none.
-	Hosted func(pid abi.Pid, name string) *tool.Tool
+	Hosted func(pid abi.Pid, name string) *tools.Tool
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Bytes reads a payload of the journal, Record one record.
@@ -114,7 +114,7 @@ type World struct {
 type Loaded struct {
 	Program
 	routes []route // to its model, and to those asked in its place; none when it asks none
-	tools  map[string]*tool.Tool
+	tools  map[string]*tools.Tool
 	files  map[string]*files.Tool // those of tools that work on a view
 	specs  []model.ToolSpec
 	sum    abi.Hash // of what goes with every request: the system's text and the tools
@@ -142,7 +142,7 @@ func (w *World) Load(d abi.Data) (*Loaded, error) {
 	if l != nil {
 		return l, nil
 	}
-	l = &Loaded{tools: make(map[string]*tool.Tool)}
+	l = &Loaded{tools: make(map[string]*tools.Tool)}
 	if err := json.Unmarshal(b, &l.Program); err != nil {
 		return nil, fmt.Errorf("the program of the process cannot be read: %w", err)
 	}

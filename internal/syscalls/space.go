@@ -15,7 +15,7 @@ import (
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -84,7 +84,7 @@ func (p *Program) CheckSpace() error {
 		if t.Effect == abi.Transactional && p.Workspace == "" {
 			return bad("tool %q: effect: transactional cannot be enforced without a workspace, expected workspace: DIR", t.Name)
 		}
-		if t.Undo != nil && !slices.ContainsFunc(p.Tools, func(u tool.Spec) bool { return u.Name == t.Undo.Tool }) {
+		if t.Undo != nil && !slices.ContainsFunc(p.Tools, func(u tools.Spec) bool { return u.Name == t.Undo.Tool }) {
 			return bad("tool %q: undo: there is no tool %q, expected one of the same agent", t.Name, t.Undo.Tool)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // SpawnArgs are the arguments of spawn. What is not said is as in the parent;
@@ -70,11 +70,11 @@ func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
 	}
 	has := func(name string) bool { return slices.Contains(a.Tools, name) }
 	for i, name := range a.Tools {
-		if !slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) && l.files[name] == nil {
+		if !slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) && l.files[name] == nil {
 			return p, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("this process has no tool %q to hand on", name), Where: fmt.Sprintf("/tools/%d", i)}
 		}
 	}
-	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s tool.Spec) bool { return !has(s.Name) })
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s tools.Spec) bool { return !has(s.Name) })
 	p.Rows = slices.DeleteFunc(slices.Clone(p.Rows), func(r string) bool { return !has(r) })
 	p.Builtin = []string{}
 	for _, name := range FileTools() {

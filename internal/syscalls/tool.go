@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -31,7 +31,7 @@ type ToolArgs struct {
 const toolOutput = 1 << 20
 
 type toolWork struct {
-	tool   *tool.Tool
+	tool   *tools.Tool
 	args   json.RawMessage
 	loaded *Loaded
 }
@@ -98,7 +98,7 @@ func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Err
 	return "", "", &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("the model asked for no call %q", c.For)}
 }
 
-func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tool.Tool, *abi.Error) {
+func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Error) {
 	if t := l.tools[name]; t != nil {
 		return t, nil
 	}
@@ -135,7 +135,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 		return r.Run(ctx, j)
 	}
 	t := j.Plan.Work.(*toolWork)
-	in := tool.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
+	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
 	f := t.loaded.files[t.tool.Name]
 	if s := around(ctx); s != nil && f != nil && j.Call.Within != 0 {
 		return t.done(s.file(ctx, f, in))
@@ -157,20 +157,20 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	return s.finish(ctx, j, t.done(t.tool.Run(s.context(ctx), in)))
 }
 
-func (t *toolWork) done(out tool.Output) kernel.Done {
+func (t *toolWork) done(out tools.Output) kernel.Done {
 	return kernel.Done{Value: out.Value, Err: out.Err,
 		Usage: abi.Usage{abi.ToolCalls: 1, abi.Money: t.tool.Cost, abi.OutputBytes: out.Bytes, abi.CPU: int64(out.CPU)}}
 }
 
 // file uses a file tool on the view.
-func (s *staged) file(ctx context.Context, f *files.Tool, in tool.Input) tool.Output {
+func (s *staged) file(ctx context.Context, f *files.Tool, in tools.Input) tools.Output {
 	fs, done, err := s.files()
 	if err != nil {
-		return tool.Output{Err: WorkspaceError(err)}
+		return tools.Output{Err: WorkspaceError(err)}
 	}
 	out := runFile(ctx, f, fs, in)
 	if err := done(); err != nil && out.Err == nil {
-		out = tool.Output{Err: WorkspaceError(err)}
+		out = tools.Output{Err: WorkspaceError(err)}
 	}
 	return out
 }

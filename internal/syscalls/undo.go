@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
-	"github.com/kern-run/kern/internal/tool"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // UndoArgs are the arguments of undo: the group of calls to take back, from the
@@ -43,7 +43,7 @@ type deed struct {
 
 // Compensates reports whether a program has a tool whose effect can be taken back.
 func (p *Program) Compensates() bool {
-	return slices.ContainsFunc(p.Tools, func(s tool.Spec) bool { return s.Undo != nil })
+	return slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Undo != nil })
 }
 
 // runUndo takes back what the compensable calls of a group did, in reverse
@@ -89,7 +89,7 @@ type undoing struct {
 
 // takeBack calls the tool that undoes d.
 func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Error) {
-	i := slices.IndexFunc(u.l.Tools, func(s tool.Spec) bool { return s.Name == d.tool && s.Undo != nil })
+	i := slices.IndexFunc(u.l.Tools, func(s tools.Spec) bool { return s.Name == d.tool && s.Undo != nil })
 	if i < 0 {
 		return "", &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("the tool %s names nothing that undoes it", d.tool)}
 	}

@@ -2,7 +2,7 @@
 # Runs in the machine that tools/vm.sh boots, as root, on what it put onto the
 # second disk. Each case ends in lines "ok NAME" or "FAIL NAME"; what a failed one
 # said stands before its line.
-# packages: internal/sandbox/jail/cgroup internal/guest/fence internal/guest internal/tool
+# packages: internal/program/cgroup internal/program/confine internal/program internal/tools
 export PATH=/kern/bin:$PATH TERM=dumb HOME=/root
 VERBOSE=
 out=$(mktemp -d)

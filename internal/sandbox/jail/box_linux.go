@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
-	"github.com/kern-run/kern/internal/sandbox/jail/userns"
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
+	"github.com/kern-run/kern/internal/program/cgroup"
+	"github.com/kern-run/kern/internal/program/frame"
+	"github.com/kern-run/kern/internal/program/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,13 +32,13 @@ var initCaps = []uintptr{
 type box struct {
 	slot   int
 	proc   *os.Process
-	wire   *wire.Conn
+	wire   *frame.Conn
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	links  []*os.File     // our ends of the program's sockets
-	group  *cgroup.Group  // nil without cgroups
-	notes  chan wire.Note // from init; closed when it is gone and buried
+	links  []*os.File      // our ends of the program's sockets
+	group  *cgroup.Group   // nil without cgroups
+	notes  chan frame.Note // from init; closed when it is gone and buried
 	killed sync.Once
 }
 
@@ -77,11 +77,11 @@ func (x *box) end() error {
 
 // start makes a box and its program. An error means that no program ran.
 // lent is a mount for the workspace, or -1; it is closed.
-func (b *Backend) start(slot int, o wire.Order, l limits, owner *identity, lent int) (x *box, err error) {
+func (b *Backend) start(slot int, o frame.Order, l limits, owner *identity, lent int) (x *box, err error) {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
-	x = &box{slot: slot, notes: make(chan wire.Note, 4)}
+	x = &box{slot: slot, notes: make(chan frame.Note, 4)}
 	var ends ends
 	defer func() {
 		ends.close()
@@ -138,7 +138,7 @@ func (b *Backend) start(slot int, o wire.Order, l limits, owner *identity, lent 
 			return x, err
 		}
 	}
-	_, err = x.await(wire.Started)
+	_, err = x.await(frame.Started)
 	if err == nil && o.Gate {
 		err = x.group.Leave(x.proc.Pid)
 	}
@@ -150,13 +150,13 @@ func (b *Backend) start(slot int, o wire.Order, l limits, owner *identity, lent 
 
 // pass lets init into the group while it starts the program.
 func (x *box) pass() error {
-	if _, err := x.await(wire.Poised); err != nil {
+	if _, err := x.await(frame.Poised); err != nil {
 		return err
 	}
 	if err := x.group.Enter(x.proc.Pid); err != nil {
 		return err
 	}
-	return x.wire.Send(&wire.Claim{Go: true})
+	return x.wire.Send(&frame.Claim{Go: true})
 }
 
 // patience is how long a box may take to be built. A caller's context does not
@@ -165,22 +165,22 @@ func (x *box) pass() error {
 const patience = 30 * time.Second
 
 // await returns the next note, which must be of the kind.
-func (x *box) await(kind string) (wire.Note, error) {
+func (x *box) await(kind string) (frame.Note, error) {
 	select {
 	case n, ok := <-x.notes:
 		switch {
 		case !ok:
 			return n, errGone
-		case n.Kind == wire.Failed && n.Barred:
+		case n.Kind == frame.Failed && n.Barred:
 			return n, barred(n.Err)
-		case n.Kind == wire.Failed:
+		case n.Kind == frame.Failed:
 			return n, errors.New(n.Err)
 		case n.Kind != kind:
 			return n, fmt.Errorf("want the box to say %q, got %q", kind, n.Kind)
 		}
 		return n, nil
 	case <-time.After(patience):
-		return wire.Note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
+		return frame.Note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
 	}
 }
 
@@ -188,7 +188,7 @@ func (x *box) await(kind string) (wire.Note, error) {
 // the kernel gives that only when everything in the box is gone.
 func (x *box) listen() {
 	for {
-		var n wire.Note
+		var n frame.Note
 		fds, err := x.wire.Receive(&n)
 		for _, fd := range fds {
 			unix.SetNonblock(fd, true)
@@ -215,7 +215,7 @@ func (e *ends) open(x *box) error {
 		return err
 	}
 	e.control = pair[1]
-	if x.wire, err = wire.New(pair[0]); err != nil {
+	if x.wire, err = frame.New(pair[0]); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
 	for _, p := range []struct {

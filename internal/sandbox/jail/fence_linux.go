@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
+	"github.com/kern-run/kern/internal/program/frame"
 	"golang.org/x/sys/unix"
 )
 
 // fence takes everything from the calling thread that the program may not
 // have, then reads back from the kernel that it is gone. The thread must be
 // locked: all of this holds for one thread and what it starts.
-func fence(o *wire.Order, doors []int, rules int) error {
+func fence(o *frame.Order, doors []int, rules int) error {
 	for _, fd := range doors {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/kern-run/kern/internal/sandbox/jail/watch"
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
+	"github.com/kern-run/kern/internal/program/frame"
+	"github.com/kern-run/kern/internal/program/watch"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +28,7 @@ const (
 )
 
 // control is init's end of the socket.
-var control = wire.Plain(controlFD)
+var control = frame.Plain(controlFD)
 
 // armed says that Main was called: only then may New start this program again.
 var armed bool
@@ -53,7 +53,7 @@ func Main() {
 
 // An initProc is the first process of a box.
 type initProc struct {
-	order   wire.Order
+	order   frame.Order
 	fds     []int // stdin, stdout, stderr of the program, doors, workspace
 	built   bool  // the root stands
 	program int   // its pid in here
@@ -85,7 +85,7 @@ func initialise() int {
 	if err := p.begin(); err != nil {
 		// Who builds has every right it takes, unless a host such as Ubuntu makes
 		// the namespaces and withholds the rights in them.
-		control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
+		control.Send(&frame.Note{Kind: frame.Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
 		return 1
 	}
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
@@ -127,8 +127,8 @@ func (p *initProc) begin() error {
 		return fmt.Errorf("hide init's memory: %w", err)
 	}
 	if p.order.Gate {
-		var c wire.Claim
-		if err := control.Send(&wire.Note{Kind: wire.Poised}); err != nil {
+		var c frame.Claim
+		if err := control.Send(&frame.Note{Kind: frame.Poised}); err != nil {
 			return err
 		}
 		if _, err := control.Receive(&c); err != nil {
@@ -152,7 +152,7 @@ func (p *initProc) begin() error {
 	for _, fd := range p.fds {
 		unix.Close(fd)
 	}
-	err = control.Send(&wire.Note{Kind: wire.Started}, links...)
+	err = control.Send(&frame.Note{Kind: frame.Started}, links...)
 	for _, fd := range links {
 		unix.Close(fd)
 	}
@@ -253,7 +253,7 @@ type startError struct {
 func (e *startError) Error() string { return fmt.Sprintf("start %s: %v", e.path, e.err) }
 
 // bind puts the bounds of one run in force.
-func (p *initProc) bind(b wire.Bounds, dir string) error {
+func (p *initProc) bind(b frame.Bounds, dir string) error {
 	w, err := watch.New(b, p.order.Lent || dir != "", furniture)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (p *initProc) bind(b wire.Bounds, dir string) error {
 }
 
 // ration limits the started program by what one process can be limited to.
-func (p *initProc) ration(b wire.Bounds) error {
+func (p *initProc) ration(b frame.Bounds) error {
 	if b.Data > 0 {
 		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
 			return err
@@ -304,21 +304,21 @@ func lower(pid, resource int, v uint64) error {
 // listen takes a claim, then waits for the supervisor to go away.
 func (p *initProc) listen() {
 	for {
-		var c wire.Claim
+		var c frame.Claim
 		fds, err := control.Receive(&c)
 		if err != nil {
 			os.Exit(1)
 		}
 		if err := p.take(c, fds); err != nil {
-			control.Send(&wire.Note{Kind: wire.Failed, Err: err.Error()})
+			control.Send(&frame.Note{Kind: frame.Failed, Err: err.Error()})
 			os.Exit(1)
 		}
-		control.Send(&wire.Note{Kind: wire.Claimed})
+		control.Send(&frame.Note{Kind: frame.Claimed})
 	}
 }
 
 // take makes a warm box that of one run.
-func (p *initProc) take(c wire.Claim, fds []int) error {
+func (p *initProc) take(c frame.Claim, fds []int) error {
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func (p *initProc) reap() int {
 		}
 	}
 	close(stop)
-	n := wire.Note{Kind: wire.Done, Over: <-over}
+	n := frame.Note{Kind: frame.Done, Over: <-over}
 	if ws.Signaled() {
 		n.Exit, n.Signal = -1, unix.SignalName(ws.Signal())
 	} else {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kern-run/kern/internal/program/cgroup"
+	"github.com/kern-run/kern/internal/program/seccomp"
+	"github.com/kern-run/kern/internal/program/userns"
 	"github.com/kern-run/kern/internal/sandbox"
-	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
-	"github.com/kern-run/kern/internal/sandbox/jail/filter"
-	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -77,7 +77,7 @@ func New(cfg Config) (*Backend, error) {
 		}
 	}
 	var err error
-	if b.filter, err = filter.Program(); err != nil {
+	if b.filter, err = seccomp.Program(); err != nil {
 		return nil, refuse("no seccomp filter: "+err.Error(), "")
 	}
 	if b.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {

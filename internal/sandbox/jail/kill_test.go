@@ -17,9 +17,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/kern-run/kern/internal/program/userns"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail"
-	"github.com/kern-run/kern/internal/sandbox/jail/userns"
 	"golang.org/x/sys/unix"
 )
 

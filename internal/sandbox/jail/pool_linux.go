@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kern-run/kern/internal/program/frame"
 	"github.com/kern-run/kern/internal/sandbox"
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -261,7 +261,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 			return err
 		}
 	}
-	c := wire.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c := frame.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
 	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
@@ -270,7 +270,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	if err := x.wire.Send(&c, files...); err != nil {
 		return err
 	}
-	if _, err := x.await(wire.Claimed); err != nil {
+	if _, err := x.await(frame.Claimed); err != nil {
 		return err
 	}
 	return x.hand(ctx, r.spec)
@@ -298,8 +298,8 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 }
 
 // order is what every box is told.
-func (b *Backend) order(s *sandbox.Spec, l limits) wire.Order {
-	o := wire.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
+func (b *Backend) order(s *sandbox.Spec, l limits) frame.Order {
+	o := frame.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {
 		return o
 	}
@@ -311,8 +311,8 @@ func (b *Backend) order(s *sandbox.Spec, l limits) wire.Order {
 	return o
 }
 
-func (b *Backend) bounds(l limits) wire.Bounds {
-	n := wire.Bounds{FileBytes: l.FileBytes, Files: l.Files}
+func (b *Backend) bounds(l limits) frame.Bounds {
+	n := frame.Bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
 		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}

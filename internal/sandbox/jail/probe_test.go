@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kern-run/kern/internal/program/cgroup"
 	"github.com/kern-run/kern/internal/sandbox"
-	"github.com/kern-run/kern/internal/sandbox/jail/cgroup"
 	"golang.org/x/sys/unix"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/program/frame"
 	"github.com/kern-run/kern/internal/sandbox"
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
 )
 
 //go:embed boot.py
@@ -49,8 +49,8 @@ func getFrame(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
-	if n > wire.Max {
-		return nil, fmt.Errorf("want a frame of at most %d bytes, got %d", wire.Max, n)
+	if n > frame.Max {
+		return nil, fmt.Errorf("want a frame of at most %d bytes, got %d", frame.Max, n)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)
@@ -163,8 +163,8 @@ func reply(answer json.RawMessage, err error) []byte {
 		switch {
 		case !json.Valid(answer):
 			err = errors.New("the tool did not answer in JSON")
-		case len(answer) >= wire.Max:
-			err = fmt.Errorf("the tool's answer has %d bytes, more than %d", len(answer), wire.Max-1)
+		case len(answer) >= frame.Max:
+			err = fmt.Errorf("the tool's answer has %d bytes, more than %d", len(answer), frame.Max-1)
 		default:
 			return append([]byte("v"), answer...)
 		}

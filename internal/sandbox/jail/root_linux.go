@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kern-run/kern/internal/sandbox/jail/wire"
+	"github.com/kern-run/kern/internal/program/frame"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +20,7 @@ var writable = []string{workspace, "/tmp", "/dev/shm"}
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
 // build makes the root directory of the box and enters it.
-func build(o *wire.Order, lent int) error {
+func build(o *frame.Order, lent int) error {
 	if err := unix.Sethostname([]byte("jail")); err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
@@ -81,7 +81,7 @@ func build(o *wire.Order, lent int) error {
 }
 
 // openUp makes the writable places mounts of their own and the rest read-only.
-func openUp(o *wire.Order) error {
+func openUp(o *frame.Order) error {
 	open := writable
 	if o.Probe {
 		open = append([]string{"/unruled"}, open...)
@@ -114,7 +114,7 @@ type taken struct {
 }
 
 // takeShown clones what of the host the program may read.
-func takeShown(o *wire.Order) (all []taken, err error) {
+func takeShown(o *frame.Order) (all []taken, err error) {
 	const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	take := func(path string, attr uint64, isFile, optional bool) {
 		if err != nil {
@@ -196,7 +196,7 @@ func attach(lent int, dir string) error {
 }
 
 // furnish writes what little of /etc and of the tree a program expects.
-func furnish(o *wire.Order) error {
+func furnish(o *frame.Order) error {
 	dirs := []string{"usr", "etc", "dev", "dev/shm", "proc", "tmp", "workspace"}
 	if o.Probe {
 		dirs = append(dirs, "unruled", "probe")
@@ -250,7 +250,7 @@ var furniture unix.Statfs_t
 
 // resize gives the private file system the bounds of a run, on top of what is
 // the box's own.
-func resize(at string, b wire.Bounds) error {
+func resize(at string, b frame.Bounds) error {
 	if furniture.Bsize == 0 {
 		if err := unix.Statfs(at, &furniture); err != nil {
 			return err
@@ -267,7 +267,7 @@ func resize(at string, b wire.Bounds) error {
 }
 
 // shown is what Landlock lets the program read beside what every box has.
-func shown(o *wire.Order) []string {
+func shown(o *frame.Order) []string {
 	if o.Probe {
 		return append([]string{"/probe"}, o.Shown...)
 	}

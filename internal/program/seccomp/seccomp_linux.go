@@ -1,0 +1,114 @@
+package seccomp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	bpf "github.com/elastic/go-seccomp-bpf"
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	rawbpf "golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Calls that containers may make and a box may not: they look into other
+// processes, hide memory, or name files by other means than a path.
+var withheld = []string{
+	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "process_mrelease",
+	"name_to_handle_at", "open_by_handle_at", "memfd_secret", "fanotify_mark", "modify_ldt", "listmount", "statmount",
+}
+
+// Families of sockets a box may have. A network namespace holds INET and INET6;
+// it does not hold VSOCK, and what is not named here nobody has looked at.
+var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
+
+// Program returns the seccomp program of every box, as the kernel takes it. It is an allow-list: the
+// calls containers are given, less what is withheld; all else answers EPERM.
+var Program = sync.OnceValues(func() (string, error) { return program(nil) })
+
+// Guest is Program for what was written for another place: it may also ask
+// which network interfaces there are, as many a runtime does at its start.
+var Guest = sync.OnceValues(func() (string, error) {
+	return program([]bpf.NameWithConditions{{Name: "socket", Conditions: bpf.ArgumentConditions{
+		{Argument: 0, Operation: bpf.Equal, Value: unix.AF_NETLINK}, {Argument: 2, Operation: bpf.Equal, Value: unix.NETLINK_ROUTE}}}})
+})
+
+func program(more []bpf.NameWithConditions) (string, error) {
+	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
+	if err != nil {
+		return "", err
+	}
+	info, err := arch.GetInfo("")
+	if err != nil {
+		return "", err
+	}
+	policy := bpf.Policy{DefaultAction: bpf.ActionErrno}
+	var plain []string
+	conditional := slices.Clone(more)
+	for _, rule := range profile.Syscalls {
+		if rule.Action != specs.ActAllow || slices.Equal(rule.Names, []string{"socket"}) {
+			continue
+		}
+		conds, err := conditions(rule.Args)
+		if err != nil {
+			return "", err
+		}
+		for _, name := range rule.Names {
+			_, known := info.SyscallNames[name]
+			switch {
+			case !known || slices.Contains(withheld, name):
+			case len(conds) > 0:
+				conditional = append(conditional, bpf.NameWithConditions{Name: name, Conditions: conds})
+			case !slices.Contains(plain, name):
+				plain = append(plain, name)
+			}
+		}
+	}
+	for _, f := range families {
+		conditional = append(conditional, bpf.NameWithConditions{Name: "socket", Conditions: bpf.ArgumentConditions{{Argument: 0, Operation: bpf.Equal, Value: f}}})
+	}
+	policy.Syscalls = []bpf.SyscallGroup{
+		{Action: bpf.ActionAllow, Names: plain},
+		{Action: bpf.ActionAllow, NamesWithCondtions: conditional},
+		// A filter cannot read clone3's flags; ENOSYS makes libc use clone.
+		{Action: bpf.ActionErrno | bpf.Action(unix.ENOSYS), Names: []string{"clone3"}},
+	}
+	return assemble(&policy)
+}
+
+func conditions(args []specs.LinuxSeccompArg) (cs bpf.ArgumentConditions, err error) {
+	for _, a := range args {
+		c := bpf.Condition{Argument: uint32(a.Index), Value: a.Value}
+		switch {
+		case a.Op == specs.OpEqualTo:
+			c.Operation = bpf.Equal
+		case a.Op == specs.OpMaskedEqual && a.ValueTwo == 0:
+			c.Operation = bpf.BitsNotSet
+		default:
+			return nil, fmt.Errorf("seccomp profile: want a comparison this package knows, got %s", a.Op)
+		}
+		cs = append(cs, c)
+	}
+	return cs, nil
+}
+
+func assemble(p *bpf.Policy) (string, error) {
+	ins, err := p.Assemble()
+	if err != nil {
+		return "", err
+	}
+	raw, err := rawbpf.Assemble(ins)
+	if err != nil {
+		return "", err
+	}
+	var b []byte
+	for _, r := range raw {
+		b = binary.NativeEndian.AppendUint16(b, r.Op)
+		b = append(b, r.Jt, r.Jf)
+		b = binary.NativeEndian.AppendUint32(b, r.K)
+	}
+	return string(b), nil
+}

@@ -1,0 +1,130 @@
+package program
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A terminal is the one that controls this session. The nil terminal is none:
+// it is nobody's and cannot be lent.
+type terminal struct {
+	fd    int
+	modes *unix.Termios // as they were
+	lent  int           // to this group; 0: to none
+	was   int           // lent to this group when it was last taken back
+}
+
+// openTerminal finds the terminal.
+func openTerminal() *terminal {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	t := &terminal{fd: fd}
+	t.modes, _ = unix.IoctlGetTermios(fd, unix.TCGETS)
+	return t
+}
+
+func (t *terminal) close() {
+	if t != nil {
+		_ = unix.Close(t.fd)
+	}
+}
+
+// holder is the group in front.
+func (t *terminal) holder() int {
+	n, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// ours reports whether our group is in front.
+func (t *terminal) ours() bool { return t != nil && t.holder() == unix.Getpgrp() }
+
+// give puts a group in front. A group that is not in front itself may do so
+// while it does not heed SIGTTOU.
+func (t *terminal) give(group int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var set, old unix.Sigset_t
+	set.Val[0] = 1 << (unix.SIGTTOU - 1)
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old) != nil {
+		return
+	}
+	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) // a group that is gone does not want it
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+}
+
+// lend puts the program in front.
+func (t *terminal) lend(group int) {
+	t.give(group)
+	t.lent = group
+}
+
+// takeBack puts us in front again, where the program was, and reports whether
+// it was. A shell that took the terminal meanwhile keeps it.
+func (t *terminal) takeBack() bool {
+	if t == nil || t.lent == 0 {
+		return false
+	}
+	t.was, t.lent = t.lent, 0
+	if h := t.holder(); h == t.was || unix.Kill(-h, 0) == unix.ESRCH {
+		t.give(unix.Getpgrp())
+	}
+	return true
+}
+
+// restore takes the terminal back at the end, and puts its modes as they were
+// when the program had no chance to.
+func (t *terminal) restore(broken bool) {
+	if t == nil {
+		return
+	}
+	t.takeBack()
+	if broken && t.ours() && t.modes != nil {
+		_ = unix.IoctlSetTermios(t.fd, unix.TCSETSW, t.modes)
+	}
+}
+
+// Interrupt ends this process and its job as Ctrl-C would have, had they been in
+// front: a loop or a script that waits for us is meant too. It returns where the
+// signal is ignored.
+func Interrupt() {
+	signal.Reset(unix.SIGINT)
+	runtime.LockOSThread()
+	_ = unix.Kill(0, unix.SIGINT)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGINT) // here, and so now
+}
+
+func isTerminal(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}
+
+// parent is the parent of a process, 0 if that is not known.
+func parent(pid int) int {
+	f := stat(pid)
+	if len(f) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(f[1])
+	return n
+}
+
+// stat is what the system says of a process, from its state on.
+func stat(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+}

@@ -1,3 +1,0 @@
-// Package wire is what a jail's supervisor and the init of a box say to each
-// other over a Unix socket, with descriptors beside it.
-package wire

@@ -1,0 +1,432 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/schema"
+)
+
+// A Runner runs command tools. Its zero value refuses them: killing a program
+// with everything it started needs a supervisor.
+type Runner struct {
+	// Supervisor is the command line of a program whose main calls Supervise
+	// first when it is started so; best the program itself, as
+	// {"/proc/self/exe", "supervise"}.
+	Supervisor []string
+
+	// Pool keeps supervisors warm between calls. Without one each call starts
+	// and ends its own.
+	Pool *Pool
+
+	// AcceptWeakKill lets commands run without a supervisor, as they must on
+	// systems other than Linux: a program is then killed with its process
+	// group, and one that leaves the group, or a kernel that dies by SIGKILL,
+	// leaves processes behind.
+	AcceptWeakKill bool
+
+	// Secrets are replaced by [secret] in results and errors.
+	Secrets []string
+}
+
+// check reports why r cannot run commands.
+func (r *Runner) check() error {
+	for _, s := range r.Secrets {
+		if s != "" && len(s) < minSecret {
+			return fmt.Errorf("runner: a secret of %d bytes; expected at least %d, because a shorter one would tear ordinary text apart", len(s), minSecret)
+		}
+	}
+	if len(r.Supervisor) > 0 && canSupervise {
+		return nil
+	}
+	if r.AcceptWeakKill {
+		return nil
+	}
+	if !canSupervise {
+		return errors.New("runner: on this system a program is killed only with its process group, and what leaves the group stays behind; to accept that, set Runner.AcceptWeakKill")
+	}
+	return errors.New("runner: no Supervisor; call tool.Supervise() first thing in main when os.Args[1] is a word of your choice, " +
+		`and set Runner.Supervisor to {"/proc/self/exe", that word}`)
+}
+
+// Command makes a tool of the program in s.Command. Arguments go to its stdin
+// as JSON; its answer is what it writes to stdout: that JSON value if it is
+// exactly one, else the text as a JSON string. An exit status other than 0 is a
+// failure; stderr is kept for its error only.
+func Command(s Spec, r Runner) (*Tool, error) {
+	s.Defaults()
+	t := &Tool{Spec: s}
+	var err error
+	if t.Args, t.Results, err = t.compile(); err != nil {
+		return nil, err
+	}
+	if len(s.Command) == 0 {
+		return nil, fmt.Errorf("tool %q: command: expected a program and its arguments", s.Name)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("tool %q: %w", s.Name, err)
+	}
+	t.Command = slices.Clone(s.Command)
+	c := &command{tool: t, runner: r, censor: newCensor(r.Secrets)}
+	t.Run = c.run
+	return t, nil
+}
+
+type command struct {
+	tool   *Tool
+	runner Runner
+	censor censor
+}
+
+// A job is a program to run, as its supervisor is told.
+type job struct {
+	Argv    []string      `json:"argv"`
+	Env     []string      `json:"env"`
+	Dir     string        `json:"dir"`
+	Timeout time.Duration `json:"timeout"`
+	Scratch string        `json:"scratch"` // its private directory
+}
+
+// makeScratch makes the private directory: TMPDIR, and the working directory
+// if no other is given. Whoever runs the job makes and removes it, so that it
+// goes also if we die meanwhile. It is one directory and not two because each
+// costs as much as starting a program.
+func (j *job) makeScratch() error { return os.Mkdir(j.Scratch, 0o700) }
+
+// A report is how a job ended. It is made when nothing of the job lives.
+type report struct {
+	Err    string        `json:"err,omitempty"`    // it never began, or nobody saw its end
+	Exit   int           `json:"exit,omitempty"`   // status, if it ended by itself
+	Signal int           `json:"signal,omitempty"` // the signal that ended it
+	Ended  bool          `json:"ended,omitempty"`  // the program itself ended before it was stopped
+	Late   bool          `json:"late,omitempty"`   // stopped at its timeout
+	CPU    time.Duration `json:"cpu,omitempty"`
+	Lost   bool          `json:"lost,omitempty"` // its supervisor died
+}
+
+// A flight is a job that runs. Exactly one report comes, also after stop.
+type flight struct {
+	report <-chan report
+	stop   func()
+	nudge  func() // makes a supervisor go on that was told to pause
+}
+
+func (c *command) run(ctx context.Context, in Input) (out Output) {
+	began := time.Now()
+	defer func() { out.Wall = time.Since(began) }()
+	if out.Err = c.tool.CheckArgs(in.Args); out.Err != nil {
+		return out
+	}
+	if ctx.Err() != nil {
+		out.Err = stopped(ctx, c.tool.Name)
+		return out
+	}
+	j, err := c.prepare(in)
+	if err != nil {
+		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %v", c.tool.Name, err)}
+		return out
+	}
+	return c.fly(ctx, in, j)
+}
+
+// prepare builds the job: the program found in PATH, a working directory, and
+// an environment that holds nothing of ours but what every program needs.
+func (c *command) prepare(in Input) (job, error) {
+	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
+		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
+	if j.Dir == "" {
+		j.Dir = j.Scratch
+	}
+	if filepath.Base(j.Argv[0]) == j.Argv[0] {
+		path, err := exec.LookPath(j.Argv[0])
+		if err != nil {
+			return j, err
+		}
+		j.Argv[0] = path
+	}
+	env := map[string]string{"TMPDIR": j.Scratch}
+	for _, k := range [...]string{"PATH", "HOME", "LANG"} {
+		if v, ok := os.LookupEnv(k); ok {
+			env[k] = v
+		}
+	}
+	for k, v := range in.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return j, fmt.Errorf("environment variable %q: expected a name without = and no zero byte", k)
+		}
+		env[k] = v
+	}
+	for k, v := range env {
+		j.Env = append(j.Env, k+"="+v)
+	}
+	slices.Sort(j.Env)
+	return j, nil
+}
+
+// fly runs the job, from the opening of its pipes to the end of everything it
+// started.
+func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
+	p, err := openPipes()
+	if err != nil {
+		out.Err = c.broken("no pipe could be opened", err)
+		return out
+	}
+	f, err := c.runner.start(j, p.theirs)
+	p.closeTheirs()
+	if err != nil {
+		p.close()
+		out.Err = c.broken("its supervisor could not be started", err)
+		return out
+	}
+	over := make(chan struct{})
+	p.begin(in.Args, in.most(), sync.OnceFunc(func() { close(over) }))
+	// The supervisor keeps the timeout. If it does not answer a little later,
+	// it was told to pause, and is told to go on.
+	timer := time.NewTimer(j.Timeout + patience)
+	defer timer.Stop()
+	var r report
+	stopping, exceeded, overdue := false, false, false
+	for got := false; !got; {
+		select {
+		case r = <-f.report:
+			got = true
+			continue
+		case <-timer.C:
+			overdue = overdue || !stopping
+		case <-unless(stopping, ctx.Done()):
+		case <-unless(stopping, over):
+			exceeded = true
+		}
+		if !stopping {
+			f.stop()
+		} else {
+			f.nudge()
+		}
+		stopping = true
+		timer.Reset(patience)
+	}
+	r.Late = r.Late || overdue && !r.Ended
+	if r.Lost {
+		removeAll(j.Scratch)
+	}
+	p.finish()
+	select {
+	case <-over:
+		exceeded = true
+	default:
+	}
+	out.Bytes, out.CPU = p.count.Load(), r.CPU
+	return c.outcome(ctx, in, r, p, exceeded, out)
+}
+
+// patience is how long a supervisor may take to answer before it is nudged.
+const patience = 100 * time.Millisecond
+
+func unless(off bool, c <-chan struct{}) <-chan struct{} {
+	if off {
+		return nil
+	}
+	return c
+}
+
+// outcome says what the run came to.
+func (c *command) outcome(ctx context.Context, in Input, r report, p *pipes, exceeded bool, out Output) Output {
+	name := c.tool.Name
+	stdout := c.censor.text(p.stdout, exceeded)
+	switch {
+	case exceeded:
+		out.Err = tooMuch(name, in.most())
+	case r.Lost:
+		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("the supervisor of tool %s ended during the call; %s", name, r.Err)}
+	case r.Err != "":
+		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %s", name, c.censor.text([]byte(r.Err), false))}
+	case r.Late:
+		out.Err = c.tool.late()
+	case !r.Ended:
+		out.Err = stopped(ctx, name)
+	case r.Exit != 0 || r.Signal != 0:
+		out.Err = c.failed(r, p.stderr.bytes())
+	default:
+		return c.answered(in, stdout, out)
+	}
+	out.Value = quoted(stdout)
+	return out
+}
+
+// failed is the error of a program that ended badly: how, and what it said.
+func (c *command) failed(r report, stderr []byte) *abi.Error {
+	how := fmt.Sprintf("exited with %d", r.Exit)
+	if r.Signal != 0 {
+		how = "was ended by " + signalName(r.Signal)
+	}
+	said := strings.TrimSpace(string(c.censor.text(stderr, false)))
+	e := &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s %s", c.tool.Name, how), Got: tail(said, maxText)}
+	if last := said[strings.LastIndexByte(said, '\n')+1:]; last != "" {
+		e.Message += ": " + head(last, maxGot)
+	}
+	return e
+}
+
+// answered makes a value of what a program wrote.
+func (c *command) answered(in Input, stdout []byte, out Output) Output {
+	text := bytes.TrimSpace(stdout)
+	bad := schema.Valid(text)
+	if bad == nil {
+		var b bytes.Buffer
+		_ = json.Compact(&b, text) // it is JSON
+		out.Value = c.censor.value(b.Bytes())
+	} else {
+		out.Value = quoted(text)
+		if out.Value == nil {
+			out.Value = json.RawMessage(`""`)
+		}
+	}
+	if c.tool.Results != nil {
+		v := c.tool.Results.Check(out.Value)
+		if out.Err = Invalid(abi.InvalidResult, c.tool.Name, v); out.Err != nil {
+			if bad != nil && len(text) > 0 && strings.IndexByte("{[\"", text[0]) >= 0 {
+				out.Err.Message += fmt.Sprintf(" (its output is text, not JSON: %v)", bad)
+			}
+			out.Value = nil
+		}
+	}
+	return out
+}
+
+// broken is a failure of ours.
+func (c *command) broken(what string, err error) *abi.Error {
+	return &abi.Error{Code: abi.Internal, Message: fmt.Sprintf("tool %s did not run: %s: %v", c.tool.Name, what, err),
+		Hint: "the machine may be short of descriptors, processes or disk"}
+}
+
+// pipes connect us with a program.
+type pipes struct {
+	theirs [3]*os.File
+	in     *os.File
+	out    [2]*os.File
+	done   sync.WaitGroup
+
+	count  atomic.Int64 // bytes of output, both streams
+	stdout []byte       // at most what may be given; read after finish
+	stderr ring
+}
+
+func openPipes() (*pipes, error) {
+	p := &pipes{}
+	var err error
+	if p.theirs[0], p.in, err = os.Pipe(); err == nil {
+		if p.out[0], p.theirs[1], err = os.Pipe(); err == nil {
+			p.out[1], p.theirs[2], err = os.Pipe()
+		}
+	}
+	if err != nil {
+		p.closeTheirs()
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pipes) closeTheirs() {
+	for _, f := range p.theirs {
+		closeFile(f)
+	}
+}
+
+func (p *pipes) close() {
+	closeFile(p.in)
+	closeFile(p.out[0])
+	closeFile(p.out[1])
+}
+
+func closeFile(f *os.File) {
+	if f != nil {
+		_ = f.Close() // nothing is buffered in a pipe's descriptor
+	}
+}
+
+// begin feeds the program and listens to it. over is called when it said more
+// than most; from then on nobody listens.
+func (p *pipes) begin(args []byte, most int64, over func()) {
+	p.done.Add(3)
+	go func() {
+		defer p.done.Done()
+		_, _ = p.in.Write(args) // a program may end without reading
+		closeFile(p.in)
+	}()
+	listen := func(f *os.File, keep func([]byte)) {
+		defer p.done.Done()
+		buf := bufs.Get().(*[32 << 10]byte)
+		defer bufs.Put(buf)
+		for {
+			n, err := f.Read(buf[:])
+			total := p.count.Add(int64(n))
+			if excess := total - most; excess > 0 {
+				keep(buf[:max(0, int64(n)-excess)])
+				over()
+				return
+			}
+			if keep(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+	go listen(p.out[0], func(b []byte) { p.stdout = append(p.stdout, b...) })
+	go listen(p.out[1], p.stderr.write)
+}
+
+var bufs = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// finish reads what is left in the pipes when all writers are gone. It does
+// not wait long for one that somehow is not: that one is not ours.
+func (p *pipes) finish() {
+	soon := time.Now().Add(patience)
+	for _, f := range p.out {
+		_ = f.SetReadDeadline(soon) // a pipe has deadlines
+	}
+	_ = p.in.SetWriteDeadline(soon) // as above; it may be closed already
+	p.done.Wait()
+	p.close()
+}
+
+// ring keeps the end of a stream.
+type ring struct{ b []byte }
+
+const ringSize = 8 << 10
+
+func (r *ring) write(b []byte) {
+	r.b = append(r.b, b...)
+	if len(r.b) > 2*ringSize {
+		r.b = append(r.b[:0], r.b[len(r.b)-ringSize:]...)
+	}
+}
+
+func (r *ring) bytes() []byte { return r.b }
+
+// removeAll removes a directory, also if a program took the permissions of
+// what is in it.
+func removeAll(dir string) {
+	if os.Remove(dir) == nil || os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir) // what remains is not ours to remove
+}

@@ -1,0 +1,135 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Sizes to which what a tool said is cut in an error.
+const (
+	maxGot  = 200     // a value
+	maxText = 2 << 10 // a message, the end of stderr
+)
+
+// head is the beginning of s, in whole characters.
+func head(s string, most int) string {
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	s = s[:most-len("...")]
+	for n := 0; n < utf8.UTFMax && s != "" && !endsWhole(s); n++ {
+		s = s[:len(s)-1]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD") + "..."
+}
+
+func endsWhole(s string) bool {
+	r, n := utf8.DecodeLastRuneInString(s)
+	return r != utf8.RuneError || n > 1
+}
+
+// tail is the end of s, in whole characters.
+func tail(s string, most int) string {
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	s = s[len(s)-most+len("..."):]
+	for n := 0; n < utf8.UTFMax && s != "" && !utf8.RuneStart(s[0]); n++ {
+		s = s[1:]
+	}
+	return "..." + strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// quoted is text as a JSON string, nil if there is none. What is not UTF-8 is
+// replaced.
+func quoted(text []byte) json.RawMessage {
+	if len(text) == 0 {
+		return nil
+	}
+	b, _ := marshal(strings.ToValidUTF8(string(text), "\uFFFD")) // a string always can
+	return b
+}
+
+// mask stands where a secret was.
+const mask = "[secret]"
+
+// minSecret is the shortest secret that can be taken out of a text without
+// tearing ordinary words apart.
+const minSecret = 6
+
+// A censor takes secrets out of what a tool said. It works on whole texts,
+// before they are cut, because half a secret is one too.
+type censor []string
+
+// newCensor puts long secrets first, so that one which contains another goes
+// as a whole.
+func newCensor(secrets []string) censor {
+	c := censor(slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" }))
+	slices.SortFunc(c, func(a, b string) int { return len(b) - len(a) })
+	return slices.Compact(c)
+}
+
+// text returns b without secrets. If b was cut at its end, what may be the
+// beginning of a secret there goes too.
+func (c censor) text(b []byte, cut bool) []byte {
+	for _, s := range c {
+		if bytes.Contains(b, []byte(s)) {
+			b = bytes.ReplaceAll(b, []byte(s), []byte(mask))
+		}
+	}
+	if cut {
+		for _, s := range c {
+			for n := min(len(s)-1, len(b)); n >= minSecret/2; n-- {
+				if bytes.HasSuffix(b, []byte(s[:n])) {
+					return append(bytes.Clone(b[:len(b)-n]), mask...)
+				}
+			}
+		}
+	}
+	return b
+}
+
+// value returns a JSON value without secrets, also where one is written with
+// escapes, and in keys.
+func (c censor) value(v json.RawMessage) json.RawMessage {
+	if len(c) == 0 {
+		return v
+	}
+	if bytes.IndexByte(v, '\\') < 0 && !slices.ContainsFunc(c, func(s string) bool { return strings.ContainsAny(s, "\\\"") }) {
+		return c.text(v, false)
+	}
+	out := make([]byte, 0, len(v))
+	for len(v) > 0 {
+		i := bytes.IndexByte(v, '"')
+		if i < 0 {
+			break
+		}
+		out = append(out, v[:i]...)
+		v = v[i:]
+		end := 1
+		for v[end] != '"' {
+			if v[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		out = append(out, c.stringToken(v[:end+1])...)
+		v = v[end+1:]
+	}
+	return append(out, v...)
+}
+
+func (c censor) stringToken(t []byte) []byte {
+	var s string
+	if json.Unmarshal(t, &s) != nil {
+		return t
+	}
+	if clean := c.text([]byte(s), false); string(clean) != s {
+		b, _ := marshal(string(clean)) // a string always can
+		return b
+	}
+	return t
+}

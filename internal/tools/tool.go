@@ -1,0 +1,268 @@
+// Package tools is where tools come from: functions of the program itself, and
+// commands, each a program that gets its arguments as JSON on stdin and
+// answers on stdout.
+//
+// A tool is declared by a [Spec] and run through its Run, which makes exactly
+// one attempt and never panics. Whether an attempt may be made, and whether
+// another may follow, is not decided here.
+//
+// The promise about commands is that a call which has returned left no process
+// behind, however it ended; supervise_linux.go says how that is kept.
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/schema"
+)
+
+// A Tool is a Spec that can run. It is safe for concurrent use.
+type Tool struct {
+	Spec
+	Args    *schema.Schema // of the arguments
+	Results *schema.Schema // of the result; nil: anything
+	Run     func(ctx context.Context, in Input) Output
+}
+
+// Input is one attempt at a call.
+type Input struct {
+	Pid       abi.Pid
+	Call      uint64
+	Attempt   int
+	Args      json.RawMessage
+	Dir       string            // working directory of a command; "" is a private, empty one, the same as TMPDIR
+	MaxOutput int64             // bytes of output it may give; 0 is DefaultMaxOutput
+	Env       map[string]string // what a command's environment holds beside PATH, HOME, LANG and TMPDIR
+}
+
+// DefaultMaxOutput is the output a call may give when nothing else is said.
+const DefaultMaxOutput = 1 << 20
+
+// Output is how the attempt ended. Err is nil if it went well. With an Err,
+// Value holds the output that came before, as a JSON string, if there was any.
+type Output struct {
+	Value json.RawMessage
+	Err   *abi.Error
+	Bytes int64         // of output, also of an attempt that failed
+	CPU   time.Duration // of a command and all it started
+	Wall  time.Duration
+}
+
+// CheckArgs says why args are not what the tool takes, or nil.
+func (t *Tool) CheckArgs(args json.RawMessage) *abi.Error {
+	return Invalid(abi.InvalidArguments, t.Name, t.Args.Check(args))
+}
+
+// Invalid is the error for a violation of a tool's schema; nil without one.
+func Invalid(code abi.Code, name string, v *schema.Violation) *abi.Error {
+	if v == nil {
+		return nil
+	}
+	e := &abi.Error{Code: code, Where: v.Where, Expected: v.Expected, Got: v.Got}
+	switch code {
+	case abi.InvalidResult:
+		e.Message = fmt.Sprintf("the result of tool %s does not match its declared schema: %s", name, v.Message)
+		e.Hint = "the tool ran, but its answer is not used; the tool or its declaration needs mending"
+	default:
+		e.Message = fmt.Sprintf("the arguments of tool %s do not match its schema: %s", name, v.Message)
+		e.Hint = "the tool did not run; call it again with arguments that match the schema in expected"
+	}
+	return e
+}
+
+// Func makes a tool of a function. The schema of its arguments comes from the
+// type In, which is a struct or a map with string keys; see schema.FromType.
+//
+// A panic in f is a failed attempt, never a crash. A function cannot be killed:
+// one that ignores its context when the timeout comes is answered for at once
+// and goes on alone, and what it gives then is dropped.
+func Func[In, Out any](name, description string, f func(context.Context, In) (Out, error)) (*Tool, error) {
+	if f == nil {
+		return nil, fmt.Errorf("tool %q: no function", name)
+	}
+	raw, err := schema.FromType(reflect.TypeFor[In]())
+	if err != nil {
+		return nil, fmt.Errorf("tool %q: arguments: %w", name, err)
+	}
+	t := &Tool{Spec: Spec{Name: name, Description: description, Schema: raw}}
+	t.Defaults()
+	if t.Args, t.Results, err = t.compile(); err != nil {
+		return nil, err
+	}
+	call := func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+		var in In
+		if err := decode(args, &in); err != nil {
+			return nil, &abi.Error{Code: abi.InvalidArguments, Got: head(string(args), maxGot), Expected: raw,
+				Message: fmt.Sprintf("the arguments of tool %s cannot be read: %v", name, err),
+				Hint:    "the tool did not run; call it again with arguments that match the schema in expected"}
+		}
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		value, err := marshal(out)
+		if err != nil {
+			return nil, fmt.Errorf("its result cannot be written as JSON: %w", err)
+		}
+		return value, nil
+	}
+	t.Run = func(ctx context.Context, in Input) Output { return t.runFunc(ctx, in, call) }
+	return t, nil
+}
+
+// decode reads args into a Go value. A number such as 1.0 or 1e2 is an integer
+// to a schema but not to encoding/json, so the canonical form is tried too.
+func decode(args json.RawMessage, in any) error {
+	err := json.Unmarshal(args, in)
+	if err == nil {
+		return nil
+	}
+	c, cerr := schema.Canonical(nil, args)
+	if cerr != nil || bytes.Equal(c, args) {
+		return err
+	}
+	return json.Unmarshal(c, in)
+}
+
+// answer is what a function gave.
+type answer struct {
+	value json.RawMessage
+	err   error
+}
+
+func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context, json.RawMessage) (json.RawMessage, error)) (out Output) {
+	began := time.Now()
+	defer func() { out.Wall = time.Since(began) }()
+	if out.Err = t.CheckArgs(in.Args); out.Err != nil {
+		return out
+	}
+	if ctx.Err() != nil {
+		out.Err = stopped(ctx, t.Name)
+		return out
+	}
+	timed, cancel := context.WithTimeout(ctx, t.Timeout)
+	defer cancel()
+	done := make(chan answer, 1)
+	go func() {
+		a := answer{err: errors.New("it ended its goroutine instead of returning")}
+		defer func() { done <- a }()
+		a.value, a.err = guarded(func() (json.RawMessage, error) { return call(timed, in.Args) })
+	}()
+	var a answer
+	select {
+	case a = <-done:
+	case <-timed.Done():
+		select {
+		case a = <-done: // both happened; what was done counts
+		default:
+			if ctx.Err() != nil {
+				out.Err = stopped(ctx, t.Name)
+			} else {
+				out.Err = t.late()
+			}
+			return out
+		}
+	}
+	if a.err != nil {
+		out.Err = t.funcError(ctx, timed, a.err)
+		return out
+	}
+	out.Value, out.Bytes = a.value, int64(len(a.value))
+	return t.judge(out, in)
+}
+
+// guarded runs f and makes its panic an error that names the place.
+func guarded(f func() (json.RawMessage, error)) (_ json.RawMessage, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v%s", p, panicPlace())
+		}
+	}()
+	return f()
+}
+
+// panicPlace is the file and line of the panic that is being recovered.
+func panicPlace() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if f.Function != "" && !strings.HasPrefix(f.Function, "runtime.") {
+			return fmt.Sprintf(" (at %s:%d)", filepath.Base(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// funcError is the error of a function as a process sees it.
+func (t *Tool) funcError(ctx, timed context.Context, err error) *abi.Error {
+	var e *abi.Error
+	switch {
+	case errors.As(err, &e):
+		c := *e
+		return &c
+	case ctx.Err() != nil:
+		return stopped(ctx, t.Name)
+	case timed.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		return t.late()
+	}
+	return &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s failed: %s", t.Name, head(err.Error(), maxText))}
+}
+
+// judge looks at the value of an attempt that went well.
+func (t *Tool) judge(out Output, in Input) Output {
+	if most := in.most(); int64(len(out.Value)) > most {
+		out.Err = tooMuch(t.Name, most)
+		out.Value = quoted(out.Value[:most])
+		return out
+	}
+	if t.Results != nil {
+		if out.Err = Invalid(abi.InvalidResult, t.Name, t.Results.Check(out.Value)); out.Err != nil {
+			out.Value = nil
+		}
+	}
+	return out
+}
+
+func (in *Input) most() int64 {
+	switch {
+	case in.MaxOutput == 0:
+		return DefaultMaxOutput
+	case in.MaxOutput < 0:
+		return 0
+	}
+	return in.MaxOutput
+}
+
+func (t *Tool) late() *abi.Error {
+	return &abi.Error{Code: abi.ToolTimeout, Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", t.Name, t.Timeout),
+		Hint: "ask for less at once, or declare a longer timeout"}
+}
+
+func tooMuch(name string, most int64) *abi.Error {
+	return &abi.Error{Code: abi.LimitOutputBytes, Message: fmt.Sprintf("tool %s gave more than %d bytes of output and was stopped", name, most),
+		Hint: "ask for a part of it: a range, a filter, a summary"}
+}
+
+// stopped is why a call whose context ended was stopped: the cause its owner
+// gave, if that is an error for processes.
+func stopped(ctx context.Context, name string) *abi.Error {
+	var e *abi.Error
+	if errors.As(context.Cause(ctx), &e) {
+		c := *e
+		return &c
+	}
+	return &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("tool %s was stopped before its end", name)}
+}

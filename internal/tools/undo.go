@@ -1,0 +1,101 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Undo names the tool that takes back what a compensable one did, and what it
+// is called with: a text "$args" or "$result", alone or with a JSON pointer
+// behind it, stands for what the call was given or gave. Without Args it gets
+// {"args": ..., "result": ...}.
+type Undo struct {
+	Tool string          `json:"tool"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// With are the arguments of the undoing call, for a call that was given args
+// and gave result.
+func (u *Undo) With(args, result json.RawMessage) (json.RawMessage, error) {
+	if len(result) == 0 {
+		result = json.RawMessage("null")
+	}
+	if len(u.Args) == 0 {
+		return json.Marshal(map[string]json.RawMessage{"args": args, "result": result})
+	}
+	given := make(map[string]any, 2)
+	for name, b := range map[string]json.RawMessage{"$args": args, "$result": result} {
+		v, err := value(b)
+		if err != nil {
+			return nil, fmt.Errorf("undo: %s: %w", name, err)
+		}
+		given[name] = v
+	}
+	v, err := value(u.Args)
+	if err != nil {
+		return nil, fmt.Errorf("undo: args: %w", err)
+	}
+	if v, err = fill(v, given); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// value reads JSON and keeps the digits of its numbers.
+func value(b json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+// fill puts what was given in the place of the texts that name it.
+func fill(v any, given map[string]any) (_ any, err error) {
+	switch v := v.(type) {
+	case string:
+		name, pointer, _ := strings.Cut(v, "/")
+		at, ok := given[name]
+		if !ok {
+			return v, nil
+		}
+		if pointer == "" {
+			return at, nil
+		}
+		for part := range strings.SplitSeq(pointer, "/") {
+			if at, ok = member(at, strings.NewReplacer("~1", "/", "~0", "~").Replace(part)); !ok {
+				return nil, fmt.Errorf("undo: %s names nothing in what the call was given or gave", v)
+			}
+		}
+		return at, nil
+	case map[string]any:
+		for k := range v {
+			if v[k], err = fill(v[k], given); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i := range v {
+			if v[i], err = fill(v[i], given); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+func member(v any, name string) (any, bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		m, ok := v[name]
+		return m, ok
+	case []any:
+		i, err := strconv.Atoi(name)
+		if err != nil || i < 0 || i >= len(v) {
+			return nil, false
+		}
+		return v[i], true
+	}
+	return nil, false
+}
