@@ -54,6 +54,7 @@ var ranks = map[string]int{
 
 	"internal/journal/format":    1,
 	"internal/journal":           1,
+	"internal/journal/sqlite":    1,
 	"internal/journal/storetest": 1,
 	"internal/quota":             1,
 	"internal/tools":             1,
@@ -95,6 +96,7 @@ var among = map[string][]string{
 	"internal/provider/tariff":     {"model", "internal/jsontext"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
+	"internal/journal/sqlite":      {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
 	"internal/sandbox/wasm":        {"internal/sandbox"},
 	"internal/sandbox/wasm/wasi":   {"internal/sandbox"},
@@ -115,7 +117,7 @@ var forbidden = []struct {
 	{"C", "cgo: the binary is one file that cross-compiles", nil},
 	{"log", "diagnostics are errors and records; there is no second log", []string{"cmd/kern"}},
 	{"math/rand", "randomness is a field of a record; see DESIGN of admit", nil},
-	{"modernc.org/sqlite", "nothing above the journal knows which store it is", []string{"internal/journal"}},
+	{"modernc.org/sqlite", "nothing above the journal knows which store it is", []string{"internal/journal/sqlite"}},
 	{"github.com/spf13/cobra", "only the command line speaks cobra", []string{"cmd/kern"}},
 }
 

@@ -20,8 +20,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
-	"modernc.org/sqlite"
+	modernc "modernc.org/sqlite"
 )
 
 func main() {
@@ -84,7 +85,7 @@ type bare struct {
 }
 
 func openBare(dir string) (*bare, error) {
-	connector, err := sqlite.NewConnector(filepath.Join(dir, "bare.db"))
+	connector, err := modernc.NewConnector(filepath.Join(dir, "bare.db"))
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func latency(dir string, rounds int) error {
 		return err
 	}
 	defer b.conn.Close()
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func throughput(dir string, rounds int) error {
 		return err
 	}
 	defer b.conn.Close()
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -332,7 +333,7 @@ func put(string, int) error {
 
 func recovery(dir string, rounds int) error {
 	const count = 40_000
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -370,7 +371,7 @@ func recovery(dir string, rounds int) error {
 func conversation(dir string, _ int) error {
 	for name, words := range map[string]string{"prose": storetest.Prose, "hexadecimal": storetest.Hex} {
 		sub := filepath.Join(dir, name)
-		s, l, err := journal.OpenSQLite(sub)
+		s, l, err := sqlite.Open(sub)
 		if err != nil {
 			return err
 		}
@@ -403,7 +404,7 @@ func opening(dir string, rounds int) error {
 	n := 0
 	d, err := times(rounds*3, func() error {
 		n++
-		s, _, err := journal.OpenSQLite(filepath.Join(dir, fmt.Sprint(n)))
+		s, _, err := sqlite.Open(filepath.Join(dir, fmt.Sprint(n)))
 		if err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"modernc.org/sqlite"
+	modernc "modernc.org/sqlite"
 
-	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
 // bare is SQLite with nothing around it but prepared statements and a group
@@ -29,7 +29,7 @@ type bare struct {
 const rowSize = 120
 
 func openBare(dir string) (*bare, error) {
-	connector, err := sqlite.NewConnector(filepath.Join(dir, "bare.db"))
+	connector, err := modernc.NewConnector(filepath.Join(dir, "bare.db"))
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func durable(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}

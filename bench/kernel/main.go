@@ -24,6 +24,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/schema"
@@ -309,7 +310,7 @@ func heap() int64 {
 // model call and a call with an effect, of two records each.
 func recovery(dir string, rounds int) error {
 	const steps = 10_000
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -346,7 +347,7 @@ func recovery(dir string, rounds int) error {
 	}
 	var scan, fold []time.Duration
 	for range rounds {
-		if s, l, err = journal.OpenSQLite(dir); err != nil {
+		if s, l, err = sqlite.Open(dir); err != nil {
 			return err
 		}
 		start := time.Now()
@@ -394,7 +395,7 @@ var vocabulary = strings.Fields(`the of and to in is that for it as was with be 
 // conversation is scenario 36 through the kernel: a thousand rounds of a model
 // call and a tool call, 209,000 tokens, against the bytes that are in it once.
 func conversation(dir string, _ int) error {
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
 	}

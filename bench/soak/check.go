@@ -9,7 +9,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
-	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
 // holds looks whether settled + reserved is within the limit everywhere. A limit
@@ -144,7 +144,7 @@ type callName struct {
 
 // audit reads the whole journal.
 func (w *world) audit(_ context.Context) (*audit, error) {
-	s, _, err := journal.OpenSQLite(w.daemon.Dir)
+	s, _, err := sqlite.Open(w.daemon.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/kern-run/kern/bench/rig"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
 // ended asks what n processes cost that have ended: in memory, on the disk, at
@@ -141,7 +142,7 @@ func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
 // sort did again, until there are n processes, and says how many records
 // there are.
 func multiply(dir string, n int) (records int, err error) {
-	s, lease, err := journal.OpenSQLite(dir)
+	s, lease, err := sqlite.Open(dir)
 	if err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/loop"
 	"github.com/kern-run/kern/internal/quota"
@@ -76,7 +77,7 @@ func Open(cfg Config) (*Kernel, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = os.Getenv
 	}
-	store, lease, err := journal.OpenSQLite(cfg.Dir)
+	store, lease, err := sqlite.Open(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -80,10 +80,10 @@ func (e *Damage) Error() string {
 // Bounds of what a store takes. Payloads are blobs, so a body is a few hundred
 // bytes; a blob stays well below what SQLite can hold in a row.
 const (
-	maxBody = 16 << 20
-	maxBlob = 512 << 20
+	MaxBody = 16 << 20
+	MaxBlob = 512 << 20
 
-	maxIntent = maxBody / 2 // the rest is for the answer
+	maxIntent = MaxBody / 2 // the rest is for the answer
 )
 
 // Fits says why an intent and its blobs cannot stand in the journal; nil when they
@@ -94,8 +94,8 @@ func Fits(in *abi.Intent, blobs []abi.Blob) *abi.Error {
 	size := 8*(len(in.Row)+len(in.Tool)+len(in.For)) + len(in.Args.Bytes) + len(in.Say.Bytes) + len(abi.Hash{})*len(in.Parts)
 	most := maxIntent
 	for _, b := range blobs {
-		if len(b.Bytes) > maxBlob {
-			size, most = len(b.Bytes), maxBlob
+		if len(b.Bytes) > MaxBlob {
+			size, most = len(b.Bytes), MaxBlob
 		}
 	}
 	if size <= most {

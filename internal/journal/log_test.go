@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/storetest"
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
 // Mutants that were made on purpose, and the test that killed each:
@@ -37,6 +36,8 @@ import (
 //	a refusal is another record's, or forgotten by who writes  TestRefusedAmongRefused
 //	Close forgets the committer while a caller writes          TestCloseWhileACallerWrites
 //	Flush leaves to lie what was handed                        TestFlush
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // gate is a store that lets a batch through when it is told to, and notes the
 // size of each.
@@ -87,34 +88,11 @@ func put(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
 	return log.Put(&r)
 }
 
-// state is what can be said of a ticket at once.
-func state(t journal.Ticket) string {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return outcome(t.Wait(ctx))
-}
-
-func outcome(err error) string {
-	var e *abi.Error
-	var bad *journal.BadRecord
-	switch {
-	case err == nil:
-		return "kept"
-	case errors.Is(err, context.Canceled):
-		return "waiting"
-	case errors.As(err, &e):
-		return string(e.Code)
-	case errors.As(err, &bad):
-		return fmt.Sprintf("refused %d:%d", bad.Pid, bad.N)
-	}
-	return err.Error()
-}
-
 func wantStates(t *testing.T, tickets []journal.Ticket, want ...string) {
 	t.Helper()
 	var got []string
 	for _, k := range tickets {
-		got = append(got, state(k))
+		got = append(got, storetest.TicketState(k))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("tickets are %q, want %q", got, want)
@@ -386,7 +364,7 @@ func TestWhoWaitsHears(t *testing.T) {
 				synctest.Wait()
 				close(g.let)
 				for range 2 {
-					if err := <-heard; outcome(err) != want {
+					if err := <-heard; storetest.OutcomeOf(err) != want {
 						t.Errorf("heard %v, want %s", err, want)
 					}
 				}
@@ -425,7 +403,7 @@ func TestKeep(t *testing.T) {
 			if !c.leave {
 				close(g.let)
 			}
-			if got := outcome(<-heard); got != c.want {
+			if got := storetest.OutcomeOf(<-heard); got != c.want {
 				t.Errorf("%s: %s", c.name, got)
 			}
 			if d := time.Since(start); c.leave != (d > 0) {
@@ -438,7 +416,7 @@ func TestKeep(t *testing.T) {
 				t.Errorf("%s: nothing to wait for: %v", c.name, err)
 			}
 			// Whoever asks later is told the same, and while there is no room at once.
-			if got := outcome(log.Keep(t.Context(), k)); !c.leave && got != c.want {
+			if got := storetest.OutcomeOf(log.Keep(t.Context(), k)); !c.leave && got != c.want {
 				t.Errorf("%s, asked again: %s", c.name, got)
 			}
 		})
@@ -630,13 +608,13 @@ func TestFlush(t *testing.T) {
 			t.Errorf("while the store waits: %v", err)
 		}
 		close(g.let)
-		if err := log.Flush(context.Background()); err != nil || state(k) != "kept" {
-			t.Errorf("%v; the ticket is %s", err, state(k))
+		if err := log.Flush(context.Background()); err != nil || storetest.TicketState(k) != "kept" {
+			t.Errorf("%v; the ticket is %s", err, storetest.TicketState(k))
 		}
 		// What was handed is nobody's until somebody waits: so it is flush's.
 		k = hand(log, 1, 2)
-		if err := log.Flush(context.Background()); err != nil || state(k) != "kept" {
-			t.Errorf("%v; the ticket of what was handed is %s", err, state(k))
+		if err := log.Flush(context.Background()); err != nil || storetest.TicketState(k) != "kept" {
+			t.Errorf("%v; the ticket of what was handed is %s", err, storetest.TicketState(k))
 		}
 	})
 }
@@ -664,46 +642,6 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestManyCallers puts from many goroutines into the real store, closes in the
-// middle of it, and compares what was promised with what is there.
-func TestManyCallers(t *testing.T) {
-	dir := t.TempDir()
-	s, l := opened(t, dir)
-	log := journal.NewLog(s, l)
-	const procs = 50
-	kept := make([]uint64, procs)
-	var wg sync.WaitGroup
-	for pid := range abi.Pid(procs) {
-		wg.Go(func() {
-			add := []func(*journal.Log, abi.Pid, uint64) journal.Ticket{put, hand}[pid%2]
-			for n := uint64(1); ; n++ {
-				err := add(log, pid, n).Wait(context.Background())
-				if err != nil {
-					if !errors.Is(err, journal.ErrClosed) {
-						t.Error(err)
-					}
-					return
-				}
-				kept[pid] = n
-			}
-		})
-	}
-	for seen := 0; seen < 20; seen++ {
-		<-log.Changed()
-	}
-	if err := log.Close(); err != nil {
-		t.Error(err)
-	}
-	wg.Wait()
-	last := make([]uint64, procs)
-	if err := s.Scan(func(r *abi.Record) error { last[r.Pid] = r.N; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(kept, last) {
-		t.Errorf("promised %v\n    there %v", kept, last)
-	}
-}
-
 // TestPutCost: Put stands under the lock of the kernel.
 func TestPutCost(t *testing.T) {
 	mem, l := storetest.Mem()
@@ -718,32 +656,5 @@ func TestPutCost(t *testing.T) {
 	})
 	if allocs > 1 {
 		t.Errorf("%.1f allocations, want at most one", allocs)
-	}
-}
-
-// TestScenario36Journal: a conversation of 209,000 tokens with about a thousand
-// tool calls takes less than 1.2 times the bytes of its messages.
-func TestScenario36Journal(t *testing.T) {
-	for _, words := range []string{storetest.Prose, storetest.Hex} {
-		dir := t.TempDir()
-		s, l := opened(t, dir)
-		talk := storetest.Talk{Pid: 1, Words: words}
-		for talk.Tokens < 209_000 {
-			// As it is written live: record by record. The syncs are left out
-			// by storing a round at once, which changes nothing of the file.
-			mustAppend(t, s, l, talk.Round()...)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(filepath.Join(dir, "journal.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ratio := float64(info.Size()) / float64(talk.Unique)
-		t.Logf("%d calls of tools: %d bytes, %.2f of %d", talk.Calls, info.Size(), ratio, talk.Unique)
-		if ratio >= 1.2 {
-			t.Errorf("%.2f times the bytes of the messages, want less than 1.2", ratio)
-		}
 	}
 }

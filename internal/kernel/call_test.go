@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/kernel/ledger"
 )
 
@@ -865,7 +866,7 @@ func TestEdits(t *testing.T) {
 // Mutant that dies here: nobody asks the journal.
 func TestTooLargeForTheJournal(t *testing.T) {
 	dir := t.TempDir()
-	m := newRigOn(t, Config{}, func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) })
+	m := newRigOn(t, Config{}, func() (journal.Store, journal.Lease, error) { return sqlite.Open(dir) })
 	pid := m.spawn(under(limits(abi.Money, 10)))
 	do := func(n uint64, row string, parts, name int) abi.Result {
 		return m.Do(t.Context(), abi.Call{Pid: pid, N: n, Row: row, For: strings.Repeat("f", name), Args: deed{Reserve: money(1), Parts: parts, Nonce: int(n)}.json()})

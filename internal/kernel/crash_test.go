@@ -11,6 +11,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
@@ -283,7 +284,7 @@ func TestCrashAtEveryWriteOfSQLite(t *testing.T) {
 	for _, mode := range []storetest.Mode{storetest.Before, storetest.After} {
 		for n := 1; !t.Failed(); n += step {
 			dir := t.TempDir()
-			if !crashAt(t, n, mode, func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) }) {
+			if !crashAt(t, n, mode, func() (journal.Store, journal.Lease, error) { return sqlite.Open(dir) }) {
 				break
 			}
 		}

@@ -1,6 +1,7 @@
-package journal_test
+package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 	"github.com/kern-run/kern/internal/leaktest"
 	_ "modernc.org/sqlite"
@@ -42,7 +45,7 @@ func TestConformance(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		storetest.Conformance(t, func(t *testing.T) func() (journal.Store, journal.Lease, error) {
 			dir := t.TempDir()
-			return func() (journal.Store, journal.Lease, error) { return journal.OpenSQLite(dir) }
+			return func() (journal.Store, journal.Lease, error) { return sqlite.Open(dir) }
 		})
 	})
 	t.Run("memory", func(t *testing.T) {
@@ -55,7 +58,7 @@ func TestConformance(t *testing.T) {
 // opened is a store that the test closes at its end, if it still is open.
 func opened(t *testing.T, dir string) (journal.Store, journal.Lease) {
 	t.Helper()
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +97,7 @@ func TestLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := opened(t, dir)
-	_, _, err := journal.OpenSQLite(dir)
+	_, _, err := sqlite.Open(dir)
 	if !errors.Is(err, journal.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("got %v, want an error that names process %d", err, os.Getpid())
 	}
@@ -165,14 +168,14 @@ func TestSettings(t *testing.T) {
 			batch = append(batch, storetest.Began(pid, n+1, 1))
 		}
 		mustAppend(t, s, l, batch...)
-		if journal.Waiting(s) != 40 {
-			t.Errorf("%d records in the tail, want 40", journal.Waiting(s))
+		if sqlite.Waiting(s) != 40 {
+			t.Errorf("%d records in the tail, want 40", sqlite.Waiting(s))
 		}
 		if err := s.Scan(func(r *abi.Record) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if journal.Waiting(s) != 0 {
-			t.Errorf("%d records in the tail after a scan", journal.Waiting(s))
+		if sqlite.Waiting(s) != 0 {
+			t.Errorf("%d records in the tail after a scan", sqlite.Waiting(s))
 		}
 		wantSynced(t, s)
 		if err := s.Close(); err != nil {
@@ -187,7 +190,7 @@ func TestSettings(t *testing.T) {
 
 func wantSynced(t *testing.T, s journal.Store) {
 	t.Helper()
-	if n, err := journal.Pragma(s, "synchronous"); n != 2 || err != nil {
+	if n, err := sqlite.Pragma(s, "synchronous"); n != 2 || err != nil {
 		t.Errorf("synchronous is %d, %v; want 2, which is FULL", n, err)
 	}
 }
@@ -219,7 +222,7 @@ func TestForeignFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := journal.OpenSQLite(dir); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "journal.db") {
+			if _, _, err := sqlite.Open(dir); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "journal.db") {
 				t.Errorf("got %v, want an error with %q and the file's name", err, c.want)
 			}
 			after, err := os.ReadFile(filepath.Join(dir, "journal.db"))
@@ -274,7 +277,7 @@ func TestCalm(t *testing.T) {
 	}
 	waiting := func(want int) {
 		t.Helper()
-		if n := journal.Waiting(s); n != want {
+		if n := sqlite.Waiting(s); n != want {
 			t.Errorf("%d records in the tail, want %d", n, want)
 		}
 	}
@@ -288,7 +291,7 @@ func TestCalm(t *testing.T) {
 	waiting(0)
 	add(11, 11)
 	waiting(0)
-	defer journal.KeepEnds(12)()
+	defer sqlite.KeepEnds(12)()
 	for range 3 {
 		add(1, 5) // to the tail
 		add(2, 3)
@@ -400,4 +403,71 @@ func TestSameKey(t *testing.T) {
 func keyOf(b []byte) uint32 {
 	h := abi.HashOf(b)
 	return uint32(h[0])<<24 | uint32(h[1])<<16 | uint32(h[2])<<8 | uint32(h[3])
+}
+
+// TestManyCallers puts from many goroutines into the real store, closes in the
+// middle of it, and compares what was promised with what is there.
+func TestManyCallers(t *testing.T) {
+	dir := t.TempDir()
+	s, l := opened(t, dir)
+	log := journal.NewLog(s, l)
+	const procs = 50
+	kept := make([]uint64, procs)
+	var wg sync.WaitGroup
+	for pid := range abi.Pid(procs) {
+		wg.Go(func() {
+			for n := uint64(1); ; n++ {
+				add, r := []func(*abi.Record) journal.Ticket{log.Put, log.Hand}[pid%2], storetest.Began(pid, n, n)
+				err := add(&r).Wait(context.Background())
+				if err != nil {
+					if !errors.Is(err, journal.ErrClosed) {
+						t.Error(err)
+					}
+					return
+				}
+				kept[pid] = n
+			}
+		})
+	}
+	for seen := 0; seen < 20; seen++ {
+		<-log.Changed()
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	last := make([]uint64, procs)
+	if err := s.Scan(func(r *abi.Record) error { last[r.Pid] = r.N; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(kept, last) {
+		t.Errorf("promised %v\n    there %v", kept, last)
+	}
+}
+
+// TestScenario36Journal: a conversation of 209,000 tokens with about a thousand
+// tool calls takes less than 1.2 times the bytes of its messages.
+func TestScenario36Journal(t *testing.T) {
+	for _, words := range []string{storetest.Prose, storetest.Hex} {
+		dir := t.TempDir()
+		s, l := opened(t, dir)
+		talk := storetest.Talk{Pid: 1, Words: words}
+		for talk.Tokens < 209_000 {
+			// As it is written live: record by record. The syncs are left out
+			// by storing a round at once, which changes nothing of the file.
+			mustAppend(t, s, l, talk.Round()...)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, "journal.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ratio := float64(info.Size()) / float64(talk.Unique)
+		t.Logf("%d calls of tools: %d bytes, %.2f of %d", talk.Calls, info.Size(), ratio, talk.Unique)
+		if ratio >= 1.2 {
+			t.Errorf("%.2f times the bytes of the messages, want less than 1.2", ratio)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package journal
+package sqlite
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 )
 
 // A packed blob begins with its size as a uvarint, and goes on with DEFLATE; or
@@ -86,10 +87,10 @@ func packAll(blobs []abi.Blob) []packet {
 func unpack(p []byte, h abi.Hash) ([]byte, error) {
 	b, err := inflate(p)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrBlob, h, err)
+		return nil, fmt.Errorf("%w: %s: %w", journal.ErrBlob, h, err)
 	}
 	if abi.HashOf(b) != h {
-		return nil, fmt.Errorf("%w: %s: its content has another hash", ErrBlob, h)
+		return nil, fmt.Errorf("%w: %s: its content has another hash", journal.ErrBlob, h)
 	}
 	return b, nil
 }
@@ -100,7 +101,7 @@ var inflaters = sync.Pool{New: func() any { return flate.NewReader(strings.NewRe
 func inflate(p []byte) ([]byte, error) {
 	size, n := binary.Uvarint(p)
 	switch {
-	case n <= 0 || size > maxBlob:
+	case n <= 0 || size > journal.MaxBlob:
 		return nil, fmt.Errorf("it has no size")
 	case size == 0:
 		return p[1:], nil
@@ -126,7 +127,7 @@ func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]
 
 func (w *writer) storeBlob(p packet) error {
 	b, err := findBlob(w.named, p.hash)
-	if b != nil || err != nil && !errors.Is(err, ErrBlob) {
+	if b != nil || err != nil && !errors.Is(err, journal.ErrBlob) {
 		return err
 	}
 	id, err := w.blob.number(p.body)
@@ -137,7 +138,7 @@ func (w *writer) storeBlob(p packet) error {
 }
 
 // findBlob is nil when there is no blob of that name. A damaged one is an
-// [ErrBlob], unless it is there a second time.
+// [journal.ErrBlob], unless it is there a second time.
 func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
 	rows, err := named.query(blobKey(h))
 	if err != nil {

@@ -1,4 +1,4 @@
-package journal_test
+package sqlite_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
@@ -209,8 +210,8 @@ func TestDamagedWhileOpen(t *testing.T) {
 		wide = append(wide, storetest.Began(pid, 3, 3))
 	}
 	mustAppend(t, s, l, wide...)
-	if journal.Waiting(s) != 10 {
-		t.Fatalf("%d records in the tail", journal.Waiting(s))
+	if sqlite.Waiting(s) != 10 {
+		t.Fatalf("%d records in the tail", sqlite.Waiting(s))
 	}
 	// What waits in the tail is no end of what is gone before it.
 	edit(t, dir, "DELETE FROM records WHERE pid = 1; DELETE FROM runs WHERE pid = 1")
@@ -277,7 +278,7 @@ func TestDamagedBlobs(t *testing.T) {
 
 // dump is everything that a journal says, or the error it says it with.
 func dump(dir string) (list []string, err error) {
-	s, _, err := journal.OpenSQLite(dir)
+	s, _, err := sqlite.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package journal
+package sqlite
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
@@ -50,7 +51,7 @@ func (p *readers) get() (*reader, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, ErrClosed
+		return nil, journal.ErrClosed
 	}
 	p.busy.Add(1)
 	if n := len(p.idle); n > 0 {
@@ -165,7 +166,7 @@ func (v *rawRun) run() (pid abi.Pid, r run, err error) {
 	r.low, r.answered = v[3].(int64)
 	r.high, _ = v[4].(int64)
 	if !ok || !ok1 || !ok2 || r.first%runLen != 1 || r.n < r.first || r.n >= r.first+runLen || len(sum) != len(r.sum) {
-		return pid, r, &Damage{Pid: pid, N: r.first, Why: "the row of the table runs that begins with it cannot be read"}
+		return pid, r, &journal.Damage{Pid: pid, N: r.first, Why: "the row of the table runs that begins with it cannot be read"}
 	}
 	r.sum = format.Sum(sum)
 	return pid, r, nil
@@ -254,7 +255,7 @@ func (s *segment) unreadable(err error) error {
 		s.pid, n = s.rows[len(s.rows)-1].id()
 		n++
 	}
-	return &Damage{Pid: s.pid, N: n, Why: "it, or what is near it, cannot be read: " + err.Error()}
+	return &journal.Damage{Pid: s.pid, N: n, Why: "it, or what is near it, cannot be read: " + err.Error()}
 }
 
 func next(rows driver.Rows, dest []driver.Value) (bool, error) {
@@ -273,14 +274,14 @@ type check struct {
 }
 
 func (c *check) damage(n uint64, why string, args ...any) error {
-	return &Damage{Pid: c.pid, N: n, Why: fmt.Sprintf(why, args...)}
+	return &journal.Damage{Pid: c.pid, N: n, Why: fmt.Sprintf(why, args...)}
 }
 
 // segment checks a run and all of its records, and gives them to fn.
 func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	if s.run.n == 0 {
 		pid, n := s.rows[0].id()
-		return &Damage{Pid: pid, N: n, Why: "it stands where nothing was written"}
+		return &journal.Damage{Pid: pid, N: n, Why: "it stands where nothing was written"}
 	}
 	if s.pid != c.pid {
 		*c = check{pid: s.pid}
@@ -311,7 +312,7 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 	e, stored, ok := v.entry()
 	switch {
 	case e.Pid != c.pid:
-		return nil, &Damage{Pid: e.Pid, N: e.N, Why: "it stands where nothing was written"}
+		return nil, &journal.Damage{Pid: e.Pid, N: e.N, Why: "it stands where nothing was written"}
 	case e.N != c.run.n+1:
 		return nil, c.damage(c.run.n+1, "it is missing; the next one is %d", e.N)
 	case !ok:
@@ -331,8 +332,8 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 // errStop ends a scan from within.
 var errStop = errors.New("stop")
 
-// Scan implements [Reader]. One goroutine reads while another checks.
-func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
+// Scan implements [journal.Reader]. One goroutine reads while another checks.
+func (s *store) Scan(fn func(*abi.Record) error) error {
 	if err := s.settleNow(); err != nil {
 		return err
 	}
@@ -364,18 +365,18 @@ func (s *sqliteStore) Scan(fn func(*abi.Record) error) error {
 	})
 }
 
-func (s *sqliteStore) settleNow() error {
+func (s *store) settleNow() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.w == nil {
-		return ErrClosed
+		return journal.ErrClosed
 	}
 	return s.settle()
 }
 
-// Records implements [Reader]. What is not settled yet is read from memory, and
+// Records implements [journal.Reader]. What is not settled yet is read from memory, and
 // it is looked up first: whatever is settled meanwhile is found in the file.
-func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
+func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
 		waiting := s.tail.of(pid)
 		end := uint64(math.MaxUint64)
@@ -414,7 +415,7 @@ func (s *sqliteStore) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, 
 }
 
 // chunk reads the next runs of a process, and checks them.
-func (s *sqliteStore) chunk(c *check) (list []*abi.Record, err error) {
+func (s *store) chunk(c *check) (list []*abi.Record, err error) {
 	if c.run.n >= math.MaxUint32-chunk*runLen {
 		return nil, nil
 	}
@@ -464,9 +465,9 @@ func (r *reader) resume(c *check) (bool, error) {
 	return false, errors.Join(err, endErr)
 }
 
-// Answer implements [Reader]. It reads the runs in which the call may have been
+// Answer implements [journal.Reader]. It reads the runs in which the call may have been
 // answered, the last one first, and checks them whole.
-func (s *sqliteStore) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
+func (s *store) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
 	for _, e := range slices.Backward(s.tail.of(pid)) {
 		if e.Call != call {
 			continue
@@ -523,14 +524,14 @@ func answers(r *abi.Record, call uint64) bool {
 	return r.Call == call && (r.Kind == abi.KindEnded || r.Kind == abi.KindRefused) && r.Answer != nil && !r.Answer.Again
 }
 
-// Blob implements [Reader].
-func (s *sqliteStore) Blob(h abi.Hash) (b []byte, err error) {
+// Blob implements [journal.Reader].
+func (s *store) Blob(h abi.Hash) (b []byte, err error) {
 	err = s.readers.with(func(r *reader) (err error) {
 		b, err = findBlob(r.named, h)
 		return err
 	})
 	if err == nil && b == nil {
-		err = fmt.Errorf("%w: %s: there is none", ErrBlob, h)
+		err = fmt.Errorf("%w: %s: there is none", journal.ErrBlob, h)
 	}
 	return b, err
 }

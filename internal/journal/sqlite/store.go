@@ -1,4 +1,4 @@
-package journal
+package sqlite
 
 import (
 	"database/sql/driver"
@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -74,12 +75,12 @@ const (
 var maxEnds = 1 << 16 // tests lower it
 const maxKnown = 1 << 14
 
-// sqliteStore is the embedded store.
-type sqliteStore struct {
+// store is the embedded store.
+type store struct {
 	path  string
 	lock  *os.File
 	file  *os.File // open as long as w: closing it would end SQLite's locks
-	lease Lease
+	lease journal.Lease
 
 	mu    sync.Mutex // for what follows: the one writer
 	w     *writer
@@ -99,21 +100,21 @@ type writer struct {
 	append, cut                                                                *stmt
 }
 
-// OpenSQLite opens the journal in a directory, and makes both when they are
-// not there. It fails with [ErrLocked] when somebody else has it open.
-func OpenSQLite(dir string) (Store, Lease, error) {
-	s, err := openSQLite(dir)
+// Open opens the journal in a directory, and makes both when they are
+// not there. It fails with [journal.ErrLocked] when somebody else has it open.
+func Open(dir string) (journal.Store, journal.Lease, error) {
+	s, err := open(dir)
 	if err != nil {
-		return nil, Lease{}, fmt.Errorf("journal: open %s: %w", filepath.Join(dir, file), err)
+		return nil, journal.Lease{}, fmt.Errorf("journal: open %s: %w", filepath.Join(dir, file), err)
 	}
 	return s, s.lease, nil
 }
 
-func openSQLite(dir string) (_ *sqliteStore, err error) {
+func open(dir string) (_ *store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &sqliteStore{path: filepath.Join(dir, file), ends: map[abi.Pid]run{}, known: map[abi.Hash]struct{}{}}
+	s := &store{path: filepath.Join(dir, file), ends: map[abi.Pid]run{}, known: map[abi.Hash]struct{}{}}
 	if s.lock, err = lock(dir); err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func openSQLite(dir string) (_ *sqliteStore, err error) {
 // begin reads the lease, and makes what was done until here durable. Nothing
 // was synced before: the first thing that must survive is the file itself, and
 // the new epoch only has to survive together with what is written under it.
-func (s *sqliteStore) begin(dir string) error {
+func (s *store) begin(dir string) error {
 	n, err := s.w.epoch.number()
 	if err != nil {
 		return err
@@ -160,7 +161,7 @@ func (s *sqliteStore) begin(dir string) error {
 }
 
 // release gives back everything.
-func (s *sqliteStore) release() error {
+func (s *store) release() error {
 	var err error
 	if s.w != nil {
 		err = s.w.close()
@@ -266,8 +267,8 @@ type fullRun struct {
 	run run
 }
 
-// Append implements [Store]. Writing bodies and packing blobs needs no lock.
-func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
+// Append implements [journal.Store]. Writing bodies and packing blobs needs no lock.
+func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	ld, err := s.load(batch)
 	if err != nil || len(batch) == 0 {
 		return err
@@ -276,9 +277,9 @@ func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.w == nil:
-		return ErrClosed
+		return journal.ErrClosed
 	case l != s.lease:
-		return ErrStale
+		return journal.ErrStale
 	}
 	if s.sick != nil {
 		if s.sick = s.settle(); s.sick != nil {
@@ -302,27 +303,27 @@ func (s *sqliteStore) Append(l Lease, batch []abi.Record) error {
 
 func orFull(err error) error {
 	if full(err) {
-		return fmt.Errorf("%w: %w", ErrFull, err)
+		return fmt.Errorf("%w: %w", journal.ErrFull, err)
 	}
 	return err
 }
 
 // load checks a batch, writes its bodies and packs its blobs.
-func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
+func (s *store) load(batch []abi.Record) (*load, error) {
 	ld := &load{entries: make([]format.Entry, len(batch)), ends: make(map[abi.Pid]run, min(len(batch), runLen))}
 	buf := make([]byte, 0, 256*len(batch))
 	var blobs []abi.Blob
 	for i := range batch {
 		r := &batch[i]
 		bad := func(why string, args ...any) error {
-			return &BadRecord{Pid: r.Pid, N: r.N, Why: fmt.Sprintf(why, args...)}
+			return &journal.BadRecord{Pid: r.Pid, N: r.N, Why: fmt.Sprintf(why, args...)}
 		}
 		if why := fits(r); why != "" {
 			return nil, bad("%s", why)
 		}
 		e := format.NewEntry(r, buf)
-		if len(e.Body) > maxBody {
-			return nil, bad("it has %d bytes, more than %d", len(e.Body), maxBody)
+		if len(e.Body) > journal.MaxBody {
+			return nil, bad("it has %d bytes, more than %d", len(e.Body), journal.MaxBody)
 		}
 		// Behind the body stays room for the check; the next body goes after it.
 		n := len(e.Body)
@@ -333,8 +334,8 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 		}
 		ld.entries[i] = e
 		for _, b := range r.Blobs {
-			if len(b.Bytes) > maxBlob {
-				return nil, bad("a blob has %d bytes, more than %d", len(b.Bytes), maxBlob)
+			if len(b.Bytes) > journal.MaxBlob {
+				return nil, bad("a blob has %d bytes, more than %d", len(b.Bytes), journal.MaxBlob)
 			}
 			if abi.HashOf(b.Bytes) != b.Hash {
 				return nil, bad("a blob is named %s and has another hash", b.Hash)
@@ -349,7 +350,7 @@ func (s *sqliteStore) load(batch []abi.Record) (*load, error) {
 }
 
 // unknown leaves out the blobs that are surely there.
-func (s *sqliteStore) unknown(blobs []abi.Blob) []abi.Blob {
+func (s *store) unknown(blobs []abi.Blob) []abi.Blob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(blobs, func(b abi.Blob) bool {
@@ -359,7 +360,7 @@ func (s *sqliteStore) unknown(blobs []abi.Blob) []abi.Blob {
 }
 
 // chain links every record of a load to the one before it.
-func (s *sqliteStore) chain(ld *load) error {
+func (s *store) chain(ld *load) error {
 	for i := range ld.entries {
 		e := &ld.entries[i]
 		r, ok := ld.ends[e.Pid]
@@ -370,7 +371,7 @@ func (s *sqliteStore) chain(ld *load) error {
 			}
 		}
 		if e.N != r.n+1 {
-			return &BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
+			return &journal.BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
 		}
 		if r.n > 0 && r.n%runLen == 0 {
 			ld.full = append(ld.full, fullRun{e.Pid, r})
@@ -383,7 +384,7 @@ func (s *sqliteStore) chain(ld *load) error {
 }
 
 // end is the last run of a process, or the zero run.
-func (s *sqliteStore) end(pid abi.Pid) (run, error) {
+func (s *store) end(pid abi.Pid) (run, error) {
 	if r, ok := s.ends[pid]; ok {
 		return r, nil
 	}
@@ -401,7 +402,7 @@ const (
 )
 
 // direct reports whether a load goes straight to its place.
-func (s *sqliteStore) direct(ld *load) bool {
+func (s *store) direct(ld *load) bool {
 	if len(ld.ends) > maxDirect {
 		s.small = 0
 		return false
@@ -411,14 +412,14 @@ func (s *sqliteStore) direct(ld *load) bool {
 }
 
 // transact stores a load, or nothing.
-func (s *sqliteStore) transact(ld *load) error {
+func (s *store) transact(ld *load) error {
 	direct := s.direct(ld)
 	if !direct {
 		ld.frame = s.tail.frame(ld.entries)
 	}
 	err := s.w.transaction(func(w *writer) error {
 		if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
-			return errors.Join(err, ErrStale)
+			return errors.Join(err, journal.ErrStale)
 		}
 		for _, p := range ld.blobs {
 			if err := w.storeBlob(p); err != nil {
@@ -490,7 +491,7 @@ func (w *writer) placeEntry(e *format.Entry) error {
 	}
 	err := w.insert.exec(rowID(e.Pid, e.N), e.Time, int64(e.Kind), int64(e.Call), row, tool, e.Body)
 	if code(err) == sqlite3.SQLITE_CONSTRAINT {
-		return &Damage{Pid: e.Pid, N: e.N, Why: "a row that nobody wrote stands in its place"}
+		return &journal.Damage{Pid: e.Pid, N: e.N, Why: "a row that nobody wrote stands in its place"}
 	}
 	return err
 }
@@ -504,7 +505,7 @@ func (w *writer) placeRun(pid abi.Pid, r *run) error {
 }
 
 // remember keeps what the next batch would otherwise look up.
-func (s *sqliteStore) remember(ld *load) {
+func (s *store) remember(ld *load) {
 	if len(s.ends) > maxEnds && s.tail.count == 0 {
 		clear(s.ends)
 	}
@@ -519,8 +520,8 @@ func (s *sqliteStore) remember(ld *load) {
 	}
 }
 
-// Close implements [Store]. It waits for whoever reads.
-func (s *sqliteStore) Close() error {
+// Close implements [journal.Store]. It waits for whoever reads.
+func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.w == nil {

@@ -1,4 +1,4 @@
-package journal_test
+package sqlite_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package journal_test
+package sqlite_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
@@ -25,7 +26,7 @@ type disk struct {
 func pages(t *testing.T) disk {
 	set := func(n int64) func(*testing.T, journal.Store) {
 		return func(t *testing.T, s journal.Store) {
-			if err := journal.LimitPages(s, n); err != nil {
+			if err := sqlite.LimitPages(s, n); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -52,20 +53,20 @@ func TestFullWhileSettling(t *testing.T) {
 		}
 		return err
 	}
-	for n < journal.MaxTail/procs-1 {
+	for n < sqlite.MaxTail/procs-1 {
 		if err := wide(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	count, err := journal.Pragma(s, "page_count")
+	count, err := sqlite.Pragma(s, "page_count")
 	if err == nil {
-		err = journal.LimitPages(s, count+4)
+		err = sqlite.LimitPages(s, count+4)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wide(); err != nil || journal.Waiting(s) != journal.MaxTail {
-		t.Fatalf("the last batch that fits: %v, %d records in the tail", err, journal.Waiting(s))
+	if err := wide(); err != nil || sqlite.Waiting(s) != sqlite.MaxTail {
+		t.Fatalf("the last batch that fits: %v, %d records in the tail", err, sqlite.Waiting(s))
 	}
 	for range 3 {
 		if err := wide(); !errors.Is(err, journal.ErrFull) {
@@ -77,11 +78,11 @@ func TestFullWhileSettling(t *testing.T) {
 			t.Errorf("process %d on a full disk: %d records, %v; want %d", pid, got, err, n)
 		}
 	}
-	if err := journal.LimitPages(s, 1<<30); err != nil {
+	if err := sqlite.LimitPages(s, 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	if err := wide(); err != nil || journal.Waiting(s) != procs {
-		t.Errorf("when there is room: %v, %d records in the tail", err, journal.Waiting(s))
+	if err := wide(); err != nil || sqlite.Waiting(s) != procs {
+		t.Errorf("when there is room: %v, %d records in the tail", err, sqlite.Waiting(s))
 	}
 	total := uint64(0)
 	if err := s.Scan(func(*abi.Record) error { total++; return nil }); err != nil || total != n*procs {
@@ -91,7 +92,7 @@ func TestFullWhileSettling(t *testing.T) {
 
 // fullDisk runs records into a full disk and out of it again.
 func fullDisk(t *testing.T, d disk) {
-	s, l, err := journal.OpenSQLite(d.dir)
+	s, l, err := sqlite.Open(d.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func fullDisk(t *testing.T, d disk) {
 		d.full(t, s)
 		// Now few processes at once and now many, so that both ways of storing meet it.
 		waiting := w.untilFull(abi.Pid(1 + 9*(round%2)))
-		if got := state(waiting[len(waiting)-1]); got != "waiting" {
+		if got := storetest.TicketState(waiting[len(waiting)-1]); got != "waiting" {
 			t.Errorf("round %d: a record on a full disk is %s", round, got)
 		}
 		d.free(t, s)
@@ -124,11 +125,11 @@ func fullDisk(t *testing.T, d disk) {
 		t.Error("a log that could not write everything was closed without an error")
 	}
 	for _, k := range waiting {
-		if state(k) == "kept" {
+		if storetest.TicketState(k) == "kept" {
 			acked[1]++
 		}
 	}
-	if got := state(waiting[len(waiting)-1]); got != string(abi.StorageFull) {
+	if got := storetest.TicketState(waiting[len(waiting)-1]); got != string(abi.StorageFull) {
 		t.Errorf("a record that was not written is %s", got)
 	}
 	d.free(t, s)

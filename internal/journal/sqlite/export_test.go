@@ -1,11 +1,15 @@
-package journal
+package sqlite
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kern-run/kern/internal/journal"
+)
 
 // LimitPages lets the file of a store grow to n pages and no further: a full
 // disk for those who may not mount one.
-func LimitPages(s Store, n int64) error {
-	st := s.(*sqliteStore)
+func LimitPages(s journal.Store, n int64) error {
+	st := s.(*store)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	_, err := st.w.number(fmt.Sprint("PRAGMA max_page_count=", n))
@@ -13,16 +17,16 @@ func LimitPages(s Store, n int64) error {
 }
 
 // Pragma reads a setting of the connection that writes.
-func Pragma(s Store, name string) (int64, error) {
-	st := s.(*sqliteStore)
+func Pragma(s journal.Store, name string) (int64, error) {
+	st := s.(*store)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.w.number("PRAGMA " + name)
 }
 
 // Waiting is how many records are in the tail.
-func Waiting(s Store) int {
-	st := s.(*sqliteStore)
+func Waiting(s journal.Store) int {
+	st := s.(*store)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.tail.count

@@ -1,4 +1,4 @@
-package journal
+package sqlite
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/kern-run/kern/internal/journal"
 )
 
 // lockFile is taken for as long as a journal is open. It holds the number of
@@ -20,7 +22,7 @@ func lock(dir string) (*os.File, error) {
 	}
 	ok, err := tryLock(f)
 	if !ok && err == nil {
-		err = fmt.Errorf("%w: %s is held by %s", ErrLocked, f.Name(), holder(f))
+		err = fmt.Errorf("%w: %s is held by %s", journal.ErrLocked, f.Name(), holder(f))
 	}
 	if err == nil {
 		err = f.Truncate(0)

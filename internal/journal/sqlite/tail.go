@@ -1,4 +1,4 @@
-package journal
+package sqlite
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
@@ -120,7 +121,7 @@ const tailRow = 0
 
 // settle brings what waits in the tail to its place. It need not be synced: the
 // rows of the tail go in the same transaction, and the next batch syncs both.
-func (s *sqliteStore) settle() error {
+func (s *store) settle() error {
 	if s.tail.count == 0 {
 		return nil
 	}
@@ -136,7 +137,7 @@ func (s *sqliteStore) settle() error {
 
 // replay reads what a crash has left in the tail, checks it like everything
 // else, and settles it.
-func (s *sqliteStore) replay() error {
+func (s *store) replay() error {
 	if err := s.settled(); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (s *sqliteStore) replay() error {
 }
 
 // settled reads how far the tail is settled.
-func (s *sqliteStore) settled() error {
+func (s *store) settled() error {
 	st, err := s.w.prepare("SELECT n, sum FROM runs WHERE id = ?")
 	if err != nil {
 		return err
@@ -182,7 +183,7 @@ func (s *sqliteStore) settled() error {
 	return nil
 }
 
-func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
+func (s *store) replayRow(seq, sum, body driver.Value) error {
 	n, _ := seq.(int64)
 	stored, _ := sum.([]byte)
 	b, _ := body.([]byte)
@@ -195,7 +196,7 @@ func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
 		err = errors.New("it is not what was written, or not after the row before it")
 	}
 	if err != nil {
-		d := &Damage{Why: fmt.Sprintf("row %d of the table tail: %s", n, err)}
+		d := &journal.Damage{Why: fmt.Sprintf("row %d of the table tail: %s", n, err)}
 		if len(entries) > 0 {
 			d.Pid, d.N = entries[0].Pid, entries[0].N
 		}
@@ -208,21 +209,21 @@ func (s *sqliteStore) replayRow(seq, sum, body driver.Value) error {
 }
 
 // rechain follows the chains of a load that has its checks already.
-func (s *sqliteStore) rechain(ld *load) error {
+func (s *store) rechain(ld *load) error {
 	had := make([]string, len(ld.entries))
 	for i := range ld.entries {
 		e := &ld.entries[i]
 		split := len(e.Body) - checkLen
 		if split < 0 {
-			return &Damage{Pid: e.Pid, N: e.N, Why: "it has no check"}
+			return &journal.Damage{Pid: e.Pid, N: e.N, Why: "it has no check"}
 		}
 		had[i] = string(e.Body[split:])
 		e.Body = e.Body[:split:split]
 	}
 	err := s.chain(ld)
-	var bad *BadRecord
+	var bad *journal.BadRecord
 	if errors.As(err, &bad) {
-		return &Damage{Pid: bad.Pid, N: bad.N, Why: "in the table tail: " + bad.Why}
+		return &journal.Damage{Pid: bad.Pid, N: bad.N, Why: "in the table tail: " + bad.Why}
 	}
 	if err != nil {
 		return err
@@ -230,7 +231,7 @@ func (s *sqliteStore) rechain(ld *load) error {
 	for i := range ld.entries {
 		e := &ld.entries[i]
 		if string(e.Body[len(e.Body)-checkLen:]) != had[i] {
-			return &Damage{Pid: e.Pid, N: e.N, Why: "it is not what was written"}
+			return &journal.Damage{Pid: e.Pid, N: e.N, Why: "it is not what was written"}
 		}
 	}
 	return nil

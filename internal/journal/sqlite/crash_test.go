@@ -1,4 +1,4 @@
-package journal_test
+package sqlite_test
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/journal/storetest"
 )
 
@@ -70,7 +71,7 @@ func after(batches [][]abi.Record, n int) map[abi.Pid][]abi.Record {
 
 // held is what a journal holds, every blob of it read.
 func held(dir string) (m map[abi.Pid][]abi.Record, err error) {
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func TestTornLog(t *testing.T) {
 		mustAppend(t, s, l, b...)
 		acked = append(acked, size())
 	}
-	if journal.Waiting(s) == 0 {
+	if sqlite.Waiting(s) == 0 {
 		t.Error("nothing is in the tail: this test is to see it")
 	}
 	db, err := os.ReadFile(filepath.Join(dir, "journal.db"))
@@ -207,12 +208,12 @@ func TestDamagedTail(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := copyDir(t, dir)
 			edit(t, dir, c.sql)
-			_, _, err := journal.OpenSQLite(dir)
+			_, _, err := sqlite.Open(dir)
 			var d *journal.Damage
 			if !errors.As(err, &d) || d.Pid != c.pid || d.N != c.n {
 				t.Errorf("got %v; want record %d of process %d", err, c.n, c.pid)
 			}
-			if _, _, again := journal.OpenSQLite(dir); again == nil || errors.Is(again, journal.ErrLocked) {
+			if _, _, again := sqlite.Open(dir); again == nil || errors.Is(again, journal.ErrLocked) {
 				t.Errorf("opened again: %v", again)
 			}
 		})
@@ -229,7 +230,7 @@ const childDir = "KERN_JOURNAL_CHILD"
 
 // child appends for ever, from several goroutines, and says what is durable.
 func child(dir string) {
-	s, l, err := journal.OpenSQLite(dir)
+	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -380,11 +381,11 @@ func TestReadersSeeWholeBatches(t *testing.T) {
 			batch = append(batch, storetest.Ended(pid, n, n, nil))
 		}
 		mustAppend(t, s, l, batch...)
-		settled = settled || n > 1 && journal.Waiting(s) == 0
+		settled = settled || n > 1 && sqlite.Waiting(s) == 0
 	}
 	close(stop)
 	wg.Wait()
-	if !settled || procs*rounds < journal.MaxTail {
+	if !settled || procs*rounds < sqlite.MaxTail {
 		t.Error("the tail was never settled")
 	}
 }
