@@ -72,6 +72,7 @@ var ranks = map[string]int{
 	"internal/kernel/ledger":     1, // pure: accounts, what fits, in which order calls wait
 	"internal/kernel/process":    1, // pure: the fold of one process
 	"internal/kernel":            2,
+	"internal/staging":           2,
 	"internal/syscalls":          3,
 	"internal/loop":              4,
 	"internal/config":            4, // kern.yaml and agent files

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Code classifies an Error for programs. Codes are part of the contract:
@@ -246,4 +247,17 @@ func (e *Error) Retry() bool {
 		return true
 	}
 	return false
+}
+
+// Clip shortens a text that an error quotes. It never cuts inside a character.
+func Clip(s string) string {
+	const limit = 200
+	if len(s) <= limit {
+		return s
+	}
+	n := limit
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "..."
 }

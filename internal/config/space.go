@@ -7,7 +7,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -16,8 +15,8 @@ import (
 type Space struct {
 	Dir        string
 	View       string
-	Quota      syscalls.Quota
-	Invariants []syscalls.Invariant
+	Quota      abi.Quota
+	Invariants []abi.Invariant
 	Builtin    []string // the file tools it has; nil: all
 }
 
@@ -34,8 +33,8 @@ func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
 	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]yamlfile.Field{
 		"dir": yamlfile.Into(&s.Dir, d.Text),
 		"view": func(n ast.Node, what string) (err error) {
-			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(syscalls.Views, s.View) {
-				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(syscalls.Views, ", "))
+			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(abi.Views, s.View) {
+				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(abi.Views, ", "))
 			}
 			return err
 		},
@@ -64,7 +63,7 @@ func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
 
 // invariant reads one entry under invariants.
 func (s *Space) invariant(d *yamlfile.Document, n ast.Node) error {
-	var v syscalls.Invariant
+	var v abi.Invariant
 	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]yamlfile.Field{
 		"paths":   yamlfile.Into(&v.Paths, d.Text),
 		"check":   yamlfile.Into(&v.Check, d.Text),

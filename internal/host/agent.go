@@ -48,10 +48,10 @@ type Space struct {
 }
 
 // A Quota bounds what one call may stage in a workspace.
-type Quota = syscalls.Quota
+type Quota = abi.Quota
 
 // An Invariant must hold for every path it names before a change is published.
-type Invariant = syscalls.Invariant
+type Invariant = abi.Invariant
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.

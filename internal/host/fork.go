@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/staging"
 	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -95,7 +95,7 @@ func (p past) export(ctx context.Context, pid abi.Pid, f Fork, from string) (dir
 		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: dir + " is there already", Hint: "name a directory that is not there yet: the fork works on a copy of its own"}
 	}
 	if err := w.Export(ctx, id, dir); err != nil {
-		return "", errors.Join(syscalls.WorkspaceError(err), os.RemoveAll(dir))
+		return "", errors.Join(staging.Error(err), os.RemoveAll(dir))
 	}
 	return dir, nil
 }
@@ -126,7 +126,7 @@ func (p past) moment(ctx context.Context, w *workspace.Workspace, pid abi.Pid, a
 	var id workspace.Hash
 	for c, err := range w.History() {
 		if err != nil {
-			return id, syscalls.WorkspaceError(err)
+			return id, staging.Error(err)
 		}
 		if id = c.Hash; c.Time.UnixNano() <= r.Time {
 			break
@@ -162,7 +162,7 @@ func (p past) VerifyWorkspace(ctx context.Context, dir string) (Sound, error) {
 	}
 	snap, err := w.Verify(ctx)
 	if err != nil {
-		return Sound{}, syscalls.WorkspaceError(err)
+		return Sound{}, staging.Error(err)
 	}
 	s := Sound{Dir: w.Dir(), History: w.GitDir(), Digest: snap.Digest().String(), Outside: []Changed{}}
 	for _, e := range snap.All() {
@@ -172,10 +172,10 @@ func (p past) VerifyWorkspace(ctx context.Context, dir string) (Sound, error) {
 	var at *workspace.Snapshot // each commit is much like the one before it
 	for c, err := range w.History() {
 		if err != nil {
-			return s, syscalls.WorkspaceError(err)
+			return s, staging.Error(err)
 		}
 		if at, err = w.AtFrom(c.Hash, at); err != nil {
-			return s, syscalls.WorkspaceError(err)
+			return s, staging.Error(err)
 		}
 		if at.Digest() != c.Digest {
 			return s, damaged(c.Hash.String(), "its files are not those it was made of")
@@ -212,13 +212,13 @@ func contents(ctx context.Context, w *workspace.Workspace, at *workspace.Snapsho
 		}
 		r, err := w.Content(e.Hash)
 		if err != nil {
-			return syscalls.WorkspaceError(err)
+			return staging.Error(err)
 		}
 		sum := sha256.New()
 		fmt.Fprintf(sum, "blob %d\x00", e.Size)
 		_, err = io.Copy(sum, r)
 		if err = errors.Join(err, r.Close()); err != nil {
-			return syscalls.WorkspaceError(err)
+			return staging.Error(err)
 		}
 		if [32]byte(sum.Sum(nil)) != e.Hash {
 			return damaged(p, "its content is not what it was")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"github.com/kern-run/kern/internal/staging"
 	"io"
 	"maps"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/diff"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -92,7 +92,7 @@ func (p past) Trail(ctx context.Context, pid abi.Pid) (*Trail, error) {
 	left := len(records)
 	for c, err := range t.space.History() {
 		if err != nil {
-			return nil, syscalls.WorkspaceError(err)
+			return nil, staging.Error(err)
 		}
 		if left == 0 { // what lies before the first of them is not theirs
 			break
@@ -152,7 +152,7 @@ func (t *Trail) state(id workspace.Hash) (*workspace.Snapshot, error) {
 	}
 	s, err := t.space.AtFrom(id, t.near)
 	if err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	t.at[id], t.near = s, s
 	return s, nil
@@ -312,12 +312,12 @@ func (t *Trail) version(e *workspace.Entry) (*diff.Version, error) {
 	}
 	r, err := t.space.Content(e.Hash)
 	if err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	defer r.Close()
 	var b bytes.Buffer
 	if _, err := io.Copy(&b, r); err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	v.Content = b.Bytes()
 	return v, nil

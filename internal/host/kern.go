@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/staging"
 	"iter"
 	"os"
 	"path/filepath"
@@ -128,20 +129,20 @@ func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool
 // joinWorld joins what rows reach.
 func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	runner := tools.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
+	command := func(s tools.Spec) (*tools.Tool, error) {
+		if len(cfg.Supervisor) == 0 {
+			return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
+		}
+		return tools.Command(s, runner)
+	}
 	return &syscalls.World{
-		Open: k.openModel,
-		Away: k.turns.Away,
-		Command: func(s tools.Spec) (*tools.Tool, error) {
-			if len(cfg.Supervisor) == 0 {
-				return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
-			}
-			return tools.Command(s, runner)
-		},
+		Open:    k.openModel,
+		Away:    k.turns.Away,
+		Command: command,
 		Hosted:  k.hostedTool,
 		Sandbox: k.boxes.get,
 
-		Workspace: k.spaces.get,
-		Settle:    k.spaces.settle,
+		Workspaces: &staging.Workspaces{Open: k.spaces.get, Settle: k.spaces.settle, Command: invariantCommand(command)},
 
 		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 		Record: k.Record,
@@ -153,6 +154,17 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 		},
 		Child: k.childModel,
 		Yield: yieldPolicy(cfg.Settings.Yield),
+	}
+}
+
+// invariantCommand runs the commands of invariants as tools.
+func invariantCommand(command func(tools.Spec) (*tools.Tool, error)) func(context.Context, []string, string, json.RawMessage) *abi.Error {
+	return func(ctx context.Context, argv []string, dir string, args json.RawMessage) *abi.Error {
+		t, err := command(tools.Spec{Name: "invariant", Command: argv})
+		if err != nil {
+			return &abi.Error{Code: abi.InvariantFailed, Message: err.Error()}
+		}
+		return t.Run(ctx, tools.Input{Args: args, Dir: dir}).Err
 	}
 }
 

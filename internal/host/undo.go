@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/staging"
 	"io"
 	"io/fs"
 	"maps"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -127,7 +127,7 @@ func (r *returning) now(p string) *workspace.Entry {
 // look compares what is there with what is wanted, and with what was left.
 func (r *returning) look(ctx context.Context) (err error) {
 	if r.snap, err = r.t.space.Snapshot(ctx); err != nil {
-		return syscalls.WorkspaceError(err)
+		return staging.Error(err)
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.want)) {
 		now, want := r.now(p), r.want[p]
@@ -164,7 +164,7 @@ func (t *Trail) begin(ctx context.Context) (*workspace.Tx, error) {
 		}
 	}
 	if err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	return tx, nil
 }
@@ -178,7 +178,7 @@ func (r *returning) stage(ctx context.Context, tx *workspace.Tx, u Undo) (*works
 	}
 	for _, step := range []func(*workspace.Layer) error{r.clear, r.bring, r.modes} {
 		if err := step(l); err != nil {
-			return nil, syscalls.WorkspaceError(err)
+			return nil, staging.Error(err)
 		}
 	}
 	if changes, err := tx.Diff(); err != nil || len(changes) == 0 {
@@ -186,7 +186,7 @@ func (r *returning) stage(ctx context.Context, tx *workspace.Tx, u Undo) (*works
 	}
 	c, err := tx.Commit(ctx, workspace.Note{ID: fmt.Sprintf("undo-%d-%d", r.t.pid, time.Now().UnixNano()), PID: int64(r.t.pid), Tool: undoTool, Message: r.title(u)})
 	if err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	return c, nil
 }

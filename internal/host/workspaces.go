@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/staging"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 // check makes the workspace of a program ready, and refuses what it asks for
 // and this host cannot give.
 func (s *workspaces) check(p *syscalls.Program) error {
-	if err := p.CheckSpace(); err != nil || p.Workspace == "" {
+	if err := p.CheckWorkspace(); err != nil || p.Workspace == "" {
 		return err
 	}
 	w, err := s.get(p.Workspace)
@@ -83,7 +84,7 @@ func (s *workspaces) check(p *syscalls.Program) error {
 	}
 	tx, err := w.Begin(context.Background(), workspace.Options{View: workspace.Overlay})
 	if err != nil {
-		return syscalls.WorkspaceError(err)
+		return staging.Error(err)
 	}
 	return tx.Rollback()
 }
@@ -127,7 +128,7 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 		w, err = workspace.Open(context.Background(), dir, conf)
 	}
 	if err != nil {
-		return nil, syscalls.WorkspaceError(err)
+		return nil, staging.Error(err)
 	}
 	opened(w)
 	if err := s.settle(w); err != nil {
@@ -159,7 +160,7 @@ func (s *workspaces) settle(w *workspace.Workspace) error {
 	}
 	_, hash, err := w.Outcome(note.ID)
 	if err != nil {
-		return syscalls.WorkspaceError(err)
+		return staging.Error(err)
 	}
 	stands, err := s.stood(note, hash)
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *workspaces) settle(w *workspace.Workspace) error {
 		verdict = workspace.Finish
 	}
 	if _, err = w.Resolve(context.Background(), note.ID, verdict); err != nil {
-		return syscalls.WorkspaceError(err)
+		return staging.Error(err)
 	}
 	return nil
 }
@@ -250,4 +251,4 @@ type Layer = workspace.Layer
 // Files is the workspace as a Go tool sees it, by the context that its function
 // was given; nil when its process has none. What the function changes there is
 // published when it returns without an error, and is taken back otherwise.
-func Files(ctx context.Context) *Layer { return syscalls.Files(ctx) }
+func Files(ctx context.Context) *Layer { return staging.Layer(ctx) }

@@ -14,6 +14,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/workspace"
 )
 
@@ -74,7 +75,12 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
-	s, e := cw.loaded.stage(ctx, w, cw.loaded.codeView())
+	rules := cw.loaded.workspaceRules()
+	view := workspace.Layered
+	if cw.loaded.Sandbox == "jail" {
+		view = rules.JailView()
+	}
+	s, e := w.Workspaces.Begin(ctx, rules, view)
 	if e != nil {
 		return failed(e)
 	}
@@ -82,26 +88,10 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 		Code:      cw.source,
 		Functions: w.functions(s, j, cw.loaded),
 		Limits:    sandbox.Limits{Wall: cw.wall, CPU: cw.wall, Output: j.Granted},
+		Files:     s.SandboxFS(),
+		Dir:       s.Dir(),
 	}
-	if s != nil && s.tx.Layer() != nil {
-		spec.Files = layered{s.tx.Layer()}
-	} else if s != nil {
-		spec.Dir = s.tx.Dir()
-	}
-	return s.finish(ctx, j, ran(box.Run(ctx, spec)))
-}
-
-// codeView is how code sees the workspace: as a view in Go where the sandbox is
-// in this program, and as a copy in a jail, which gives files to a user of its
-// own and so cannot work on an overlay.
-func (p *Program) codeView() workspace.View {
-	if p.Sandbox != "jail" {
-		return workspace.Layered
-	}
-	if p.View == "overlay" {
-		return workspace.Overlay
-	}
-	return workspace.Copied
+	return finishStage(ctx, s, j, ran(box.Run(ctx, spec)))
 }
 
 // ran is what a run of code came to.
@@ -153,7 +143,7 @@ func codeError(out *sandbox.Outcome) *abi.Error {
 // functions are the tools and rows of a process as the code sees them: a tool
 // "fs.read" is tools.fs.read, a tool "echo" is tools.agent.echo, and the row
 // "spawn" is tools.kern.spawn.
-func (w *World) functions(view *staged, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
+func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
 	rows := Table(w)
 	taken := make(map[string]bool)
 	for _, s := range l.specs {
@@ -193,7 +183,7 @@ func (w *World) functions(view *staged, j *kernel.Job, l *Loaded) (list []sandbo
 			} else if c.Args, err = json.Marshal(ToolArgs{Name: s.Name, Args: args}); err != nil {
 				return nil, err
 			}
-			return nested(j.Nested(view.context(ctx), c))
+			return nested(j.Nested(stage.Context(ctx), c))
 		}
 		if sandbox.CheckFunctions([]sandbox.Function{f}) == nil {
 			list = append(list, f)

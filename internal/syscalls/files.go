@@ -1,12 +1,10 @@
 package syscalls
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tools"
@@ -70,22 +68,12 @@ func (l *Loaded) addFiles() error {
 	return nil
 }
 
-// fileTool is a file tool as any other is called. Its Run is given a view in
-// place of a directory; see runFile.
+// fileTool is a file tool as any other is called. It has no Run:
+// it needs a stage, see runFileTool.
 func fileTool(f *files.Tool) (*tools.Tool, error) {
 	t := &tools.Tool{Spec: tools.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
 	t.Defaults()
 	var err error
 	t.Args, err = schema.Compile(f.Schema)
 	return t, err
-}
-
-// runFile uses a file tool on the view that fs shows.
-func runFile(ctx context.Context, f *files.Tool, fs files.FS, in tools.Input) (out tools.Output) {
-	timed, cancel := context.WithTimeoutCause(ctx, tools.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
-		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tools.DefaultTimeout), Hint: "ask for less at once"})
-	defer cancel()
-	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
-	out.Bytes = int64(len(out.Value))
-	return out
 }

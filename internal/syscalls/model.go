@@ -171,7 +171,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	var me *model.Error
 	switch {
 	case ctx.Err() != nil && s.done == nil:
-		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: clip(s.text.String())}
+		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: abi.Clip(s.text.String())}
 		if s.first == 0 {
 			d.Heard = quota.Feedback{Word: quota.Cut}
 		}
@@ -309,13 +309,6 @@ var modelCodes = map[model.Kind]abi.Code{
 // ModelError is a provider's failure in the words of the kernel.
 func ModelError(e *model.Error) *abi.Error {
 	return &abi.Error{Code: modelCodes[e.Kind], Message: e.Error()}
-}
-
-func clip(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "..."
-	}
-	return s
 }
 
 // SameRequest says in what the request of a model call would differ from the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/sandbox"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/tools"
-	"github.com/kern-run/kern/internal/workspace"
 	"github.com/kern-run/kern/model"
 )
 
@@ -37,25 +38,37 @@ type Program struct {
 	Held     bool         `json:"held,omitempty"`     // it ends when nobody holds it any more who runs that program
 	Key      string       `json:"key,omitempty"`      // the SHA-256, in hex, of the key with which that program comes to the gateway
 
-	Workspace  string      `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
-	View       string      `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
-	Invariants []Invariant `json:"invariants,omitempty"`
-	Quota      Quota       `json:"quota,omitzero"`   // of one call
-	Builtin    []string    `json:"builtin,omitzero"` // the file tools it has; nil: all where there is a workspace
+	Workspace  string          `json:"workspace,omitempty"` // the directory that its tools change, by transactions; empty: none
+	View       string          `json:"view,omitempty"`      // how a program sees it while it is changed: auto (when empty), overlay or copy
+	Invariants []abi.Invariant `json:"invariants,omitempty"`
+	Quota      abi.Quota       `json:"quota,omitzero"`   // of one call
+	Builtin    []string        `json:"builtin,omitzero"` // the file tools it has; nil: all where there is a workspace
 }
 
-// An Invariant must hold for every path it names before a change of it is
-// published. One of Check and Command is set.
-type Invariant struct {
-	Paths   string   `json:"paths"`           // a pattern: * and ? within a name, ** across directories
-	Check   string   `json:"check,omitempty"` // one of [Checks]
-	Command []string `json:"command,omitempty"`
+// workspaceRules are what the program declares about its workspace.
+func (p *Program) workspaceRules() staging.Rules {
+	return staging.Rules{Dir: p.Workspace, View: p.View, Quota: p.Quota, Invariants: p.Invariants}
 }
 
-// A Quota bounds what one call may stage. Zero: no bound.
-type Quota struct {
-	Bytes int64 `json:"bytes,omitempty"`
-	Files int   `json:"files,omitempty"`
+// CheckWorkspace returns an error if the program declares something about its
+// workspace, or about undoing, that makes no sense.
+func (p *Program) CheckWorkspace() error {
+	bad := func(format string, a ...any) error {
+		return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf(format, a...)}
+	}
+	rules := p.workspaceRules()
+	if err := rules.Validate(); err != nil {
+		return bad("%v", err)
+	}
+	for _, t := range p.Tools {
+		if t.Effect == abi.Transactional && p.Workspace == "" {
+			return bad("tool %q: effect: transactional cannot be enforced without a workspace, expected workspace: DIR", t.Name)
+		}
+		if t.Undo != nil && !slices.ContainsFunc(p.Tools, func(u tools.Spec) bool { return u.Name == t.Undo.Tool }) {
+			return bad("tool %q: undo: there is no tool %q, expected one of the same agent", t.Name, t.Undo.Tool)
+		}
+	}
+	return nil
 }
 
 // A Fallback is a model that is asked when the one before it cannot be had.
@@ -91,10 +104,8 @@ type World struct {
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
 	// Records reads the journal of a process after record n.
 	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
-	// Workspace is the workspace of a directory. Nil: there are none.
-	Workspace func(dir string) (*workspace.Workspace, error)
-	// Settle decides a commit that is in doubt, as the journal has it.
-	Settle func(*workspace.Workspace) error
+	// Workspaces opens the stages of calls.
+	Workspaces *staging.Workspaces
 	// Narrow reads a model reference that a model asked for in spawn.
 	Child func(parent *Program, ref string) (Program, error)
 	// Yield decides on a request for higher limits: nil asks a person.
@@ -107,7 +118,6 @@ type World struct {
 	mu     sync.Mutex
 	loaded programs
 	texts  texts
-	states states
 }
 
 // Loaded is a program ready to run.

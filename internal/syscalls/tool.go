@@ -13,6 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -63,7 +64,7 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	pl.Reserve = abi.Usage{abi.ToolCalls: 1, abi.Money: t.Cost}
 	pl.Elastic = kernel.Elastic{Unit: abi.OutputBytes, Min: 1, Max: toolOutput}
 	if t.Approval {
-		pl.Ask = fmt.Sprintf("may %s run with %s?", name, clip(args))
+		pl.Ask = fmt.Sprintf("may %s run with %s?", name, abi.Clip(args))
 	}
 	pl.Work = &toolWork{t, json.RawMessage(args), l}
 	return pl, nil
@@ -107,7 +108,7 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Err
 		names = append(names, s.Name)
 	}
 	if !slices.Contains(names, name) {
-		return nil, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("there is no tool %q", name), Got: clip(name),
+		return nil, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("there is no tool %q", name), Got: abi.Clip(name),
 			Hint: "there are: " + cmp.Or(strings.Join(names, ", "), "none")}
 	}
 	if w.Hosted != nil {
@@ -127,9 +128,9 @@ func Subject(name, args string) []byte {
 	return append(append([]byte(name), 0), b...)
 }
 
-// runTool runs a tool. One that is a program sees the workspace as its working
-// directory; one that is a function of this program finds it with [Files]. A
-// file tool that code uses works on the view of the code.
+// runTool runs a tool. A command sees the workspace as its working directory. A
+// Go function finds it with [staging.Layer]. A file tool that code calls works on
+// the stage of the code, so both see the same files.
 func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	if r, ok := j.Plan.Work.(External); ok {
 		return r.Run(ctx, j)
@@ -137,24 +138,36 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	t := j.Plan.Work.(*toolWork)
 	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
 	f := t.loaded.files[t.tool.Name]
-	if s := around(ctx); s != nil && f != nil && j.Call.Within != 0 {
-		return t.done(s.file(ctx, f, in))
+	if outer := staging.FromContext(ctx); outer != nil && f != nil && j.Call.Within != 0 {
+		return t.done(runFileTool(ctx, outer, f, in))
 	}
-	kind := workspace.Layered
+	rules := t.loaded.workspaceRules()
+	view := workspace.Layered
 	if len(t.tool.Command) > 0 {
-		kind = t.loaded.view()
+		view = rules.CommandView()
 	}
-	s, e := t.loaded.stage(ctx, w, kind)
+	s, e := w.Workspaces.Begin(ctx, rules, view)
 	if e != nil {
 		return failed(e)
 	}
 	if f != nil {
-		return s.finish(ctx, j, t.done(s.file(ctx, f, in)))
+		return finishStage(ctx, s, j, t.done(runFileTool(ctx, s, f, in)))
 	}
-	if s != nil && kind != workspace.Layered {
-		in.Dir = s.tx.Dir()
+	if s != nil && view != workspace.Layered {
+		in.Dir = s.Dir()
 	}
-	return s.finish(ctx, j, t.done(t.tool.Run(s.context(ctx), in)))
+	return finishStage(ctx, s, j, t.done(t.tool.Run(s.Context(ctx), in)))
+}
+
+// finishStage publishes what the call staged, or rolls it back, and records the
+// result in d.
+func finishStage(ctx context.Context, s *staging.Stage, j *kernel.Job, d kernel.Done) kernel.Done {
+	out := s.Finish(ctx, staging.Call{Pid: j.Call.Pid, N: j.Call.N, Attempt: j.Attempt, Tool: j.Plan.Tool, Effect: j.Plan.Effect}, d.Err)
+	if d.Err == nil && out.Err != nil {
+		d.Value = nil
+	}
+	d.Err, d.Commit, d.Digest, d.Rolled, d.Kept = out.Err, out.Commit, out.Digest, out.Rolled, out.Decide
+	return d
 }
 
 func (t *toolWork) done(out tools.Output) kernel.Done {
@@ -162,15 +175,19 @@ func (t *toolWork) done(out tools.Output) kernel.Done {
 		Usage: abi.Usage{abi.ToolCalls: 1, abi.Money: t.tool.Cost, abi.OutputBytes: out.Bytes, abi.CPU: int64(out.CPU)}}
 }
 
-// file uses a file tool on the view.
-func (s *staged) file(ctx context.Context, f *files.Tool, in tools.Input) tools.Output {
-	fs, done, err := s.files()
+// runFileTool runs a file tool on a stage.
+func runFileTool(ctx context.Context, s *staging.Stage, f *files.Tool, in tools.Input) (out tools.Output) {
+	fs, closeFS, err := s.FS()
 	if err != nil {
-		return tools.Output{Err: WorkspaceError(err)}
+		return tools.Output{Err: staging.Error(err)}
 	}
-	out := runFile(ctx, f, fs, in)
-	if err := done(); err != nil && out.Err == nil {
-		out = tools.Output{Err: WorkspaceError(err)}
+	timed, cancel := context.WithTimeoutCause(ctx, tools.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
+		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tools.DefaultTimeout), Hint: "ask for less at once"})
+	defer cancel()
+	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
+	out.Bytes = int64(len(out.Value))
+	if err := closeFS(); err != nil && out.Err == nil {
+		out = tools.Output{Err: staging.Error(err)}
 	}
 	return out
 }

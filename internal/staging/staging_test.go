@@ -1,4 +1,4 @@
-package syscalls
+package staging
 
 import (
 	"context"
@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/workspace"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Mutants that die here: states are taken to be the same when their digests
 // are; a state that came back is another; the history is not looked at; a check
@@ -50,18 +52,18 @@ func TestCollision(t *testing.T) {
 	w := openSpace(t, dir, store)
 	collide := func(workspace.Hash) abi.Key { return abi.Key{1} }
 	st := states{hash: collide}
-	look := func(st *states, w *workspace.Workspace) abi.Key {
+	digestNow := func(st *states, w *workspace.Workspace) abi.Key {
 		s, err := w.Snapshot(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.snapshot(w, s)
+		return st.addSnapshot(w, s)
 	}
-	empty := look(&st, w)
-	one := st.commit(w, put(t, w, "1", "one"))
-	two := st.commit(w, put(t, w, "2", "two"))
-	again := st.commit(w, put(t, w, "3", "one"))
-	seen := look(&st, w)
+	empty := digestNow(&st, w)
+	one := st.addCommit(w, put(t, w, "1", "one"))
+	two := st.addCommit(w, put(t, w, "2", "two"))
+	again := st.addCommit(w, put(t, w, "3", "one"))
+	seen := digestNow(&st, w)
 	if empty == one || one == two || empty == two || again != one || seen != one {
 		t.Errorf("nothing %x, one %x, two %x, one again %x, looked at %x", empty, one, two, again, seen)
 	}
@@ -70,13 +72,13 @@ func TestCollision(t *testing.T) {
 	}
 	w = openSpace(t, dir, store)
 	fresh := states{hash: collide}
-	if k := look(&fresh, w); k != one {
+	if k := digestNow(&fresh, w); k != one {
 		t.Errorf("what the last commit holds is %x after a restart, and was %x", k, one)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("three"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if k := look(&fresh, w); k == empty || k == one || k == two {
+	if k := digestNow(&fresh, w); k == empty || k == one || k == two {
 		t.Errorf("another state has the digest %x of one that the history holds", k)
 	}
 }
@@ -108,30 +110,29 @@ func TestPatterns(t *testing.T) {
 		{"d/?.txt", "d/a.txt", true}, {"d/?.txt", "d//.txt", false}, {"d/**/x", "d/x", true}, {"d/**/x", "d/a/b/x", true}, {"d/**/x", "dx", false},
 		{"a+(b)", "a+(b)", true}, {"*", "a\nb", true},
 	} {
-		p, err := (&Invariant{Paths: c.paths}).pattern()
+		p, err := (&abi.Invariant{Paths: c.paths}).Pattern()
 		if err != nil || p.MatchString(c.name) != c.match {
 			t.Errorf("%s on %q: %v, want %v", c.paths, c.name, err, c.match)
 		}
 	}
 	for _, bad := range []string{"", "/a", "../a", "a/../b", "a/"} {
-		if _, err := (&Invariant{Paths: bad}).pattern(); err == nil {
+		if _, err := (&abi.Invariant{Paths: bad}).Pattern(); err == nil {
 			t.Errorf("%q is a pattern", bad)
 		}
 	}
 }
 
-// TestKept: what a call published stays when the journal has its answer, and is
+// TestDecide: what a call published stays when the journal has its answer, and is
 // taken back when it has not.
 //
 // Mutants that die here: each taken for the other.
-func TestKept(t *testing.T) {
+func TestDecide(t *testing.T) {
 	dir := t.TempDir()
 	space := openSpace(t, dir, t.TempDir())
-	w := &World{Workspace: func(string) (*workspace.Workspace, error) { return space, nil }}
-	l := &Loaded{Program: Program{Workspace: dir}}
+	w := &Workspaces{Open: func(string) (*workspace.Workspace, error) { return space, nil }}
 	for n, stands := range []bool{true, false, true} {
 		was, _ := os.ReadFile(filepath.Join(dir, "a"))
-		s, e := l.stage(t.Context(), w, workspace.Layered)
+		s, e := w.Begin(t.Context(), Rules{Dir: dir}, workspace.Layered)
 		if e != nil {
 			t.Fatal(e)
 		}
@@ -139,11 +140,11 @@ func TestKept(t *testing.T) {
 		if err := s.tx.Layer().WriteFile("a", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		d := s.finish(t.Context(), &kernel.Job{Call: abi.Call{Pid: 1, N: uint64(n)}, Plan: kernel.Plan{Effect: abi.Transactional}}, kernel.Done{})
-		if d.Err != nil || d.Kept == nil || d.Commit.IsZero() {
+		d := s.Finish(t.Context(), Call{Pid: 1, N: uint64(n), Effect: abi.Transactional}, nil)
+		if d.Err != nil || d.Decide == nil || d.Commit.IsZero() {
 			t.Fatalf("%+v", d)
 		}
-		d.Kept(stands)
+		d.Decide(stands)
 		want := text
 		if !stands {
 			want = string(was)
@@ -154,13 +155,13 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestRolls: a failure of a transactional tool counts against it, but for one that
+// TestCountsAsRollback: a failure of a transactional tool counts against it, but for one that
 // says nothing of what it would have changed.
 //
 // Mutants that die here: a call that was stopped, or had wrong arguments, counts.
-func TestRolls(t *testing.T) {
+func TestCountsAsRollback(t *testing.T) {
 	for code, want := range map[abi.Code]bool{abi.ToolFailed: true, abi.WorkspaceConflict: true, abi.Interrupted: false, abi.InvalidArguments: false, abi.FileMissing: false} {
-		if rolls(code) != want {
+		if countsAsRollback(code) != want {
 			t.Errorf("%s counts: %v", code, !want)
 		}
 	}
