@@ -8,10 +8,11 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-func accountCommand(a *app) *cobra.Command {
+func accountCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
 		Short: "Set and show named accounts, which runs share for ever",
@@ -19,10 +20,10 @@ func accountCommand(a *app) *cobra.Command {
 against its limits together, and for ever: kern run --account NAME has it pay.`,
 		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage("kern account --help", "expected set, show or list")
+			return cli.Usage("kern account --help", "expected set, show or list")
 		},
 	}
-	cmd.AddCommand(accountSet(a), accountShow(a), accountList(a))
+	cmd.AddCommand(accountSet(t, d), accountShow(t, d), accountList(t, d))
 	return cmd
 }
 
@@ -36,7 +37,7 @@ func shared() (units []abi.Unit) {
 	return units
 }
 
-func accountSet(a *app) *cobra.Command {
+func accountSet(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var l limitFlags
 	cmd := &cobra.Command{
 		Use:   "set NAME --money 5 --tokens 1000000 ...",
@@ -47,14 +48,14 @@ was used stays used. Only what adds up over processes can be limited.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, u := range syscalls.Units() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
-					return usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
+					return cli.Usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
 				}
 			}
-			ch, err := l.change(a.person(), shared())
+			ch, err := l.change(t.User(), shared())
 			if err != nil {
 				return err
 			}
-			return report(a, cmd.Context(), l.json, func(c *api.Client) (api.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
+			return report(cmd.Context(), t, d, l.json, func(c *api.Client) (api.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
 	l.add(cmd.Flags(), syscalls.Units())
@@ -66,14 +67,14 @@ was used stays used. Only what adds up over processes can be limited.`,
 	return cmd
 }
 
-func accountShow(a *app) *cobra.Command {
+func accountShow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show what an account used, and what is left",
 		Args:  exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) (api.Account, error) {
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (api.Account, error) {
 				all, err := c.Accounts(cmd.Context())
 				if err != nil {
 					return api.Account{}, err
@@ -92,42 +93,42 @@ func accountShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func showAccount(a *app, b api.Account) error {
-	rows := [][]string{{"account", clean(b.Name)}, {"limits", limitsLine(b.Limits)}, {"used", usedLine(b.Usage)}}
+func showAccount(t *cli.Terminal, b api.Account) error {
+	rows := [][]string{{"account", cli.Clean(b.Name)}, {"limits", cli.LimitsLine(b.Limits)}, {"used", usedLine(b.Usage)}}
 	if !b.Limits.IsZero() {
-		rows = append(rows, []string{"left", limitsLine(b.Left)})
+		rows = append(rows, []string{"left", cli.LimitsLine(b.Left)})
 	}
-	return facts(a, rows)
+	return t.Facts(rows)
 }
 
 // usedLine is what was used, in a line.
 func usedLine(u api.Usage) string {
-	return fmt.Sprintf("$%s, %s, %d tokens in, %d out, %s, %s", u.Money, plural(u.Steps, "step"), u.InputTokens, u.OutputTokens,
-		plural(u.ModelCalls, "model call"), plural(u.ToolCalls, "tool call"))
+	return fmt.Sprintf("$%s, %s, %d tokens in, %d out, %s, %s", u.Money, cli.Plural(u.Steps, "step"), u.InputTokens, u.OutputTokens,
+		cli.Plural(u.ModelCalls, "model call"), cli.Plural(u.ToolCalls, "tool call"))
 }
 
-func accountList(a *app) *cobra.Command {
+func accountList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the accounts",
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
 }
 
-func listAccounts(a *app, all []api.Account) error {
+func listAccounts(t *cli.Terminal, all []api.Account) error {
 	if len(all) == 0 {
-		a.note("kern: no accounts; make one with: kern account set NAME --money 5")
+		t.Note("kern: no accounts; make one with: kern account set NAME --money 5")
 		return nil
 	}
 	var rows [][]string
 	for _, b := range all {
-		rows = append(rows, []string{clean(b.Name), "$" + b.Usage.Money, fmt.Sprint(b.Usage.Tokens), limitsLine(b.Limits), limitsLine(b.Left)})
+		rows = append(rows, []string{cli.Clean(b.Name), "$" + b.Usage.Money, fmt.Sprint(b.Usage.Tokens), cli.LimitsLine(b.Limits), cli.LimitsLine(b.Left)})
 	}
-	return table(a, []cli.Column{{Head: "ACCOUNT", Least: 8}, {Head: "MONEY"}, {Head: "TOKENS", Spare: 1}, {Head: "LIMITS", Least: 12, Spare: 2}, {Head: "LEFT", Least: 12}}, rows)
+	return t.Table([]cli.Column{{Head: "ACCOUNT", Least: 8}, {Head: "MONEY"}, {Head: "TOKENS", Spare: 1}, {Head: "LIMITS", Least: 12, Spare: 2}, {Head: "LEFT", Least: 12}}, rows)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
 )
@@ -28,7 +29,7 @@ type codeFlags struct {
 	json, repl         bool
 }
 
-func codeCommand(a *app) *cobra.Command {
+func codeCommand(t *cli.Terminal) *cobra.Command {
 	var f codeFlags
 	cmd := &cobra.Command{
 		Use:   "code [flags] FILE.py | - | -- COMMAND ARGS...",
@@ -41,7 +42,7 @@ The sandbox is the one named by --sandbox, else by KERN_SANDBOX or SANDBOX_TYPE,
 else wasm. The exit code is 0 for ok, 1 for failed, 3 when a limit ended it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
-			return runCode(a, cmd.Context(), &f, args, dash == 0)
+			return runCode(cmd.Context(), t, &f, args, dash == 0)
 		},
 	}
 	flags := cmd.Flags()
@@ -61,7 +62,7 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 	s.Allow = f.allow
 	s.Limits.Wall, s.Limits.CPU = f.wall, f.wall
 	if f.wall <= 0 {
-		return s, usage("for example: --wall 10s", "--wall is %s, expected more than nothing", f.wall)
+		return s, cli.Usage("for example: --wall 10s", "--wall is %s, expected more than nothing", f.wall)
 	}
 	for _, size := range []struct {
 		flag, text string
@@ -69,7 +70,7 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 	}{{"memory", f.memory, &s.Limits.Memory}, {"output", f.output, &s.Limits.Output}} {
 		n, err := abi.ParseUnit(abi.OutputBytes, size.text)
 		if err != nil || n == 0 {
-			return s, usage("for example: --"+size.flag+" 64MiB", "--%s is %q, expected a size such as 64MiB", size.flag, size.text)
+			return s, cli.Usage("for example: --"+size.flag+" 64MiB", "--%s is %q, expected a size such as 64MiB", size.flag, size.text)
 		}
 		*size.to = n
 	}
@@ -81,12 +82,12 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 	switch {
 	case f.repl:
 		if len(args) > 0 {
-			return s, usage("for example: kern code --repl", "--repl takes no file")
+			return s, cli.Usage("for example: kern code --repl", "--repl takes no file")
 		}
 	case program:
 		s.Argv = args
 	case len(args) != 1:
-		return s, usage("for example: kern code hello.py", "expected one file, or - for standard input")
+		return s, cli.Usage("for example: kern code hello.py", "expected one file, or - for standard input")
 	case args[0] == "-":
 		b, err := io.ReadAll(stdin)
 		return written(s, b, err)
@@ -100,45 +101,44 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 // written is s with the code that was read.
 func written(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
 	if s.Code = string(b); err == nil && s.Code == "" {
-		err = usage("for example: echo 'print(1)' | kern code -", "there is no code: what was read is empty")
+		err = cli.Usage("for example: echo 'print(1)' | kern code -", "there is no code: what was read is empty")
 	}
 	return s, err
 }
 
-func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program bool) error {
-	a.begun = true
-	name := cmp.Or(f.sandbox, a.getenv("KERN_SANDBOX"), a.getenv("SANDBOX_TYPE"))
+func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, program bool) error {
+	name := cmp.Or(f.sandbox, t.Getenv("KERN_SANDBOX"), t.Getenv("SANDBOX_TYPE"))
 	name, err := host.SandboxName(name)
 	if err != nil {
-		return usage("for example: --sandbox wasm", "%v", err)
+		return cli.Usage("for example: --sandbox wasm", "%v", err)
 	}
-	s, err := f.spec(a.stdin, args, program)
+	s, err := f.spec(t.In, args, program)
 	if err != nil {
 		return err
 	}
-	a.progress("preparing the sandbox " + name + ": the first time compiles it, which takes a few seconds")
+	t.Progress("preparing the sandbox " + name + ": the first time compiles it, which takes a few seconds")
 	box, err := host.OpenSandbox(name)
-	a.progress("")
+	t.Progress("")
 	if err != nil {
 		return refused(err)
 	}
 	defer box.Close()
 	if f.repl {
-		return runRepl(a, ctx, box, s)
+		return runRepl(ctx, t, box, s)
 	}
 	if !f.json {
-		s.Stdout, s.Stderr = a.stdout, a.stderr
+		s.Stdout, s.Stderr = t.Out, t.Err
 	}
 	out, err := box.Run(ctx, s)
 	if err != nil {
 		return refused(err)
 	}
 	if f.json {
-		if err := a.json(outcomeView(&out)); err != nil {
+		if err := t.JSON(outcomeView(&out)); err != nil {
 			return err
 		}
 	} else if out.Cause != sandbox.OK {
-		a.note("kern: %s", a.paint(a.errTTY, red, outcomeLine(&out)))
+		t.Note("kern: %s", t.PaintErr(cli.Red, outcomeLine(&out)))
 	}
 	return codeExit(&out)
 }
@@ -147,7 +147,7 @@ func runCode(a *app, ctx context.Context, f *codeFlags, args []string, program b
 func refused(err error) error {
 	var r *sandbox.Refusal
 	if errors.As(err, &r) {
-		return &usageError{"sandbox " + r.Backend + ": " + r.Reason, r.Fix}
+		return &cli.UsageError{Message: "sandbox " + r.Backend + ": " + r.Reason, Advice: r.Fix}
 	}
 	return err
 }
@@ -207,10 +207,10 @@ func outcomeView(out *sandbox.Outcome) codeOutcome {
 
 // runRepl runs pieces of code in one session. A piece ends with an empty line, or
 // at once when its line begins no block.
-func runRepl(a *app, ctx context.Context, box sandbox.Backend, s sandbox.Spec) error {
+func runRepl(ctx context.Context, t *cli.Terminal, box sandbox.Backend, s sandbox.Spec) error {
 	keeper, ok := box.(sandbox.Sessioner)
 	if !ok {
-		return usage("use --sandbox wasm", "this sandbox keeps no sessions")
+		return cli.Usage("use --sandbox wasm", "this sandbox keeps no sessions")
 	}
 	limits := s.Limits
 	session, err := keeper.Open(ctx, s)
@@ -218,10 +218,10 @@ func runRepl(a *app, ctx context.Context, box sandbox.Backend, s sandbox.Spec) e
 		return refused(err)
 	}
 	defer session.Close()
-	in := bufio.NewScanner(a.stdin)
+	in := bufio.NewScanner(t.In)
 	in.Buffer(nil, 1<<20)
 	var piece []string
-	for promptFor(a, len(piece) > 0); in.Scan(); promptFor(a, len(piece) > 0) {
+	for promptFor(t, len(piece) > 0); in.Scan(); promptFor(t, len(piece) > 0) {
 		line := in.Text()
 		if block := strings.HasSuffix(strings.TrimSpace(line), ":") || len(piece) > 0; block && line != "" {
 			piece = append(piece, line)
@@ -230,38 +230,38 @@ func runRepl(a *app, ctx context.Context, box sandbox.Backend, s sandbox.Spec) e
 		piece = append(piece, line)
 		source := strings.Join(piece, "\n")
 		piece = nil
-		if err := runPiece(a, ctx, session, source, limits); err != nil {
+		if err := runPiece(ctx, t, session, source, limits); err != nil {
 			return err
 		}
 	}
 	if len(piece) > 0 {
-		return runPiece(a, ctx, session, strings.Join(piece, "\n"), limits)
+		return runPiece(ctx, t, session, strings.Join(piece, "\n"), limits)
 	}
 	return in.Err()
 }
 
-func runPiece(a *app, ctx context.Context, session sandbox.Session, source string, limits sandbox.Limits) error {
+func runPiece(ctx context.Context, t *cli.Terminal, session sandbox.Session, source string, limits sandbox.Limits) error {
 	if strings.TrimSpace(source) == "" {
 		return nil
 	}
-	out, err := session.Run(ctx, sandbox.Spec{Code: source, Stdout: a.stdout, Stderr: a.stderr, Limits: limits})
+	out, err := session.Run(ctx, sandbox.Spec{Code: source, Stdout: t.Out, Stderr: t.Err, Limits: limits})
 	if err != nil {
 		return refused(err)
 	}
 	if out.Cause != sandbox.OK && out.Cause != sandbox.Failed {
-		a.note("kern: %s; the session is over", outcomeLine(&out))
+		t.Note("kern: %s; the session is over", outcomeLine(&out))
 		return codeExit(&out)
 	}
 	return nil
 }
 
-func promptFor(a *app, more bool) {
-	if !a.errTTY {
+func promptFor(t *cli.Terminal, more bool) {
+	if !t.ErrTTY {
 		return
 	}
 	s := ">>> "
 	if more {
 		s = "... "
 	}
-	fmt.Fprint(a.stderr, s)
+	fmt.Fprint(t.Err, s)
 }

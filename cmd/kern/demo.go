@@ -5,10 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/demo"
 )
 
-func demoCommand(a *app) *cobra.Command {
+func demoCommand(t *cli.Terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show the kernel at work, in half a minute and without an API key",
@@ -22,9 +23,9 @@ fails.`,
 			if err != nil {
 				return err
 			}
-			colours := map[demo.Colour]string{demo.Title: bold, demo.Good: green, demo.Bad: red}
-			failures, err := demo.Run(cmd.Context(), demo.Stage{Out: a.stdout, Self: self, Version: version, Usage: exitUsage, Progress: a.progress, Width: width(a, a.outTTY, a.stdout),
-				Paint: func(c demo.Colour, text string) string { return a.paint(a.outTTY, colours[c], text) }})
+			colours := map[demo.Colour]string{demo.Title: cli.Bold, demo.Good: cli.Green, demo.Bad: cli.Red}
+			failures, err := demo.Run(cmd.Context(), demo.Stage{Out: t.Out, Self: self, Version: version, Usage: exitUsage, Progress: t.Progress, Width: t.Width(),
+				Paint: func(c demo.Colour, text string) string { return t.Paint(colours[c], text) }})
 			if err == nil && failures > 0 {
 				err = &exitError{code: exitFailed}
 			}

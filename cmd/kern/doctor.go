@@ -16,11 +16,12 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
-func doctorCommand(a *app) *cobra.Command {
+func doctorCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON, models bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -32,16 +33,16 @@ dollars per million tokens; kern.yaml adds others.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if models {
-				return printPrices(a, asJSON)
+				return printPrices(t, d, asJSON)
 			}
-			x, err := examine(a, cmd.Context())
+			x, err := examine(cmd.Context(), t, d)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				err = a.json(x)
+				err = t.JSON(x)
 			} else {
-				err = printDoctor(a, x)
+				err = printDoctor(t, x)
 			}
 			for _, c := range x.Checks {
 				if err == nil && !c.OK {
@@ -58,22 +59,18 @@ dollars per million tokens; kern.yaml adds others.`,
 
 // printPrices lists what models cost. A long request, whose input is beyond a size,
 // has a line of its own.
-func printPrices(a *app, asJSON bool) error {
-	dir, err := a.dataDir()
-	if err != nil {
-		return err
-	}
-	s, _, err := a.settings(dir)
+func printPrices(t *cli.Terminal, d *daemon.Directory, asJSON bool) error {
+	s, _, err := d.Settings()
 	if err != nil {
 		return err
 	}
 	list := s.Priced(time.Now())
 	if asJSON {
-		return a.json(list)
+		return t.JSON(list)
 	}
 	var rows [][]string
 	line := func(name string, p model.Price, window, most int) {
-		row := []string{clean(name)}
+		row := []string{cli.Clean(name)}
 		for _, n := range []int64{p.Input, p.Output, p.CacheRead, p.CacheWrite} {
 			row = append(row, abi.FormatMoney(n))
 		}
@@ -87,8 +84,8 @@ func printPrices(a *app, asJSON bool) error {
 		line(e.Model, e.Price, e.Beyond, e.MaxOutput)
 		line("  beyond that", e.Long, e.Window, e.MaxOutput)
 	}
-	a.note("kern: dollars a million tokens; the window and the maximum in tokens")
-	return table(a, []cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
+	t.Note("kern: dollars a million tokens; the window and the maximum in tokens")
+	return t.Table([]cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
 }
 
 // An examination is what doctor finds.
@@ -113,25 +110,25 @@ type check struct {
 	Note string `json:"note"`
 }
 
-func examine(a *app, ctx context.Context) (x examination, err error) {
-	x = examination{Version: version, Host: describeHost(), Limits: names(syscalls.Units())}
-	c, dir, err := a.running(ctx)
-	if dir == "" {
+func examine(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (x examination, err error) {
+	x = examination{Version: version, Host: describeHost(), Limits: unitNames(syscalls.Units())}
+	dir, err := d.Path()
+	if err != nil {
 		return x, err
 	}
 	x.Data = dir
-	if err == nil {
+	if c, err := d.Dial(ctx); err == nil {
 		defer c.Close()
 		about, err := c.About(ctx)
 		if err != nil {
 			return x, err
 		}
 		x.Daemon = &about
-		if old := outdated(a, ctx, c, ""); old != "" {
+		if old := d.Outdated(ctx, c, ""); old != "" {
 			x.Checks = append(x.Checks, check{"daemon's configuration", false, old})
 		}
 	}
-	s, file, err := a.settings(dir)
+	s, file, err := d.Settings()
 	x.Config = file
 	if err != nil {
 		x.Checks = append(x.Checks, check{"configuration", false, err.Error()})
@@ -141,12 +138,12 @@ func examine(a *app, ctx context.Context) (x examination, err error) {
 			note = "none; everything as it is by default"
 		}
 		x.Checks = append(x.Checks, check{"configuration", true, note})
-		v := s.View(a.getenv)
-		x.Settings, x.Warnings, x.Providers = v, s.Warnings(a.getenv), reachable(ctx, v)
+		v := s.View(t.Getenv)
+		x.Settings, x.Warnings, x.Providers = v, s.Warnings(t.Getenv), reachable(ctx, v)
 	}
 	x.Checks = append(x.Checks, writable(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
-	x.Checks = append(x.Checks, sandboxChecks(a, ctx)...)
+	x.Checks = append(x.Checks, sandboxChecks(ctx, t, d)...)
 	return x, nil
 }
 
@@ -176,7 +173,7 @@ func writable(dir string) check {
 	}
 }
 
-func printDoctor(a *app, x examination) error {
+func printDoctor(t *cli.Terminal, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "none runs; any command that needs one starts it"
 	if d := x.Daemon; d != nil {
@@ -184,34 +181,34 @@ func printDoctor(a *app, x examination) error {
 	}
 	rows = append(rows, []string{"daemon", daemon})
 	for _, c := range x.Checks {
-		mark := a.paint(a.outTTY, green, "ok")
+		mark := t.Paint(cli.Green, "ok")
 		if !c.OK {
-			mark = a.paint(a.outTTY, red, "NO")
+			mark = t.Paint(cli.Red, "NO")
 		}
-		rows = append(rows, []string{c.Name, mark + "  " + clean(c.Note)})
+		rows = append(rows, []string{c.Name, mark + "  " + cli.Clean(c.Note)})
 	}
 	rows = append(rows, []string{"can be limited", strings.Join(x.Limits, ", ")})
 	if v, ok := x.Settings.(config.SettingsView); ok {
-		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", clean(v.Spaces.String())})
-		for _, name := range sortedKeys(v.Providers) {
+		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", cli.Clean(v.Spaces.String())})
+		for _, name := range cli.SortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", clean(p.BaseURL), clean(p.Key), p.Limits.String(), x.Providers[name].row(a))})
-			for _, header := range sortedKeys(p.Headers) {
-				rows = append(rows, []string{"  header " + header, clean(p.Headers[header])})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", cli.Clean(p.BaseURL), cli.Clean(p.Key), p.Limits.String(), x.Providers[name].row(t))})
+			for _, header := range cli.SortedKeys(p.Headers) {
+				rows = append(rows, []string{"  header " + header, cli.Clean(p.Headers[header])})
 			}
 			if len(p.Fallback) > 0 {
-				rows = append(rows, []string{"  falls back to", clean(strings.Join(p.Fallback, ", "))})
+				rows = append(rows, []string{"  falls back to", cli.Clean(strings.Join(p.Fallback, ", "))})
 			}
 			if len(p.Free) > 0 {
-				rows = append(rows, []string{"  free there", clean(strings.Join(p.Free, ", "))})
+				rows = append(rows, []string{"  free there", cli.Clean(strings.Join(p.Free, ", "))})
 			}
-			for _, m := range sortedKeys(p.Limits.Models) {
-				rows = append(rows, []string{"  " + clean(m), p.Limits.Models[m].String()})
+			for _, m := range cli.SortedKeys(p.Limits.Models) {
+				rows = append(rows, []string{"  " + cli.Clean(m), p.Limits.Models[m].String()})
 			}
 		}
 	}
 	for _, w := range x.Warnings {
-		rows = append(rows, []string{"warning", clean(w)})
+		rows = append(rows, []string{"warning", cli.Clean(w)})
 	}
-	return facts(a, rows)
+	return t.Facts(rows)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/config"
 )
 
@@ -22,14 +23,14 @@ type reached struct {
 }
 
 // row is what stands of it behind the rest that is said of a provider.
-func (r reached) row(a *app) string {
+func (r reached) row(t *cli.Terminal) string {
 	switch {
 	case r.Note == "":
 		return ""
 	case r.OK:
-		return "; " + clean(r.Note)
+		return "; " + cli.Clean(r.Note)
 	}
-	return "; " + a.paint(a.outTTY, red, "NOT reachable") + ": " + clean(r.Note)
+	return "; " + t.Paint(cli.Red, "NOT reachable") + ": " + cli.Clean(r.Note)
 }
 
 // reachable connects to the providers that were set up, all at one time. Nothing

@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
 // sandboxChecks tries each sandbox on this host: whether it opens, and what of
 // a Spec it could not enforce.
-func sandboxChecks(a *app, ctx context.Context) (list []check) {
+func sandboxChecks(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (list []check) {
 	for _, name := range host.SandboxNames {
-		a.progress("trying the sandbox " + name + " on this host ...")
+		t.Progress("trying the sandbox " + name + " on this host ...")
 		c := check{Name: "sandbox " + name}
 		c.OK, c.Note = trySandbox(ctx, name)
 		list = append(list, c)
 	}
-	a.progress("")
+	t.Progress("")
 	return list
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 )
 
@@ -47,7 +48,7 @@ func (s spaces) Verify(ctx context.Context, dir string) (any, error) {
 	return s.k.VerifyWorkspace(ctx, dir)
 }
 
-func historyCommand(a *app) *cobra.Command {
+func historyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "history PID",
@@ -57,17 +58,17 @@ oldest first. The first column is the number of the record that made it stand, a
 kern log shows it: that is what diff, undo --to and fork --at take. What a person
 took back has none.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var all []host.Commit
 				if err := c.Commits(cmd.Context(), pid, &all); err != nil {
 					return err
 				}
 				if asJSON {
-					return a.json(all)
+					return t.JSON(all)
 				}
-				return showHistory(a, pid, all)
+				return showHistory(t, pid, all)
 			})
 		},
 	}
@@ -75,22 +76,22 @@ took back has none.`,
 	return cmd
 }
 
-func showHistory(a *app, pid abi.Pid, all []host.Commit) error {
+func showHistory(t *cli.Terminal, pid abi.Pid, all []host.Commit) error {
 	if len(all) == 0 {
-		a.note("kern: process %d changed no file", pid)
+		t.Note("kern: process %d changed no file", pid)
 		return nil
 	}
 	var rows [][]string
 	for _, c := range all {
-		seq, call, what := "-", "-", clean(c.Tool)
+		seq, call, what := "-", "-", cli.Clean(c.Tool)
 		if c.Seq != 0 {
-			seq, call = fmt.Sprint(c.Seq), callName(c.Call)
+			seq, call = fmt.Sprint(c.Seq), cli.CallNumber(c.Call)
 		} else if c.Note != "" {
-			what = clean(c.Note)
+			what = cli.Clean(c.Note)
 		}
 		rows = append(rows, []string{seq, c.Time.Local().Format(time.DateTime), fmt.Sprint(c.Pid), call, what, cli.Cut(changedPaths(c.Paths), 300)})
 	}
-	return table(a, []cli.Column{{Head: "SEQ"}, {Head: "TIME", Spare: 3}, {Head: "PID", Spare: 2}, {Head: "CALL", Spare: 1}, {Head: "TOOL", Least: 10}, {Head: "PATHS", Least: 16}}, rows)
+	return t.Table([]cli.Column{{Head: "SEQ"}, {Head: "TIME", Spare: 3}, {Head: "PID", Spare: 2}, {Head: "CALL", Spare: 1}, {Head: "TOOL", Least: 10}, {Head: "PATHS", Least: 16}}, rows)
 }
 
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
@@ -99,12 +100,12 @@ var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mod
 func changedPaths(paths []host.Changed) string {
 	var list []string
 	for _, p := range paths {
-		list = append(list, marks[p.Change]+clean(p.Path))
+		list = append(list, marks[p.Change]+cli.Clean(p.Path))
 	}
 	return strings.Join(list, " ")
 }
 
-func diffCommand(a *app) *cobra.Command {
+func diffCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON, stat bool
 	cmd := &cobra.Command{
 		Use:   "diff PID [SEQ]",
@@ -114,31 +115,31 @@ that git apply takes: all of it, or the commit of record SEQ. kern history shows
 those records.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return usage("kern history shows the records", "%d arguments, expected the number of a process, and of a record for one commit", len(args))
+				return cli.Usage("kern history shows the records", "%d arguments, expected the number of a process, and of a record for one commit", len(args))
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seq := uint64(0)
 			if len(args) == 2 {
 				var err error
 				if seq, err = strconv.ParseUint(args[1], 10, 64); err != nil || seq == 0 {
-					return usage("kern history shows the records", "%q is not the number of a record", args[1])
+					return cli.Usage("kern history shows the records", "%q is not the number of a record", args[1])
 				}
 			}
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var all []host.FileDiff
 				if err := c.Diff(cmd.Context(), pid, seq, &all); err != nil {
 					return err
 				}
 				switch {
 				case asJSON:
-					return a.json(all)
+					return t.JSON(all)
 				case stat:
-					return showStat(a, all)
+					return showStat(t, all)
 				}
-				return showDiff(a, all)
+				return showDiff(t, all)
 			})
 		},
 	}
@@ -149,24 +150,24 @@ those records.`,
 
 // showDiff prints patches. What is no file has none, and is told in a line that
 // git apply passes over.
-func showDiff(a *app, all []host.FileDiff) error {
-	colours := []struct{ prefix, colour string }{{"+++", bold}, {"---", bold}, {"diff ", bold}, {"+", green}, {"-", red}, {"@@", yellow}}
+func showDiff(t *cli.Terminal, all []host.FileDiff) error {
+	colours := []struct{ prefix, colour string }{{"+++", cli.Bold}, {"---", cli.Bold}, {"diff ", cli.Bold}, {"+", cli.Green}, {"-", cli.Red}, {"@@", cli.Yellow}}
 	for _, d := range all {
 		patch := d.Patch
 		if patch == "" {
-			patch = fmt.Sprintf("directory %s: %s\n", clean(d.Path), d.Change)
+			patch = fmt.Sprintf("directory %s: %s\n", cli.Clean(d.Path), d.Change)
 		}
 		for line := range strings.Lines(patch) {
-			if a.outTTY {
-				line = cleanText(line)
+			if t.OutTTY {
+				line = cli.CleanText(line)
 				for _, c := range colours {
 					if strings.HasPrefix(line, c.prefix) {
-						line = a.paint(true, c.colour, strings.TrimSuffix(line, "\n")) + "\n"
+						line = t.Paint(c.colour, strings.TrimSuffix(line, "\n")) + "\n"
 						break
 					}
 				}
 			}
-			if err := a.print("%s", line); err != nil {
+			if err := t.Print("%s", line); err != nil {
 				return err
 			}
 		}
@@ -174,7 +175,7 @@ func showDiff(a *app, all []host.FileDiff) error {
 	return nil
 }
 
-func showStat(a *app, all []host.FileDiff) error {
+func showStat(t *cli.Terminal, all []host.FileDiff) error {
 	var rows [][]string
 	added, removed := 0, 0
 	for _, d := range all {
@@ -182,16 +183,16 @@ func showStat(a *app, all []host.FileDiff) error {
 		if d.Binary {
 			counts = "binary"
 		}
-		rows = append(rows, []string{clean(d.Path), d.Change, counts})
+		rows = append(rows, []string{cli.Clean(d.Path), d.Change, counts})
 		added, removed = added+d.Added, removed+d.Removed
 	}
-	if err := table(a, []cli.Column{{Least: 16}, {}, {}}, rows); err != nil {
+	if err := t.Table([]cli.Column{{Least: 16}, {}, {}}, rows); err != nil {
 		return err
 	}
-	return a.print("%s, +%d -%d\n", plural(int64(len(all)), "path"), added, removed)
+	return t.Print("%s, +%d -%d\n", cli.Plural(int64(len(all)), "path"), added, removed)
 }
 
-func undoCommand(a *app) *cobra.Command {
+func undoCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var u api.Undo
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -205,21 +206,21 @@ Undoing is a commit itself and can be undone: --to the number of the last record
 brings everything back. When somebody else changed one of the files since, they
 are named and nothing is brought back; --partial brings back the others.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("to") && u.To == 0 {
-				return usage("kern history shows the records", "--to is 0, expected the number of a record")
+				return cli.Usage("kern history shows the records", "--to is 0, expected the number of a record")
 			}
-			u.By = a.person()
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+			u.By = t.User()
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var done host.Undone
 				if err := c.Undo(cmd.Context(), pid, u, &done); err != nil {
 					return err
 				}
 				if asJSON {
-					return a.json(done)
+					return t.JSON(done)
 				}
-				return showUndone(a, done)
+				return showUndone(t, done)
 			})
 		},
 	}
@@ -229,30 +230,30 @@ are named and nothing is brought back; --partial brings back the others.`,
 	return cmd
 }
 
-func showUndone(a *app, done host.Undone) error {
+func showUndone(t *cli.Terminal, done host.Undone) error {
 	if len(done.Paths) == 0 {
-		if err := a.print("nothing to bring back: the files are as they were\n"); err != nil {
+		if err := t.Print("nothing to bring back: the files are as they were\n"); err != nil {
 			return err
 		}
 	}
 	words := map[string]string{"added": "is there again", "removed": "is gone again", "changed": "is as it was", "mode": "has its permissions again"}
 	for _, p := range done.Paths {
-		if err := a.print("%s %s\n", clean(p.Path), words[p.Change]); err != nil {
+		if err := t.Print("%s %s\n", cli.Clean(p.Path), words[p.Change]); err != nil {
 			return err
 		}
 	}
 	for _, p := range done.Kept {
-		if err := a.print("%s was left alone: somebody else changed it, or what is in it\n", clean(p)); err != nil {
+		if err := t.Print("%s was left alone: somebody else changed it, or what is in it\n", cli.Clean(p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func workspaceCommand(a *app) *cobra.Command {
+func workspaceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{Use: "workspace", Short: "Look after the directories that processes work in", Args: below,
-		RunE: func(*cobra.Command, []string) error { return usage("kern workspace --help", "expected verify") }}
+		RunE: func(*cobra.Command, []string) error { return cli.Usage("kern workspace --help", "expected verify") }}
 	verify := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read everything that is kept of a workspace",
@@ -265,7 +266,7 @@ somebody else changed it.`,
 			if err != nil {
 				return err
 			}
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) (s host.Sound, err error) {
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (s host.Sound, err error) {
 				err = c.VerifyWorkspace(cmd.Context(), dir, &s)
 				return s, err
 			}, showSound)
@@ -276,12 +277,12 @@ somebody else changed it.`,
 	return cmd
 }
 
-func showSound(a *app, s host.Sound) error {
+func showSound(t *cli.Terminal, s host.Sound) error {
 	for _, p := range s.Outside {
-		if err := a.print("%s was %s since the last commit\n", clean(p.Path), p.Change); err != nil {
+		if err := t.Print("%s was %s since the last commit\n", cli.Clean(p.Path), p.Change); err != nil {
 			return err
 		}
 	}
-	return a.print("%s: %s read, and %s with %s: each as it was written\n", clean(s.Dir),
-		plural(int64(s.Files), "name"), plural(int64(s.Commits), "commit"), plural(int64(s.Contents), "content"))
+	return t.Print("%s: %s read, and %s with %s: each as it was written\n", cli.Clean(s.Dir),
+		cli.Plural(int64(s.Files), "name"), cli.Plural(int64(s.Commits), "commit"), cli.Plural(int64(s.Contents), "content"))
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // explained has commands explained by what they are for, in lines that fit.
-func explained(a *app, root *cobra.Command) {
+func explained(t *cli.Terminal, root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		room := cmp.Or(width(a, a.outTTY, a.stdout), usual)
-		_ = a.print("%s", cli.Fill(cmp.Or(cmd.Long, cmd.Short), room))
+		room := cmp.Or(t.Width(), cli.UsualWidth)
+		_ = t.Print("%s", cli.Fill(cmp.Or(cmd.Long, cmd.Short), room))
 		if !cmd.IsAdditionalHelpTopicCommand() {
-			_ = a.print("\n%s", usageOf(cmd, room))
+			_ = t.Print("\n%s", usageOf(cmd, room))
 		}
 	})
 	root.SetFlagErrorFunc(badFlag)
@@ -85,7 +85,7 @@ func below(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near, ", or ") + "?"
 	}
-	return usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
+	return cli.Usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
 }
 
 // badFlag says in our words what is wrong with a flag, and what it expects.
@@ -121,7 +121,7 @@ func badFlag(cmd *cobra.Command, err error) error {
 func noFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	name := e.GetSpecifiedName()
 	if short := e.GetSpecifiedShortnames(); short != "" && strings.Trim(short, "0123456789.") == "" {
-		return usage(cmd.CommandPath()+" --help explains it", "-%s is no flag, and nothing here is less than 0", short)
+		return cli.Usage(cmd.CommandPath()+" --help explains it", "-%s is no flag, and nothing here is less than 0", short)
 	}
 	meant := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows what is near to a name, of commands
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -131,14 +131,14 @@ func noFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	if len(near) == 0 {
 		return e
 	}
-	return usage("did you mean --"+strings.Join(near, ", or --")+"?", "unknown flag: --%s", name)
+	return cli.Usage("did you mean --"+strings.Join(near, ", or --")+"?", "unknown flag: --%s", name)
 }
 
 // exactly and atMost say what arguments a command expects.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", plural(int64(len(args)), "argument"), what)
+			return cli.Usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", cli.Plural(int64(len(args)), "argument"), what)
 		}
 		return nil
 	}
@@ -150,7 +150,7 @@ var none = exactly(0, "none")
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", plural(int64(len(args)), "argument"), what)
+			return cli.Usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", cli.Plural(int64(len(args)), "argument"), what)
 		}
 		return nil
 	}

@@ -22,7 +22,7 @@ func TestHelp(t *testing.T) {
 			walk(b)
 		}
 	}
-	walk(commands(&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}))
+	walk(rootCommand(&cli.Terminal{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}, new(bool)))
 	if len(all) < 30 {
 		t.Fatalf("%d commands", len(all))
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-func keyCommand(a *app) *cobra.Command {
+func keyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Look after keys, with which programs use models under limits",
@@ -25,14 +26,14 @@ with the key. kern ps, log, show, limit, stop, cont and kill do what they do to
 any process.`,
 		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage("kern key --help", "expected new, list, show, narrow or revoke")
+			return cli.Usage("kern key --help", "expected new, list, show, narrow or revoke")
 		},
 	}
-	cmd.AddCommand(keyNew(a), keyList(a), keyShow(a), keyNarrow(a), keyRevoke(a))
+	cmd.AddCommand(keyNew(t, d), keyList(t, d), keyShow(t, d), keyNarrow(t, d), keyRevoke(t, d))
 	return cmd
 }
 
-func keyNew(a *app) *cobra.Command {
+func keyNew(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	k := api.Key{Priority: syscalls.DefaultPriority}
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -45,10 +46,10 @@ process, where no other parent is named.`,
   kern key new --parent 7 --steps 20`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) (i api.KeyInfo, err error) {
-				noteOutdated(a, cmd.Context(), c, "")
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (i api.KeyInfo, err error) {
+				d.NoteOutdated(cmd.Context(), c, "")
 				if k.Parent == 0 {
-					k.Parent, err = around(a, cmd.Context(), c)
+					k.Parent, err = parentOf(cmd.Context(), t.Getenv, c)
 				}
 				if err != nil {
 					return i, err
@@ -70,20 +71,20 @@ process, where no other parent is named.`,
 }
 
 // showKey prints a new key, and how to use it.
-func showKey(a *app, i api.KeyInfo) error {
+func showKey(t *cli.Terminal, i api.KeyInfo) error {
 	for _, format := range []string{"openai", "anthropic"} {
 		if !i.Ways[format].Own {
-			a.note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
+			t.Note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
 		}
 	}
-	return facts(a, [][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
+	return t.Facts([][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
 		{"ANTHROPIC_BASE_URL", i.Anthropic}, {"with the key in it", i.InPath}, {"socket", i.Socket}})
 }
 
 // withKey runs f with a client and the process of the key that is named, by its
 // pid or by its name.
-func withKey(a *app, ctx context.Context, name string, f func(c *api.Client, p *api.Process) error) error {
-	return withDaemon(a, ctx, func(c *api.Client) error {
+func withKey(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name string, f func(c *api.Client, p *api.Process) error) error {
+	return withDaemon(ctx, d, func(c *api.Client) error {
 		l, err := c.Keys(ctx, false)
 		if err != nil {
 			return err
@@ -113,12 +114,12 @@ func keyOf(keys []api.Process, name string) (none api.Process, _ error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return none, usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
+		return none, cli.Usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
 	}
-	return none, usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
+	return none, cli.Usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
 }
 
-func keyList(a *app) *cobra.Command {
+func keyList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -126,10 +127,10 @@ func keyList(a *app) *cobra.Command {
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(a, cmd.Context(), func(c *api.Client) error { return api.CopyKeys(cmd.Context(), c, a.stdout) })
+				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return api.CopyKeys(cmd.Context(), c, t.Out) })
 			}
-			return report(a, cmd.Context(), false, func(c *api.Client) (api.KeyList, error) { return c.Keys(cmd.Context(), all) },
-				func(a *app, l api.KeyList) error { return listKeys(a, l, all) })
+			return report(cmd.Context(), t, d, false, func(c *api.Client) (api.KeyList, error) { return c.Keys(cmd.Context(), all) },
+				func(t *cli.Terminal, l api.KeyList) error { return listKeys(t, l, all) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that were revoked or have ended")
@@ -137,40 +138,40 @@ func keyList(a *app) *cobra.Command {
 	return cmd
 }
 
-func listKeys(a *app, l api.KeyList, all bool) error {
-	a.note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
+func listKeys(t *cli.Terminal, l api.KeyList, all bool) error {
+	t.Note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
 	var rows [][]string
 	for _, p := range l.Keys {
 		if p.State == abi.Exited && !all {
 			continue
 		}
-		rows = append(rows, []string{strconv.FormatInt(int64(p.Pid), 10), clean(p.Name), stateOf(&p), strconv.FormatInt(p.Usage.ModelCalls, 10),
-			strconv.FormatInt(p.Usage.Tokens, 10), "$" + p.Usage.Money, limitsLine(p.Limits), age(time.Duration(p.AgeMS) * time.Millisecond)})
+		rows = append(rows, []string{strconv.FormatInt(int64(p.Pid), 10), cli.Clean(p.Name), stateOf(&p), strconv.FormatInt(p.Usage.ModelCalls, 10),
+			strconv.FormatInt(p.Usage.Tokens, 10), "$" + p.Usage.Money, cli.LimitsLine(p.Limits), cli.Age(time.Duration(p.AgeMS) * time.Millisecond)})
 	}
 	if len(rows) == 0 {
-		a.note("kern: no keys; make one with: kern key new --money 5")
+		t.Note("kern: no keys; make one with: kern key new --money 5")
 		return nil
 	}
-	return table(a, []cli.Column{{Head: "PID"}, {Head: "NAME", Least: 8}, {Head: "STATE", Least: 12}, {Head: "CALLS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 5}, {Head: "LIMITS", Least: 16, Spare: 4}, {Head: "AGE", Spare: 3}}, rows)
+	return t.Table([]cli.Column{{Head: "PID"}, {Head: "NAME", Least: 8}, {Head: "STATE", Least: 12}, {Head: "CALLS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 5}, {Head: "LIMITS", Least: 16, Spare: 4}, {Head: "AGE", Spare: 3}}, rows)
 }
 
-func keyShow(a *app) *cobra.Command {
+func keyShow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show KEY",
 		Short: "Show what came with a key, and what is left",
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKey(a, cmd.Context(), args[0], func(_ *api.Client, p *api.Process) error {
+			return withKey(cmd.Context(), t, d, args[0], func(_ *api.Client, p *api.Process) error {
 				if asJSON {
-					return a.json(p)
+					return t.JSON(p)
 				}
-				rows := [][]string{{"process", strconv.FormatInt(int64(p.Pid), 10)}, {"name", clean(p.Name)}, {"state", stateOf(p)},
-					{"limits", limitsLine(p.Limits)}, {"used", usedLine(p.Usage)}}
+				rows := [][]string{{"process", strconv.FormatInt(int64(p.Pid), 10)}, {"name", cli.Clean(p.Name)}, {"state", stateOf(p)},
+					{"limits", cli.LimitsLine(p.Limits)}, {"used", usedLine(p.Usage)}}
 				if p.Account != "" {
-					rows = append(rows, []string{"account", clean(p.Account)})
+					rows = append(rows, []string{"account", cli.Clean(p.Account)})
 				}
-				return facts(a, rows)
+				return t.Facts(rows)
 			})
 		},
 	}
@@ -178,7 +179,7 @@ func keyShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func keyNarrow(a *app) *cobra.Command {
+func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var l abi.Limits
 	cmd := &cobra.Command{
 		Use: "narrow KEY --money 1 ...", SuggestFor: []string{"limit"},
@@ -187,18 +188,18 @@ func keyNarrow(a *app) *cobra.Command {
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if l.IsZero() {
-				return usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
+				return cli.Usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
 			}
-			return withKey(a, cmd.Context(), args[0], func(c *api.Client, p *api.Process) error {
-				now, err := c.Change(cmd.Context(), p.Pid, api.Change{Limits: l, Narrow: true, By: a.person()})
+			return withKey(cmd.Context(), t, d, args[0], func(c *api.Client, p *api.Process) error {
+				now, err := c.Change(cmd.Context(), p.Pid, api.Change{Limits: l, Narrow: true, By: t.User()})
 				var e *abi.Error
 				if errors.As(err, &e) && e.Code == abi.InvalidArguments {
-					return usage(e.Hint, "%s", e.Message)
+					return cli.Usage(e.Hint, "%s", e.Message)
 				}
 				if err != nil {
 					return err
 				}
-				return a.print("key %d: limits %s\n", p.Pid, limitsLine(now.Limits))
+				return t.Print("key %d: limits %s\n", p.Pid, cli.LimitsLine(now.Limits))
 			})
 		},
 	}
@@ -206,14 +207,14 @@ func keyNarrow(a *app) *cobra.Command {
 	return cmd
 }
 
-func keyRevoke(a *app) *cobra.Command {
+func keyRevoke(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "End a key at once, and all that runs with it",
 		Args:  exactly(1, "the pid or the name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKey(a, cmd.Context(), args[0], func(c *api.Client, p *api.Process) error {
-				return c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: a.person()})
+			return withKey(cmd.Context(), t, d, args[0], func(c *api.Client, p *api.Process) error {
+				return c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: t.User()})
 			})
 		},
 	}

@@ -9,17 +9,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
-	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
 	"github.com/kern-run/kern/internal/program"
@@ -36,17 +34,12 @@ func main() {
 		program.Guard(os.Args[2:])
 	}
 	interrupts := make(chan os.Signal, 4)
-	for _, s := range []os.Signal{os.Interrupt, terminate} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		if !signal.Ignored(s) { // nohup and its like mean it
 			signal.Notify(interrupts, s)
 		}
 	}
-	a := &app{
-		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		getenv: os.Getenv, interrupts: interrupts,
-		outTTY: isTerminal(os.Stdout), errTTY: isTerminal(os.Stderr),
-	}
-	os.Exit(a.main(context.Background()))
+	os.Exit(run(context.Background(), cli.NewTerminal(interrupts), os.Args[1:]))
 }
 
 // superviseVerb starts this program as the supervisor of command tools. It is
@@ -74,64 +67,47 @@ var exitCodes = map[abi.Exit]int{
 	abi.ExitCrashed: exitUnknown,
 }
 
-// An app is one run of the command.
-type app struct {
-	args           []string
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	getenv         func(string) string
-	interrupts     <-chan os.Signal // Ctrl-C, and what asks a program to end
-	outTTY, errTTY bool
-
-	data, config string // as the flags say
-	begun        bool   // the command line made sense
-
-	errMu sync.Mutex // of stderr while a progress line is shown
-	line  string     // that line
-}
-
-// main runs the command and returns its exit code.
-func (a *app) main(ctx context.Context) int {
+// run runs the command line and returns its exit code.
+func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	root := commands(a)
-	root.SetArgs(a.args)
+	parsed := false
+	root := rootCommand(t, &parsed)
+	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitDone
-	}
 	var x *exitError
+	var u *cli.UsageError
+	var c *daemon.ConfigError
 	switch {
+	case err == nil:
+		return exitDone
 	case errors.As(err, &x):
-		a.complain(x.err)
+		t.Complain(x.err)
 		return x.code
-	case !a.begun:
-		return misused(a, cmd, err)
-	}
-	var u *usageError
-	switch {
+	case !parsed:
+		return reportMisuse(t, cmd, err)
 	case errors.Is(err, context.Canceled):
-		a.complain(&usageError{"interrupted", "what was asked may have been done all the same: kern ps shows how things stand"})
+		t.Complain(&cli.UsageError{Message: "interrupted", Advice: "the daemon may have received the request: kern ps shows the state"})
 		return exitUnknown
-	case errors.As(err, &u):
-		a.complain(err)
+	}
+	t.Complain(err)
+	if errors.As(err, &u) || errors.As(err, &c) {
 		return exitUsage
 	}
-	a.complain(err)
 	return exitFailed
 }
 
-// misused says what is wrong with a command line.
-func misused(a *app, cmd *cobra.Command, err error) int {
+// reportMisuse prints what is wrong with a command line.
+func reportMisuse(t *cli.Terminal, cmd *cobra.Command, err error) int {
 	hint := "kern --help lists the commands; kern COMMAND --help explains one"
 	if cmd.HasParent() {
 		hint = cmd.CommandPath() + " --help explains it"
 	}
-	var u *usageError
+	var u *cli.UsageError
 	if errors.As(err, &u) {
-		hint = u.hint
+		hint = u.Advice
 	}
-	a.complain(&usageError{err.Error(), hint})
+	t.Complain(&cli.UsageError{Message: err.Error(), Advice: hint})
 	if cmd.Name() == execName {
 		return exitNoStart // 2 may be the program's
 	}
@@ -146,89 +122,10 @@ type exitError struct {
 
 func (e *exitError) Error() string { return fmt.Sprint("exit ", e.code) }
 
-// A usageError is a command line, or a file that it names, that makes no sense.
-type usageError struct{ message, hint string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usage(hint, format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...), hint}
-}
-
-// complain prints an error and what can be done about it.
-func (a *app) complain(err error) {
-	if err == nil {
-		return
-	}
-	message, hint := explain(err)
-	a.note("kern: %s", a.paint(a.errTTY, red, clean(message)))
-	if hint != "" {
-		a.note("  hint: %s", clean(hint))
-	}
-}
-
-// explain is what an error says, and what to do next.
-func explain(err error) (message, hint string) {
-	message = err.Error()
-	var u *usageError
-	var e *abi.Error
-	var v *api.VersionError
-	switch {
-	case errors.As(err, &u):
-		hint = u.hint
-	case errors.As(err, &e):
-		hint = e.Hint
-		if len(e.Expected) > 0 {
-			message += "; expected " + string(e.Expected)
-		}
-		if hint == "" {
-			hint = "the error has the code " + string(e.Code) + "; kern help codes explains it"
-		}
-	case errors.As(err, &v):
-		hint = "end it with: kern stop-daemon; the next command starts one of this version, and processes go on"
-	case errors.Is(err, api.ErrLost):
-		hint = "kern ps starts it again and shows how things stand; its log is daemon.log in the data directory"
-	default:
-		hint = "kern doctor looks at this host and its configuration"
-	}
-	return message, hint
-}
-
-// note prints a line for the person, above the progress line if there is one.
-func (a *app) note(format string, args ...any) {
-	a.errMu.Lock()
-	defer a.errMu.Unlock()
-	if a.line != "" {
-		fmt.Fprint(a.stderr, clearLine)
-	}
-	fmt.Fprintf(a.stderr, format+"\n", args...)
-	if a.line != "" {
-		fmt.Fprint(a.stderr, a.line)
-	}
-}
-
-// progress shows s as the last line of a terminal; empty takes it away.
-func (a *app) progress(s string) {
-	if !a.errTTY || a.getenv("TERM") == "dumb" {
-		return
-	}
-	s = cli.Cut(s, width(a, true, a.stderr)-1) // one that goes on in a second line could not be taken away
-	a.errMu.Lock()
-	defer a.errMu.Unlock()
-	if s != a.line {
-		a.line = s
-		fmt.Fprint(a.stderr, clearLine+s)
-	}
-}
-
-// print writes a result.
-func (a *app) print(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.stdout, format, args...)
-	return err
-}
-
-// commands is the command line.
-func commands(a *app) *cobra.Command {
+// rootCommand builds the command line. It sets parsed once the arguments make
+// sense.
+func rootCommand(t *cli.Terminal, parsed *bool) *cobra.Command {
+	d := &daemon.Directory{Version: version, Getenv: t.Getenv, Note: func(text string) { t.Note("kern: %s", cli.Clean(text)) }}
 	var asked bool // for the version
 	root := &cobra.Command{
 		Use:   "kern",
@@ -247,42 +144,42 @@ kern COMMAND --help explains a command, and kern help what else there is to know
 kern help config what kern.yaml may hold, kern help agent what an agent file may.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
-			a.begun = true
+			*parsed = true
 			if cmd.Annotations[ownInterrupts] == "" {
-				cmd.SetContext(a.interruptible(cmd.Context()))
+				cmd.SetContext(t.Interruptible(cmd.Context()))
 			}
 		},
 		Args: below,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asked {
-				return printVersion(a, false)
+				return printVersion(t, false)
 			}
 			return cmd.Help()
 		},
 	}
 	root.Flags().BoolVarP(&asked, "version", "v", false, "print the version")
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
+	root.SetIn(t.In)
+	root.SetOut(t.Out)
+	root.SetErr(t.Err)
 	f := root.PersistentFlags()
-	f.StringVar(&a.data, "data", "", "the data `directory`")
-	f.StringVar(&a.config, "config", "", "the configuration `file`")
-	explained(a, root)
+	f.StringVar(&d.Data, "data", "", "the data `directory`")
+	f.StringVar(&d.Config, "config", "", "the configuration `file`")
+	explained(t, root)
 	for _, g := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run", []*cobra.Command{runCommand(a), execCommand(a), keyCommand(a), codeCommand(a), forkCommand(a), waitCommand(a)}},
-		{"See", []*cobra.Command{psCommand(a), showCommand(a), logCommand(a), trafficCommand(a), replayCommand(a)}},
+		{"Run", []*cobra.Command{runCommand(t, d), execCommand(t, d), keyCommand(t, d), codeCommand(t), forkCommand(t, d), waitCommand(t, d)}},
+		{"See", []*cobra.Command{psCommand(t, d), showCommand(t, d), logCommand(t, d), trafficCommand(t, d), replayCommand(t, d)}},
 		{"Steer", []*cobra.Command{
-			signalCommand(a, abi.Kill, "End a process at once"),
-			signalCommand(a, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
-			signalCommand(a, abi.Cont, "Let a paused process go on"),
-			signalCommand(a, abi.Term, "Ask a process to finish, with last words"),
-			resumeCommand(a), niceCommand(a), limitCommand(a), accountCommand(a), decideCommand(a, true), decideCommand(a, false)}},
-		{"Files of a process", []*cobra.Command{historyCommand(a), diffCommand(a), undoCommand(a), workspaceCommand(a)}},
-		{"Kern itself", []*cobra.Command{doctorCommand(a), toolsCommand(a), serveCommand(a), stopDaemonCommand(a), versionCommand(a)}},
-		{"To try it with", []*cobra.Command{demoCommand(a), mockCommand(a)}},
+			signalCommand(t, d, abi.Kill, "End a process at once"),
+			signalCommand(t, d, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
+			signalCommand(t, d, abi.Cont, "Let a paused process go on"),
+			signalCommand(t, d, abi.Term, "Ask a process to finish, with last words"),
+			resumeCommand(t, d), niceCommand(t, d), limitCommand(t, d), accountCommand(t, d), decideCommand(t, d, true), decideCommand(t, d, false)}},
+		{"Files of a process", []*cobra.Command{historyCommand(t, d), diffCommand(t, d), undoCommand(t, d), workspaceCommand(t, d)}},
+		{"Kern itself", []*cobra.Command{doctorCommand(t, d), toolsCommand(t), serveCommand(t, d), stopDaemonCommand(t, d), versionCommand(t)}},
+		{"To try it with", []*cobra.Command{demoCommand(t), mockCommand(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {
@@ -300,44 +197,3 @@ kern help config what kern.yaml may hold, kern help agent what an agent file may
 
 // ownInterrupts marks commands that do something else at Ctrl-C than to end.
 const ownInterrupts = "interrupts"
-
-var errLeft = errors.New("interrupted")
-
-// interruptible is ctx until Ctrl-C, which ends it with errLeft as the cause.
-func (a *app) interruptible(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-a.interrupts:
-			cancel(errLeft)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx
-}
-
-// onePid reads the only argument of a command.
-func onePid(args []string) (abi.Pid, error) {
-	if len(args) == 0 {
-		return 0, usage("kern ps lists them", "expected the number of a process")
-	}
-	return parsePid(args[0])
-}
-
-func parsePid(s string) (abi.Pid, error) {
-	var n int64
-	if _, err := fmt.Sscanf(s+"\n", "%d\n", &n); err != nil || n < 1 || strings.ContainsAny(s, "+ _") {
-		return 0, usage("kern ps lists them", "%q is not the number of a process", s)
-	}
-	return abi.Pid(n), nil
-}
-
-// person is in whose name the command acts.
-func (a *app) person() string {
-	for _, v := range []string{"USER", "LOGNAME", "USERNAME"} {
-		if s := a.getenv(v); s != "" {
-			return s
-		}
-	}
-	return "a person"
-}

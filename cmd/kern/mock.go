@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/mockprovider"
 )
 
@@ -22,7 +23,7 @@ const scriptExample = `  price: {input: 3.00, output: 15.00}    # dollars a mill
     - text: It is done.
 `
 
-func mockCommand(a *app) *cobra.Command {
+func mockCommand(t *cli.Terminal) *cobra.Command {
 	var f mockprovider.Flags
 	cmd := &cobra.Command{
 		Use:   "mock [flags]",
@@ -56,12 +57,12 @@ is left to chance follows from --seed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.Config()
 			if err != nil {
-				return usage("kern mock --help explains the flags", "%v", err)
+				return cli.Usage("kern mock --help explains the flags", "%v", err)
 			}
-			err = mockprovider.Serve(cmd.Context(), c, f.Port, a.stdout, a.stderr)
+			err = mockprovider.Serve(cmd.Context(), c, f.Port, t.Out, t.Err)
 			var e *net.OpError
 			if errors.As(err, &e) && e.Op == "listen" {
-				return usage("name another with --port; 0 takes one that is free", "%v", err)
+				return cli.Usage("name another with --port; 0 takes one that is free", "%v", err)
 			}
 			return err
 		},

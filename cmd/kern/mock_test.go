@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/model"
 )
 
@@ -13,8 +14,7 @@ func TestScriptExample(t *testing.T) {
 	if err != nil || len(s.Replies) != 3 || s.Window == 0 || !s.Repeat || s.Latency == 0 || s.Price.Output == 0 {
 		t.Errorf("%+v %v", s, err)
 	}
-	var a app
-	if long := mockCommand(&a).Long; !strings.Contains(long, "A script is YAML:\n\n"+scriptExample) {
+	if long := mockCommand(&cli.Terminal{}).Long; !strings.Contains(long, "A script is YAML:\n\n"+scriptExample) {
 		t.Errorf("it is not in the help:\n%s", long)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 )
 
 // recent is how many of the processes that exited ps shows without -a.
@@ -20,7 +21,7 @@ const recent = 10
 // completed is how many of them the shell is told.
 const completed = 100
 
-func psCommand(a *app) *cobra.Command {
+func psCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
@@ -35,16 +36,16 @@ of each that lives; -a lists all. --json lists all in any case.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(a, cmd.Context(), func(c *api.Client) error { return api.CopyList(cmd.Context(), c, a.stdout) })
+				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return api.CopyList(cmd.Context(), c, t.Out) })
 			}
 			more := 0
-			return report(a, cmd.Context(), false, func(c *api.Client) (list []api.Process, err error) {
+			return report(cmd.Context(), t, d, false, func(c *api.Client) (list []api.Process, err error) {
 				if all {
 					return c.List(cmd.Context())
 				}
 				list, more, err = c.Recent(cmd.Context(), recent)
 				return list, err
-			}, func(a *app, list []api.Process) error { return listProcesses(a, list, more) })
+			}, func(t *cli.Terminal, list []api.Process) error { return listProcesses(t, list, more) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also all that exited")
@@ -53,9 +54,9 @@ of each that lives; -a lists all. --json lists all in any case.`,
 }
 
 // listProcesses prints a list, which leaves out so many more.
-func listProcesses(a *app, list []api.Process, more int) error {
+func listProcesses(t *cli.Terminal, list []api.Process, more int) error {
 	if len(list) == 0 {
-		a.note("kern: no processes; start one with: kern run")
+		t.Note("kern: no processes; start one with: kern run")
 		return nil
 	}
 	var rows [][]string
@@ -71,30 +72,30 @@ func listProcesses(a *app, list []api.Process, more int) error {
 			if depth > 0 {
 				indent = strings.Repeat("  ", depth-1) + "└ "
 			}
-			name := cli.Cut(clean(p.Name), 24)
+			name := cli.Cut(cli.Clean(p.Name), 24)
 			if name == "" {
 				name = "-"
 			}
 			rows = append(rows, []string{indent + strconv.FormatInt(int64(p.Pid), 10), name, stateOf(&p), strconv.FormatInt(p.Steps, 10),
-				strconv.FormatInt(p.Usage.Tokens, 10), moneyOf(&p), age(time.Duration(p.AgeMS) * time.Millisecond)})
+				strconv.FormatInt(p.Usage.Tokens, 10), moneyOf(&p), cli.Age(time.Duration(p.AgeMS) * time.Millisecond)})
 			for _, q := range p.Asks {
-				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, cli.Cut(clean(q.Question), 100), p.Pid, q.Call))
+				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, cli.Cut(cli.Clean(q.Question), 100), p.Pid, q.Call))
 			}
 			walk(p.Pid, depth+1)
 		}
 	}
 	walk(0, 0)
 	columns := []cli.Column{{Head: "PID"}, {Head: "NAME", Least: 5}, {Head: "STATE", Least: 18}, {Head: "STEPS", Spare: 2}, {Head: "TOKENS", Spare: 1}, {Head: "MONEY", Spare: 4}, {Head: "AGE", Spare: 3}}
-	if err := table(a, columns, rows); err != nil {
+	if err := t.Table(columns, rows); err != nil {
 		return err
 	}
 	for _, q := range asks {
-		if err := a.print("%s\n", a.paint(a.outTTY, yellow, q)); err != nil {
+		if err := t.Print("%s\n", t.Paint(cli.Yellow, q)); err != nil {
 			return err
 		}
 	}
 	if more > 0 {
-		a.note("%s exited earlier; kern ps -a lists all", plural(int64(more), "process"))
+		t.Note("%s exited earlier; kern ps -a lists all", cli.Plural(int64(more), "process"))
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func waits(list []string) string {
 		counts[w]++
 	}
 	var all []string
-	for _, w := range sortedKeys(counts) {
+	for _, w := range cli.SortedKeys(counts) {
 		if n := counts[w]; n > 1 {
 			w += fmt.Sprintf(" ×%d", n)
 		}
@@ -139,18 +140,20 @@ func moneyOf(p *api.Process) string {
 }
 
 // completePids lists processes for the shell, when a daemon is there to ask.
-func (a *app) completePids(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c, _, err := a.running(ctx)
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completePids(d *daemon.Directory) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c, err := d.Dial(ctx)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer c.Close()
+		list, _, _ := c.Recent(ctx, completed) // none, if it does not answer
+		var pids []string
+		for _, p := range list {
+			pids = append(pids, fmt.Sprintf("%d\t%s %s", p.Pid, cli.Clean(p.Name), stateOf(&p)))
+		}
+		return pids, cobra.ShellCompDirectiveNoFileComp
 	}
-	defer c.Close()
-	list, _, _ := c.Recent(ctx, completed) // none, if it does not answer
-	var pids []string
-	for _, p := range list {
-		pids = append(pids, fmt.Sprintf("%d\t%s %s", p.Pid, clean(p.Name), stateOf(&p)))
-	}
-	return pids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 )
 
@@ -19,7 +21,7 @@ func replay(k *host.Kernel) func(context.Context, abi.Pid, *api.Run) (any, error
 	}
 }
 
-func replayCommand(a *app) *cobra.Command {
+func replayCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f agentFlags
 	var task string
 	var asJSON bool
@@ -34,19 +36,19 @@ With an agent (-f or --model) or a --task in place of the recorded one, it shows
 the first record at which that would have made a difference. The exit code is 1
 when something differs.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return a.with(ctx, args, func(c *api.Client, pid abi.Pid) error {
+			return withProcess(ctx, d, args, func(c *api.Client, pid abi.Pid) error {
 				var p api.Replay
 				if f.file != "" || f.model != "" || task != "" {
-					r, err := exchange(a, ctx, c, pid, cmd, &f, task)
+					r, err := exchange(ctx, t, d, c, pid, cmd, &f, task)
 					if err != nil {
 						return err
 					}
 					p.With = &r
 				}
-				return replayProcess(a, ctx, c, pid, p, asJSON)
+				return replayProcess(ctx, t, d, c, pid, p, asJSON)
 			})
 		},
 	}
@@ -59,7 +61,7 @@ when something differs.`,
 }
 
 // exchange is the definition and the task to replay with.
-func exchange(a *app, ctx context.Context, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
+func exchange(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
 	if f.file != "" {
 		return f.spec(cmd.Flags(), task)
 	}
@@ -78,7 +80,7 @@ func exchange(a *app, ctx context.Context, c *api.Client, pid abi.Pid, cmd *cobr
 	return r, nil
 }
 
-func replayProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, p api.Replay, asJSON bool) error {
+func replayProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, p api.Replay, asJSON bool) error {
 	var r host.Replayed
 	if err := c.Replay(ctx, pid, p, &r); err != nil {
 		return err
@@ -88,13 +90,13 @@ func replayProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, p ap
 		code = exitFailed
 	}
 	if asJSON {
-		if err := a.json(r); err != nil {
+		if err := t.JSON(r); err != nil {
 			return err
 		}
 		return ending(code)
 	}
 	if d := r.Divergence; d != nil {
-		if err := a.print("process %d diverges at record %d: %s\n", pid, d.Record, clean(d.Why)); err != nil {
+		if err := t.Print("process %d diverges at record %d: %s\n", pid, d.Record, cli.Clean(d.Why)); err != nil {
 			return err
 		}
 		return ending(code)
@@ -103,13 +105,13 @@ func replayProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, p ap
 	if r.Exit != "" {
 		end = "exit " + string(r.Exit)
 	}
-	if err := a.print("process %d replays the same: %s, %s, %s\n", pid, plural(int64(r.Records), "record"), plural(int64(r.Calls), "call"), end); err != nil {
+	if err := t.Print("process %d replays the same: %s, %s, %s\n", pid, cli.Plural(int64(r.Records), "record"), cli.Plural(int64(r.Calls), "call"), end); err != nil {
 		return err
 	}
 	return ending(code)
 }
 
-func forkCommand(a *app) *cobra.Command {
+func forkCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f api.Fork
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -123,10 +125,10 @@ A process with a workspace is forked with the files of that moment: a copy in a
 directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 --workspace, which must not be there yet.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("at") && f.At == 0 {
-				return usage("kern log shows the numbers of the records", "--at is 0, expected the number of a record")
+				return cli.Usage("kern log shows the numbers of the records", "--at is 0, expected the number of a record")
 			}
 			if f.Workspace != "" {
 				var err error
@@ -134,21 +136,21 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 					return err
 				}
 			}
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				if outer, err := around(a, cmd.Context(), c); err != nil || outer != 0 {
-					return cmp.Or(err, usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+				if outer, err := parentOf(cmd.Context(), t.Getenv, c); err != nil || outer != 0 {
+					return cmp.Or(err, cli.Usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
 				}
 				var child host.Forked
 				if err := c.Fork(cmd.Context(), pid, f, &child); err != nil {
 					return err
 				}
 				if asJSON {
-					return a.json(child)
+					return t.JSON(child)
 				}
 				if child.Workspace != "" {
-					a.note("kern: it works in %s", clean(child.Workspace))
+					t.Note("kern: it works in %s", cli.Clean(child.Workspace))
 				}
-				return a.print("%d\n", child.Pid)
+				return t.Print("%d\n", child.Pid)
 			})
 		},
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/syscalls"
 )
@@ -54,7 +56,7 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 		}
 	}
 	if g.Model == "" {
-		return g, usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file with -f, or a model with --model")
+		return g, cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file with -f, or a model with --model")
 	}
 	if flags.Changed("name") {
 		g.Name = f.name
@@ -69,13 +71,13 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 	}
 	if flags.Changed("priority") {
 		if f.priority < 0 || f.priority > syscalls.MaxPriority {
-			return g, usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, syscalls.MaxPriority)
+			return g, cli.Usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, syscalls.MaxPriority)
 		}
 		g.Priority = f.priority
 	}
 	if flags.Changed("parallel") {
 		if f.parallel < 0 {
-			return g, usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
+			return g, cli.Usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
 		}
 		g.Parallel = f.parallel
 	}
@@ -107,7 +109,7 @@ func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (api.Run, error) {
 	return api.Run(s), asUsage(err)
 }
 
-func runCommand(a *app) *cobra.Command {
+func runCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f agentFlags
 	var out output
 	var detach bool
@@ -128,7 +130,7 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args:        atMost(1, "one task; put it in quotes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			task, err := a.task(args)
+			task, err := readTask(t, args)
 			if err != nil {
 				return err
 			}
@@ -136,7 +138,7 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 			if err != nil {
 				return err
 			}
-			return a.run(cmd.Context(), r, detach, out)
+			return runAgent(cmd.Context(), t, d, r, detach, out)
 		},
 	}
 	f.add(cmd.Flags())
@@ -147,31 +149,28 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 	return cmd
 }
 
-// output is how a process that is waited for is shown.
-type output struct{ json, events bool }
-
-func (a *app) run(ctx context.Context, r api.Run, detach bool, out output) error {
-	c, err := a.connect(ctx)
+func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r api.Run, detach bool, out output) error {
+	c, err := d.Connect(ctx)
 	if err != nil {
 		return notRun(err, r.Program.Model)
 	}
 	provider, _, _ := strings.Cut(r.Program.Model, ":")
-	noteOutdated(a, ctx, c, provider)
+	d.NoteOutdated(ctx, c, provider)
 	var pid abi.Pid
-	if r.Parent, err = around(a, ctx, c); err == nil {
+	if r.Parent, err = parentOf(ctx, t.Getenv, c); err == nil {
 		pid, err = c.Spawn(ctx, r)
 	}
 	if err != nil {
 		return notRun(err, r.Program.Model)
 	}
 	if !detach {
-		return a.follow(ctx, c, pid, out)
+		return followProcess(ctx, t, cli.NewSession(t, d.Connect, c), pid, out)
 	}
 	c.Close()
 	if out.json || out.events {
-		return a.json(api.Started{Pid: pid})
+		return t.JSON(api.Started{Pid: pid})
 	}
-	return a.print("%d\n", pid)
+	return t.Print("%d\n", pid)
 }
 
 // notRun says why a process was not started: what was asked for makes no sense,
@@ -179,7 +178,7 @@ func (a *app) run(ctx context.Context, r api.Run, detach bool, out output) error
 // could have failed.
 func notRun(err error, ref string) error {
 	var e *abi.Error
-	var u *usageError
+	var u *cli.UsageError
 	switch {
 	case errors.As(err, &u):
 		return err
@@ -192,7 +191,7 @@ func notRun(err error, ref string) error {
 		if hint == "" && !strings.HasPrefix(ref, "script:") && !strings.Contains(e.Message, ", expected ") {
 			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
 		}
-		return &usageError{e.Error(), cmp.Or(hint, "mend it and try again; nothing was started")}
+		return &cli.UsageError{Message: e.Error(), Advice: cmp.Or(hint, "mend it and try again; nothing was started")}
 	case abi.InvalidCall, abi.InvalidArguments, abi.WorkspaceRefused, abi.WorkspaceUnsupported:
 		return &exitError{exitUsage, err}
 	}
@@ -203,24 +202,24 @@ func notRun(err error, ref string) error {
 const maxTask = 16 << 20
 
 // task is the task of the command line, or from the pipe.
-func (a *app) task(args []string) (task string, err error) {
+func readTask(t *cli.Terminal, args []string) (task string, err error) {
 	switch {
 	case len(args) == 1 && args[0] != "-":
 		task = args[0]
-	case len(args) == 0 && !piped(a.stdin):
-		return "", usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or from a pipe")
+	case len(args) == 0 && !piped(t.In):
+		return "", cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or from a pipe")
 	default:
-		b, err := io.ReadAll(io.LimitReader(a.stdin, maxTask+1))
+		b, err := io.ReadAll(io.LimitReader(t.In, maxTask+1))
 		if err != nil {
 			return "", fmt.Errorf("the task cannot be read: %w", err)
 		}
 		if len(b) > maxTask {
-			return "", usage("give the agent a tool that reads the file", "the task is larger than %d bytes", maxTask)
+			return "", cli.Usage("give the agent a tool that reads the file", "the task is larger than %d bytes", maxTask)
 		}
 		task = strings.TrimSuffix(string(b), "\n")
 	}
 	if strings.TrimSpace(task) == "" {
-		return "", usage("say in a sentence what is to be done", "the task is empty")
+		return "", cli.Usage("say in a sentence what is to be done", "the task is empty")
 	}
 	return task, nil
 }
@@ -236,7 +235,7 @@ func piped(r io.Reader) bool {
 	return err == nil && i.Mode()&os.ModeCharDevice == 0
 }
 
-func waitCommand(a *app) *cobra.Command {
+func waitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var out output
 	var timeout flagDuration
 	cmd := &cobra.Command{
@@ -246,13 +245,13 @@ func waitCommand(a *app) *cobra.Command {
 ended, as that of run does. When --timeout is over, the process goes on, and the
 exit code is 6.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pid, err := onePid(args)
 			if err != nil {
 				return err
 			}
-			return a.wait(cmd.Context(), pid, timeout, out)
+			return waitForExit(cmd.Context(), t, d, pid, timeout, out)
 		},
 	}
 	cmd.Flags().Var(&timeout, "timeout", "wait no longer than this `duration`")
@@ -260,51 +259,51 @@ exit code is 6.`,
 	return cmd
 }
 
-func (a *app) wait(ctx context.Context, pid abi.Pid, timeout flagDuration, out output) error {
-	c, err := a.connect(ctx)
+func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid abi.Pid, timeout flagDuration, out output) error {
+	c, err := d.Connect(ctx)
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
-	s := &session{app: a, client: c}
-	defer s.close()
+	s := cli.NewSession(t, d.Connect, c)
+	defer s.Close()
 	if timeout.set {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout.d)
 		defer cancel()
 	}
 	var r json.RawMessage
-	err = s.do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
+	err = s.Do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
 		why := fmt.Sprintf("process %d has not exited after %s", pid, timeout.d)
-		if errors.Is(context.Cause(ctx), errLeft) {
+		if errors.Is(context.Cause(ctx), cli.ErrInterrupted) {
 			why = fmt.Sprintf("process %d has not exited", pid)
 		}
-		return unfinished(a, s, pid, out, why)
+		return unfinished(s, pid, out, why)
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
-	return endOf(a, r, out, nil)
+	return printEnd(t, r, out, nil)
 }
 
 // lookTime is how long a last look at a process may take.
 const lookTime = 2 * time.Second
 
 // unfinished shows how a process stands that was waited for long enough.
-func unfinished(a *app, s *session, pid abi.Pid, out output, why string) error {
+func unfinished(s *cli.Session, pid abi.Pid, out output, why string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
 	var raw json.RawMessage
-	if err := s.do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
+	if err := s.Do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
 		return end
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
-		return endOf(a, raw, out, nil) // at the last moment
+		return printEnd(s.Term, raw, out, nil) // at the last moment
 	}
 	if out.json {
-		if err := a.print("%s\n", raw); err != nil {
+		if err := s.Term.Print("%s\n", raw); err != nil {
 			return err
 		}
 	}

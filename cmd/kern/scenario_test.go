@@ -23,6 +23,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/daemon"
 )
 
 // Mutants that die here and in the scripts: a doubtful effect that is run again
@@ -269,7 +270,7 @@ func TestScenario22SlowReader(t *testing.T) {
 	}
 	begun := time.Now()
 	w.ok("stop-daemon") // nor does the reader hold up the end
-	if took := time.Since(begun); took > endTime-time.Second {
+	if took := time.Since(begun); took > daemon.ShutdownTime-time.Second {
 		t.Errorf("the daemon took %s to end", took)
 	}
 }
@@ -457,7 +458,7 @@ replies:
 	if err := os.Remove(w.file("agent.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.ReadFile(filepath.Join(w.data(), logFile))
+	log, err := os.ReadFile(filepath.Join(w.data(), daemon.LogFile))
 	if err != nil || bytes.Contains(log, []byte(secret)) {
 		t.Errorf("the daemon's log: %s, %v", log, err)
 	}

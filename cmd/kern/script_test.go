@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/program"
@@ -108,13 +109,13 @@ func setupScript(env *testscript.Env) error {
 // it is gone, and returns what its log says of panics and data races.
 func endDaemons(dir string) (bad []string) {
 	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == lifeLock {
+		if err == nil && d.Name() == daemon.LifeLock {
 			data := filepath.Dir(name)
 			if pid := daemonOf(data); pid > 0 {
 				_ = syscall.Kill(pid, syscall.SIGTERM)
 			}
 			awaitEnd(data)
-			log, _ := os.ReadFile(filepath.Join(data, logFile)) // a daemon in the foreground has none
+			log, _ := os.ReadFile(filepath.Join(data, daemon.LogFile)) // a daemon in the foreground has none
 			if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic:")) {
 				bad = append(bad, string(log))
 			}
@@ -126,7 +127,7 @@ func endDaemons(dir string) (bad []string) {
 
 // daemonOf is the process that owns a data directory, 0 if there is none.
 func daemonOf(data string) int {
-	f, err := os.Open(filepath.Join(data, lifeLock))
+	f, err := os.Open(filepath.Join(data, daemon.LifeLock))
 	if err != nil {
 		return 0
 	}
@@ -148,7 +149,7 @@ func daemonOf(data string) int {
 // awaitEnd waits until nobody owns a data directory any more: the lock is
 // given free by the end of its process.
 func awaitEnd(data string) {
-	f, err := os.Open(filepath.Join(data, lifeLock))
+	f, err := os.Open(filepath.Join(data, daemon.LifeLock))
 	if err != nil {
 		return
 	}

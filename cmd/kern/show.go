@@ -14,11 +14,12 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-func showCommand(a *app) *cobra.Command {
+func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show PID",
@@ -27,17 +28,17 @@ func showCommand(a *app) *cobra.Command {
 watchdog, R2 the context, R3 the digest of its workspace, R4 the last error, R5 the
 last tool, R6 what is open, R7 the task and what was used.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				s, err := lookAt(cmd.Context(), c, pid)
 				if err != nil {
 					return err
 				}
 				if asJSON {
-					return a.json(s)
+					return t.JSON(s)
 				}
-				return showProcess(a, s)
+				return showProcess(t, s)
 			})
 		},
 	}
@@ -96,12 +97,12 @@ func orZero(money string) string {
 	return money
 }
 
-func showProcess(a *app, s shown) error {
+func showProcess(t *cli.Terminal, s shown) error {
 	p := &s.Process
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {
 		if v := fmt.Sprintf(format, args...); v != "" {
-			rows = append(rows, []string{name, cli.Cut(clean(v), 300)})
+			rows = append(rows, []string{name, cli.Cut(cli.Clean(v), 300)})
 		}
 	}
 	add("name", "%s", p.Name)
@@ -127,7 +128,7 @@ func showProcess(a *app, s shown) error {
 	if p.State == abi.Exited {
 		lived = "%s, lived %s"
 	}
-	add("born", lived, p.Born.Local().Format(time.DateTime), age(time.Duration(p.AgeMS)*time.Millisecond))
+	add("born", lived, p.Born.Local().Format(time.DateTime), cli.Age(time.Duration(p.AgeMS)*time.Millisecond))
 	add("priority", "%d", p.Priority)
 	add("depth", "%d", p.Depth)
 	add("model", "%s", s.Program.Model)
@@ -140,7 +141,7 @@ func showProcess(a *app, s shown) error {
 	add("workspace", "%s", s.Program.Workspace)
 	add("watchdog", "%s", watchdogLine(s.Watchdog))
 	add("task", "%s", s.Task)
-	add("limits", "%s", limitsLine(p.Limits))
+	add("limits", "%s", cli.LimitsLine(p.Limits))
 	add("used", "%s", usedLine(p.Usage))
 	if reserved := usedLine(p.Reserved); reserved != usedLine(api.Usage{Money: "0"}) {
 		add("reserved", "%s", reserved)
@@ -153,14 +154,14 @@ func showProcess(a *app, s shown) error {
 	}
 	add("records", "%d", p.Records)
 	add("output", "%s", s.Output)
-	for _, name := range sortedKeys(s.Registers) {
+	for _, name := range cli.SortedKeys(s.Registers) {
 		b, err := json.Marshal(s.Registers[name])
 		if err != nil {
 			return err
 		}
 		add(name, "%s", b)
 	}
-	return facts(a, rows)
+	return t.Facts(rows)
 }
 
 func watchdogLine(w abi.Watchdog) string {

@@ -11,33 +11,25 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// with runs f with a client of the daemon and the pid that args begin with.
-func (a *app) with(ctx context.Context, args []string, f func(c *api.Client, pid abi.Pid) error) error {
-	pid, err := onePid(args)
-	if err != nil {
-		return err
-	}
-	return withDaemon(a, ctx, func(c *api.Client) error { return f(c, pid) })
-}
-
-func signalCommand(a *app, s abi.Signal, short string) *cobra.Command {
+func signalCommand(t *cli.Terminal, d *daemon.Directory, s abi.Signal, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:               string(s) + " PID",
 		Short:             short,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				return c.Signal(cmd.Context(), pid, api.Signal{Signal: s, By: a.person()})
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+				return c.Signal(cmd.Context(), pid, api.Signal{Signal: s, By: t.User()})
 			})
 		},
 	}
 }
 
-func resumeCommand(a *app) *cobra.Command {
+func resumeCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume PID",
@@ -46,9 +38,9 @@ func resumeCommand(a *app) *cobra.Command {
 saw because the machine stopped in the middle of them. They are not repeated;
 whether they took effect only a look at the world can tell.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error { return resumeProcess(a, cmd.Context(), c, pid, asJSON) })
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return resumeProcess(cmd.Context(), t, d, c, pid, asJSON) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -64,8 +56,8 @@ type doubt struct {
 	Reserved abi.Usage `json:"reserved"`
 }
 
-func resumeProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, asJSON bool) error {
-	if err := c.Signal(ctx, pid, api.Signal{Signal: abi.Cont, By: a.person()}); err != nil {
+func resumeProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, asJSON bool) error {
+	if err := c.Signal(ctx, pid, api.Signal{Signal: abi.Cont, By: t.User()}); err != nil {
 		return err
 	}
 	doubts, err := doubtful(ctx, c, pid)
@@ -73,7 +65,7 @@ func resumeProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, asJS
 		return err
 	}
 	if asJSON {
-		return a.json(struct {
+		return t.JSON(struct {
 			Pid    abi.Pid `json:"pid"`
 			Doubts []doubt `json:"unknown"`
 		}{pid, doubts})
@@ -83,7 +75,7 @@ func resumeProcess(a *app, ctx context.Context, c *api.Client, pid abi.Pid, asJS
 		if d.Again {
 			what = "was tried again, which does no harm"
 		}
-		if err := a.print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, clean(d.Name), cli.Cut(clean(string(d.Args.Bytes)), 80), what); err != nil {
+		if err := t.Print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, cli.Clean(d.Name), cli.Cut(cli.Clean(string(d.Args.Bytes)), 80), what); err != nil {
 			return err
 		}
 	}
@@ -98,26 +90,26 @@ func doubtful(ctx context.Context, c *api.Client, pid abi.Pid) ([]doubt, error) 
 			begun[r.Call] = r.Intent
 		}
 		if in := begun[r.Call]; in != nil && r.Answer != nil && r.Answer.Outcome == abi.Unknown {
-			all = append(all, doubt{r.Call, nameOf(in), r.Answer.Again, in.Args, in.Reserve})
+			all = append(all, doubt{r.Call, cli.CallKind(in), r.Answer.Again, in.Args, in.Reserve})
 		}
 		return nil
 	})
 	return all, err
 }
 
-func niceCommand(a *app) *cobra.Command {
+func niceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	return &cobra.Command{
 		Use:               "nice PID PRIORITY",
 		Short:             "Change the priority of a process: 0 is the most urgent",
 		Args:              exactly(2, "the number of a process and a priority"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 0 || n > syscalls.MaxPriority {
-				return usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], syscalls.MaxPriority)
+				return cli.Usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], syscalls.MaxPriority)
 			}
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
-				_, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: a.person()})
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+				_, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: t.User()})
 				return err
 			})
 		},
@@ -143,16 +135,16 @@ func (l *limitFlags) change(by string, units []abi.Unit) (api.Change, error) {
 	for _, name := range l.unset {
 		u, ok := abi.UnitOf(name)
 		if !ok {
-			return c, usage("limits are: "+strings.Join(names(units), ", "), "--unset %q, expected the name of a limit", name)
+			return c, cli.Usage("limits are: "+strings.Join(unitNames(units), ", "), "--unset %q, expected the name of a limit", name)
 		}
 		if _, set := l.limits.Get(u); set {
-			return c, usage("say one of both", "--%s and --unset %s", flagName(u), name)
+			return c, cli.Usage("say one of both", "--%s and --unset %s", flagName(u), name)
 		}
 	}
 	return c, nil
 }
 
-func limitCommand(a *app) *cobra.Command {
+func limitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var l limitFlags
 	cmd := &cobra.Command{
 		Use:   "limit PID --money 5 --unset steps ...",
@@ -161,24 +153,24 @@ func limitCommand(a *app) *cobra.Command {
 is used already lets nothing more begin; the accounts above the process bind as
 before.`,
 		Args:              exactly(1, "the number of a process"),
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := l.change(a.person(), syscalls.Units())
+			ch, err := l.change(t.User(), syscalls.Units())
 			if err != nil {
 				return err
 			}
 			if ch.Limits.IsZero() && len(ch.Unset) == 0 {
-				return usage("for example: kern limit 7 --money 5", "expected a limit to change")
+				return cli.Usage("for example: kern limit 7 --money 5", "expected a limit to change")
 			}
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error {
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				p, err := c.Change(cmd.Context(), pid, ch)
 				if err != nil {
 					return err
 				}
 				if l.json {
-					return a.json(p)
+					return t.JSON(p)
 				}
-				return a.print("process %d: limits %s\n", pid, limitsLine(p.Limits))
+				return t.Print("process %d: limits %s\n", pid, cli.LimitsLine(p.Limits))
 			})
 		},
 	}
@@ -186,7 +178,7 @@ before.`,
 	return cmd
 }
 
-func decideCommand(a *app, yes bool) *cobra.Command {
+func decideCommand(t *cli.Terminal, d *daemon.Directory, yes bool) *cobra.Command {
 	var words string
 	verb, short := "approve", "Say yes to what a process asks"
 	if !yes {
@@ -199,21 +191,21 @@ func decideCommand(a *app, yes bool) *cobra.Command {
 one thing; kern ps shows the questions.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return usage("kern ps shows the questions", "%d arguments, expected the number of a process, and of a call if it asks several things", len(args))
+				return cli.Usage("kern ps shows the questions", "%d arguments, expected the number of a process, and of a call if it asks several things", len(args))
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completePids,
+		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := api.Decision{Yes: yes, By: a.person(), Words: words}
+			answer := api.Decision{Yes: yes, By: t.User(), Words: words}
 			if len(args) == 2 {
 				n, err := strconv.ParseUint(args[1], 10, 64)
 				if err != nil || n == 0 {
-					return usage("kern ps shows the questions", "%q is not the number of a call", args[1])
+					return cli.Usage("kern ps shows the questions", "%q is not the number of a call", args[1])
 				}
-				d.Call = n
+				answer.Call = n
 			}
-			return a.with(cmd.Context(), args, func(c *api.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, d) })
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, answer) })
 		},
 	}
 	cmd.Flags().StringVar(&words, "words", "", "what to tell the process with it")

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/daemon"
 )
 
 // starting counts the daemons of a directory that were started on demand.
@@ -16,7 +18,7 @@ func starting(dir string) (n int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is good
 	for _, name := range lines {
 		b, err := os.ReadFile(name)
-		if err == nil && bytes.Contains(b, []byte("\x00serve\x00--"+detachedFlag+"\x00--data\x00"+dir)) {
+		if err == nil && bytes.Contains(b, []byte("\x00serve\x00--"+daemon.DetachedFlag+"\x00--data\x00"+dir)) {
 			n++
 		}
 	}
@@ -30,7 +32,7 @@ func starting(dir string) (n int) {
 func TestStarterGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"data/none": ""})
-	life, err := lock(t.Context(), filepath.Join(w.data(), lifeLock)) // as long as it is held, no daemon is ready
+	life, err := daemon.Lock(t.Context(), filepath.Join(w.data(), daemon.LifeLock)) // as long as it is held, no daemon is ready
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestStarterGone(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if f, err := lock(short, filepath.Join(w.data(), startLock)); err == nil {
+	if f, err := daemon.Lock(short, filepath.Join(w.data(), daemon.StartLock)); err == nil {
 		f.Close()
 		t.Error("another daemon can be started while one is on its way")
 	}
@@ -60,7 +62,7 @@ func TestStarterGone(t *testing.T) {
 	if n := starting(w.data()); n != 1 {
 		t.Errorf("%d daemons were started", n)
 	}
-	f, err := lock(t.Context(), filepath.Join(w.data(), startLock)) // it is let go of
+	f, err := daemon.Lock(t.Context(), filepath.Join(w.data(), daemon.StartLock)) // it is let go of
 	if err != nil {
 		t.Fatal(err)
 	}

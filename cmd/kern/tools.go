@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 )
 
-func toolsCommand(a *app) *cobra.Command {
+func toolsCommand(t *cli.Terminal) *cobra.Command {
 	var file string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -42,9 +43,9 @@ declares: their schemas, what they may do to the world, and their limits.`,
 				}
 			}
 			if asJSON {
-				return a.json(l)
+				return t.JSON(l)
 			}
-			return listTools(a, l, file)
+			return listTools(t, l, file)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the agent `file`")
@@ -88,9 +89,9 @@ func systemCalls() []systemCall {
 	return all
 }
 
-func listTools(a *app, l listing, file string) error {
+func listTools(t *cli.Terminal, l listing, file string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "system calls"))
+	fmt.Fprintf(&b, "%s\n", t.Paint(cli.Bold, "system calls"))
 	for _, c := range l.Calls {
 		notes := []string{string(c.Effect)}
 		if c.Name == "tool" {
@@ -105,14 +106,14 @@ func listTools(a *app, l listing, file string) error {
 		fmt.Fprintf(&b, "  %-6s %s\n         %s\n         %s\n", c.Name, c.Description, strings.Join(notes, "; "), flat(c.Schema))
 	}
 	if file != "" {
-		fmt.Fprintf(&b, "%s\n", a.paint(a.outTTY, bold, "tools of "+clean(file)))
+		fmt.Fprintf(&b, "%s\n", t.Paint(cli.Bold, "tools of "+cli.Clean(file)))
 	}
 	for _, t := range l.Tools {
-		notes := []string{string(t.Effect), "timeout " + t.Timeout.String(), plural(int64(t.Attempts), "attempt"), "$" + abi.FormatMoney(t.Cost) + " a call"}
+		notes := []string{string(t.Effect), "timeout " + t.Timeout.String(), cli.Plural(int64(t.Attempts), "attempt"), "$" + abi.FormatMoney(t.Cost) + " a call"}
 		if t.Approval {
 			notes = append(notes, "every call waits for a person")
 		}
-		fmt.Fprintf(&b, "  %s  %s\n         %s\n         %s\n", t.Name, clean(t.Description), strings.Join(notes, "; "), clean(strings.Join(t.Command, " ")))
+		fmt.Fprintf(&b, "  %s  %s\n         %s\n         %s\n", t.Name, cli.Clean(t.Description), strings.Join(notes, "; "), cli.Clean(strings.Join(t.Command, " ")))
 		if len(t.Schema) > 0 {
 			fmt.Fprintf(&b, "         arguments %s\n", flat(t.Schema))
 		}
@@ -120,10 +121,10 @@ func listTools(a *app, l listing, file string) error {
 			fmt.Fprintf(&b, "         result %s\n", flat(t.Result))
 		}
 	}
-	return a.print("%s", b.String())
+	return t.Print("%s", b.String())
 }
 
 // flat is a schema in one line.
 func flat(schema json.RawMessage) string {
-	return clean(strings.Join(strings.Fields(string(schema)), " "))
+	return cli.Clean(strings.Join(strings.Fields(string(schema)), " "))
 }

@@ -7,10 +7,11 @@ import (
 
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/quota"
 )
 
-func trafficCommand(a *app) *cobra.Command {
+func trafficCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "traffic",
@@ -24,22 +25,22 @@ rests: calls that can go to another provider do, and one of them tries it again
 when the time has come that is told.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(a, cmd.Context(), asJSON, func(c *api.Client) ([]quota.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
 }
 
-func showTraffic(a *app, all []quota.View) error {
+func showTraffic(t *cli.Terminal, all []quota.View) error {
 	if len(all) == 0 {
-		a.note("kern: no calls to a model since the daemon started")
+		t.Note("kern: no calls to a model since the daemon started")
 		return nil
 	}
 	var rows [][]string
 	for _, v := range all {
-		rows = append(rows, []string{clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
+		rows = append(rows, []string{cli.Clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
 			fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
 	}
-	return table(a, []cli.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
+	return t.Table([]cli.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
 }

@@ -5,24 +5,26 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // version is set by the build of a release.
 var version = "0.1.0-dev"
 
-func versionCommand(a *app) *cobra.Command {
+func versionCommand(t *cli.Terminal) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  none,
-		RunE:  func(*cobra.Command, []string) error { return printVersion(a, asJSON) },
+		RunE:  func(*cobra.Command, []string) error { return printVersion(t, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
-func printVersion(a *app, asJSON bool) error {
+func printVersion(t *cli.Terminal, asJSON bool) error {
 	v := struct {
 		Version  string `json:"version"`
 		Revision string `json:"revision"`
@@ -31,9 +33,9 @@ func printVersion(a *app, asJSON bool) error {
 		Arch     string `json:"arch"`
 	}{version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
 	if asJSON {
-		return a.json(v)
+		return t.JSON(v)
 	}
-	return a.print("kern %s (revision %s, %s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
+	return t.Print("kern %s (revision %s, %s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
 }
 
 // revision is the commit this was built from, as far as the build knows it.

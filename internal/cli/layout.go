@@ -181,9 +181,15 @@ func seen(s string) int {
 	}
 }
 
-// Clean makes a text harmless to a terminal, which obeys what it is sent, and one
-// line of it. What is in keep stays.
-func Clean(s, keep string) string {
+// Clean makes one harmless line of a text from outside. Agents choose their names
+// and words, and a terminal obeys control characters.
+func Clean(s string) string { return clean(s, "") }
+
+// CleanText is [Clean] for a text of many lines.
+func CleanText(s string) string { return clean(s, "\n\t") }
+
+// clean replaces control characters that are not in keep.
+func clean(s, keep string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
 		return s
 	}

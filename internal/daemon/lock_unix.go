@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package daemon
 
 import (
 	"context"
@@ -9,14 +9,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
-// terminate is the signal that asks a program to end.
-const terminate = syscall.SIGTERM
-
-// executable is this program, also when its file was replaced meanwhile.
+// executable is the path of this program. On Linux it stays valid if the file is
+// replaced by another version.
 func executable() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -24,21 +20,12 @@ func executable() (string, error) {
 	return os.Executable()
 }
 
-// ownSession is for a child that lives on without us and our terminal.
+// ownSession starts a child that survives this process and its terminal.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// columnsOf is how wide a terminal is, 0 where it does not say.
-func columnsOf(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
-}
-
-// lock takes the lock of a file, waiting for it until ctx ends. It is given back
-// when the file is closed, also in those who inherited it.
-func lock(ctx context.Context, name string) (*os.File, error) {
+// Lock takes the lock of a file, and waits for it until ctx ends. The lock is
+// released when the file is closed, also in every process that inherited it.
+func Lock(ctx context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -77,7 +64,7 @@ func configHome(getenv func(string) string) (string, error) {
 }
 
 func xdg(getenv func(string) string, name string, below ...string) (string, error) {
-	if dir := getenv(name); filepath.IsAbs(dir) { // a relative one is to be ignored, says the specification
+	if dir := getenv(name); filepath.IsAbs(dir) { // the specification says to ignore a relative path
 		return dir, nil
 	}
 	home := getenv("HOME")

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -9,27 +9,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// terminate is the signal that asks a program to end.
-const terminate = syscall.SIGTERM
-
 func executable() (string, error) {
 	return "", errors.New("on this system the daemon is not started on demand; start it with: kern serve")
 }
 
 func ownSession() *syscall.SysProcAttr { return nil }
 
-// columnsOf is how wide a console is, 0 where it does not say.
-func columnsOf(f *os.File) int {
-	var i windows.ConsoleScreenBufferInfo
-	if windows.GetConsoleScreenBufferInfo(windows.Handle(f.Fd()), &i) != nil {
-		return 0
-	}
-	return int(i.Window.Right-i.Window.Left) + 1
-}
-
-// lock takes the lock of a file. It does not wait: without daemons on demand
-// there is nobody to wait for.
-func lock(_ context.Context, name string) (*os.File, error) {
+// Lock takes the lock of a file. It does not wait, because this system starts no
+// daemons on demand.
+func Lock(_ context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// A gate is the daemon's gateway: on a port of this machine, and on a socket of
-// the data directory for programs that have no network.
-type gate struct {
+// A gatewayServer serves the gateway on a TCP port of this machine, and on a
+// socket of the data directory for programs that have no network.
+type gatewayServer struct {
 	*gateway.Gateway
 	kernel *host.Kernel
 	http   *http.Server
@@ -27,12 +27,12 @@ type gate struct {
 	open   []net.Listener
 }
 
-func openGate(k *host.Kernel, dir string, s config.Gateway, ctx context.Context) (*gate, error) {
-	g := &gate{Gateway: k.Gateway, kernel: k}
+func openGateway(ctx context.Context, k *host.Kernel, dir string, s config.Gateway) (*gatewayServer, error) {
+	g := &gatewayServer{Gateway: k.Gateway, kernel: k}
 	g.http = g.Server(ctx)
 	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
 	if err != nil {
-		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "look at gateway in kern.yaml: the address under listen, and the files of tls_cert and tls_key"}
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "check gateway in kern.yaml: the address under listen, and the files under tls_cert and tls_key"}
 	}
 	g.Found(tcp, s.TLSCert != "")
 	g.open = append(g.open, tcp)
@@ -44,38 +44,38 @@ func openGate(k *host.Kernel, dir string, s config.Gateway, ctx context.Context)
 	return g, nil
 }
 
-func (g *gate) serve() {
+func (g *gatewayServer) serve() {
 	for _, l := range g.open {
-		go func() { _ = g.http.Serve(l) }() // it ends with close
+		go func() { _ = g.http.Serve(l) }() // ends when the server shuts down
 	}
 }
 
-func (g *gate) close() (err error) {
+func (g *gatewayServer) close() (err error) {
 	for _, l := range g.open {
 		err = errors.Join(err, l.Close())
 	}
 	return err
 }
 
-// New, End, Has, Hold and Where are [api.Keys].
-
-func (g *gate) New(ctx context.Context, k api.Key) (api.KeyInfo, error) {
+// New issues a key, as [api.Keys] has it. End, Has, Hold and Where are its
+// other methods.
+func (g *gatewayServer) New(ctx context.Context, k api.Key) (api.KeyInfo, error) {
 	i, err := g.Issue(ctx, gateway.Key(k))
 	return api.KeyInfo{Pid: i.Pid, Key: i.Key, OpenAI: i.OpenAI, Anthropic: i.Anthropic, InPath: i.InPath, Socket: g.socket, Ways: i.Ways}, err
 }
 
-func (g *gate) End(ctx context.Context, pid abi.Pid, e api.KeyEnd) error {
+func (g *gatewayServer) End(ctx context.Context, pid abi.Pid, e api.KeyEnd) error {
 	return g.Gateway.End(ctx, pid, syscalls.ExitArgs(e))
 }
 
-func (g *gate) Has(i *kernel.Info) bool { return g.Keyed(i) }
+func (g *gatewayServer) Has(i *kernel.Info) bool { return g.Keyed(i) }
 
-func (g *gate) Where() api.Gateway {
+func (g *gatewayServer) Where() api.Gateway {
 	return api.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
 }
 
-// request is what a call asked, put together from the journal.
-func (g *gate) request(pid abi.Pid, call uint64) ([]byte, error) {
+// storedRequest puts the request of a call together from the journal.
+func (g *gatewayServer) storedRequest(pid abi.Pid, call uint64) ([]byte, error) {
 	var found *abi.Intent
 	err := g.kernel.Records(context.Background(), pid, 0, false, func(r *abi.Record) error {
 		if r.Call == call && r.Intent != nil {
@@ -88,7 +88,7 @@ func (g *gate) request(pid abi.Pid, call uint64) ([]byte, error) {
 	}
 	var a syscalls.ModelArgs
 	if found == nil || json.Unmarshal(found.Args.Bytes, &a) != nil || a.Relay == nil {
-		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d of process %d is no request that came with a key", call, pid)}
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d of process %d has no stored request, because it did not come with a key", call, pid)}
 	}
 	return gateway.Stored(a.Relay.Face, found.Parts, func(h abi.Hash) ([]byte, error) { return g.kernel.Bytes(abi.Data{Hash: h}) })
 }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/host"
+)
+
+// output is how a process that is waited for is shown.
+type output struct{ json, events bool }
+
+// followProcess stays with a process until it exits, and prints how it ended.
+func followProcess(ctx context.Context, t *cli.Terminal, s *cli.Session, pid abi.Pid, out output) error {
+	defer s.Close()
+	f := cli.Follower{Session: s, Pid: pid, Events: out.events}
+	r, err := f.Follow(ctx)
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	return printEnd(t, r, out, f.LastErr)
+}
+
+// printEnd prints how a process ended. If the last error of a call is what it
+// failed of, the hint of that error follows. The result carries the exit code.
+func printEnd(t *cli.Terminal, raw json.RawMessage, out output, last *abi.Error) error {
+	var r host.Result
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return &exitError{exitUnknown, fmt.Errorf("the result cannot be read: %w", err)}
+	}
+	code, known := exitCodes[r.Exit]
+	if !known {
+		code = exitUnknown
+	}
+	if out.json || out.events {
+		if err := t.Print("%s\n", raw); err != nil {
+			return err
+		}
+		return ending(code)
+	}
+	text := r.Output
+	if t.OutTTY {
+		text = cli.CleanText(text)
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if err := t.Print("%s", text); err != nil {
+		return err
+	}
+	t.Note("%s", summaryOf(t, &r, cli.Plural(r.Steps, "step")))
+	if last != nil && last.Hint != "" && last.Code == r.Code && r.Exit == abi.ExitFailed {
+		t.Note("  hint: %s", cli.Clean(last.Hint))
+	}
+	return ending(code)
+}
+
+func ending(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+// summaryOf is one line on how a process ended, what it did and what it took.
+func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
+	how := string(r.Exit)
+	colour := cli.Red
+	switch {
+	case r.Exit == abi.ExitDone:
+		colour = cli.Green
+	case r.Exit == abi.ExitLimit:
+		how, colour = fmt.Sprintf("stopped by its limit on %s (%s)", r.Reason, r.Code), cli.Yellow
+	case r.Exit == abi.ExitLoop:
+		how = fmt.Sprintf("ended for going in circles (%s)", r.Code)
+	case r.Exit == abi.ExitKilled:
+		how = "killed"
+		if r.Reason != "" && r.Reason != string(abi.Kill) {
+			how += " (" + r.Reason + ")"
+		}
+	case r.Code != "":
+		how += " (" + string(r.Code) + ")"
+	}
+	if r.Err != nil {
+		how += ": " + cli.Clean(r.Err.Message)
+	}
+	s := fmt.Sprintf("kern: process %d %s · %s · %d tokens in, %d out · $%s", r.Pid, t.PaintErr(colour, how),
+		did, r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.Money)
+	if n, set := r.Limits.Get(abi.Money); set {
+		s += " of $" + abi.FormatMoney(n)
+	}
+	if r.Usage.InDoubt != "" {
+		s += " ($" + r.Usage.InDoubt + " in doubt)"
+	}
+	return s + " · " + cli.Age(time.Duration(r.Usage.WallMS)*time.Millisecond)
+}

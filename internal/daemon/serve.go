@@ -1,0 +1,327 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/gateway"
+	"github.com/kern-run/kern/internal/host"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// DetachedFlag tells kern serve that a client started it in the background.
+// The daemon reports on descriptor 3 when it is ready, and then releases the
+// start lock on descriptor 4. It stops by itself after idleTime.
+const DetachedFlag = "detached"
+
+// idleTime is how long a detached daemon stays when no process lives and no
+// client is connected.
+const idleTime = 10 * time.Minute
+
+// Options say how a daemon runs.
+type Options struct {
+	Detached   bool             // a client started it and waits for its report
+	Supervise  string           // the argument that makes this program a supervisor of tools
+	Interrupts <-chan os.Signal // each stops the daemon
+}
+
+// Serve runs the daemon of the directory until it is told to stop.
+func (d *Directory) Serve(ctx context.Context, o Options) error {
+	report := func(error) {}
+	if o.Detached {
+		pipe, starting := os.NewFile(3, "ready"), os.NewFile(4, StartLock)
+		syscall.CloseOnExec(4) // tools outlive the start
+		report = func(err error) {
+			_ = starting.Close()
+			_ = json.NewEncoder(pipe).Encode(readyOf(err))
+			_ = pipe.Close() // the client may be gone
+		}
+	}
+	s, err := d.open(ctx, o)
+	report(err)
+	if err != nil {
+		return err
+	}
+	if !o.Detached {
+		d.Note(fmt.Sprintf("serving %s (process %d); Ctrl-C or kern stop-daemon stops it", s.dir, os.Getpid()))
+	}
+	return s.run(ctx, o.Interrupts)
+}
+
+// A server is a kernel with its control socket and its gateway.
+type server struct {
+	dir      string
+	kernel   *host.Kernel
+	listener net.Listener
+	http     *http.Server
+	gateway  *gatewayServer
+	cancel   context.CancelFunc // ends the requests that wait
+	stop     chan struct{}      // closed when a client or the idle timer stops the daemon
+	stopOnce sync.Once
+	life     *os.File      // the lock of the directory
+	scratch  string        // the directory for temporary files of tools and sandboxes
+	idle     time.Duration // stop after this long without work; 0: never
+
+	mu        sync.Mutex
+	conns     map[net.Conn]struct{}
+	idleTimer *time.Timer
+}
+
+// open takes the data directory, opens its journal and begins to listen.
+func (d *Directory) open(ctx context.Context, o Options) (_ *server, err error) {
+	s := &server{stop: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	if s.dir, err = d.Path(); err != nil {
+		return nil, err
+	}
+	if err := makeDirectory(s.dir); err != nil {
+		return nil, err
+	}
+	settings, file, err := d.Settings()
+	if err != nil {
+		return nil, err
+	}
+	short, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if !o.Detached { // else the client holds the start lock and shows the warnings
+		starting, err := d.claim(short, s.dir)
+		if err != nil {
+			return nil, err
+		}
+		defer starting.Close()
+		d.warn(settings)
+	}
+	if s.life, err = Lock(short, filepath.Join(s.dir, LifeLock)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(s.scratch)
+			s.life.Close()
+		}
+	}()
+	if err := host.Conceal(); err != nil && runtime.GOOS == "linux" {
+		return nil, fmt.Errorf("the daemon cannot hide its memory, which holds the providers' keys, from tools: %w", err)
+	}
+	self, err := executable()
+	if err != nil {
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	if s.scratch, err = makeScratch(s.dir); err != nil {
+		return nil, err
+	}
+	if s.kernel, err = host.Open(host.Config{Dir: s.dir, Getenv: d.Getenv, Settings: settings, Supervisor: []string{self, o.Supervise}}); err != nil {
+		return nil, explainOpen(s.dir, err)
+	}
+	if err := s.listen(d, settings, file); err != nil {
+		return nil, errors.Join(err, s.kernel.Close())
+	}
+	if o.Detached {
+		s.idle = idleTime
+	}
+	return s, nil
+}
+
+// claim takes the start lock, and refuses if a daemon serves the directory.
+func (d *Directory) claim(ctx context.Context, dir string) (*os.File, error) {
+	starting, err := Lock(ctx, filepath.Join(dir, StartLock))
+	if err != nil {
+		return nil, err
+	}
+	if c, err := api.Dial(ctx, api.SocketOf(dir), d.Version); err == nil {
+		c.Close()
+		starting.Close()
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: "a daemon already serves " + dir, Hint: "stop it with: kern stop-daemon"}
+	}
+	return starting, nil
+}
+
+// makeScratch makes the directory for temporary files, and removes those that
+// dead daemons of the same data directory left. It lies in the data directory
+// if the host has no writable temporary directory, as in a small container.
+func makeScratch(dir string) (string, error) {
+	sum := sha256.Sum256([]byte(dir))
+	prefix := fmt.Sprintf("kern-%x-", sum[:3])
+	for _, at := range []string{os.TempDir(), dir} {
+		old, _ := filepath.Glob(filepath.Join(at, prefix+"*"))
+		for _, name := range old {
+			_ = os.RemoveAll(name) // fails for files of another user, which stay
+		}
+	}
+	name, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		name, err = os.MkdirTemp(dir, prefix)
+	}
+	if err != nil {
+		return "", err
+	}
+	return name, os.Setenv("TMPDIR", name)
+}
+
+// explainOpen says what to do about a journal that did not open.
+func explainOpen(dir string, err error) error {
+	var damage *journal.Damage
+	switch {
+	case errors.As(err, &damage):
+		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(),
+			Hint: "nothing was changed; restore " + dir + " from a backup, or use another data directory"}
+	case errors.Is(err, journal.ErrLocked):
+		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: "a program that embeds Kern has it open; wait until that program ends, or use another --data"}
+	}
+	return fmt.Errorf("the data directory cannot be opened: %w", err)
+}
+
+// listen opens the control socket and the gateway.
+func (s *server) listen(d *Directory, settings config.Settings, file string) (err error) {
+	if s.listener, err = api.Listen(s.dir); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if s.gateway, err = openGateway(ctx, s.kernel, s.dir, settings.Gateway); err != nil {
+		return errors.Join(err, api.Unlisten(s.dir))
+	}
+	s.gateway.http.ConnState = s.countConn
+	control := controlAPI(s.kernel)
+	control.Keys, control.Request = s.gateway, s.gateway.storedRequest
+	control.Stop = s.requestStop
+	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
+		Started: time.Now().UTC(), Settings: settings.View(d.Getenv)}
+	s.http = api.NewServer(ctx, control.Handler())
+	s.http.ConnState = s.countConn
+	return nil
+}
+
+// controlAPI serves a kernel through the control API.
+func controlAPI(k *host.Kernel) *api.API {
+	return &api.API{
+		Kernel: k, Views: k, Files: workspaces{k},
+		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, host.Spec(r)) },
+		Fork: func(ctx context.Context, pid abi.Pid, f api.Fork) (any, error) {
+			return k.Fork(ctx, pid, host.Fork(f))
+		},
+		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
+		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
+		Replay: func(ctx context.Context, pid abi.Pid, with *api.Run) (any, error) {
+			return k.Replay(ctx, pid, (*host.Spec)(with))
+		},
+		Verify:  k.Verify,
+		Records: k.Records,
+		Traffic: k.Traffic,
+	}
+}
+
+// workspaces serves the histories of a kernel's workspaces through the control
+// API.
+type workspaces struct{ kernel *host.Kernel }
+
+func (w workspaces) Commits(ctx context.Context, pid abi.Pid) (any, error) {
+	t, err := w.kernel.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Commits()
+}
+
+func (w workspaces) Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) {
+	t, err := w.kernel.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Diff(seq)
+}
+
+func (w workspaces) Undo(ctx context.Context, pid abi.Pid, u api.Undo) (any, error) {
+	t, err := w.kernel.Trail(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	return t.Undo(ctx, host.Undo(u))
+}
+
+func (w workspaces) Verify(ctx context.Context, dir string) (any, error) {
+	return w.kernel.VerifyWorkspace(ctx, dir)
+}
+
+// requestStop makes run return.
+func (s *server) requestStop() { s.stopOnce.Do(func() { close(s.stop) }) }
+
+// countConn keeps the set of open connections, and restarts the idle timer.
+func (s *server) countConn(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		s.conns[c] = struct{}{}
+	case http.StateClosed, http.StateHijacked:
+		delete(s.conns, c)
+	}
+	if s.idleTimer != nil {
+		s.idleTimer.Reset(s.idle)
+	}
+}
+
+// stopIfIdle stops the daemon if no client is connected and no process lives.
+func (s *server) stopIfIdle() {
+	s.mu.Lock()
+	busy := len(s.conns) > 0
+	s.mu.Unlock()
+	if living, _ := s.kernel.Recent(0); !busy && len(living) == 0 {
+		s.requestStop()
+		return
+	}
+	s.mu.Lock()
+	s.idleTimer.Reset(s.idle)
+	s.mu.Unlock()
+}
+
+// ShutdownTime is how long a stopping daemon waits for the requests it answers.
+const ShutdownTime = 10 * time.Second
+
+// run serves until an interrupt or a client stops the daemon.
+func (s *server) run(ctx context.Context, interrupts <-chan os.Signal) error {
+	defer s.life.Close()
+	if s.idle > 0 {
+		s.mu.Lock()
+		s.idleTimer = time.AfterFunc(s.idle, s.stopIfIdle)
+		s.mu.Unlock()
+		defer s.idleTimer.Stop()
+	}
+	s.gateway.serve()
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s.listener) }()
+	var err error
+	select {
+	case <-interrupts:
+	case <-s.stop:
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	// Remove the socket first: new clients start the next daemon, which waits for the life lock.
+	err = errors.Join(err, api.Unlisten(s.dir))
+	s.gateway.Rest()
+	s.cancel()
+	short, cancel := context.WithTimeout(context.Background(), ShutdownTime)
+	defer cancel()
+	for _, h := range []*http.Server{s.http, s.gateway.http} {
+		if h.Shutdown(short) != nil {
+			_ = h.Close()
+		}
+	}
+	return errors.Join(err, api.UnlistenAt(s.dir, gateway.SocketFile), s.kernel.Close(), os.RemoveAll(s.scratch))
+}

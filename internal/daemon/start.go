@@ -1,0 +1,203 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/config"
+)
+
+// Files of a data directory, beside those of the journal. The two locks are
+// never removed.
+const (
+	StartLock = "start.lock"  // held by the client that starts a daemon
+	LifeLock  = "daemon.lock" // held by a daemon as long as it lives
+	LogFile   = "daemon.log"
+)
+
+// startTime is how long a daemon may take to start. The time covers folding a
+// long journal and waiting for an older daemon to end.
+const startTime = 60 * time.Second
+
+// start starts a daemon. Of several clients that try at the same moment, one
+// starts it and the others wait.
+func (d *Directory) start(ctx context.Context, dir string) (*api.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if err := makeDirectory(dir); err != nil {
+		return nil, err
+	}
+	s, _, err := d.Settings()
+	if err != nil {
+		return nil, err
+	}
+	starting, err := Lock(ctx, filepath.Join(dir, StartLock))
+	if err != nil {
+		return nil, fmt.Errorf("the daemon of %s cannot be started: %w", dir, err)
+	}
+	defer starting.Close()
+	// Another client may have started the daemon while this one waited.
+	if c, err := api.Dial(ctx, api.SocketOf(dir), d.Version); err == nil {
+		return c, nil
+	}
+	if err := d.launch(ctx, dir, starting); err != nil {
+		return nil, err
+	}
+	d.warn(s)
+	return api.Dial(ctx, api.SocketOf(dir), d.Version)
+}
+
+func makeDirectory(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return configError("name a writable directory with --data or KERN_DATA", "cannot make the data directory: %v", err)
+	}
+	return nil
+}
+
+// warn shows settings that are valid but probably not intended.
+func (d *Directory) warn(s config.Settings) {
+	for _, w := range s.Warnings(d.Getenv) {
+		d.Note(w)
+	}
+}
+
+// ready is the one line that a daemon writes to the client that started it.
+type ready struct {
+	Usage bool       `json:"usage,omitempty"` // Err is a [ConfigError]
+	Err   *abi.Error `json:"error"`
+}
+
+// readyOf describes how the start of a daemon went.
+func readyOf(err error) ready {
+	var c *ConfigError
+	var e *abi.Error
+	switch {
+	case err == nil:
+		return ready{}
+	case errors.As(err, &e):
+		return ready{Err: e}
+	case errors.As(err, &c):
+		return ready{Usage: true, Err: &abi.Error{Code: abi.StorageBroken, Message: c.Message, Hint: c.Advice}}
+	}
+	return ready{Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: "kern doctor checks this host and its configuration"}}
+}
+
+// launch starts a daemon in a session of its own, which keeps none of our files
+// open, and waits until it is ready. The daemon inherits the start lock, so
+// nobody starts a second one if this client ends too early.
+func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) error {
+	self, err := executable()
+	if err != nil {
+		return err
+	}
+	file, named, err := d.configFile(dir)
+	if err != nil {
+		return err
+	}
+	args := []string{"kern", "serve", "--" + DetachedFlag, "--data", dir}
+	if named {
+		args = append(args, "--config", file)
+	}
+	log, err := openLog(dir)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	from, to, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	defer to.Close()
+	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to, starting}, SysProcAttr: ownSession(), Args: args}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("the daemon cannot be started: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // a daemon that ends before this client leaves no zombie
+	_ = to.Close()
+	stop := context.AfterFunc(ctx, func() { _ = from.SetReadDeadline(time.Now()) })
+	defer stop()
+	line, err := bufio.NewReader(from).ReadBytes('\n')
+	var r ready
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("the daemon was started and is not ready: %w%s", ctx.Err(), logTail(dir))
+	case err != nil || json.Unmarshal(line, &r) != nil:
+		return fmt.Errorf("the daemon ended before it was ready%s", logTail(dir))
+	case r.Err != nil && r.Usage:
+		return configError(r.Err.Hint, "%s", r.Err.Error())
+	case r.Err != nil:
+		return r.Err
+	}
+	return nil
+}
+
+// Stop stops the daemon and waits for its end. It reports false if none runs.
+func (d *Directory) Stop(ctx context.Context) (stopped bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	dir, err := d.Path()
+	if err != nil {
+		return false, err
+	}
+	c, err := d.Dial(ctx)
+	if err != nil {
+		return false, nil
+	}
+	defer c.Close()
+	// Hold the start lock, so that no other daemon starts before this one has ended.
+	starting, err := Lock(ctx, filepath.Join(dir, StartLock))
+	if err != nil {
+		return false, err
+	}
+	defer starting.Close()
+	if err := c.Stop(ctx); err != nil && !errors.Is(err, api.ErrLost) {
+		return false, err
+	}
+	life, err := Lock(ctx, filepath.Join(dir, LifeLock)) // free once the daemon has ended
+	if err != nil {
+		return false, fmt.Errorf("the daemon was asked to stop and still runs: %w", err)
+	}
+	return true, life.Close()
+}
+
+// maxLog is the size at which the daemon's log is renamed and a new one begun.
+const maxLog = 1 << 20
+
+func openLog(dir string) (*os.File, error) {
+	name := filepath.Join(dir, LogFile)
+	if i, err := os.Stat(name); err == nil && i.Size() > maxLog {
+		if err := os.Rename(name, name+".old"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
+// logTail quotes the end of the daemon's log for an error message.
+func logTail(dir string) string {
+	f, err := os.Open(filepath.Join(dir, LogFile))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if i, err := f.Stat(); err == nil && i.Size() > 2048 {
+		_, _ = f.Seek(-2048, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(f)
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return "; its log " + f.Name() + " is empty"
+	}
+	return "; its log " + f.Name() + " ends with:\n" + string(b)
+}
