@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/program"
 )
 
 // onSmallDisk tells the test's own binary that it has mounts of its own.
