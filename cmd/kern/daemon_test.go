@@ -120,7 +120,7 @@ func TestLongName(t *testing.T) {
 func TestOutdated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"replies.yaml": "replies: [{text: done}]\n"})
-	const said = "is not what the daemon read when it started; kern stop-daemon"
+	const said = "changed since the daemon started; kern stop-daemon"
 	runs := func(what string, want bool, text string, args ...string) {
 		t.Helper()
 		if _, errs, _ := w.kern(args...); strings.Contains(errs, text) != want {
@@ -157,8 +157,8 @@ func TestOutdated(t *testing.T) {
 	w.ok("stop-daemon")
 	w.ok("ps")
 	w.env = append(w.env, "OPENAI_API_KEY=sk-of-nobody")
-	runs("a key that nobody needs", false, "was not where the daemon started", run...)
-	runs("a key", true, "the variable OPENAI_API_KEY is here, and was not where the daemon started", "run", "--detach", "--model", "openai:gpt-5", "go")
+	runs("a key that nobody needs", false, "was not set where the daemon started", run...)
+	runs("a key", true, "the variable OPENAI_API_KEY is set here, but was not set where the daemon started", "run", "--detach", "--model", "openai:gpt-5", "go")
 }
 
 // TestTwoWorlds keeps two data directories apart.

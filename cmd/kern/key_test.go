@@ -159,7 +159,7 @@ func TestKeyVerbs(t *testing.T) {
 	if out := w.ok("log", fmt.Sprint(k.Pid), "--request", "1"); out != `{"model":"m","messages":[{"role":"user","content":"x"}]}`+"\n" {
 		t.Error(out)
 	}
-	if _, errs, code := w.kern("log", "1", "--request", "1"); code != exitFailed || !strings.Contains(errs, "is no request") {
+	if _, errs, code := w.kern("log", "1", "--request", "1"); code != exitFailed || !strings.Contains(errs, "has no stored request") {
 		t.Error(code, errs)
 	}
 	w.ok("key", "revoke", "crew")
