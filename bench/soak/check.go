@@ -22,7 +22,7 @@ func (w *world) holds(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	accounts, err := c.Accounts(ctx)
+	accounts, err := c.Accounts.List(ctx)
 	if err != nil {
 		return
 	}
@@ -86,7 +86,7 @@ func (w *world) finish(ctx context.Context) error {
 	if list, err = w.control().List(ctx); err != nil {
 		return err
 	}
-	accounts, err := w.control().Accounts(ctx)
+	accounts, err := w.control().Accounts.List(ctx)
 	if err != nil {
 		return err
 	}

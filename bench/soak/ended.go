@@ -102,14 +102,14 @@ func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
 		return err
 	}
 	defer c.Close()
-	made, err := c.NewKey(ctx, api.Key{Name: "short", Limits: limits(map[abi.Unit]int64{abi.Money: 1e9, abi.Steps: 100, abi.Wall: int64(time.Hour)}), Priority: 10})
+	made, err := c.Keys.New(ctx, api.Key{Name: "short", Limits: limits(map[abi.Unit]int64{abi.Money: 1e9, abi.Steps: 100, abi.Wall: int64(time.Hour)}), Priority: 10})
 	if err != nil {
 		return err
 	}
 	if err := chat(ctx, made.OpenAI, made.Key, calls); err != nil {
 		return err
 	}
-	if err := c.EndKey(ctx, made.Pid, api.KeyEnd{}); err != nil {
+	if err := c.Keys.End(ctx, made.Pid, api.KeyEnd{}); err != nil {
 		return err
 	}
 	self, err := os.Executable()

@@ -81,7 +81,7 @@ func (w *world) founds(ctx context.Context, rnd *rand.Rand) {
 		} else if rnd.IntN(2) == 0 {
 			k.Account = payers[rnd.IntN(len(payers))]
 		}
-		i, err := w.control().NewKey(ctx, k)
+		i, err := w.control().Keys.New(ctx, k)
 		if err != nil {
 			w.opEnded("new key", err)
 			w.rest(ctx, 50*time.Millisecond)
@@ -155,7 +155,7 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			l := limits(map[abi.Unit]int64{abi.Money: now + rnd.Int64N(100_000_000)})
 			w.purses[name] = l
 			w.lock.Unlock()
-			_, err := c.SetAccount(ctx, name, api.Change{Limits: l})
+			_, err := c.Accounts.Set(ctx, name, api.Change{Limits: l})
 			w.opEnded("kern account set", err)
 		default:
 			l := limits(map[abi.Unit]int64{abi.Money: 1_000_000 + rnd.Int64N(60_000_000)})

@@ -146,7 +146,7 @@ func newWorld(o *options) (w *world, err error) {
 	for i, name := range payers {
 		l := limits(map[abi.Unit]int64{abi.Money: int64(i+1) * 300_000_000})
 		w.purses[name] = l
-		if _, err := w.control().SetAccount(context.Background(), name, api.Change{Limits: l}); err != nil {
+		if _, err := w.control().Accounts.Set(context.Background(), name, api.Change{Limits: l}); err != nil {
 			return nil, err
 		}
 	}

@@ -55,7 +55,7 @@ was used stays used. Only what adds up over processes can be limited.`,
 			if err != nil {
 				return err
 			}
-			return report(cmd.Context(), t, d, l.json, func(c *api.Client) (api.Account, error) { return c.SetAccount(cmd.Context(), args[0], ch) }, showAccount)
+			return report(cmd.Context(), t, d, l.json, func(c *api.Client) (api.Account, error) { return c.Accounts.Set(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
 	l.add(cmd.Flags(), syscalls.Units())
@@ -75,7 +75,7 @@ func accountShow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Args:  exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (api.Account, error) {
-				all, err := c.Accounts(cmd.Context())
+				all, err := c.Accounts.List(cmd.Context())
 				if err != nil {
 					return api.Account{}, err
 				}
@@ -114,7 +114,7 @@ func accountList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Short: "List the accounts",
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts(cmd.Context()) }, listAccounts)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts.List(cmd.Context()) }, listAccounts)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")

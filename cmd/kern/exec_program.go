@@ -55,7 +55,7 @@ func newExecution(ctx context.Context, t *cli.Terminal, d *daemon.Directory, f e
 	}
 	d.NoteOutdated(ctx, c, "")
 	if f.key.Parent, err = parentOf(ctx, t.Getenv, c); err == nil {
-		p.key, err = c.NewKey(ctx, f.key)
+		p.key, err = c.Keys.New(ctx, f.key)
 	}
 	if err != nil {
 		c.Close()
@@ -77,7 +77,7 @@ func parentOf(ctx context.Context, getenv func(string) string, c *api.Client) (a
 	if url == "" || pid == "" {
 		return 0, nil
 	}
-	l, err := c.Keys(ctx, false)
+	l, err := c.Keys.List(ctx, false)
 	if err != nil || strings.TrimSuffix(l.Gateway.Anthropic, "/") != url {
 		return 0, err // that is of another daemon
 	}
@@ -150,7 +150,7 @@ func (p *execution) run(ctx context.Context, g *program.Guest) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { p.watch(ctx, true) })
 	watching.Go(func() {
-		_ = p.session.Do(ctx, func(c *api.Client) error { return c.Hold(ctx, p.key.Pid, p.ordered) }) // the watch tells what is wrong
+		_ = p.session.Do(ctx, func(c *api.Client) error { return c.Keys.Hold(ctx, p.key.Pid, p.ordered) }) // the watch tells what is wrong
 	})
 	e := g.Wait()
 	p.finish(ctx, e)
@@ -299,7 +299,7 @@ func (p *execution) bounded(e program.Ended) (s string) {
 
 // end ends the process. One that has ended is as good.
 func (p *execution) end(ctx context.Context, x syscalls.ExitArgs) {
-	err := p.session.Do(ctx, func(c *api.Client) error { return c.EndKey(ctx, p.key.Pid, api.KeyEnd(x)) })
+	err := p.session.Do(ctx, func(c *api.Client) error { return c.Keys.End(ctx, p.key.Pid, api.KeyEnd(x)) })
 	var e *abi.Error
 	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
 		p.term.Complain(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -17,37 +16,6 @@ import (
 	"github.com/kern-run/kern/internal/host"
 )
 
-// spaces are the workspaces of a kernel, as the control API serves them.
-type spaces struct{ k *host.Kernel }
-
-func (s spaces) Commits(ctx context.Context, pid abi.Pid) (any, error) {
-	t, err := s.k.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Commits()
-}
-
-func (s spaces) Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) {
-	t, err := s.k.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Diff(seq)
-}
-
-func (s spaces) Undo(ctx context.Context, pid abi.Pid, u api.Undo) (any, error) {
-	t, err := s.k.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Undo(ctx, host.Undo(u))
-}
-
-func (s spaces) Verify(ctx context.Context, dir string) (any, error) {
-	return s.k.VerifyWorkspace(ctx, dir)
-}
-
 func historyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -62,7 +30,7 @@ took back has none.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var all []host.Commit
-				if err := c.Commits(cmd.Context(), pid, &all); err != nil {
+				if err := c.Workspaces.Commits(cmd.Context(), pid, &all); err != nil {
 					return err
 				}
 				if asJSON {
@@ -130,7 +98,7 @@ those records.`,
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var all []host.FileDiff
-				if err := c.Diff(cmd.Context(), pid, seq, &all); err != nil {
+				if err := c.Workspaces.Diff(cmd.Context(), pid, seq, &all); err != nil {
 					return err
 				}
 				switch {
@@ -214,7 +182,7 @@ are named and nothing is brought back; --partial brings back the others.`,
 			u.By = t.User()
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				var done host.Undone
-				if err := c.Undo(cmd.Context(), pid, u, &done); err != nil {
+				if err := c.Workspaces.Undo(cmd.Context(), pid, u, &done); err != nil {
 					return err
 				}
 				if asJSON {
@@ -267,7 +235,7 @@ somebody else changed it.`,
 				return err
 			}
 			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (s host.Sound, err error) {
-				err = c.VerifyWorkspace(cmd.Context(), dir, &s)
+				err = c.Workspaces.Verify(cmd.Context(), dir, &s)
 				return s, err
 			}, showSound)
 		},

@@ -54,7 +54,7 @@ process, where no other parent is named.`,
 				if err != nil {
 					return i, err
 				}
-				return c.NewKey(cmd.Context(), k)
+				return c.Keys.New(cmd.Context(), k)
 			}, showKey)
 		},
 	}
@@ -85,13 +85,13 @@ func showKey(t *cli.Terminal, i api.KeyInfo) error {
 // pid or by its name.
 func withKey(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name string, f func(c *api.Client, p *api.Process) error) error {
 	return withDaemon(ctx, d, func(c *api.Client) error {
-		l, err := c.Keys(ctx, false)
+		l, err := c.Keys.List(ctx, false)
 		if err != nil {
 			return err
 		}
 		p, err := keyOf(l.Keys, name)
 		if pid, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
-			p, err = api.KeyOf(ctx, c, pid)
+			p, err = c.Keys.Show(ctx, pid)
 		}
 		if err != nil {
 			return err
@@ -127,9 +127,9 @@ func keyList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Args:  none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return api.CopyKeys(cmd.Context(), c, t.Out) })
+				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return c.Keys.CopyList(cmd.Context(), t.Out) })
 			}
-			return report(cmd.Context(), t, d, false, func(c *api.Client) (api.KeyList, error) { return c.Keys(cmd.Context(), all) },
+			return report(cmd.Context(), t, d, false, func(c *api.Client) (api.KeyList, error) { return c.Keys.List(cmd.Context(), all) },
 				func(t *cli.Terminal, l api.KeyList) error { return listKeys(t, l, all) })
 		},
 	}

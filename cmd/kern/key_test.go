@@ -175,7 +175,7 @@ func TestKeyVerbs(t *testing.T) {
 	if _, errs, code := w.kern("key", "show", "nobody"); code != exitUsage || !strings.Contains(errs, `no key "nobody"`) {
 		t.Error(code, errs)
 	}
-	if err := w.client().EndKey(t.Context(), k.Pid, api.KeyEnd{}); err == nil {
+	if err := w.client().Keys.End(t.Context(), k.Pid, api.KeyEnd{}); err == nil {
 		t.Error("a key that has ended was ended")
 	}
 	for name := range map[string]bool{k.Key: true, secretOfTheProvider: true} {

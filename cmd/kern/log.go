@@ -33,7 +33,7 @@ key asked, as it came.`,
 			return withProcess(ctx, d, args, func(c *api.Client, pid abi.Pid) error {
 				switch {
 				case request > 0:
-					b, err := c.Request(ctx, pid, request)
+					b, err := c.Keys.Request(ctx, pid, request)
 					if err != nil {
 						return err
 					}

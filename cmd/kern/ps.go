@@ -36,7 +36,7 @@ of each that lives; -a lists all. --json lists all in any case.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return api.CopyList(cmd.Context(), c, t.Out) })
+				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return c.CopyList(cmd.Context(), t.Out) })
 			}
 			more := 0
 			return report(cmd.Context(), t, d, false, func(c *api.Client) (list []api.Process, err error) {

@@ -14,13 +14,6 @@ import (
 	"github.com/kern-run/kern/internal/host"
 )
 
-// replayProcess is the engine of a replay, as the control API serves it.
-func replay(k *host.Kernel) func(context.Context, abi.Pid, *api.Run) (any, error) {
-	return func(ctx context.Context, pid abi.Pid, other *api.Run) (any, error) {
-		return k.Replay(ctx, pid, (*host.Spec)(other))
-	}
-}
-
 func replayCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f agentFlags
 	var task string

@@ -25,7 +25,7 @@ rests: calls that can go to another provider do, and one of them tries it again
 when the time has come that is told.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.View, error) { return api.Traffic(cmd.Context(), c) }, showTraffic)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.View, error) { return c.Traffic(cmd.Context()) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")

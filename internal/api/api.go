@@ -1,7 +1,7 @@
 // Package api is the daemon's control API, HTTP with JSON over a Unix
 // socket in the data directory, and its client.
 //
-// The table in [API.Handler] is all there is to ask. A request is read
+// The table in [Server.Handler] is all there is to ask. A request is read
 // strictly: an unknown key, a key that stands twice or a wrong type is refused
 // with what was expected. An error is {"error": ...} with the kernel's own
 // error in it. What waits ends when its client goes away, and a reader of
@@ -23,24 +23,24 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// An API is what a daemon serves. What only the joiner of the parts can do
+// A Server is what a daemon serves. What only the joiner of the parts can do
 // comes as a function; a value of type any is written as it marshals.
-type API struct {
-	About   About
-	Kernel  Kernel
-	Views   Views
-	Files   Files
-	Spawn   func(ctx context.Context, r Run) (abi.Pid, error)
-	Fork    func(ctx context.Context, pid abi.Pid, f Fork) (any, error)
-	Wait    func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
-	Result  func(pid abi.Pid) (any, error)
-	Replay  func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
-	Verify  func(ctx context.Context, pid abi.Pid) (records int, err error)
-	Records func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
-	Keys    Keys
-	Request func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
-	Traffic func() []quota.View                            // how the limits of providers stand
-	Stop    func()                                         // asks the daemon to end; returns at once
+type Server struct {
+	About      About
+	Kernel     Kernel
+	Views      Views
+	Workspaces Workspaces
+	Spawn      func(ctx context.Context, r Run) (abi.Pid, error)
+	Fork       func(ctx context.Context, pid abi.Pid, f Fork) (any, error)
+	Wait       func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
+	Result     func(pid abi.Pid) (any, error)
+	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
+	Verify     func(ctx context.Context, pid abi.Pid) (records int, err error)
+	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
+	Keys       KeyService
+	Request    func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
+	Traffic    func() []quota.View                            // how the limits of providers stand
+	Stop       func()                                         // asks the daemon to end; returns at once
 }
 
 // Kernel is what is done to processes.
@@ -93,38 +93,38 @@ const (
 )
 
 // Handler serves the API.
-func (a *API) Handler() http.Handler {
+func (srv *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{
-		"GET /v1/daemon":                  a.about,
-		"POST /v1/daemon/stop":            a.stop,
-		"GET /v1/processes":               a.list,
-		"POST /v1/processes":              a.spawn,
-		"GET /v1/processes/{pid}":         a.show,
-		"PATCH /v1/processes/{pid}":       a.change,
-		"GET /v1/processes/{pid}/result":  a.result,
-		"GET /v1/processes/{pid}/records": a.records,
-		"POST /v1/processes/{pid}/signal": a.signal,
-		"POST /v1/processes/{pid}/decide": a.decide,
-		"POST /v1/processes/{pid}/fork":   a.fork,
-		"POST /v1/processes/{pid}/replay": a.replay,
-		"GET /v1/processes/{pid}/commits": a.commits,
-		"GET /v1/processes/{pid}/diff":    a.diff,
-		"POST /v1/processes/{pid}/undo":   a.undo,
-		"POST /v1/workspaces/verify":      a.verifyWorkspace,
-		"POST /v1/processes/{pid}/verify": a.verify,
-		"GET /v1/keys":                    keys{a}.list,
-		"POST /v1/keys":                   keys{a}.newKey,
-		"GET /v1/keys/{pid}":              keys{a}.show,
-		"POST /v1/keys/{pid}/exit":        keys{a}.endKey,
-		"GET /v1/keys/{pid}/calls/{call}": keys{a}.request,
-		"GET /v1/keys/{pid}/hold":         keys{a}.hold,
-		"GET /v1/accounts":                a.accounts,
-		"GET /v1/traffic":                 a.traffic,
-		"PUT /v1/accounts/{name}":         a.setAccount,
+		"GET /v1/daemon":                  srv.about,
+		"POST /v1/daemon/stop":            srv.stop,
+		"GET /v1/processes":               srv.list,
+		"POST /v1/processes":              srv.spawn,
+		"GET /v1/processes/{pid}":         srv.show,
+		"PATCH /v1/processes/{pid}":       srv.change,
+		"GET /v1/processes/{pid}/result":  srv.result,
+		"GET /v1/processes/{pid}/records": srv.records,
+		"POST /v1/processes/{pid}/signal": srv.signal,
+		"POST /v1/processes/{pid}/decide": srv.decide,
+		"POST /v1/processes/{pid}/fork":   srv.fork,
+		"POST /v1/processes/{pid}/replay": srv.replay,
+		"GET /v1/processes/{pid}/commits": srv.commits,
+		"GET /v1/processes/{pid}/diff":    srv.diff,
+		"POST /v1/processes/{pid}/undo":   srv.undo,
+		"POST /v1/workspaces/verify":      srv.verifyWorkspace,
+		"POST /v1/processes/{pid}/verify": srv.verify,
+		"GET /v1/keys":                    keyHandler{srv}.list,
+		"POST /v1/keys":                   keyHandler{srv}.newKey,
+		"GET /v1/keys/{pid}":              keyHandler{srv}.show,
+		"POST /v1/keys/{pid}/exit":        keyHandler{srv}.endKey,
+		"GET /v1/keys/{pid}/calls/{call}": keyHandler{srv}.request,
+		"GET /v1/keys/{pid}/hold":         keyHandler{srv}.hold,
+		"GET /v1/accounts":                srv.accounts,
+		"GET /v1/traffic":                 srv.traffic,
+		"PUT /v1/accounts/{name}":         srv.setAccount,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set(VersionHeader, a.About.Version)
+			w.Header().Set(VersionHeader, srv.About.Version)
 			v, err := h(w, r)
 			switch {
 			case err != nil:
@@ -135,7 +135,7 @@ func (a *API) Handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(VersionHeader, a.About.Version)
+		w.Header().Set(VersionHeader, srv.About.Version)
 		writeError(w, &abi.Error{Code: abi.InvalidCall, Message: "there is no " + r.Method + " " + clip(r.URL.Path)})
 	})
 	return mux
@@ -145,17 +145,17 @@ func (a *API) Handler() http.Handler {
 // nil.
 type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
 
-func (a *API) about(http.ResponseWriter, *http.Request) (any, error) { return a.About, nil }
+func (srv *Server) about(http.ResponseWriter, *http.Request) (any, error) { return srv.About, nil }
 
-func (a *API) traffic(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) traffic(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
-	return a.Traffic(), nil
+	return srv.Traffic(), nil
 }
 
-func (a *API) stop(http.ResponseWriter, *http.Request) (any, error) {
-	a.Stop()
+func (srv *Server) stop(http.ResponseWriter, *http.Request) (any, error) {
+	srv.Stop()
 	return done{true}, nil
 }
 
@@ -168,7 +168,7 @@ type Started struct {
 	Pid abi.Pid `json:"pid"`
 }
 
-func (a *API) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
 	var run Run
 	if err := decode(w, r, maxRun, &run); err != nil {
 		return nil, err
@@ -176,27 +176,27 @@ func (a *API) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := run.check(); err != nil {
 		return nil, err
 	}
-	pid, err := a.Spawn(r.Context(), run)
+	pid, err := srv.Spawn(r.Context(), run)
 	return Started{pid}, err
 }
 
-func (a *API) list(w http.ResponseWriter, r *http.Request) (any, error) {
-	return nil, a.processes(w, r, "[", "]\n", func(*kernel.Info) bool { return true })
+func (srv *Server) list(w http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, srv.processes(w, r, "[", "]\n", func(*kernel.Info) bool { return true })
 }
 
-func (a *API) show(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) show(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	i, err := a.Views.Info(pid)
+	i, err := srv.Views.Info(pid)
 	if err != nil {
 		return nil, err
 	}
-	return a.view(&i, time.Now())
+	return srv.view(&i, time.Now())
 }
 
-func (a *API) result(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) result(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -207,22 +207,22 @@ func (a *API) result(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if wait, err := flag(r, "wait"); err != nil {
 		return nil, err
 	} else if wait {
-		if err := a.Wait(r.Context(), pid); err != nil {
+		if err := srv.Wait(r.Context(), pid); err != nil {
 			return nil, err
 		}
 	}
-	return a.Result(pid)
+	return srv.Result(pid)
 }
 
-func (a *API) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Views.Info(pid); err != nil {
+	if _, err := srv.Views.Info(pid); err != nil {
 		return nil, err
 	}
-	n, err := a.Verify(r.Context(), pid)
+	n, err := srv.Verify(r.Context(), pid)
 	return Verified{pid, n}, err
 }
 
@@ -238,7 +238,7 @@ type Replay struct {
 	With *Run `json:"with,omitempty"`
 }
 
-func (a *API) replay(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) replay(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -252,7 +252,7 @@ func (a *API) replay(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	return a.Replay(r.Context(), pid, p.With)
+	return srv.Replay(r.Context(), pid, p.With)
 }
 
 // A Signal is an order to a process, in somebody's name.
@@ -261,7 +261,7 @@ type Signal struct {
 	By     string     `json:"by,omitempty"`
 }
 
-func (a *API) signal(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) signal(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (a *API) signal(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	switch s.Signal {
 	case abi.Stop, abi.Cont, abi.Term, abi.Kill:
-		return done{true}, a.Kernel.Signal(r.Context(), pid, s.Signal, s.By)
+		return done{true}, srv.Kernel.Signal(r.Context(), pid, s.Signal, s.By)
 	}
 	return nil, expected("/signal", string(s.Signal), "stop, cont, term or kill")
 }
@@ -285,7 +285,7 @@ type Decision struct {
 	Words string `json:"words,omitempty"`
 }
 
-func (a *API) decide(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) decide(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -294,7 +294,7 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &d); err != nil {
 		return nil, err
 	}
-	return done{true}, a.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
+	return done{true}, srv.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
 }
 
 // A Fork continues from a record of a process; 0 is its last. Workspace is where
@@ -304,7 +304,7 @@ type Fork struct {
 	Workspace string `json:"workspace,omitempty"`
 }
 
-func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func (a *API) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &f); err != nil {
 		return nil, err
 	}
-	return a.Fork(r.Context(), pid, f)
+	return srv.Fork(r.Context(), pid, f)
 }
 
 // A Change sets limits, removes limits by their units' names, or sets the
@@ -340,7 +340,7 @@ func (c *Change) edit() (abi.Edit, error) {
 	return e, nil
 }
 
-func (a *API) change(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) change(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -362,25 +362,25 @@ func (a *API) change(w http.ResponseWriter, r *http.Request) (any, error) {
 	if !e.Limiting() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
-	if err := a.Kernel.Change(r.Context(), pid, e); err != nil {
+	if err := srv.Kernel.Change(r.Context(), pid, e); err != nil {
 		return nil, err
 	}
-	i, err := a.Views.Info(pid)
+	i, err := srv.Views.Info(pid)
 	if err != nil {
 		return nil, err
 	}
-	return a.view(&i, time.Now())
+	return srv.view(&i, time.Now())
 }
 
-func (a *API) accounts(http.ResponseWriter, *http.Request) (any, error) {
+func (srv *Server) accounts(http.ResponseWriter, *http.Request) (any, error) {
 	all := []Account{}
-	for _, b := range a.Views.Accounts() {
+	for _, b := range srv.Views.Accounts() {
 		all = append(all, accountView(&b))
 	}
 	return all, nil
 }
 
-func (a *API) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	if !accountName.MatchString(name) {
 		return nil, expected("/name", name, "up to 64 letters, digits, _, . or -, a letter or digit first")
@@ -399,10 +399,10 @@ func (a *API) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Kernel.SetAccount(r.Context(), name, e); err != nil {
+	if err := srv.Kernel.SetAccount(r.Context(), name, e); err != nil {
 		return nil, err
 	}
-	for _, b := range a.Views.Accounts() {
+	for _, b := range srv.Views.Accounts() {
 		if b.Name == name {
 			return accountView(&b), nil
 		}

@@ -174,8 +174,8 @@ func under(parent abi.Pid) string {
 	return fmt.Sprint(" under ", parent)
 }
 
-func (f *fake) Where() Gateway {
-	return Gateway{OpenAI: "http://o", Anthropic: "http://a", Socket: "s"}
+func (f *fake) Where() GatewayAddress {
+	return GatewayAddress{OpenAI: "http://o", Anthropic: "http://a", Socket: "s"}
 }
 
 func (f *fake) New(_ context.Context, k Key) (KeyInfo, error) {
@@ -246,8 +246,8 @@ func (f *fake) Verify(_ context.Context, dir string) (any, error) {
 	return nil, &abi.Error{Code: abi.WorkspaceMissing, Message: "nobody worked in " + dir}
 }
 
-func (f *fake) api() *API {
-	return &API{
+func (f *fake) api() *Server {
+	return &Server{
 		About: About{Version: "1.2.3", Pid: 42}, Kernel: f, Views: f,
 		Spawn: func(ctx context.Context, r Run) (abi.Pid, error) {
 			if r.Task == "wait for the disk" {
@@ -258,7 +258,7 @@ func (f *fake) api() *API {
 			f.note("spawn %s %s%s", r.Program.Model, r.Task, under(r.Parent))
 			return 8, nil
 		},
-		Files: f,
+		Workspaces: f,
 		Fork: func(_ context.Context, pid abi.Pid, fork Fork) (any, error) {
 			f.note("fork %d %d%s", pid, fork.At, fork.Workspace)
 			return Started{9}, f.known(pid)
@@ -546,7 +546,7 @@ func serve(t *testing.T, f *fake) (dir string, end func()) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := NewServer(ctx, f.api().Handler())
+	s := NewHTTPServer(ctx, f.api().Handler())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	var once sync.Once
@@ -806,18 +806,21 @@ func TestClient(t *testing.T) {
 		"fork":       {func(pid abi.Pid) (a any, _ error) { err := c.Fork(ctx, pid, Fork{At: 5}, &a); return a, err }, "fork 7 5", `{"pid":9}`},
 		"replay":     {func(pid abi.Pid) (a any, _ error) { err := c.Replay(ctx, pid, Replay{}, &a); return a, err }, "replay 7 false", `{"same":true}`},
 		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},
-		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts(ctx) }, "", `"name":"team"`},
-		"account":    {func(pid abi.Pid) (any, error) { return c.SetAccount(ctx, "team", Change{Limits: limits}) }, `account team {"steps":30} [] by ""`, `"name":"team"`},
-		"traffic":    {func(pid abi.Pid) (any, error) { return Traffic(ctx, c) }, "", `"waiting":3`},
-		"keys":       {func(pid abi.Pid) (any, error) { return c.Keys(ctx, true) }, "", `"openai_base_url":"http://o"`},
-		"new key":    {func(pid abi.Pid) (any, error) { return c.NewKey(ctx, Key{Name: "crew", Limits: limits}) }, `key crew 0 {"steps":30} `, `"key":"sk-kern-x"`},
-		"key":        {func(pid abi.Pid) (any, error) { return KeyOf(ctx, c, pid) }, "", `{"pid":7,`},
-		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.EndKey(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
-		"request":    {func(pid abi.Pid) (any, error) { return c.Request(ctx, pid, 12) }, "", `{"asked":12}`},
-		"commits":    {func(pid abi.Pid) (a any, _ error) { err := c.Commits(ctx, pid, &a); return a, err }, "", `["commits"]`},
-		"diff":       {func(pid abi.Pid) (a any, _ error) { err := c.Diff(ctx, pid, 0, &a); return a, err }, "", `[0]`},
-		"diff of 12": {func(pid abi.Pid) (a any, _ error) { err := c.Diff(ctx, pid, 12, &a); return a, err }, "", `[12]`},
-		"undo":       {func(pid abi.Pid) (a any, _ error) { err := c.Undo(ctx, pid, Undo{To: 3, By: "ann"}, &a); return a, err }, "undo 7 3 false ann", `{"ok":true}`},
+		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts.List(ctx) }, "", `"name":"team"`},
+		"account":    {func(pid abi.Pid) (any, error) { return c.Accounts.Set(ctx, "team", Change{Limits: limits}) }, `account team {"steps":30} [] by ""`, `"name":"team"`},
+		"traffic":    {func(pid abi.Pid) (any, error) { return c.Traffic(ctx) }, "", `"waiting":3`},
+		"keys":       {func(pid abi.Pid) (any, error) { return c.Keys.List(ctx, true) }, "", `"openai_base_url":"http://o"`},
+		"new key":    {func(pid abi.Pid) (any, error) { return c.Keys.New(ctx, Key{Name: "crew", Limits: limits}) }, `key crew 0 {"steps":30} `, `"key":"sk-kern-x"`},
+		"key":        {func(pid abi.Pid) (any, error) { return c.Keys.Show(ctx, pid) }, "", `{"pid":7,`},
+		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.Keys.End(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
+		"request":    {func(pid abi.Pid) (any, error) { return c.Keys.Request(ctx, pid, 12) }, "", `{"asked":12}`},
+		"commits":    {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Commits(ctx, pid, &a); return a, err }, "", `["commits"]`},
+		"diff":       {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Diff(ctx, pid, 0, &a); return a, err }, "", `[0]`},
+		"diff of 12": {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Diff(ctx, pid, 12, &a); return a, err }, "", `[12]`},
+		"undo": {func(pid abi.Pid) (a any, _ error) {
+			err := c.Workspaces.Undo(ctx, pid, Undo{To: 3, By: "ann"}, &a)
+			return a, err
+		}, "undo 7 3 false ann", `{"ok":true}`},
 	} {
 		v, err := w.call(7)
 		b, bad := json.Marshal(v)
@@ -831,8 +834,8 @@ func TestClient(t *testing.T) {
 		f.noted()
 	}
 	for code, err := range map[abi.Code]error{
-		abi.WorkspaceMissing: c.VerifyWorkspace(ctx, "/w", nil),
-		abi.InvalidArguments: c.Undo(ctx, -1, Undo{}, nil),
+		abi.WorkspaceMissing: c.Workspaces.Verify(ctx, "/w", nil),
+		abi.InvalidArguments: c.Workspaces.Undo(ctx, -1, Undo{}, nil),
 	} {
 		var e *abi.Error
 		if !errors.As(err, &e) || e.Code != code {
@@ -860,7 +863,7 @@ func TestHold(t *testing.T) {
 		f.orders, f.holdErr = c.orders, c.end
 		dir, _ := serve(t, f)
 		var heard []kernel.Orders
-		err := dial(t, dir, "1.2.3").Hold(t.Context(), 7, func(o kernel.Orders) {
+		err := dial(t, dir, "1.2.3").Keys.Hold(t.Context(), 7, func(o kernel.Orders) {
 			if heard = append(heard, o); len(heard) == len(c.orders) {
 				<-f.waiting // all that was ordered is here while it is still held
 				close(f.gone)
@@ -887,7 +890,7 @@ func TestHold(t *testing.T) {
 	dir, _ := serve(t, f)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-f.waiting; cancel() }()
-	if err := dial(t, dir, "1.2.3").Hold(ctx, 7, func(kernel.Orders) {}); !errors.Is(err, context.Canceled) {
+	if err := dial(t, dir, "1.2.3").Keys.Hold(ctx, 7, func(kernel.Orders) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("who lets go: %v", err)
 	}
 	if err := <-f.left; !errors.Is(err, context.Canceled) {

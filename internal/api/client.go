@@ -18,14 +18,19 @@ import (
 	"github.com/kern-run/kern/internal/quota"
 )
 
-// A Client talks to the daemon behind a socket. It is safe for concurrent use.
-type Client struct{ line }
+// A Client makes requests to the daemon. It is safe for concurrent use.
+type Client struct {
+	conn *connection
 
-// A line carries requests to the daemon, and answers back.
-type line struct {
-	Version string // of this side; a daemon of another is refused, except to stop it
+	Keys       KeyClient
+	Workspaces WorkspaceClient
+	Accounts   AccountClient
+}
 
-	http http.Client
+// A connection carries requests to the daemon, and answers back.
+type connection struct {
+	version string // of this program; a daemon of another is refused, except to stop it
+	http    http.Client
 }
 
 // ErrLost is the end of a connection without a word: the daemon died, or was
@@ -49,7 +54,7 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{line{Version: version}}
+	c := &connection{version: version}
 	held := make(chan net.Conn, 1)
 	held <- first
 	c.http.Transport = &http.Transport{
@@ -62,13 +67,13 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 			}
 		},
 	}
-	return c, nil
+	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}}, nil
 }
 
-// Close lets go of the daemon.
-func (c *line) Close() { c.http.CloseIdleConnections() }
+// Close closes the connection to the daemon.
+func (c *Client) Close() { c.conn.http.CloseIdleConnections() }
 
-func (c *line) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+func (c *connection) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -88,9 +93,9 @@ func (c *line) request(ctx context.Context, method, path string, in any) (*http.
 		}
 		return nil, fmt.Errorf("%w: %w", ErrLost, errors.Unwrap(err))
 	}
-	if v := res.Header.Get(VersionHeader); v != c.Version && path != stopPath && path != aboutPath {
+	if v := res.Header.Get(VersionHeader); v != c.version && path != stopPath && path != aboutPath {
 		res.Body.Close()
-		return nil, &VersionError{v, c.Version}
+		return nil, &VersionError{v, c.version}
 	}
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
@@ -115,7 +120,7 @@ func failureOf(ctx context.Context, res *http.Response) error {
 }
 
 // call makes a request and reads its answer into out.
-func (c *line) call(ctx context.Context, method, path string, in, out any) error {
+func (c *connection) call(ctx context.Context, method, path string, in, out any) error {
 	res, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return err
@@ -134,7 +139,7 @@ func readInto(ctx context.Context, res *http.Response, out any) error {
 }
 
 // ask is call with its answer.
-func ask[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+func ask[T any](ctx context.Context, c *connection, method, path string, in any) (T, error) {
 	var out T
 	err := c.call(ctx, method, path, in, &out)
 	return out, err
@@ -158,21 +163,21 @@ func procPath(pid abi.Pid, what string) string {
 
 // About asks the daemon about itself, whatever its version.
 func (c *Client) About(ctx context.Context) (About, error) {
-	return ask[About](ctx, c, "GET", aboutPath, nil)
+	return ask[About](ctx, c.conn, "GET", aboutPath, nil)
 }
 
 // Stop asks the daemon to end, whatever its version.
-func (c *Client) Stop(ctx context.Context) error { return c.call(ctx, "POST", stopPath, nil, nil) }
+func (c *Client) Stop(ctx context.Context) error { return c.conn.call(ctx, "POST", stopPath, nil, nil) }
 
 // Spawn starts a process.
 func (c *Client) Spawn(ctx context.Context, r Run) (abi.Pid, error) {
-	s, err := ask[Started](ctx, c, "POST", procsPath, r)
+	s, err := ask[Started](ctx, c.conn, "POST", procsPath, r)
 	return s.Pid, err
 }
 
 // Show describes a process.
 func (c *Client) Show(ctx context.Context, pid abi.Pid) (Process, error) {
-	return ask[Process](ctx, c, "GET", procPath(pid, ""), nil)
+	return ask[Process](ctx, c.conn, "GET", procPath(pid, ""), nil)
 }
 
 // Result reads into out how a process ended, or how it stands, after waiting
@@ -182,54 +187,57 @@ func (c *Client) Result(ctx context.Context, pid abi.Pid, wait bool, out any) er
 	if wait {
 		path += "?wait=1"
 	}
-	return c.call(ctx, "GET", path, nil, out)
+	return c.conn.call(ctx, "GET", path, nil, out)
 }
 
 // Signal sends a signal.
 func (c *Client) Signal(ctx context.Context, pid abi.Pid, s Signal) error {
-	return c.call(ctx, "POST", procPath(pid, "signal"), s, nil)
+	return c.conn.call(ctx, "POST", procPath(pid, "signal"), s, nil)
 }
 
 // Decide answers a question.
 func (c *Client) Decide(ctx context.Context, pid abi.Pid, d Decision) error {
-	return c.call(ctx, "POST", procPath(pid, "decide"), d, nil)
+	return c.conn.call(ctx, "POST", procPath(pid, "decide"), d, nil)
 }
 
 // Change changes limits or the priority of a process.
 func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (Process, error) {
-	return ask[Process](ctx, c, "PATCH", procPath(pid, ""), ch)
+	return ask[Process](ctx, c.conn, "PATCH", procPath(pid, ""), ch)
 }
 
 // Fork starts a process that continues from a moment of another, and reads into
 // out which it is.
 func (c *Client) Fork(ctx context.Context, pid abi.Pid, f Fork, out any) error {
-	return c.call(ctx, "POST", procPath(pid, "fork"), f, out)
+	return c.conn.call(ctx, "POST", procPath(pid, "fork"), f, out)
 }
 
 // Replay folds the journal of a process again, and reads into out what came
 // of it.
 func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay, out any) error {
-	return c.call(ctx, "POST", procPath(pid, "replay"), p, out)
+	return c.conn.call(ctx, "POST", procPath(pid, "replay"), p, out)
 }
 
 // Verify checks every record of a process.
 func (c *Client) Verify(ctx context.Context, pid abi.Pid) (Verified, error) {
-	return ask[Verified](ctx, c, "POST", procPath(pid, "verify"), nil)
+	return ask[Verified](ctx, c.conn, "POST", procPath(pid, "verify"), nil)
 }
 
-// Accounts lists the named accounts.
-func (c *Client) Accounts(ctx context.Context) ([]Account, error) {
-	return ask[[]Account](ctx, c, "GET", acctsPath, nil)
+// An AccountClient makes requests about named accounts.
+type AccountClient struct{ conn *connection }
+
+// List lists the named accounts.
+func (c AccountClient) List(ctx context.Context) ([]Account, error) {
+	return ask[[]Account](ctx, c.conn, "GET", acctsPath, nil)
 }
 
 // Traffic asks how the limits of providers stand.
-func Traffic(ctx context.Context, c *Client) ([]quota.View, error) {
-	return ask[[]quota.View](ctx, c, "GET", "/v1/traffic", nil)
+func (c *Client) Traffic(ctx context.Context) ([]quota.View, error) {
+	return ask[[]quota.View](ctx, c.conn, "GET", "/v1/traffic", nil)
 }
 
-// SetAccount sets limits of a named account, and makes it if it is not there.
-func (c *Client) SetAccount(ctx context.Context, name string, ch Change) (Account, error) {
-	return ask[Account](ctx, c, "PUT", acctsPath+"/"+url.PathEscape(name), ch)
+// Set sets limits of a named account, and makes the account if it does not exist.
+func (c AccountClient) Set(ctx context.Context, name string, ch Change) (Account, error) {
+	return ask[Account](ctx, c.conn, "PUT", acctsPath+"/"+url.PathEscape(name), ch)
 }
 
 // Records reads the journal of a process after record n, and with follow goes
@@ -241,7 +249,7 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	if follow {
 		path += "&follow=1"
 	}
-	return c.lines(ctx, path, func(line []byte) error {
+	return c.conn.readLines(ctx, path, func(line []byte) error {
 		var r abi.Record
 		if err := json.Unmarshal(line, &r); err != nil {
 			return fmt.Errorf("a record that cannot be read: %w: %s", err, clip(string(line)))
@@ -250,8 +258,8 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	})
 }
 
-// lines reads an answer line by line as it comes.
-func (c *line) lines(ctx context.Context, path string, f func([]byte) error) error {
+// readLines reads an answer line by line as it comes.
+func (c *connection) readLines(ctx context.Context, path string, f func([]byte) error) error {
 	res, err := c.request(ctx, "GET", path, nil)
 	if err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// Files is what is asked of workspaces: what processes did to them, and how it
+// Workspaces is what is asked of workspaces: what processes did to them, and how it
 // is taken back.
-type Files interface {
+type Workspaces interface {
 	Commits(ctx context.Context, pid abi.Pid) (any, error)
 	Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) // 0: all that it changed
 	Undo(ctx context.Context, pid abi.Pid, u Undo) (any, error)
@@ -31,7 +31,7 @@ type Place struct {
 	Dir string `json:"dir"`
 }
 
-func (a *API) commits(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) commits(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -39,10 +39,10 @@ func (a *API) commits(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
-	return a.Files.Commits(r.Context(), pid)
+	return srv.Workspaces.Commits(r.Context(), pid)
 }
 
-func (a *API) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -56,10 +56,10 @@ func (a *API) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, expected("/seq", s, "the number of a record")
 		}
 	}
-	return a.Files.Diff(r.Context(), pid, seq)
+	return srv.Workspaces.Diff(r.Context(), pid, seq)
 }
 
-func (a *API) undo(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -68,10 +68,10 @@ func (a *API) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &u); err != nil {
 		return nil, err
 	}
-	return a.Files.Undo(r.Context(), pid, u)
+	return srv.Workspaces.Undo(r.Context(), pid, u)
 }
 
-func (a *API) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any, error) {
 	var p Place
 	if err := decode(w, r, maxRequest, &p); err != nil {
 		return nil, err
@@ -79,31 +79,34 @@ func (a *API) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any, erro
 	if !filepath.IsAbs(p.Dir) {
 		return nil, expected("/dir", p.Dir, "the absolute name of a directory")
 	}
-	return a.Files.Verify(r.Context(), p.Dir)
+	return srv.Workspaces.Verify(r.Context(), p.Dir)
 }
+
+// A WorkspaceClient makes requests about workspaces.
+type WorkspaceClient struct{ conn *connection }
 
 // Commits reads into out what a process, and those below it, did to their
 // workspace.
-func (c *Client) Commits(ctx context.Context, pid abi.Pid, out any) error {
-	return c.call(ctx, "GET", procPath(pid, "commits"), nil, out)
+func (c WorkspaceClient) Commits(ctx context.Context, pid abi.Pid, out any) error {
+	return c.conn.call(ctx, "GET", procPath(pid, "commits"), nil, out)
 }
 
 // Diff reads into out what a process changed, in all or in the commit of its
 // record seq.
-func (c *Client) Diff(ctx context.Context, pid abi.Pid, seq uint64, out any) error {
+func (c WorkspaceClient) Diff(ctx context.Context, pid abi.Pid, seq uint64, out any) error {
 	path := procPath(pid, "diff")
 	if seq != 0 {
 		path += "?seq=" + strconv.FormatUint(seq, 10)
 	}
-	return c.call(ctx, "GET", path, nil, out)
+	return c.conn.call(ctx, "GET", path, nil, out)
 }
 
 // Undo takes back what a process changed, and reads into out what became of it.
-func (c *Client) Undo(ctx context.Context, pid abi.Pid, u Undo, out any) error {
-	return c.call(ctx, "POST", procPath(pid, "undo"), u, out)
+func (c WorkspaceClient) Undo(ctx context.Context, pid abi.Pid, u Undo, out any) error {
+	return c.conn.call(ctx, "POST", procPath(pid, "undo"), u, out)
 }
 
-// VerifyWorkspace reads all that is kept of a workspace.
-func (c *Client) VerifyWorkspace(ctx context.Context, dir string, out any) error {
-	return c.call(ctx, "POST", "/v1/workspaces/verify", Place{dir}, out)
+// Verify reads all that is kept of a workspace.
+func (c WorkspaceClient) Verify(ctx context.Context, dir string, out any) error {
+	return c.conn.call(ctx, "POST", "/v1/workspaces/verify", Place{dir}, out)
 }

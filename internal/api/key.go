@@ -17,17 +17,17 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Keys is the gateway, as far as the control API speaks of it.
-type Keys interface {
+// KeyService is the gateway, as far as the control API speaks of it.
+type KeyService interface {
 	New(ctx context.Context, k Key) (KeyInfo, error)
 	End(ctx context.Context, pid abi.Pid, e KeyEnd) error
 	Has(i *kernel.Info) bool // the process has a key
-	Where() Gateway
+	Where() GatewayAddress
 	Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error
 }
 
-// A Gateway is where programs outside come in.
-type Gateway struct {
+// A GatewayAddress is where programs outside come in.
+type GatewayAddress struct {
 	OpenAI    string `json:"openai_base_url"`
 	Anthropic string `json:"anthropic_base_url"`
 	Socket    string `json:"socket"`
@@ -64,8 +64,8 @@ type KeyEnd struct {
 	Code   abi.Code        `json:"code,omitempty"`
 }
 
-// keys are what can be asked of keys.
-type keys struct{ *API }
+// A keyHandler answers requests about keys.
+type keyHandler struct{ server *Server }
 
 func (k *Key) check() error {
 	if err := priority(&k.Priority); err != nil {
@@ -87,7 +87,7 @@ func (k *Key) check() error {
 	return nil
 }
 
-func (a keys) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	var k Key
 	if err := decode(w, r, maxRequest, &k); err != nil {
 		return nil, err
@@ -95,24 +95,24 @@ func (a keys) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := k.check(); err != nil {
 		return nil, err
 	}
-	return a.Keys.New(r.Context(), k)
+	return h.server.Keys.New(r.Context(), k)
 }
 
 // KeyList is the processes that have keys, and where the gateway is.
 type KeyList struct {
-	Gateway Gateway   `json:"gateway"`
-	Keys    []Process `json:"keys"`
+	Gateway GatewayAddress `json:"gateway"`
+	Keys    []Process      `json:"keys"`
 }
 
-func (a keys) list(w http.ResponseWriter, r *http.Request) (any, error) {
-	where, err := json.Marshal(a.Keys.Where())
+func (h keyHandler) list(w http.ResponseWriter, r *http.Request) (any, error) {
+	where, err := json.Marshal(h.server.Keys.Where())
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.processes(w, r, `{"gateway":`+string(where)+`,"keys":[`, "]}\n", a.Keys.Has)
+	return nil, h.server.processes(w, r, `{"gateway":`+string(where)+`,"keys":[`, "]}\n", h.server.Keys.Has)
 }
 
-func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -121,40 +121,40 @@ func (a keys) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := decode(w, r, maxRequest, &e); err != nil {
 		return nil, err
 	}
-	i, err := a.Views.Info(pid)
+	i, err := h.server.Views.Info(pid)
 	if err != nil {
 		return nil, err
 	}
-	if !a.Keys.Has(&i) {
+	if !h.server.Keys.Has(&i) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key: its loop ends it", pid)}
 	}
-	return done{true}, a.Keys.End(r.Context(), pid, e)
+	return done{true}, h.server.Keys.End(r.Context(), pid, e)
 }
 
 // show describes a process that has a key.
-func (a keys) show(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) show(_ http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	i, err := a.Views.Info(pid)
+	i, err := h.server.Views.Info(pid)
 	if err != nil {
 		return nil, err
 	}
-	if !a.Keys.Has(&i) {
+	if !h.server.Keys.Has(&i) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key", pid), Hint: "kern key list -a lists those that have one"}
 	}
-	return a.view(&i, time.Now())
+	return h.server.view(&i, time.Now())
 }
 
 // hold answers at once, and stays until the client goes. What is ordered of the
 // process comes as lines of JSON, its end as the last.
-func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Views.Info(pid); err != nil {
+	if _, err := h.server.Views.Info(pid); err != nil {
 		return nil, err
 	}
 	w.WriteHeader(http.StatusOK)
@@ -164,7 +164,7 @@ func (a keys) hold(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	var last kernel.Orders
 	var once sync.Once
-	err = a.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error {
+	err = h.server.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error {
 		if last = o; o.Term || o.Exit != "" {
 			once.Do(func() { go rouse(r.Context()) })
 		}
@@ -186,7 +186,7 @@ const rouseTime = time.Second
 // does after Ctrl-Z, cannot hear that its program is to end, and what that has
 // started elsewhere does not sleep.
 func rouse(ctx context.Context) {
-	c, _ := ctx.Value(connection{}).(net.Conn)
+	c, _ := ctx.Value(connKey{}).(net.Conn)
 	for {
 		wake(c)
 		select {
@@ -202,9 +202,9 @@ var errOver = errors.New("the process has ended")
 // Hold stays with a process of a key that wants to be held, until it ends: then
 // nil. Those that run its program hold it, so that it ends when they are gone,
 // and hear what is ordered of it; also while nothing can be written.
-func (c *Client) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders)) error {
+func (c KeyClient) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders)) error {
 	var o kernel.Orders
-	err := c.lines(ctx, keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", func(line []byte) error {
+	err := c.conn.readLines(ctx, keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", func(line []byte) error {
 		o = kernel.Orders{}
 		if err := json.Unmarshal(line, &o); err != nil {
 			return err
@@ -224,32 +224,35 @@ func (c *Client) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders
 	return err
 }
 
-// NewKey makes a process and its key.
-func (c *Client) NewKey(ctx context.Context, k Key) (KeyInfo, error) {
-	return ask[KeyInfo](ctx, c, "POST", keysPath, k)
+// A KeyClient makes requests about keys.
+type KeyClient struct{ conn *connection }
+
+// New makes a process and its key.
+func (c KeyClient) New(ctx context.Context, k Key) (KeyInfo, error) {
+	return ask[KeyInfo](ctx, c.conn, "POST", keysPath, k)
 }
 
-// EndKey ends the process of a key as its program ended.
-func (c *Client) EndKey(ctx context.Context, pid abi.Pid, e KeyEnd) error {
-	return c.call(ctx, "POST", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/exit", e, nil)
+// End ends the process of a key as its program ended.
+func (c KeyClient) End(ctx context.Context, pid abi.Pid, e KeyEnd) error {
+	return c.conn.call(ctx, "POST", keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/exit", e, nil)
 }
 
-// Keys lists the processes that have keys: those that live, or all.
-func (c *Client) Keys(ctx context.Context, all bool) (KeyList, error) {
+// List lists the processes that have keys: the living ones, or all.
+func (c KeyClient) List(ctx context.Context, all bool) (KeyList, error) {
 	path := keysPath
 	if !all {
 		path += "?recent=0"
 	}
-	return ask[KeyList](ctx, c, "GET", path, nil)
+	return ask[KeyList](ctx, c.conn, "GET", path, nil)
 }
 
-// KeyOf describes a process that has a key, whether it lives or not.
-func KeyOf(ctx context.Context, c *Client, pid abi.Pid) (Process, error) {
-	return ask[Process](ctx, c, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10), nil)
+// Show describes a process that has a key, also after its exit.
+func (c KeyClient) Show(ctx context.Context, pid abi.Pid) (Process, error) {
+	return ask[Process](ctx, c.conn, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10), nil)
 }
 
 // request writes what a call asked, as it came.
-func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) request(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -258,7 +261,7 @@ func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil || n == 0 {
 		return nil, expected("/call", r.PathValue("call"), "the number of a call")
 	}
-	b, err := k.Request(pid, n)
+	b, err := h.server.Request(pid, n)
 	if err == nil {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(b) // a client that went away hears nothing
@@ -266,7 +269,7 @@ func (k keys) request(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, err
 }
 
-// Request reads what a call with a key asked, as it came.
-func (c *Client) Request(ctx context.Context, pid abi.Pid, call uint64) (json.RawMessage, error) {
-	return ask[json.RawMessage](ctx, c, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil)
+// Request reads the request of a call that came with a key, unchanged.
+func (c KeyClient) Request(ctx context.Context, pid abi.Pid, call uint64) (json.RawMessage, error) {
+	return ask[json.RawMessage](ctx, c.conn, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil)
 }

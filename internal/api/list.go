@@ -26,24 +26,24 @@ const (
 // and tail: with all there are, or with ?recent=N with those that live, the N
 // that exited last, the N last children of each that lives, and all above those.
 // There is no end to those that exited, so they go out as they are read.
-func (a *API) processes(w http.ResponseWriter, r *http.Request, head, tail string, want func(*kernel.Info) bool) error {
+func (srv *Server) processes(w http.ResponseWriter, r *http.Request, head, tail string, want func(*kernel.Info) bool) error {
 	if err := query(r, "recent"); err != nil {
 		return err
 	}
-	l := &listing{a: a, w: w, now: time.Now(), b: []byte(head), want: want}
+	l := &listing{server: srv, w: w, now: time.Now(), b: []byte(head), want: want}
 	if s := r.URL.Query().Get("recent"); r.URL.Query().Has("recent") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n > maxRecent {
 			return expected("/recent", s, "a number from 0 to "+strconv.Itoa(maxRecent))
 		}
-		list, more := a.Views.Recent(n)
+		list, more := srv.Views.Recent(n)
 		w.Header().Set(MoreHeader, strconv.Itoa(more))
 		if err := l.add(list); err != nil {
 			return err
 		}
 		return l.send(tail)
 	}
-	for pid, page := abi.Pid(0), a.Views.After(0, pageLen); len(page) > 0; page = a.Views.After(pid, pageLen) {
+	for pid, page := abi.Pid(0), srv.Views.After(0, pageLen); len(page) > 0; page = srv.Views.After(pid, pageLen) {
 		pid = page[len(page)-1].Pid
 		err := l.add(page)
 		if err == nil {
@@ -58,13 +58,13 @@ func (a *API) processes(w http.ResponseWriter, r *http.Request, head, tail strin
 
 // A listing is a list of processes on its way out.
 type listing struct {
-	a     *API
-	w     http.ResponseWriter
-	now   time.Time
-	want  func(*kernel.Info) bool
-	b     []byte // to be sent
-	some  bool   // a process is in it
-	begun bool   // something was sent
+	server *Server
+	w      http.ResponseWriter
+	now    time.Time
+	want   func(*kernel.Info) bool
+	b      []byte // to be sent
+	some   bool   // a process is in it
+	begun  bool   // something was sent
 }
 
 func (l *listing) add(list []kernel.Info) error {
@@ -72,7 +72,7 @@ func (l *listing) add(list []kernel.Info) error {
 		if !l.want(&list[i]) {
 			continue
 		}
-		p, err := l.a.view(&list[i], l.now)
+		p, err := l.server.view(&list[i], l.now)
 		var b []byte
 		if err == nil {
 			b, err = plain(p)
@@ -114,7 +114,7 @@ func (l *listing) send(tail string) error {
 // List lists every process, by pid. It reads one after the other: what was said of
 // all of them is long.
 func (c *Client) List(ctx context.Context) (list []Process, err error) {
-	res, err := c.request(ctx, "GET", procsPath, nil)
+	res, err := c.conn.request(ctx, "GET", procsPath, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,12 +137,17 @@ func (c *Client) List(ctx context.Context) (list []Process, err error) {
 
 // CopyList writes the list of every process to w as it comes. There is no end to
 // them, so it is never held whole.
-func CopyList(ctx context.Context, c *Client, w io.Writer) error { return c.copy(ctx, procsPath, w) }
+func (c *Client) CopyList(ctx context.Context, w io.Writer) error {
+	return c.conn.copyTo(ctx, procsPath, w)
+}
 
-// CopyKeys is CopyList of those that have keys, with where the gateway is.
-func CopyKeys(ctx context.Context, c *Client, w io.Writer) error { return c.copy(ctx, keysPath, w) }
+// CopyList writes the list of every process with a key to w, with the addresses
+// of the gateway.
+func (c KeyClient) CopyList(ctx context.Context, w io.Writer) error {
+	return c.conn.copyTo(ctx, keysPath, w)
+}
 
-func (c *line) copy(ctx context.Context, path string, w io.Writer) error {
+func (c *connection) copyTo(ctx context.Context, path string, w io.Writer) error {
 	res, err := c.request(ctx, "GET", path, nil)
 	if err != nil {
 		return err
@@ -173,7 +178,7 @@ func (a *answer) Read(b []byte) (int, error) {
 // of each that lives, and all above those, by pid. More is how many others there
 // are.
 func (c *Client) Recent(ctx context.Context, n int) (list []Process, more int, err error) {
-	res, err := c.request(ctx, "GET", procsPath+"?recent="+strconv.Itoa(n), nil)
+	res, err := c.conn.request(ctx, "GET", procsPath+"?recent="+strconv.Itoa(n), nil)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -38,7 +38,7 @@ func TestListOfMany(t *testing.T) {
 			t.Errorf("%+v: %d processes", c, len(list))
 		}
 		var b bytes.Buffer
-		copied := CopyList(t.Context(), cl, &b)
+		copied := cl.CopyList(t.Context(), &b)
 		if errors.Is(copied, ErrLost) != c.lost || errors.As(copied, &e) != c.bad || (copied != nil) != (c.lost || c.bad) {
 			t.Errorf("%+v: copied %v", c, copied)
 		}
@@ -69,8 +69,8 @@ func TestPlainList(t *testing.T) {
 	}
 	defer cl.Close()
 	for what, list := range map[string]func(context.Context, *Client, *bytes.Buffer) error{
-		`"name":"<a> & b"`: func(ctx context.Context, c *Client, b *bytes.Buffer) error { return CopyList(ctx, c, b) },
-		`{"gateway":{`:     func(ctx context.Context, c *Client, b *bytes.Buffer) error { return CopyKeys(ctx, c, b) },
+		`"name":"<a> & b"`: func(ctx context.Context, c *Client, b *bytes.Buffer) error { return c.CopyList(ctx, b) },
+		`{"gateway":{`:     func(ctx context.Context, c *Client, b *bytes.Buffer) error { return c.Keys.CopyList(ctx, b) },
 	} {
 		var b bytes.Buffer
 		if err := list(t.Context(), cl, &b); err != nil || !json.Valid(b.Bytes()) || !bytes.Contains(b.Bytes(), []byte(what)) {

@@ -99,18 +99,18 @@ const (
 	idleTime = 2 * time.Minute
 )
 
-// NewServer is the HTTP server of an API. Requests that wait end with ctx.
-func NewServer(ctx context.Context, h http.Handler) *http.Server {
+// NewHTTPServer is the HTTP server of an API. Requests that wait end with ctx.
+func NewHTTPServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: headTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    headMax,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 }
 
-// connection names that of a request in its context, where the standard library
-// lets nothing else be.
-type connection struct{}
+// connKey is the key of a request's connection in its context. The standard
+// library offers no other way to reach the connection.
+type connKey struct{}

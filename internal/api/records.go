@@ -14,7 +14,7 @@ import (
 // included, each line flushed as it comes. Its reader is served from the
 // journal alone, so it may be as slow as it likes. When the stream cannot go
 // on, its last line is {"error": ...}.
-func (a *API) records(w http.ResponseWriter, r *http.Request) (any, error) {
+func (srv *Server) records(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
@@ -32,15 +32,15 @@ func (a *API) records(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Views.Info(pid); err != nil {
+	if _, err := srv.Views.Info(pid); err != nil {
 		return nil, err
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	s := &stream{w: w, c: http.NewResponseController(w), bytes: a.Views.Bytes}
+	s := &stream{w: w, c: http.NewResponseController(w), bytes: srv.Views.Bytes}
 	// A reader that reads nothing does not hold up the daemon's end.
 	defer context.AfterFunc(r.Context(), func() { _ = s.c.SetWriteDeadline(time.Now().Add(lastTime)) })()
-	if err := a.Records(r.Context(), pid, after, follow, s.record); err != nil && s.err == nil && r.Context().Err() == nil {
+	if err := srv.Records(r.Context(), pid, after, follow, s.record); err != nil && s.err == nil && r.Context().Err() == nil {
 		s.line(failure{asError(err)})
 	} else if r.Context().Err() != nil {
 		s.line(failure{asError(r.Context().Err())}) // the daemon's end, if somebody is there to read it

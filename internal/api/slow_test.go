@@ -50,7 +50,7 @@ func TestSlowClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := NewServer(t.Context(), newFake().api().Handler())
+		s := NewHTTPServer(t.Context(), newFake().api().Handler())
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(hurrying{l, c.most}) }()
 		conn, err := net.Dial("unix", l.Addr().String())

@@ -67,7 +67,7 @@ func usage(u *abi.Usage) Usage {
 		OutputBytes: u[abi.OutputBytes], CPU: abi.FormatUnit(abi.CPU, u[abi.CPU])}
 }
 
-func (a *API) view(i *kernel.Info, now time.Time) (Process, error) {
+func (srv *Server) view(i *kernel.Info, now time.Time) (Process, error) {
 	p := Process{Pid: i.Pid, Parent: i.Parent, Children: i.Kids, Name: i.Name, Account: i.Account, State: i.State,
 		Waits: i.Waits, Asks: []Ask{}, Priority: i.Priority, Depth: i.Depth, Born: time.Unix(0, i.Born).UTC(), Steps: i.Steps,
 		Usage: usage(&i.Used), Reserved: usage(&i.Reserved), Limits: i.Limits, Records: i.Records}
@@ -78,7 +78,7 @@ func (a *API) view(i *kernel.Info, now time.Time) (Process, error) {
 		p.Waits = []string{}
 	}
 	for _, q := range i.Asks {
-		b, err := a.Views.Bytes(q.Question)
+		b, err := srv.Views.Bytes(q.Question)
 		if err != nil {
 			return p, err
 		}

@@ -70,8 +70,8 @@ func (g *gatewayServer) End(ctx context.Context, pid abi.Pid, e api.KeyEnd) erro
 
 func (g *gatewayServer) Has(i *kernel.Info) bool { return g.Keyed(i) }
 
-func (g *gatewayServer) Where() api.Gateway {
-	return api.Gateway{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
+func (g *gatewayServer) Where() api.GatewayAddress {
+	return api.GatewayAddress{OpenAI: g.Base() + "/v1", Anthropic: g.Base(), Socket: g.socket}
 }
 
 // storedRequest puts the request of a call together from the journal.

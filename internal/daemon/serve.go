@@ -202,15 +202,15 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 	control.Stop = s.requestStop
 	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
 		Started: time.Now().UTC(), Settings: settings.View(d.Getenv)}
-	s.http = api.NewServer(ctx, control.Handler())
+	s.http = api.NewHTTPServer(ctx, control.Handler())
 	s.http.ConnState = s.countConn
 	return nil
 }
 
 // controlAPI serves a kernel through the control API.
-func controlAPI(k *host.Kernel) *api.API {
-	return &api.API{
-		Kernel: k, Views: k, Files: workspaces{k},
+func controlAPI(k *host.Kernel) *api.Server {
+	return &api.Server{
+		Kernel: k, Views: k, Workspaces: workspaces{k},
 		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, host.Spec(r)) },
 		Fork: func(ctx context.Context, pid abi.Pid, f api.Fork) (any, error) {
 			return k.Fork(ctx, pid, host.Fork(f))
