@@ -104,9 +104,9 @@ var among = map[string][]string{
 	"internal/sandbox/jail":        {"internal/sandbox"},
 	"internal/workspace/scan":      {"internal/workspace/fsys"},
 	"internal/workspace/git":       {"internal/workspace/fsys"},
-	"internal/workspace/view":      {"internal/workspace/fsys", "internal/workspace/scan"},
-	"internal/workspace/publish":   {"internal/workspace/fsys", "internal/workspace/scan"},
-	"internal/workspace/wal":       {"internal/workspace/fsys", "internal/workspace/git", "internal/workspace/publish"},
+	"internal/workspace/view":      {"internal/workspace/fsys"},
+	"internal/workspace/publish":   {"internal/workspace/fsys"},
+	"internal/workspace/wal":       {"internal/workspace/fsys"},
 }
 
 // forbidden are imports that are refused everywhere, or outside the packages

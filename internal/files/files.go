@@ -24,14 +24,14 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/schema"
-	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A Reader is how a tool looks at a workspace. Names have slashes and are
 // relative; Stat follows links, Lstat does not.
 type Reader interface {
-	Stat(name string) (workspace.Entry, error)
-	Lstat(name string) (workspace.Entry, error)
+	Stat(name string) (fsys.Entry, error)
+	Lstat(name string) (fsys.Entry, error)
 	ReadDir(name string) ([]string, error)
 	ReadFile(name string) ([]byte, error)
 }
@@ -207,7 +207,7 @@ func (c *call) errorf(code abi.Code, where, format string, args ...any) *abi.Err
 }
 
 // target looks at the path that the call names, through links.
-func (c *call) target() (workspace.Entry, *abi.Error) {
+func (c *call) target() (fsys.Entry, *abi.Error) {
 	if c.Path == "" {
 		c.Path = "."
 	}
@@ -219,17 +219,17 @@ func (c *call) target() (workspace.Entry, *abi.Error) {
 }
 
 // file reads the file that the call names.
-func (c *call) file() ([]byte, workspace.Entry, *abi.Error) {
+func (c *call) file() ([]byte, fsys.Entry, *abi.Error) {
 	e, bad := c.target()
 	if bad != nil {
 		return nil, e, bad
 	}
-	if e.Kind == workspace.Dir {
+	if e.Kind == fsys.Dir {
 		bad := c.errorf(abi.FileKind, "/path", "%s is a directory", c.Path)
 		bad.Hint = "fs.list shows what is in it"
 		return nil, e, bad
 	}
-	if e.Kind != workspace.File {
+	if e.Kind != fsys.File {
 		return nil, e, c.errorf(abi.FileKind, "/path", "%s is not a file", c.Path)
 	}
 	if e.Size > maxFile {
@@ -245,7 +245,7 @@ func (c *call) file() ([]byte, workspace.Entry, *abi.Error) {
 }
 
 // text is file for what is text.
-func (c *call) text() ([]byte, workspace.Entry, *abi.Error) {
+func (c *call) text() ([]byte, fsys.Entry, *abi.Error) {
 	b, e, bad := c.file()
 	if bad == nil && binary(b) {
 		bad = c.errorf(abi.FileKind, "/path", "%s is a binary file of %d bytes%s", c.Path, len(b), likely(b))
@@ -256,16 +256,16 @@ func (c *call) text() ([]byte, workspace.Entry, *abi.Error) {
 
 // failed says what a file system's error means for the call.
 func (c *call) failed(err error) *abi.Error {
-	var w *workspace.Error
+	var w *fsys.Error
 	switch {
 	case c.ctx.Err() != nil:
 		return c.interrupted()
 	case errors.As(err, &w):
 		e := c.errorf(abi.Code(w.Code), "/path", "%s: %s", c.Path, w.Text)
 		switch w.Code {
-		case workspace.Refused:
+		case fsys.Refused:
 			e.Code, e.Hint = abi.FileRefused, inside
-		case workspace.Conflict:
+		case fsys.Conflict:
 			e.Hint = "somebody else changed it meanwhile; look at it again in the next call"
 		}
 		return e
@@ -285,12 +285,12 @@ const inside = "paths are relative to the workspace and stay inside it, for exam
 // directory.
 func (c *call) throughFile() bool {
 	_, e, ok := c.deepest()
-	return ok && e.Kind != workspace.Dir
+	return ok && e.Kind != fsys.Dir
 }
 
 // deepest is the longest beginning of the path that is there, short of all of
 // it.
-func (c *call) deepest() (string, workspace.Entry, bool) {
+func (c *call) deepest() (string, fsys.Entry, bool) {
 	for at := path.Dir(c.Path); at != "/"; at = path.Dir(at) {
 		if e, err := c.fs.Stat(at); err == nil {
 			return at, e, true
@@ -299,7 +299,7 @@ func (c *call) deepest() (string, workspace.Entry, bool) {
 			break
 		}
 	}
-	return "", workspace.Entry{}, false
+	return "", fsys.Entry{}, false
 }
 
 // missing is the error for a path that is not there, with names like it.
@@ -309,7 +309,7 @@ func (c *call) missing() *abi.Error {
 	switch {
 	case !ok:
 		return e
-	case entry.Kind != workspace.Dir:
+	case entry.Kind != fsys.Dir:
 		e.Message += fmt.Sprintf("; %s is a file", at)
 		return e
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // read is fs.read.
@@ -79,13 +79,13 @@ func (c *call) list() (string, *abi.Error) {
 	if bad != nil {
 		return "", bad
 	}
-	if e.Kind != workspace.Dir {
+	if e.Kind != fsys.Dir {
 		bad := c.errorf(abi.FileKind, "/path", "%s is not a directory", c.Path)
 		bad.Hint = "fs.read shows a file"
 		return "", bad
 	}
 	s, n, cut := newSheet(c.max), 0, false
-	err := c.walk(c.Path, max(c.Depth, 1), func(name string, e workspace.Entry, deeper bool) bool {
+	err := c.walk(c.Path, max(c.Depth, 1), func(name string, e fsys.Entry, deeper bool) bool {
 		if n >= maxEntries || !s.line(c.entry(name, e, deeper)) {
 			cut = true
 			return false
@@ -107,16 +107,16 @@ func (c *call) list() (string, *abi.Error) {
 
 // entry is a line of fs.list. A directory that is not looked into although
 // depth would allow it says so.
-func (c *call) entry(name string, e workspace.Entry, deeper bool) string {
+func (c *call) entry(name string, e fsys.Entry, deeper bool) string {
 	switch e.Kind {
-	case workspace.Dir:
+	case fsys.Dir:
 		if name = clean(name) + "/"; deeper && passedOver(path.Base(name)) {
 			return name + "  (not looked into)"
 		}
 		return name
-	case workspace.Symlink:
+	case fsys.Symlink:
 		return clean(name) + " -> " + clean(e.Target)
-	case workspace.File:
+	case fsys.File:
 		x := ""
 		if e.Mode&0o111 != 0 {
 			x = ", executable"
@@ -142,12 +142,12 @@ func passedOver(name string) bool { return name == ".git" || name == "node_modul
 
 // walk gives what is in the directory at, sorted, down to depth levels; deeper
 // says that the entry's own level is not the last. It stops when f does.
-func (c *call) walk(at string, depth int, f func(name string, e workspace.Entry, deeper bool) bool) error {
+func (c *call) walk(at string, depth int, f func(name string, e fsys.Entry, deeper bool) bool) error {
 	_, err := c.descend(at, depth, f)
 	return err
 }
 
-func (c *call) descend(at string, depth int, f func(string, workspace.Entry, bool) bool) (bool, error) {
+func (c *call) descend(at string, depth int, f func(string, fsys.Entry, bool) bool) (bool, error) {
 	if err := c.ctx.Err(); err != nil {
 		return false, err
 	}
@@ -167,7 +167,7 @@ func (c *call) descend(at string, depth int, f func(string, workspace.Entry, boo
 		if !f(path.Clean(name), e, depth > 1) {
 			return false, nil
 		}
-		if e.Kind != workspace.Dir || depth <= 1 || passedOver(base) {
+		if e.Kind != fsys.Dir || depth <= 1 || passedOver(base) {
 			continue
 		}
 		if more, err := c.descend(name, depth-1, f); !more || err != nil {

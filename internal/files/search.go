@@ -7,7 +7,7 @@ import (
 	"regexp"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // Bounds of a search.
@@ -31,11 +31,11 @@ func (c *call) search() (string, *abi.Error) {
 	q := &query{call: c, re: re, sheet: newSheet(c.max)}
 	q.prefix, _ = re.LiteralPrefix()
 	switch e.Kind {
-	case workspace.Dir:
-		err = c.walk(c.Path, math.MaxInt, func(name string, e workspace.Entry, _ bool) bool {
-			return e.Kind != workspace.File || q.look(name, e.Size)
+	case fsys.Dir:
+		err = c.walk(c.Path, math.MaxInt, func(name string, e fsys.Entry, _ bool) bool {
+			return e.Kind != fsys.File || q.look(name, e.Size)
 		})
-	case workspace.File:
+	case fsys.File:
 		q.look(c.Path, e.Size)
 	default:
 		return "", c.errorf(abi.FileKind, "/path", "%s is neither a file nor a directory", c.Path)

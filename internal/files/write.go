@@ -9,16 +9,16 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/workspace"
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // write is fs.write.
 func (c *call) write() (string, *abi.Error) {
 	e, err := c.fs.Stat(c.Path)
 	switch {
-	case err == nil && e.Kind == workspace.Dir:
+	case err == nil && e.Kind == fsys.Dir:
 		return "", c.errorf(abi.FileKind, "/path", "%s is a directory", c.Path)
-	case err == nil && e.Kind != workspace.File:
+	case err == nil && e.Kind != fsys.File:
 		return "", c.errorf(abi.FileKind, "/path", "%s is not a file", c.Path)
 	case err == nil:
 		return c.replace(e)
@@ -45,7 +45,7 @@ func (c *call) lines() string { return plural(len(splitLines([]byte(c.Content)))
 
 // replace writes over a file that is there. The same content is no change, so
 // that it makes no commit.
-func (c *call) replace(e workspace.Entry) (string, *abi.Error) {
+func (c *call) replace(e fsys.Entry) (string, *abi.Error) {
 	if e.Size == int64(len(c.Content)) {
 		if b, err := c.fs.ReadFile(c.Path); err == nil && string(b) == c.Content {
 			return fmt.Sprintf("%s holds exactly this already: nothing was changed", c.Path), nil
@@ -136,7 +136,7 @@ func (c *call) remove() (string, *abi.Error) {
 	if err != nil {
 		return "", c.failed(err)
 	}
-	if e.Kind != workspace.Dir {
+	if e.Kind != fsys.Dir {
 		if err := c.fs.Remove(name); err != nil {
 			return "", c.failed(err)
 		}
@@ -168,7 +168,7 @@ func (c *call) below(name string) (n int, bad *abi.Error) {
 		if err != nil {
 			return 0, c.failed(err)
 		}
-		if n++; e.Kind == workspace.Dir {
+		if n++; e.Kind == fsys.Dir {
 			m, bad := c.below(name + "/" + base)
 			if bad != nil {
 				return 0, bad

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Publish makes everything the transaction staged visible, durably, or nothing
@@ -80,7 +79,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	w.step("checked")
 	root = root.Merge(p.before)
 	next := root.Merge(p.after)
-	in := &wal.Intent{Note: note, Auto: auto, Boot: boot(), Slots: tx.name, Ops: p.ops}
+	in := &intent{Note: note, Auto: auto, Boot: boot(), Slots: tx.name, Ops: p.ops}
 	rec, c, err := tx.record(ctx, root, next, in, kind)
 	if err != nil {
 		return nil, err
@@ -101,14 +100,14 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 // perform does the operations and makes them last. When nobody else decides,
 // the seal goes to the disk beside them: whichever comes first, recovery on
 // another boot does again what did not.
-func (tx *Tx) perform(rec *wal.Record) error {
+func (tx *Tx) perform(rec *logRecord) error {
 	w, ops := tx.w, rec.Intent.Ops
 	if err := w.hand.Perform(ops, tx.slots); err != nil {
 		return err
 	}
 	var with []func() error
 	if rec.Intent.Auto {
-		if err := w.log.Put(wal.Record{Kind: "seal", Head: rec.Head}); err != nil {
+		if err := w.log.Put(logRecord{Kind: kindSeal, Head: rec.Head}); err != nil {
 			return err
 		}
 		w.step("sealing")
@@ -132,7 +131,7 @@ func (w *Workspace) syncLog() error {
 
 // record writes the new state into the history and makes all of it last: what
 // somebody else did to the directory as a commit of its own, then ours.
-func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *wal.Intent, kind string) (*wal.Record, *Commit, error) {
+func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *intent, kind string) (*logRecord, *Commit, error) {
 	w := tx.w
 	last, err := w.lastNode()
 	if err != nil {
@@ -164,7 +163,7 @@ func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *wal.Intent, 
 	}
 	w.step("packed")
 	in.Pack = pk.Name
-	rec := &wal.Record{Kind: "intent", Head: head, Intent: in}
+	rec := &logRecord{Kind: kindIntent, Head: head, Intent: in}
 	if err = w.log.Put(*rec); err == nil {
 		w.step("written")
 		err = tx.stage.sync(w.syncLog, pk.Sync, func() error { return fsys.Sync(w.hist.PackDir()) })
@@ -173,7 +172,7 @@ func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *wal.Intent, 
 		err = w.hist.Adopt(pk)
 	}
 	if err != nil {
-		err = errors.Join(err, pk.Close(), w.log.Append(wal.Record{Kind: "undone"}))
+		err = errors.Join(err, pk.Close(), w.log.Append(logRecord{Kind: kindUndone}))
 		w.hist.Forget(in.Pack)
 		if w.log.Pending() != nil {
 			tx.state = doubtful
@@ -216,7 +215,7 @@ func (tx *Tx) Seal() error {
 	w := tx.w
 	if !tx.rec.Intent.Auto {
 		w.step("sealing")
-		if err := w.log.Append(wal.Record{Kind: "seal", Head: tx.rec.Head}); err != nil {
+		if err := w.log.Append(logRecord{Kind: kindSeal, Head: tx.rec.Head}); err != nil {
 			return err
 		}
 	}

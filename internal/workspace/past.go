@@ -13,7 +13,6 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
 	"github.com/kern-run/kern/internal/workspace/view"
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // past is the history, the log that decides it, and what is known of the
@@ -22,7 +21,7 @@ type past struct {
 	memo
 	hist  *git.History
 	stale bool // the history may lack what it held: record everything anew. The lock is held
-	log   *wal.Log
+	log   *commitLog
 }
 
 // addOutside adds a commit for what somebody else did, when they did. The
@@ -75,7 +74,7 @@ func (p *past) tryOutside() error {
 		}
 	}
 	if head != p.log.Now().Head {
-		if err := errors.Join(p.log.Append(wal.Record{Kind: "head", Head: head}), p.putRefs()); err != nil {
+		if err := errors.Join(p.log.Append(logRecord{Kind: kindHead, Head: head}), p.putRefs()); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Mutant that these tests kill (made, seen to fail, and unmade): Same trusts
@@ -391,13 +389,13 @@ func TestDamage(t *testing.T) {
 	for cut := end - 1; cut > end-60; cut -= 7 { // the last record is torn: it never was
 		torn := append(bytes.Clone(log[:cut]), make([]byte, len(log)-cut)...)
 		must(t, os.WriteFile(name, torn, 0o600))
-		l, err := wal.Open(name, true)
+		l, err := openLog(name, true)
 		must(t, err)
 		if l.Pending() == nil || l.Pending().Intent.Note.ID != "4" || l.Now().Seq != 5 {
 			t.Fatalf("cut at %d: %+v", cut, l.Now())
 		}
 		must(t, l.Close())
-		again, err := wal.Open(name, false)
+		again, err := openLog(name, false)
 		must(t, err)
 		if again.Pending() == nil || again.Now().Seq != 5 {
 			t.Fatalf("cut at %d, then rewritten: %+v", cut, again.Now())

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/publish"
-	"github.com/kern-run/kern/internal/workspace/scan"
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
@@ -97,7 +96,7 @@ func (p *planner) change(c *view.Staged) error {
 		if err := p.keepable(c.Path, cur); err != nil {
 			return err
 		}
-		p.drops = append(p.drops, publish.Op{Do: publish.Drop, Path: []byte(c.Path), Slot: "d" + strconv.Itoa(len(p.drops)), Old: scan.Shape(cur)})
+		p.drops = append(p.drops, publish.Op{Do: publish.Drop, Path: []byte(c.Path), Slot: "d" + strconv.Itoa(len(p.drops)), Old: fsys.Shape(cur)})
 		p.after = append(p.after, fsys.Edit{Path: c.Path, Item: nil})
 		p.gone = c.Path
 	case c.To.Kind == Dir && cur != nil && cur.Kind == Dir:
@@ -133,7 +132,7 @@ func (p *planner) put(c *view.Staged, cur *fsys.Item) error {
 		if err := p.keepable(c.Path, cur); err != nil {
 			return err
 		}
-		o.Do, o.Old = publish.Swap, scan.Shape(cur)
+		o.Do, o.Old = publish.Swap, fsys.Shape(cur)
 		p.after = append(p.after, fsys.Edit{Path: c.Path, Item: nil})
 		if cur.Kind == Dir {
 			p.gone = c.Path
@@ -242,11 +241,11 @@ func (p *planner) shapes() error {
 	}
 	for i := range p.ops {
 		o := &p.ops[i]
-		e, err := scan.Look(p.st.slots, o.Slot)
+		e, err := fsys.Look(p.st.slots, o.Slot)
 		if err != nil {
 			return err
 		}
-		o.New = scan.Shape(e)
+		o.New = fsys.Shape(e)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // A Verdict decides a commit that is in doubt.
@@ -86,10 +85,10 @@ func (w *Workspace) recover() error {
 }
 
 // settle brings a commit in doubt to its end. Every step of it may be repeated.
-func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err error) {
+func (w *Workspace) settle(p *logRecord, v Verdict) (rescued []string, err error) {
 	slots, err := w.room.place.Sub(p.Intent.Slots + "/slots")
 	if errors.Is(err, fs.ErrNotExist) && v == Undo && w.hand.Untouched(p.Intent.Ops) {
-		return nil, w.log.Append(wal.Record{Kind: "undone"}) // the power went before the slots were on disk
+		return nil, w.log.Append(logRecord{Kind: kindUndone}) // the power went before the slots were on disk
 	}
 	if err != nil {
 		return nil, fsys.Errorf(Damaged, p.Intent.Slots, "the slots of commit %q are gone: %v", p.Intent.Note.ID, err)
@@ -105,9 +104,9 @@ func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err erro
 		return rescued, err
 	}
 	w.step("settled")
-	r := wal.Record{Kind: "undone"}
+	r := logRecord{Kind: kindUndone}
 	if v == Finish {
-		r = wal.Record{Kind: "seal", Head: p.Head}
+		r = logRecord{Kind: kindSeal, Head: p.Head}
 	}
 	if err := w.log.Append(r); err != nil {
 		return rescued, err
@@ -122,12 +121,12 @@ func (w *Workspace) settle(p *wal.Record, v Verdict) (rescued []string, err erro
 
 // takeBack undoes a commit of this process. An outsider's change stays; then
 // the error names it.
-func (w *Workspace) takeBack(rec *wal.Record, slots *fsys.Place) error {
+func (w *Workspace) takeBack(rec *logRecord, slots *fsys.Place) error {
 	kept, err := w.hand.Undo(rec.Intent.Ops, slots)
 	if err != nil {
 		return err
 	}
-	if err := w.log.Append(wal.Record{Kind: "undone"}); err != nil {
+	if err := w.log.Append(logRecord{Kind: kindUndone}); err != nil {
 		return err
 	}
 	w.step("undone")

@@ -124,7 +124,7 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	c.To.Hash, err = scan.HashFile(f, now.Size)
+	c.To.Hash, err = fsys.HashFile(f, now.Size)
 	return err
 }
 
@@ -145,7 +145,7 @@ func (s *stage) fillBase(c *view.Staged) error {
 		return err
 	}
 	defer f.Close()
-	if c.To.Hash, err = scan.HashFile(f, now.Size); err != nil {
+	if c.To.Hash, err = fsys.HashFile(f, now.Size); err != nil {
 		return err
 	}
 	if !s.ground.Still(c.Base, c.From, &now, c.To.Hash) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/view"
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // View says how a transaction shows the workspace.
@@ -48,7 +47,7 @@ type Tx struct {
 
 	mu      sync.Mutex
 	state   state
-	rec     *wal.Record
+	rec     *logRecord
 	next    fsys.Item
 	torn    error // sealed, but a directory could not be made to last
 	commit  *Commit

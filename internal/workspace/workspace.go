@@ -100,7 +100,6 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
 	"github.com/kern-run/kern/internal/workspace/publish"
-	"github.com/kern-run/kern/internal/workspace/wal"
 )
 
 // Config says where a workspace keeps its own things and what it holds on to.
@@ -219,7 +218,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	}
 	defer release()
 	if w.log == nil {
-		if w.log, err = wal.Open(filepath.Join(w.conf.Store, "log"), true); err != nil {
+		if w.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
 			return err
 		}
 	}

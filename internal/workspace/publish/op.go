@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
-	"github.com/kern-run/kern/internal/workspace/scan"
 )
 
 // An Op is one step of publishing. Together with the slots it says how to do
@@ -104,11 +103,11 @@ func (h *Hand) do(o *Op, slots *fsys.Place) error {
 	if err != nil || check == "" {
 		return err
 	}
-	e, err := scan.Look(slots, check)
+	e, err := fsys.Look(slots, check)
 	if err != nil {
 		return err
 	}
-	if scan.Shape(e) != o.Old {
+	if fsys.Shape(e) != o.Old {
 		return clash(nil)
 	}
 	return nil
@@ -130,11 +129,11 @@ func (h *Hand) doLinked(o *Op, slots *fsys.Place, clash func(error) error) error
 			return clash(err)
 		}
 	}
-	e, err := scan.Look(slots, o.oldSlot())
+	e, err := fsys.Look(slots, o.oldSlot())
 	if err != nil {
 		return err
 	}
-	if scan.Shape(e) != o.Old {
+	if fsys.Shape(e) != o.Old {
 		return clash(nil)
 	}
 	h.Step("linked")
@@ -184,7 +183,7 @@ func (h *Hand) Sync(ops []Op, slots *fsys.Place, with ...func() error) error {
 
 // done tells whether o was done, and where the old content then lies.
 func (h *Hand) done(o *Op, slots *fsys.Place) (done bool, old string, err error) {
-	e, err := scan.Look(slots, o.Slot)
+	e, err := fsys.Look(slots, o.Slot)
 	gone := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !gone {
 		return false, "", err
@@ -196,7 +195,7 @@ func (h *Hand) done(o *Op, slots *fsys.Place) (done bool, old string, err error)
 		return !gone, o.Slot, nil
 	}
 	if !gone {
-		done, err := h.swapped(o, scan.Shape(e))
+		done, err := h.swapped(o, fsys.Shape(e))
 		return done, o.Slot, err
 	}
 	if _, err = slots.Lstat(o.oldSlot()); errors.Is(err, fs.ErrNotExist) {
@@ -242,11 +241,11 @@ func (h *Hand) swapped(o *Op, slot fsys.Hash) (bool, error) {
 	if slot == o.New || slot == o.Old {
 		return slot == o.Old, nil
 	}
-	now, err := scan.Look(h.Place, o.At())
+	now, err := fsys.Look(h.Place, o.At())
 	if err != nil && !fsys.Theirs(err) {
 		return false, err
 	}
-	return err != nil || scan.Shape(now) != o.Old, nil
+	return err != nil || fsys.Shape(now) != o.Old, nil
 }
 
 func (h *Hand) undoOne(o *Op, slots *fsys.Place) (rescued string, err error) {
@@ -261,11 +260,11 @@ func (h *Hand) undoOne(o *Op, slots *fsys.Place) (rescued string, err error) {
 		return "", h.unlinkOld(o, slots)
 	}
 	if o.Do != Drop {
-		now, err := scan.Look(h.Place, o.At())
+		now, err := fsys.Look(h.Place, o.At())
 		if err != nil && !fsys.Theirs(err) {
 			return "", err
 		}
-		if err != nil || scan.Shape(now) != o.New {
+		if err != nil || fsys.Shape(now) != o.New {
 			if errors.Is(err, fs.ErrNotExist) && old == "" {
 				return "", nil // never made, or taken away since
 			}
@@ -364,14 +363,14 @@ func (h *Hand) Redo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
 
 // clear tells that o's path still holds what the plan saw.
 func (h *Hand) clear(o *Op) (bool, error) {
-	now, err := scan.Look(h.Place, o.At())
+	now, err := fsys.Look(h.Place, o.At())
 	switch {
 	case err != nil && fsys.Theirs(err):
 		return o.Do == Make && errors.Is(err, fs.ErrNotExist), nil
 	case err != nil:
 		return false, err
 	}
-	return o.Do != Make && scan.Shape(now) == o.Old, nil
+	return o.Do != Make && fsys.Shape(now) == o.Old, nil
 }
 
 // rescue keeps a slot's content for a person to find.
@@ -395,12 +394,12 @@ func (h *Hand) Untouched(ops []Op) bool {
 		if o.Do == Adjust {
 			continue
 		}
-		now, err := scan.Look(h.Place, o.At())
+		now, err := fsys.Look(h.Place, o.At())
 		if o.Do == Make {
-			if err == nil && scan.Shape(now) == o.New {
+			if err == nil && fsys.Shape(now) == o.New {
 				return false
 			}
-		} else if err != nil || scan.Shape(now) == o.New {
+		} else if err != nil || fsys.Shape(now) == o.New {
 			return false
 		}
 	}

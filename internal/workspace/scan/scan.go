@@ -4,13 +4,8 @@ package scan
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -27,7 +22,6 @@ import (
 type Scanner struct {
 	ctx   context.Context
 	rules *fsys.Rules
-	bare  bool // metadata only: nothing is read or ignored
 	Full  bool // read every file, whatever its metadata says
 	deep  bool // look into ignored directories too, without reading their files
 	flat  bool // believe what is known of the directories below
@@ -41,21 +35,9 @@ func New(ctx context.Context, r *fsys.Rules, fine bool) *Scanner {
 		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// Bare looks at metadata only.
-func Bare(ctx context.Context) *Scanner {
-	s := New(ctx, nil, true)
-	s.bare = true
-	return s
-}
-
-// Tree scans p. Directories that hold what prev held are prev's own nodes.
+// Tree scans p. Directories that hold what prev held are the nodes of prev.
 func (s *Scanner) Tree(p *fsys.Place, prev fsys.Item) (fsys.Item, error) {
-	return s.below(p, ".", prev)
-}
-
-// below scans the directory at of p, of which prev is known.
-func (s *Scanner) below(p *fsys.Place, at string, prev fsys.Item) (fsys.Item, error) {
-	q, err := p.Sub(at)
+	q, err := p.Sub(".")
 	if err != nil {
 		return fsys.Item{}, err
 	}
@@ -65,7 +47,7 @@ func (s *Scanner) below(p *fsys.Place, at string, prev fsys.Item) (fsys.Item, er
 		return fsys.Item{}, err
 	}
 	e.Name = prev.Name
-	e.Dir, err = s.dir(q, at, prev.Dir)
+	e.Dir, err = s.dir(q, ".", prev.Dir)
 	return e, err
 }
 
@@ -73,7 +55,7 @@ func (s *Scanner) dir(p *fsys.Place, at string, prev *fsys.Node) (*fsys.Node, er
 	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
-	if prev != nil && !s.Full && !s.bare && !s.deep {
+	if prev != nil && !s.Full && !s.deep {
 		if n, ok, err := s.quick(p, at, prev); ok || err != nil {
 			return n, err
 		}
@@ -154,9 +136,7 @@ func (s *Scanner) each(p *fsys.Place, at string, news []fsys.Item, olds []*fsys.
 // entry completes e, which was just looked at, and tells whether all of it is
 // as it was in old.
 func (s *Scanner) entry(p *fsys.Place, at string, e, old *fsys.Item) (same bool, err error) {
-	if s.bare {
-		e.Ignored = true
-	} else if s.deep {
+	if s.deep {
 		e.Ignored = s.rules.Below(at, e.Kind == fsys.Dir)
 	} else if old != nil && old.Kind == e.Kind {
 		e.Ignored = old.Ignored
@@ -167,7 +147,7 @@ func (s *Scanner) entry(p *fsys.Place, at string, e, old *fsys.Item) (same bool,
 	known := old != nil && old.Entry.Kind == e.Kind && old.Ignored == e.Ignored
 	same = known && old.Print == e.Print && old.Mode == e.Mode && old.Time == e.Time && old.Size == e.Size && !old.Racy
 	switch {
-	case e.Kind == fsys.Dir && !s.flat && (!e.Ignored || s.bare || s.deep):
+	case e.Kind == fsys.Dir && !s.flat && (!e.Ignored || s.deep):
 		return s.subdir(p, at, e, old, same)
 	case e.Kind == fsys.Dir:
 		e.Dir = &fsys.Node{}
@@ -235,7 +215,7 @@ func (s *Scanner) read(p *fsys.Place, e *fsys.Item) error {
 		if err != nil {
 			return err
 		}
-		h, err := HashFile(f, before.Size)
+		h, err := fsys.HashFile(f, before.Size)
 		if err != nil {
 			return err
 		}
@@ -253,57 +233,6 @@ func (s *Scanner) read(p *fsys.Place, e *fsys.Item) error {
 			return fsys.Errorf(fsys.Busy, f.Name(), "another program keeps writing to it")
 		}
 	}
-}
-
-var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
-
-// HashFile names the first size bytes of f as a blob.
-func HashFile(f *os.File, size int64) (out fsys.Hash, err error) {
-	h := sha256.New()
-	fsys.BlobHead(h, size)
-	buf := buffers.Get().(*[128 << 10]byte)
-	defer buffers.Put(buf)
-	for off := int64(0); off < size; {
-		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-off)], off)
-		h.Write(buf[:n])
-		off += int64(n)
-		if err == io.EOF {
-			break // it shrank; its metadata will tell
-		}
-		if err != nil {
-			return out, err
-		}
-	}
-	h.Sum(out[:0])
-	return out, nil
-}
-
-// Look looks at name in p without reading any file.
-func Look(p *fsys.Place, name string) (*fsys.Item, error) {
-	e, err := p.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if e.Kind == fsys.Dir {
-		e, err = Bare(context.Background()).below(p, name, fsys.Item{})
-	}
-	return &e, err
-}
-
-// Shape sums up which files stand where below e: enough to tell whether a
-// slot or a path still holds what the plan saw, without reading it.
-func Shape(e *fsys.Item) fsys.Hash {
-	h := sha256.New()
-	for p, x := range e.Walk(".") {
-		t := x.Time
-		size := x.Size
-		if x.Kind == fsys.Dir || x.Kind == fsys.Other {
-			t, size = 0, 0
-		}
-		fmt.Fprintf(h, "%d:%s", len(p), p)
-		binary.Write(h, binary.BigEndian, []int64{int64(x.Kind), int64(x.Print.Ino), size, t})
-	}
-	return fsys.Hash(h.Sum(nil))
 }
 
 // Know says what is at path now, as believed from root where its metadata has

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-
-	"github.com/kern-run/kern/internal/workspace/scan"
 )
 
 // A copied view is a plain directory with everything in it. What was staged is
@@ -32,23 +30,17 @@ func NewCopy(ctx context.Context, g Ground) (View, error) {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return nil, err
 	}
-	top, err := bareAll(ctx, g.Place)
+	top, err := fsys.Metadata(ctx, g.Place)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.bound(top); err != nil {
+	if err := c.bound(&top); err != nil {
 		return nil, err
 	}
-	if err := c.fill(ctx, top); err != nil {
+	if err := c.fill(ctx, &top); err != nil {
 		return nil, errors.Join(err, c.End())
 	}
 	return c, nil
-}
-
-// bareAll looks at every name of the workspace, also ignored ones.
-func bareAll(ctx context.Context, p *fsys.Place) (*fsys.Item, error) {
-	e, err := scan.Bare(ctx).Tree(p, fsys.Item{})
-	return &e, err
 }
 
 // bound puts the copy on a file system of its own that holds the quota.
@@ -180,7 +172,7 @@ func (c *copied) Changes() ([]Staged, error) {
 		return nil, err
 	}
 	defer p.Close()
-	top, err := bareAll(context.Background(), p)
+	top, err := fsys.Metadata(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +244,7 @@ func (c *copied) same(at string, e *fsys.Item) bool {
 		return false
 	}
 	defer f.Close()
-	h, err := scan.HashFile(f, e.Size)
+	h, err := fsys.HashFile(f, e.Size)
 	return err == nil && h == base.Hash
 }
 

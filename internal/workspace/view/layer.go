@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
-	"github.com/kern-run/kern/internal/workspace/scan"
 )
 
 // A Layer is the view of a transaction as a file system in Go: what a sandbox
@@ -723,7 +722,7 @@ func (l *shadow) openBase(n *lnode) (*os.File, error) {
 	var h fsys.Hash
 	from := fsys.Item{Entry: n.was, Print: n.seen}
 	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
-		h, err = scan.HashFile(f, e.Size)
+		h, err = fsys.HashFile(f, e.Size)
 	}
 	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
 		err = fsys.Errorf(fsys.Conflict, n.base, "changed by somebody else since the transaction first looked at it")

@@ -75,7 +75,7 @@ func (o *overlaid) Changes() ([]Staged, error) {
 		return nil, err
 	}
 	defer p.Close()
-	top, err := bareAll(context.Background(), p)
+	top, err := fsys.Metadata(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}

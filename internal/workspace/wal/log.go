@@ -1,4 +1,5 @@
-// Package wal is the log that decides what is committed.
+// Package wal is the log that decides what is committed: records that are
+// synced one after the other, read back after a crash, and folded into a state.
 package wal
 
 import (
@@ -8,99 +9,51 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"sync"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
-	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/publish"
 )
 
-// The log decides what is committed. It begins with logMagic, then records:
+// A Log holds records of type R, which are written as JSON. The file begins with
+// logMagic, then come the records:
 //
 //	length   uint32, big endian; 0 ends the log
 //	sum      uint32, CRC-32C of the length and the body
 //	body     a record as JSON
 //
-// Room is written as zeros ahead of the records, so that appending one changes
-// no metadata and costs one fdatasync. Each record is synced before the next
-// is written after it; a record that does not read back is therefore a torn tail,
-// which is cut, unless a whole record follows it: then the log is damaged and
-// refuses to open. Zeros never read as a record.
-type Log struct {
-	name string
-	f    *os.File
-	off  int64 // end of the last record
-	room int64 // zeros are written up to here
+// The log writes zeros ahead of the records. Appending a record then changes no
+// metadata and costs one fdatasync. Each record is synced before the next one is
+// written after it. So a record that does not read back is a torn tail, which is
+// cut, unless a whole record follows it: then the log is damaged, and Open
+// refuses it. Zeros never read as a record.
+type Log[R any] struct {
+	name  string
+	state State[R]
+	f     *os.File
+	off   int64 // end of the last record
+	room  int64 // zeros are written up to here
 
-	next *Record // written and not synced yet: it ends at end
+	next *R // written and not yet synced; it ends at end
 	end  int64
-	put  int64 // nothing but zeros lies beyond
+	put  int64 // only zeros lie beyond
+}
 
-	mu    sync.Mutex // guards state, which is also read by who does not hold the lock
-	state State
+// State is what the records add up to.
+type State[R any] interface {
+	// Apply adds records, all in one step for concurrent readers of the state.
+	Apply(records ...R)
+	// Snapshot returns the records that lead to the state from nothing.
+	Snapshot() []R
 }
 
 const (
 	logMagic = "kernlog1"
 	logRoom  = 256 << 10
-	logFull  = 1 << 20 // a longer log is written anew
+	logFull  = 1 << 20 // a longer log is rewritten
 )
-
-// A Record is one step of one commit.
-type Record struct {
-	Kind string `json:"kind"` // head, intent, seal, undone
-	git.Head
-	Intent *Intent `json:"intent,omitempty"`
-}
-
-// An Intent says everything that recovery needs to finish a commit or to take
-// it back.
-type Intent struct {
-	Note  git.Note     `json:"note"`
-	Auto  bool         `json:"auto,omitempty"` // nobody decides but the log: not sealed means undone
-	Boot  string       `json:"boot,omitempty"` // of the machine, while it was published
-	Slots string       `json:"slots"`          // the transaction's directory below scratch
-	Pack  string       `json:"pack,omitempty"`
-	Ops   []publish.Op `json:"ops"`
-}
-
-// State is the state that the records add up to.
-type State struct {
-	git.Head
-	Doubt *Record // the intent that is neither sealed nor undone
-	Last  *Record // the intent that was sealed last, if nobody else decided it
-}
-
-// Now is the state.
-func (l *Log) Now() State {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state
-}
-
-// Pending is the intent in doubt, or nil.
-func (l *Log) Pending() *Record { return l.Now().Doubt }
-
-func (s *State) apply(r Record) {
-	switch r.Kind {
-	case "head":
-		s.Head, s.Doubt, s.Last = r.Head, nil, nil
-	case "intent":
-		s.Doubt, s.Last = &r, nil
-	case "seal":
-		s.Last = nil
-		if s.Doubt != nil && s.Doubt.Intent.Auto {
-			s.Last = s.Doubt
-		}
-		s.Head, s.Doubt = r.Head, nil
-	case "undone":
-		s.Doubt = nil
-	}
-}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func frame(r Record) ([]byte, error) {
+func frame[R any](r R) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -112,9 +65,9 @@ func frame(r Record) ([]byte, error) {
 	return append(b, body...), nil
 }
 
-// readFrame reads the record at off; n is 0 at the end of the log, negative
-// for one that does not read back.
-func readFrame(b []byte) (r Record, n int) {
+// readFrame reads the record at the start of b. n is its length, 0 at the end of
+// the log, and negative if the record does not read back.
+func readFrame[R any](b []byte) (r R, n int) {
 	if len(b) < 8 {
 		for _, c := range b {
 			if c != 0 {
@@ -143,10 +96,10 @@ func readFrame(b []byte) (r Record, n int) {
 	return r, 8 + int(size)
 }
 
-// Open reads the log. The workspace lock is held when repair is set: a torn
-// tail is then cut.
-func Open(name string, repair bool) (*Log, error) {
-	l := &Log{name: name}
+// Open reads the log into state, or creates it. With repair, a torn tail is cut;
+// the caller then holds the lock of the workspace.
+func Open[R any](name string, repair bool, state State[R]) (*Log[R], error) {
+	l := &Log[R]{name: name, state: state}
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return l, l.Rewrite()
@@ -166,10 +119,8 @@ func Open(name string, repair bool) (*Log, error) {
 	return l, nil
 }
 
-// read folds the records after off and tells whether a torn one follows.
-func (l *Log) read() (torn bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// read applies the records after off, and reports whether a torn one follows.
+func (l *Log[R]) read() (torn bool, err error) {
 	fi, err := l.f.Stat()
 	if err != nil {
 		return false, err
@@ -185,24 +136,27 @@ func (l *Log) read() (torn bool, err error) {
 		}
 		l.off, b = int64(len(logMagic)), b[len(logMagic):]
 	}
+	var records []R
+	defer func() { l.state.Apply(records...) }()
 	for {
-		r, n := readFrame(b)
+		r, n := readFrame[R](b)
 		if n == 0 {
 			return false, nil
 		}
 		if n < 0 {
-			return true, l.tail(b)
+			return true, l.checkTail(b)
 		}
-		l.state.apply(r)
+		records = append(records, r)
 		l.off, b = l.off+int64(n), b[n:]
 	}
 }
 
-// tail tells a torn tail from damage: after damage, more records follow.
-func (l *Log) tail(b []byte) error {
+// checkTail returns an error if a whole record follows the broken one, because
+// then the log is damaged and its tail is not merely torn.
+func (l *Log[R]) checkTail(b []byte) error {
 	for i := 1; i+8 < len(b); i++ {
 		if b[i+8] == '{' {
-			if _, n := readFrame(b[i:]); n > 0 {
+			if _, n := readFrame[R](b[i:]); n > 0 {
 				return fsys.Errorf(fsys.Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
 			}
 		}
@@ -210,17 +164,17 @@ func (l *Log) tail(b []byte) error {
 	return nil
 }
 
-// Append makes r last, then part of the state.
-func (l *Log) Append(r Record) error {
+// Append writes r, syncs it, and then applies it to the state.
+func (l *Log[R]) Append(r R) error {
 	if err := l.Put(r); err != nil {
 		return err
 	}
 	return l.Sync()
 }
 
-// Put writes r where it may or may not survive a crash, until Sync makes it
-// last. What was put before and not synced is overwritten.
-func (l *Log) Put(r Record) error {
+// Put writes r without a sync: r may or may not survive a crash until Sync
+// returns. Put overwrites an earlier record that was not synced.
+func (l *Log[R]) Put(r R) error {
 	b, err := frame(r)
 	if err != nil {
 		return err
@@ -236,7 +190,7 @@ func (l *Log) Put(r Record) error {
 		}
 		l.room = l.off + n
 	}
-	if l.put > end { // zeros over what is longer and was never synced
+	if l.put > end { // zeros over a longer record that was never synced
 		b = append(b, make([]byte, l.put-end)...)
 	}
 	l.put = max(l.put, end)
@@ -247,32 +201,25 @@ func (l *Log) Put(r Record) error {
 	return nil
 }
 
-// Sync makes what was put last, then part of the state.
-func (l *Log) Sync() error {
+// Sync makes the record of the last Put durable, then applies it to the state.
+func (l *Log[R]) Sync() error {
 	if err := fsys.Datasync(l.f); err != nil {
 		return err
 	}
 	l.off = l.end
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.state.apply(*l.next)
+	l.state.Apply(*l.next)
 	return nil
 }
 
-// Rewrite puts a new log in place that holds the state and nothing else.
-func (l *Log) Rewrite() error {
+// Rewrite replaces the log by one that holds only the snapshot of the state.
+func (l *Log[R]) Rewrite() error {
 	b := []byte(logMagic)
-	head, err := frame(Record{Kind: "head", Head: l.state.Head})
-	if err != nil {
-		return err
-	}
-	b = append(b, head...)
-	if l.state.Doubt != nil {
-		p, err := frame(*l.state.Doubt)
+	for _, r := range l.state.Snapshot() {
+		f, err := frame(r)
 		if err != nil {
 			return err
 		}
-		b = append(b, p...)
+		b = append(b, f...)
 	}
 	end := int64(len(b))
 	b = append(b, make([]byte, logRoom)...)
@@ -290,8 +237,9 @@ func (l *Log) Rewrite() error {
 	return nil
 }
 
-// Follow reads what another process wrote since, and tells whether it did.
-func (l *Log) Follow() (bool, error) {
+// Follow reads the records that another process appended since the last look, and
+// reports whether there were any.
+func (l *Log[R]) Follow() (bool, error) {
 	here, err := l.f.Stat()
 	if err != nil {
 		return false, err
@@ -301,17 +249,17 @@ func (l *Log) Follow() (bool, error) {
 		return false, err
 	}
 	if !os.SameFile(here, there) {
-		n, err := Open(l.name, true)
+		// Another process rewrote the log. The new file begins with a snapshot,
+		// so reading it from the start gives the whole state.
+		n, err := Open(l.name, true, l.state)
 		if err != nil {
 			return false, err
 		}
 		l.f.Close()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.f, l.off, l.room, l.state = n.f, n.off, n.room, n.state
+		l.f, l.off, l.room = n.f, n.off, n.room
 		return true, nil
 	}
-	var head [8]byte // zeros: nothing was written since, and the room need not be read
+	var head [8]byte // zeros: no new record, so the room need not be read
 	if n, err := l.f.ReadAt(head[:], l.off); err == nil && n == len(head) && head == [8]byte{} {
 		return false, nil
 	}
@@ -323,7 +271,7 @@ func (l *Log) Follow() (bool, error) {
 	return l.off != was || torn, err
 }
 
-func (l *Log) Close() error { return l.f.Close() }
+func (l *Log[R]) Close() error { return l.f.Close() }
 
-// Full tells that the log is long enough to be written anew.
-func (l *Log) Full() bool { return l.off > logFull }
+// Full reports whether the log is long enough to be rewritten.
+func (l *Log[R]) Full() bool { return l.off > logFull }
