@@ -27,6 +27,9 @@ var ranks = map[string]int{
 	"model":                         0,
 	"internal/schema":               0,
 	"internal/jsontext":             0,
+	"internal/recent":               0, // a bounded cache
+	"internal/provider":             0, // where models are, and how they are reached
+	"internal/provider/catalog":     0, // what is known of models by their names
 	"internal/provider/tokens":      0, // pure: a text in, its tokens out
 	"internal/provider/sse":         0, // server-sent events
 	"internal/provider/transport":   0, // connections to providers
@@ -91,10 +94,12 @@ var ranks = map[string]int{
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
 	"internal/kernel/process":      {"internal/kernel/ledger"},
-	"model":                        {"internal/provider/tokens", "internal/provider/transport", "internal/provider/sse", "internal/yamlfile"},
-	"internal/provider/cassette":   {"model"}, // its test only
-	"internal/provider/format":     {"abi", "model", "internal/provider/sse", "internal/provider/tariff", "internal/jsontext"},
-	"internal/provider/tariff":     {"model", "internal/jsontext"},
+	"model":                        {"internal/provider/tokens", "internal/yamlfile"},
+	"internal/provider":            {"model", "internal/yamlfile"},
+	"internal/provider/tokens":     {"internal/recent"},
+	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
+	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/sse", "internal/provider/tariff", "internal/provider/tokens"},
+	"internal/provider/tariff":     {"model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tokens"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/journal/sqlite":      {"internal/journal", "internal/journal/format"},

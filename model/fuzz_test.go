@@ -25,46 +25,6 @@ func seeds(f *testing.F, add func([]byte), pattern string) {
 	}
 }
 
-// fuzzStream holds any bytes to the contract that run checks, and the same
-// bytes in two pieces to the same outcome.
-func fuzzStream(f *testing.F, dir string) {
-	seeds(f, func(b []byte) { f.Add(b, uint16(len(b)/2)) }, filepath.Join("testdata", dir, "*.sse"))
-	f.Fuzz(func(t *testing.T, data []byte, cut uint16) {
-		m := over(t, providers[dir], &tape{pieces: []string{string(data)}})
-		whole := run(t, m, hello)
-		if whole.done != nil {
-			if u := whole.done.Usage; u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 {
-				t.Fatalf("usage %+v", u)
-			}
-		}
-		ids := map[string]bool{}
-		for _, c := range whole.calls {
-			if c.ID == "" || ids[c.ID] {
-				t.Fatalf("calls without ids of their own: %+v", whole.calls)
-			}
-			ids[c.ID] = true
-		}
-		i := min(int(cut), len(data))
-		pieces := []string{string(data[:i]), string(data[i:])}
-		if split := run(t, over(t, providers[dir], &tape{pieces: pieces}), hello); !reflect.DeepEqual(split, whole) {
-			t.Fatalf("split at %d: %s, whole: %s", i, split, whole)
-		}
-		o := run(t, over(t, providers[dir], &tape{status: 400 + int(cut)%200, pieces: pieces}), hello)
-		if o.err == nil || o.err.Kind == "" {
-			t.Fatalf("an error status gives %s", o)
-		}
-		// What came can be sent again as part of a conversation.
-		back := Request{Messages: []Message{{Role: Assistant, Text: whole.text, Calls: whole.calls}}}
-		body, err := m.(*remote).encode(m.(*remote), back)
-		if err != nil || !json.Valid(body) {
-			t.Fatalf("%v, %s", err, body)
-		}
-	})
-}
-
-func FuzzOpenAIStream(f *testing.F)    { fuzzStream(f, "openai") }
-func FuzzAnthropicStream(f *testing.F) { fuzzStream(f, "anthropic") }
-
 func FuzzScript(f *testing.F) {
 	seeds(f, func(b []byte) { f.Add(b) }, "testdata/*.yaml")
 	for _, s := range []string{
@@ -98,31 +58,6 @@ func FuzzScript(f *testing.F) {
 			for _, c := range s.reply(i).Calls {
 				if strings.HasPrefix(c.Args, "{") && strings.Contains(string(data), "args: {") && !strings.ContainsAny(string(data), "'\"|>") && !json.Valid([]byte(c.Args)) {
 					t.Fatalf("the mapping became %s", c.Args)
-				}
-			}
-		}
-	})
-}
-
-func FuzzPrices(f *testing.F) {
-	f.Add(builtinYAML)
-	f.Add([]byte("- {model: 'openai@h:1:m', from: 2025-01-01, input: 1.000000001, output: 2, cache_read: 0}"))
-	f.Add([]byte("- model: openai:m\n  input: 01.10\n  output: 1_000\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := LoadPrices("p.yaml", data)
-		if err != nil {
-			if !strings.HasPrefix(err.Error(), "p.yaml:") {
-				t.Fatalf("no file in %v", err)
-			}
-			return
-		}
-		for _, list := range p.entries {
-			for i, e := range list {
-				if e.Price.Input < 0 || e.Price.Output < 0 || e.Price.CacheRead < 0 || e.Price.CacheWrite < 0 || e.Window < 0 || e.MaxOutput < 0 {
-					t.Fatalf("%+v", e)
-				}
-				if i > 0 && !list[i-1].From.Before(e.From) {
-					t.Fatal("the entries are not in order")
 				}
 			}
 		}

@@ -202,8 +202,9 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// stopped is the Error of a request whose ctx ended, nil while it goes on.
-func stopped(ctx context.Context, u *Usage) *Error {
+// Stopped is the error of a request whose ctx ended, nil while ctx goes on.
+// usage is what the request used until then, nil if nobody knows.
+func Stopped(ctx context.Context, usage *Usage) *Error {
 	err := ctx.Err()
 	if err == nil {
 		return nil
@@ -212,5 +213,5 @@ func stopped(ctx context.Context, u *Usage) *Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		why = "stopped at the caller's deadline"
 	}
-	return &Error{Kind: Network, Message: why, Usage: u, cause: err}
+	return &Error{Kind: Network, Message: why, Usage: usage, cause: err}
 }

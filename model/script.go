@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
@@ -151,7 +152,7 @@ func (s *Script) Count(r Request) int {
 	if in := s.reply(r.Index).Input; in != nil {
 		return *in
 	}
-	return o200k.request(r)
+	return CountRequest(r)
 }
 
 // Stream implements [Model].
@@ -171,7 +172,7 @@ func (s *Script) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 		sent := 0
 		for piece := range pieces(text) {
 			if ctx.Err() != nil {
-				yield(Event{}, stopped(ctx, &Usage{Input: done.Usage.Input, Output: int64(CountText(text[:sent]))}))
+				yield(Event{}, Stopped(ctx, &Usage{Input: done.Usage.Input, Output: int64(tokens.CountText(text[:sent]))}))
 				return
 			}
 			if !yield(Event{Text: piece}, nil) {
@@ -198,7 +199,7 @@ func (s *Script) wait(ctx context.Context) *Error {
 		case <-ctx.Done():
 		}
 	}
-	return stopped(ctx, &Usage{})
+	return Stopped(ctx, &Usage{})
 }
 
 // reply is the one for the model call with this index, empty past the end.
@@ -228,14 +229,14 @@ func (r *Reply) failure(q Request) *Error {
 
 // counted is the reply's size by its texts.
 func (r *Reply) counted() int {
-	n := CountText(r.Text)
+	n := tokens.CountText(r.Text)
 	for _, c := range r.Calls {
 		n += c.tokens()
 	}
 	return n
 }
 
-func (c ScriptCall) tokens() int { return CountText(c.Tool) + CountText(c.Args) }
+func (c ScriptCall) tokens() int { return tokens.CountText(c.Tool) + tokens.CountText(c.Args) }
 
 // output is the reply's size as it is billed.
 func (r *Reply) output() int64 {
@@ -256,8 +257,8 @@ func (r *Reply) within(q Request) (text string, calls []ToolCall, done Done) {
 		whole, rest := int64(r.counted()), done.Usage.Output
 		room = share(whole, most, rest)
 		done.Stop, done.Usage.Output = StopLength, most
-		text = CutText(text, int(room))
-		room -= int64(CountText(text))
+		text = tokens.CutText(text, int(room))
+		room -= int64(tokens.CountText(text))
 	}
 	for i, c := range r.Calls {
 		if done.Stop == StopLength {

@@ -37,7 +37,7 @@ func TestScriptFrozenFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open("script:frozen.yaml", Config{Dir: "testdata", Getenv: env()})
+	m, err := ParseScript("frozen.yaml", data)
 	if err != nil {
 		t.Fatal(err)
 	}

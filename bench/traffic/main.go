@@ -34,6 +34,7 @@ import (
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/mockprovider/load"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/model"
@@ -148,8 +149,8 @@ func handedOn(waiting int) time.Duration {
 	return (spent() - start) / time.Duration(waiting)
 }
 
-// provider serves a mock on this machine.
-func provider(c mockprovider.Config) (*mockprovider.Mock, *httptest.Server) {
+// serveMock serves a mock on this machine.
+func serveMock(c mockprovider.Config) (*mockprovider.Mock, *httptest.Server) {
 	m := mockprovider.New(c)
 	s := httptest.NewUnstartedServer(m)
 	s.Config.ErrorLog = nil
@@ -164,7 +165,7 @@ func open(base string, l quota.Limits) (*host.Kernel, func(), error) {
 		return nil, nil, err
 	}
 	k, err := host.Open(host.Config{Dir: dir, Getenv: func(string) string { return "" }, Settings: config.Settings{
-		Providers: map[string]model.Provider{"openai": {BaseURL: base + "/v1", Key: transport.NewKey("bench"), Models: map[string]model.Listed{
+		Providers: map[string]provider.Provider{"openai": {BaseURL: base + "/v1", Key: transport.NewKey("bench"), Models: map[string]provider.Listed{
 			"m": {Priced: true, Price: model.Price{Input: 3e9, Output: 15e9}, Window: 200_000, MaxOutput: 200}}}},
 		Traffic: map[string]config.Traffic{"openai": {Limits: l}},
 	}})
@@ -197,13 +198,13 @@ func fifty() error {
 		return err
 	}
 	c := mockprovider.Config{Script: load.Script(5), Limits: mockprovider.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
-	m, s := provider(c)
+	m, s := serveMock(c)
 	raw := load.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
 	s.Close()
 	say("fifty agents, each for itself:    %2d finished, %2d died, in %s; the provider refused %d requests; the first died of: %s",
 		raw.Finished, raw.Died, raw.Took.Round(10*time.Millisecond), m.Stats().Refused, raw.Why)
 
-	m, s = provider(c)
+	m, s = serveMock(c)
 	defer s.Close()
 	k, closed, err := open(s.URL, quota.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
 	if err != nil {
@@ -248,7 +249,7 @@ func many(warm, measure time.Duration, scale int) error {
 	}
 	l := mockprovider.Limits{Requests: 9000 / int64(scale), Tokens: 1_500_000 / int64(scale), Burst: 0.05}
 	processes := 512 / scale
-	m, s := provider(mockprovider.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
+	m, s := serveMock(mockprovider.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
 	defer s.Close()
 	k, closed, err := open(s.URL, quota.Limits{Requests: l.Requests, Tokens: l.Tokens})
 	if err != nil {

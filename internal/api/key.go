@@ -14,7 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider"
 )
 
 // KeyService is the gateway, as far as the control API speaks of it.
@@ -46,13 +46,13 @@ type Key struct {
 
 // KeyInfo is a new key. The key itself is said this once.
 type KeyInfo struct {
-	Pid       abi.Pid              `json:"pid"`
-	Key       string               `json:"key"`
-	OpenAI    string               `json:"openai_base_url"`
-	Anthropic string               `json:"anthropic_base_url"`
-	InPath    string               `json:"base_with_key"` // the address with the key in it: with /v1 behind it for OpenAI's format, as it is for Anthropic's
-	Socket    string               `json:"socket"`
-	Ways      map[string]model.Way `json:"ways"` // by format, openai and anthropic
+	Pid       abi.Pid                 `json:"pid"`
+	Key       string                  `json:"key"`
+	OpenAI    string                  `json:"openai_base_url"`
+	Anthropic string                  `json:"anthropic_base_url"`
+	InPath    string                  `json:"base_with_key"` // the address with the key in it: with /v1 behind it for OpenAI's format, as it is for Anthropic's
+	Socket    string                  `json:"socket"`
+	Ways      map[string]provider.Way `json:"ways"` // by format, openai and anthropic
 }
 
 // A KeyEnd ends the process of a key as its program ended: done with an output,

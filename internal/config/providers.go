@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
@@ -143,13 +144,13 @@ func (s *Settings) readSecret(d *yamlfile.Document, n ast.Node, of string) (from
 }
 
 // sources are where the secrets of a provider are, that of its key first.
-func sources(p *model.Provider) []transport.Source {
+func sources(p *provider.Provider) []transport.Source {
 	return append([]transport.Source{{Env: p.KeyEnv, File: p.KeyFile}}, slices.Collect(maps.Values(p.Headers.Secrets()))...)
 }
 
 // readProvider reads one, and returns where it names each that it falls back to.
 func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (falls []ast.Node, err error) {
-	var p model.Provider
+	var p provider.Provider
 	var base ast.Node
 	t := Traffic{Models: make(map[string]TrafficLimits)}
 	conc, secret := 0, make(map[string]ast.Node)
@@ -204,7 +205,7 @@ func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (
 		return nil, err
 	}
 	for header, at := range secret { // one at most is that of the key
-		if err := model.CheckHeader(cmp.Or(p.Format, name), header); err != nil {
+		if err := provider.CheckHeader(cmp.Or(p.Format, name), header); err != nil {
 			return nil, d.Errorf(at, "headers of the provider %s: %v", name, err)
 		}
 	}
@@ -214,7 +215,7 @@ func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (
 }
 
 // checkProvider looks at what was read of one as a whole.
-func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *model.Provider, t *Traffic) error {
+func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *provider.Provider, t *Traffic) error {
 	usual := slices.Contains(formats, name)
 	switch {
 	case usual && p.Format != "" && p.Format != name:
@@ -227,7 +228,7 @@ func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *model
 		return d.Errorf(n, "the provider %s has more than one key, expected one of key, key_env and key_file", name)
 	}
 	if base != nil {
-		if err := model.CheckBase(cmp.Or(p.Format, name), p.BaseURL); err != nil {
+		if err := provider.CheckBase(cmp.Or(p.Format, name), p.BaseURL); err != nil {
 			return d.Errorf(base, "base_url of the provider %s %v", name, err)
 		}
 	}
@@ -241,14 +242,14 @@ func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *model
 
 // readModels reads what is said of a provider's models. Prices are dollars per
 // million tokens; a cache price that is absent is the input price.
-func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]model.Listed, error) {
-	all := make(map[string]model.Listed)
+func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]provider.Listed, error) {
+	all := make(map[string]provider.Listed)
 	return all, d.Entries(n, what, func(name string, key, value ast.Node) error {
 		if name == "" || strings.TrimSpace(name) != name {
 			return d.Errorf(key, "the model %q, expected a name", yamlfile.Clip(name))
 		}
 		const none = -1
-		l := model.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}
+		l := provider.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}
 		p := &l.Price
 		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output", "limits"}, map[string]yamlfile.Field{
 			"alias": yamlfile.Into(&l.Alias, d.Text), "input": yamlfile.Into(&p.Input, d.Dollars), "output": yamlfile.Into(&p.Output, d.Dollars),

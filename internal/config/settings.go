@@ -10,16 +10,17 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/provider"
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/yamlfile"
-	"github.com/kern-run/kern/model"
 )
 
 // Settings are what a host says of its providers, in a file kern.yaml. The page
 // config of the package manual shows every key.
 type Settings struct {
 	File      string // where it was read; empty: nowhere
-	Providers map[string]model.Provider
+	Providers map[string]provider.Provider
 	Traffic   map[string]Traffic // what they grant, by their names
 	PriceFile string
 	Yield     string
@@ -27,7 +28,7 @@ type Settings struct {
 	Spaces    WorkspaceRules
 
 	notes  []string // what is no mistake, and may be none that is meant
-	prices *model.Prices
+	prices *catalog.Prices
 	sum    [sha256.Size]byte // of what was read
 }
 
@@ -43,7 +44,7 @@ func ReadSettings(file string) (s Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Settings{File: file, Providers: make(map[string]model.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
+	s = Settings{File: file, Providers: make(map[string]provider.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
 	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]yamlfile.Field{
 		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
@@ -78,15 +79,15 @@ func (s *Settings) readPrices(d *yamlfile.Document, n ast.Node, what string) (er
 		return d.Errorf(n, "%v", err)
 	}
 	s.sum = sha256.Sum256(append(s.sum[:], data...))
-	if s.prices, err = model.LoadPrices(s.PriceFile, data); err != nil {
+	if s.prices, err = catalog.LoadPrices(s.PriceFile, data); err != nil {
 		return err
 	}
 	return nil
 }
 
 // Models is the configuration of the models that these settings give a host.
-func (s *Settings) Models(getenv func(string) string) model.Config {
-	return model.Config{Getenv: getenv, Providers: s.Providers, Prices: s.prices}
+func (s *Settings) Models(getenv func(string) string) provider.Config {
+	return provider.Config{Getenv: getenv, Providers: s.Providers, Prices: s.prices}
 }
 
 // Secrets are the values that no tool may return: every key and secret header of

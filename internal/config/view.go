@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/model"
 )
 
 // SettingsView is the effective configuration, without keys.
@@ -39,17 +39,17 @@ type ProviderView struct {
 
 // Priced lists what models cost and how large they are, as these settings have
 // it: what providers list is named by the provider.
-func (s *Settings) Priced(at time.Time) []model.Entry {
-	list := model.Known(s.prices, at)
+func (s *Settings) Priced(at time.Time) []catalog.Entry {
+	list := catalog.Known(s.prices, at)
 	for name, p := range s.Providers {
 		for id, l := range p.Models {
 			if l.Priced {
-				e := model.Entry{Model: name + ":" + id, Price: l.Price, Window: l.Window, MaxOutput: l.MaxOutput}
-				list = append(slices.DeleteFunc(list, func(o model.Entry) bool { return o.Model == e.Model }), e)
+				e := catalog.Entry{Model: name + ":" + id, Price: l.Price, Window: l.Window, MaxOutput: l.MaxOutput}
+				list = append(slices.DeleteFunc(list, func(o catalog.Entry) bool { return o.Model == e.Model }), e)
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b model.Entry) int { return strings.Compare(a.Model, b.Model) })
+	slices.SortFunc(list, func(a, b catalog.Entry) int { return strings.Compare(a.Model, b.Model) })
 	return list
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
@@ -479,22 +480,22 @@ func subject(parts []abi.Hash) []byte {
 
 // ways remembers for a while where requests for a model go.
 type ways struct {
-	cfg model.Config
+	cfg provider.Config
 
 	mu    sync.Mutex
-	kept  map[[2]string][]*model.Endpoint
+	kept  map[[2]string][]*provider.Endpoint
 	until time.Time
 }
 
 // wayTime is how long prices and keys are taken to be what they were.
 const wayTime = time.Minute
 
-func (w *ways) find(format, name string) ([]*model.Endpoint, error) {
+func (w *ways) find(format, name string) ([]*provider.Endpoint, error) {
 	key := [2]string{format, name}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now := time.Now(); now.After(w.until) || len(w.kept) > 1000 {
-		w.kept, w.until = make(map[[2]string][]*model.Endpoint), now.Add(wayTime)
+		w.kept, w.until = make(map[[2]string][]*provider.Endpoint), now.Add(wayTime)
 	}
 	if r := w.kept[key]; r != nil {
 		return r, nil

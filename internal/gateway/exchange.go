@@ -15,6 +15,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider"
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/provider/transport"
@@ -39,7 +41,7 @@ type exchange struct {
 	path   string      // the query of the request, to put behind the path
 	own    bool        // it brings a credential of its own
 
-	routes  []*model.Endpoint
+	routes  []*provider.Endpoint
 	way     quota.Way  // which of them it goes by
 	attempt            // in hand, or the last
 	begun   bool       // the client has the head of the answer
@@ -77,7 +79,7 @@ type reply struct {
 // exchange makes one of a request that was read.
 func (g *Gateway) exchange(v *visit, q *format.Request) (*exchange, error) {
 	routes, err := g.ways.find(q.Face.Vendor(), q.Model)
-	if errors.Is(err, model.ErrNoKey) {
+	if errors.Is(err, provider.ErrNoKey) {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: err.Error(), Hint: "variables are read where the daemon starts: end it with kern stop-daemon, and let a command start it that has this one"}
 	}
 	if err != nil {
@@ -96,17 +98,17 @@ func (g *Gateway) exchange(v *visit, q *format.Request) (*exchange, error) {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
 			Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key new prints both"}
 	}
-	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *model.Endpoint) bool { return e != routes[0] && e.Wants() })
+	x.routes = slices.DeleteFunc(slices.Clone(routes), func(e *provider.Endpoint) bool { return e != routes[0] && e.Wants() })
 	x.way.Of = len(x.routes)
 	return x, nil
 }
 
 // route is where the request goes now.
-func (x *exchange) route() *model.Endpoint { return x.routes[x.way.At] }
+func (x *exchange) route() *provider.Endpoint { return x.routes[x.way.At] }
 
 // resource is what the request waits for its turn at: for the daemon's key, or
 // for the credential that it brings itself.
-func resource(r *model.Endpoint, h http.Header) string {
+func resource(r *provider.Endpoint, h http.Header) string {
 	if r.Keyed() {
 		return syscalls.Resource(r.Facts, "")
 	}
@@ -163,7 +165,7 @@ func maxField(provider string) string {
 func (x *exchange) bounded(pid abi.Pid) (b format.Bound, in int64) {
 	r := x.route()
 	x.q = x.q.WithModel(r.Model)
-	x.q.Count = model.CounterOf(r.Facts.Provider, r.Model)
+	x.q.Count = catalog.CounterOf(r.Facts.Provider, r.Model)
 	x.q.MaxField, x.q.Free = maxField(r.Facts.Provider), r.Free
 	x.q.Mutes = r.Facts.Provider == "anthropic" // and not another at that format
 	x.q.Learned = x.g.lessons.of(pid, r.Facts.Name, &x.chain)
@@ -270,7 +272,7 @@ func (x *exchange) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 		fail = x.receive(ctx, j, resp.Body, patience)
 	}
 	d := x.settled(ctx, j, fail)
-	syscalls.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), model.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
+	syscalls.Hear(&d, x.broke(x.gone || ctx.Err() != nil, fail), format.ReadQuota(resp.Header, time.Now()), x.meter.Seen().Usage.CacheRead)
 	return d
 }
 

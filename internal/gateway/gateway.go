@@ -48,9 +48,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/model"
 )
 
 // Kernel is what the gateway asks of the kernel.
@@ -79,7 +79,7 @@ type State interface {
 type Config struct {
 	Kernel   Kernel
 	Ring     *Ring // the keys that are in the journal
-	Models   model.Config
+	Models   provider.Config
 	Spawn    func(ctx context.Context, p syscalls.Program, k Key) (abi.Pid, error)
 	Attempts int           // at a model before its error is the answer; 0: five
 	Pulse    time.Duration // of a stream that is held back; 0: ten seconds

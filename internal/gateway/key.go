@@ -14,8 +14,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/model"
 )
 
 // keyPrefix begins every key. Programs that look at keys expect "sk-".
@@ -134,10 +134,10 @@ type Key struct {
 type Issued struct {
 	Pid       abi.Pid
 	Key       string
-	OpenAI    string               // the base URL for programs that speak like OpenAI
-	Anthropic string               // the same for Anthropic
-	InPath    string               // the address with the key in it, for programs that bring a credential of their own
-	Ways      map[string]model.Way // by format
+	OpenAI    string                  // the base URL for programs that speak like OpenAI
+	Anthropic string                  // the same for Anthropic
+	InPath    string                  // the address with the key in it, for programs that bring a credential of their own
+	Ways      map[string]provider.Way // by format
 }
 
 // Issue makes a process and its key.
@@ -162,7 +162,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	}
 	base := g.Base()
 	return Issued{Pid: pid, Key: key, OpenAI: base + "/v1", Anthropic: base, InPath: base + "/k/" + key,
-		Ways: map[string]model.Way{"openai": g.cfg.Models.Way("openai"), "anthropic": g.cfg.Models.Way("anthropic")}}, nil
+		Ways: map[string]provider.Way{"openai": g.cfg.Models.Way("openai"), "anthropic": g.cfg.Models.Way("anthropic")}}, nil
 }
 
 // child starts a process below another, by a system call of that one.

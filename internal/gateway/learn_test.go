@@ -9,7 +9,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/mockprovider"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // reserved is the input that the last request of a process was admitted with.
@@ -165,7 +166,7 @@ func TestCountTokens(t *testing.T) {
 		return c.Tokens
 	}
 	first, long := count(question), count(more)
-	if bound := int64(model.CounterOf("anthropic", name).Count(said)); first < bound {
+	if bound := int64(catalog.CounterOf("anthropic", name).Count(said)); first < bound {
 		t.Errorf("%d tokens, and the text alone may be %d", first, bound)
 	}
 	if n := len(r.records(k.Pid)); n != 1 {
@@ -200,8 +201,8 @@ func TestUntold(t *testing.T) {
 `)
 	k := r.key("")
 	r.ok(k.Key, "/v1/messages", `{"model":"`+name+`","max_tokens":500,"messages":[{"role":"user","content":"x"}]}`)
-	want := int64(model.CounterOf("anthropic", name).Said(said))
-	if got := r.info(k.Pid).Used[abi.OutputTokens]; got < want || want <= int64(model.CountText(said)) {
+	want := int64(catalog.CounterOf("anthropic", name).Said(said))
+	if got := r.info(k.Pid).Used[abi.OutputTokens]; got < want || want <= int64(tokens.CountText(said)) {
 		t.Errorf("%d output tokens are booked, want at least %d", got, want)
 	}
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/loop"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
-	"github.com/kern-run/kern/model"
 )
 
 // Config says where a kernel lives. Only Dir is needed.
@@ -99,7 +99,7 @@ func Open(cfg Config) (*Kernel, error) {
 		Store: store, Log: k.log, Rows: syscalls.Table(k.world),
 		Turn:  k.turn,
 		Rank:  func(pid abi.Pid, priority int) { k.turns.Rank(int64(pid), priority) },
-		Count: func(b []byte) int { return model.CountText(string(b)) },
+		Count: func(b []byte) int { return tokens.CountText(string(b)) },
 		Start: k.start,
 		Found: ring.Found,
 	})

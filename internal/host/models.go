@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
 // opener opens the models that programs name.
-type opener struct{ models model.Config }
+type opener struct{ models provider.Config }
 
 // openModel opens the model of a program: a script from the text that was
 // recorded, any other from this host's configuration.
@@ -22,7 +23,7 @@ func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
 	}
 	c := o.models
 	c.Dir = p.Dir
-	return model.Open(p.Model, c)
+	return provider.Open(p.Model, c)
 }
 
 // childModel reads the model that a model chose for a child. A script must

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -90,7 +91,7 @@ func (chat) parse(body []byte) (*ask, *problem) {
 	for _, t := range r.Tools {
 		q.request.Tools = append(q.request.Tools, model.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})
 	}
-	q.extra += model.CountText(string(q.schema))
+	q.extra += tokens.CountText(string(q.schema))
 	if q.schema == nil && r.Format.Type == "json_object" {
 		q.schema = []byte(`{"type":"object","properties":{"answer":{"type":"string"}}}`)
 	}

@@ -140,7 +140,7 @@ type levels map[string]level
 // What is limited.
 const (
 	requests     = "requests"
-	tokens       = "tokens"
+	allTokens    = "tokens"
 	inputTokens  = "input-tokens"
 	outputTokens = "output-tokens"
 	concurrent   = "concurrency"
@@ -185,7 +185,7 @@ func (g *gates) enter(key, model string, now time.Time, input, output int64) (*t
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := g.of(key, model)
-	amounts := map[string]int64{requests: 1, tokens: input + output, inputTokens: input, outputTokens: output}
+	amounts := map[string]int64{requests: 1, allTokens: input + output, inputTokens: input, outputTokens: output}
 	var over *excess
 	for what, w := range all {
 		if wait := w.room(now, amounts[what]); wait > 0 && (over == nil || wait > over.wait) {
@@ -215,7 +215,7 @@ func (g *gates) leave(t *ticket, u model.Usage) {
 	defer g.mu.Unlock()
 	g.busy[t.key]--
 	in := u.Input + u.CacheRead + u.CacheWrite
-	for what, n := range map[string]int64{tokens: in + u.Output, inputTokens: in, outputTokens: u.Output} {
+	for what, n := range map[string]int64{allTokens: in + u.Output, inputTokens: in, outputTokens: u.Output} {
 		if w := t.all[what]; w != nil {
 			w.correct(t.uses[what], n)
 		}
@@ -229,7 +229,7 @@ func (g *gates) of(key, model string) map[string]*window {
 	}
 	all = map[string]*window{}
 	l := g.limits
-	for what, n := range map[string]int64{requests: l.Requests, tokens: l.Tokens, inputTokens: l.Input, outputTokens: l.Output} {
+	for what, n := range map[string]int64{requests: l.Requests, allTokens: l.Tokens, inputTokens: l.Input, outputTokens: l.Output} {
 		if n > 0 {
 			all[what] = newWindow(n, l.Burst)
 		}

@@ -86,16 +86,16 @@ func TestCorrection(t *testing.T) {
 	if over != nil {
 		t.Fatal("the whole minute's tokens are refused:", over)
 	}
-	if _, _, over := g.enter("k", "m", now, 1, 0); over == nil || over.what != tokens || over.wait != minute {
+	if _, _, over := g.enter("k", "m", now, 1, 0); over == nil || over.what != allTokens || over.wait != minute {
 		t.Fatalf("a token too many: %+v, expected a wait of a minute for tokens", over)
 	}
 	g.leave(first, model.Usage{Input: 40, Output: 10})
-	if _, l, over := g.enter("k", "m", now, 50, 0); over != nil || l[tokens].left != 0 {
-		t.Fatalf("50 of 100 were given back, yet: %+v, left %d", over, l[tokens].left)
+	if _, l, over := g.enter("k", "m", now, 50, 0); over != nil || l[allTokens].left != 0 {
+		t.Fatalf("50 of 100 were given back, yet: %+v, left %d", over, l[allTokens].left)
 	}
 	g.leave(first, model.Usage{}) // as if it were late: nothing may break
-	if _, l, _ := g.enter("k", "m", now.Add(minute), 0, 0); l[tokens].left != 100 {
-		t.Errorf("after a minute %d are left, expected all", l[tokens].left)
+	if _, l, _ := g.enter("k", "m", now.Add(minute), 0, 0); l[allTokens].left != 100 {
+		t.Errorf("after a minute %d are left, expected all", l[allTokens].left)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestRefusedUsesNothing(t *testing.T) {
 	g := &gates{limits: Limits{Requests: 5, Tokens: 10}}
 	now := time.Unix(1_700_000_000, 0)
 	for range 20 {
-		if _, _, over := g.enter("k", "m", now, 11, 0); over == nil || over.what != tokens {
+		if _, _, over := g.enter("k", "m", now, 11, 0); over == nil || over.what != allTokens {
 			t.Fatalf("more than a minute's tokens at once: %+v", over)
 		}
 	}
@@ -220,7 +220,7 @@ func TestGates(t *testing.T) {
 		limits Limits
 		what   string
 	}{
-		{Limits{Requests: 1}, requests}, {Limits{Tokens: 100}, tokens}, {Limits{Input: 60}, inputTokens}, {Limits{Output: 40}, outputTokens},
+		{Limits{Requests: 1}, requests}, {Limits{Tokens: 100}, allTokens}, {Limits{Input: 60}, inputTokens}, {Limits{Output: 40}, outputTokens},
 	} {
 		g := &gates{limits: v.limits}
 		first, _, over := g.enter("k", "m", now, 60, 40)
@@ -231,7 +231,7 @@ func TestGates(t *testing.T) {
 			t.Errorf("%s: one more: %+v", v.what, over)
 		}
 		g.leave(first, model.Usage{Input: 10, CacheRead: 20, CacheWrite: 5, Output: 15})
-		left := map[string]int64{requests: 0, tokens: 50, inputTokens: 25, outputTokens: 25}[v.what]
+		left := map[string]int64{requests: 0, allTokens: 50, inputTokens: 25, outputTokens: 25}[v.what]
 		if l := stand(g.of("k", "m"), now); len(l) != 1 || l[v.what].left != left {
 			t.Errorf("%s: %+v are left, want %d", v.what, l, left)
 		}
@@ -247,10 +247,10 @@ func TestGates(t *testing.T) {
 	if _, _, over := g.enter("k", "m", now, 1, 1); over == nil || over.wait != time.Second {
 		t.Errorf("two at a time: %+v", over)
 	}
-	if p := (&excess{tokens, level{limit: 10}, 11, minute}).problem("m"); !p.never || p.wait != minute {
+	if p := (&excess{allTokens, level{limit: 10}, 11, minute}).problem("m"); !p.never || p.wait != minute {
 		t.Errorf("more than a minute's: %+v", p)
 	}
-	if p := (&excess{tokens, level{limit: 10}, 10, minute}).problem("m"); p.never {
+	if p := (&excess{allTokens, level{limit: 10}, 10, minute}).problem("m"); p.never {
 		t.Errorf("a minute's: %+v", p)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -31,7 +32,7 @@ func (anthropic) problem(p *problem, id string) any {
 
 func (anthropic) headers(h http.Header, id string, l levels, now time.Time) {
 	h.Set("Request-Id", id)
-	for what, name := range map[string]string{requests: "Requests", tokens: "Tokens", inputTokens: "Input-Tokens", outputTokens: "Output-Tokens"} {
+	for what, name := range map[string]string{requests: "Requests", allTokens: "Tokens", inputTokens: "Input-Tokens", outputTokens: "Output-Tokens"} {
 		if v, ok := l[what]; ok {
 			h.Set("Anthropic-Ratelimit-"+name+"-Limit", fmt.Sprint(v.limit))
 			h.Set("Anthropic-Ratelimit-"+name+"-Remaining", fmt.Sprint(v.left))
@@ -143,7 +144,7 @@ func readMessages(body []byte) (*ask, *problem) {
 	for _, f := range []outputFormat{r.Format, r.Options.Format} {
 		if len(f.Schema) > 0 {
 			q.schema = f.Schema
-			q.extra += model.CountText(string(f.Schema))
+			q.extra += tokens.CountText(string(f.Schema))
 		}
 	}
 	return q, check(q.request.Messages)

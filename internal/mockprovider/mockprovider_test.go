@@ -17,6 +17,7 @@ import (
 
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mockprovider"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -41,15 +42,15 @@ func parsed(t *testing.T, text string) *model.Script {
 	return s
 }
 
-// A provider is a mock on a server of its own.
-type provider struct {
+// A server is a mock on a server of its own.
+type server struct {
 	*mockprovider.Mock
 	*httptest.Server
 	t testing.TB
 }
 
-func serve(t testing.TB, c mockprovider.Config) *provider {
-	p := &provider{Mock: mockprovider.New(c), t: t}
+func serve(t testing.TB, c mockprovider.Config) *server {
+	p := &server{Mock: mockprovider.New(c), t: t}
 	p.Server = httptest.NewServer(p.Mock)
 	t.Cleanup(p.Server.Close)
 	t.Cleanup(p.Client().CloseIdleConnections)
@@ -57,7 +58,7 @@ func serve(t testing.TB, c mockprovider.Config) *provider {
 }
 
 // post sends a body with a key, and reads the whole answer.
-func (p *provider) post(path, body string) (int, string, http.Header) {
+func (p *server) post(path, body string) (int, string, http.Header) {
 	p.t.Helper()
 	r, err := http.NewRequest("POST", p.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -76,7 +77,7 @@ func (p *provider) post(path, body string) (int, string, http.Header) {
 	return w.StatusCode, string(b), w.Header
 }
 
-func (p *provider) billed(input, output int64) {
+func (p *server) billed(input, output int64) {
 	p.t.Helper()
 	if s := p.Idle(p.t.Context()); s.Input != input || s.Output != output || s.InFlight != 0 {
 		p.t.Errorf("billed in %d, out %d, %d in flight; expected in %d, out %d, none in flight", s.Input, s.Output, s.InFlight, input, output)
@@ -133,7 +134,7 @@ func TestFaces(t *testing.T) {
 	same(t, b, "usage.prompt_tokens", 3)
 	same(t, b, "data.1.index", 1)
 	_, b, _ = p.post("/v1/messages/count_tokens", `{"model":"m","messages":[`+hi+`]}`)
-	same(t, b, "input_tokens", model.CountMessage(model.Message{Role: model.User, Text: "hi"})+3)
+	same(t, b, "input_tokens", model.CountMessage(&model.Message{Role: model.User, Text: "hi"})+3)
 	p.billed(303, 20)
 	if s := p.Stats(); s.Dollars != "0.001209" || s.Keys[mockprovider.HashKey("k")].Requests != 5 || s.Models["m"].OK != 5 {
 		t.Errorf("the books: %+v", s)
@@ -226,7 +227,7 @@ func TestReference(t *testing.T) {
 func TestStreams(t *testing.T) {
 	p := serve(t, mockprovider.Config{Script: parsed(t, script)})
 	for kind, base := range map[string]string{"openai": p.URL + "/v1", "anthropic": p.URL} {
-		m, err := model.Open(kind+":m", model.Config{HTTP: p.Client(), Providers: map[string]model.Provider{kind: {BaseURL: base}}})
+		m, err := provider.Open(kind+":m", provider.Config{HTTP: p.Client(), Providers: map[string]provider.Provider{kind: {BaseURL: base}}})
 		if err != nil {
 			t.Fatal(err)
 		}

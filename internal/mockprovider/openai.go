@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // openAI is the house style of OpenAI.
@@ -37,7 +37,7 @@ func (openAI) problem(p *problem, _ string) any {
 	case tooLong:
 		code = "context_length_exceeded"
 	case rateLimited:
-		kind, code = tokens, "rate_limit_exceeded" // it knows no other kinds
+		kind, code = allTokens, "rate_limit_exceeded" // it knows no other kinds
 		if p.what == requests || p.what == concurrent {
 			kind = requests
 		}
@@ -53,12 +53,12 @@ func (openAI) problem(p *problem, _ string) any {
 func (openAI) headers(h http.Header, id string, l levels, _ time.Time) {
 	h.Set("X-Request-Id", id)
 	h.Set("Openai-Version", "2020-10-01")
-	if _, both := l[tokens]; !both { // there is one limit on tokens in these headers
+	if _, both := l[allTokens]; !both { // there is one limit on tokens in these headers
 		if in, ok := l[inputTokens]; ok {
-			l = levels{requests: l[requests], tokens: in}
+			l = levels{requests: l[requests], allTokens: in}
 		}
 	}
-	for what, name := range map[string]string{requests: "Requests", tokens: "Tokens"} {
+	for what, name := range map[string]string{requests: "Requests", allTokens: "Tokens"} {
 		if v, ok := l[what]; ok && v.limit > 0 {
 			h.Set("X-Ratelimit-Limit-"+name, fmt.Sprint(v.limit))
 			h.Set("X-Ratelimit-Remaining-"+name, fmt.Sprint(v.left))
@@ -119,7 +119,7 @@ func (embeddings) parse(body []byte) (*ask, *problem) {
 func embedded(raw json.RawMessage) (texts []string, counts []int, err error) {
 	var one string
 	var many []string
-	var tokens []int
+	var ids []int
 	var lists [][]int
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -127,8 +127,8 @@ func embedded(raw json.RawMessage) (texts []string, counts []int, err error) {
 		texts = []string{one}
 	case json.Unmarshal(raw, &many) == nil:
 		texts = many
-	case json.Unmarshal(raw, &tokens) == nil:
-		return []string{string(raw)}, []int{len(tokens)}, nil
+	case json.Unmarshal(raw, &ids) == nil:
+		return []string{string(raw)}, []int{len(ids)}, nil
 	default:
 		if err = json.Unmarshal(raw, &lists); err != nil {
 			return nil, nil, err
@@ -139,7 +139,7 @@ func embedded(raw json.RawMessage) (texts []string, counts []int, err error) {
 		return texts, counts, nil
 	}
 	for _, t := range texts {
-		counts = append(counts, model.CountText(t))
+		counts = append(counts, tokens.CountText(t))
 	}
 	return texts, counts, nil
 }

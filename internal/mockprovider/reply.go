@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -51,10 +52,10 @@ func (x *exchange) think(q *ask) (*answer, *problem) {
 	r.Index = at
 	if q.think {
 		a.thoughts = thoughts
-		a.thinking = int64(model.CountText(thoughts))
+		a.thinking = int64(tokens.CountText(thoughts))
 		if r.MaxOutput > 0 {
 			a.thinking = min(a.thinking, int64(r.MaxOutput-1))
-			a.thoughts = model.CutText(thoughts, int(a.thinking))
+			a.thoughts = tokens.CutText(thoughts, int(a.thinking))
 			r.MaxOutput -= int(a.thinking)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -110,7 +111,7 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 			q.request.Tools = append(q.request.Tools, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.Parameters})
 		}
 	}
-	q.extra += model.CountText(string(q.schema))
+	q.extra += tokens.CountText(string(q.schema))
 	q.back = backOf(body)
 	if r.Store == nil || *r.Store {
 		q.store = func(a *answer) *thread { return f.thread(q, a) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/mockprovider"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/model"
 )
 
@@ -83,7 +84,7 @@ func (c *crowd) call(a Ask, kind int) (took int64) {
 		c.mock.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", bytes.NewReader(body.Bytes())))
 		f := Feedback{}
 		if !c.mute {
-			f.Quota = model.ReadQuota(w.Header(), time.Now())
+			f.Quota = format.ReadQuota(w.Header(), time.Now())
 		}
 		switch w.Code {
 		case http.StatusOK:
@@ -91,7 +92,7 @@ func (c *crowd) call(a Ask, kind int) (took int64) {
 			turn.Release(f)
 			return s[0] + s[1]
 		case http.StatusTooManyRequests:
-			f.Word, f.After = Slow, model.RetryAfter(w.Header(), time.Now())
+			f.Word, f.After = Slow, format.RetryAfter(w.Header(), time.Now())
 			turn.Release(f)
 		default:
 			c.t.Errorf("%d %s", w.Code, w.Body)

@@ -13,7 +13,9 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/tariff"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/model"
 )
@@ -114,7 +116,7 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 	provider, name, _ := strings.Cut(f.Name, ":")
 	is, price := "its price is put", "input: DOLLARS, output: DOLLARS"
-	if e, ok := model.Nearest(f.Provider, name, now); ok {
+	if e, ok := catalog.Nearest(f.Provider, name, now); ok {
 		_, near, _ := strings.Cut(e.Model, ":")
 		p := e.Price
 		if e.Beyond > 0 {
@@ -230,7 +232,7 @@ func (s *stream) read(ctx context.Context, m *modelWork) error {
 		default:
 			s.text.WriteString(ev.Text)
 			if size := s.text.Len(); size > s.look {
-				n := model.CountText(s.text.String())
+				n := tokens.CountText(s.text.String())
 				if n > s.granted {
 					s.done = &model.Done{Stop: model.StopLength, Usage: s.received(m)}
 					return nil
@@ -244,9 +246,9 @@ func (s *stream) read(ctx context.Context, m *modelWork) error {
 
 // received is what an answer without a last word took, as far as it came.
 func (s *stream) received(m *modelWork) model.Usage {
-	out := model.CountText(s.text.String())
+	out := tokens.CountText(s.text.String())
 	for _, c := range s.calls {
-		out += model.CountText(c.Name) + model.CountText(c.Args)
+		out += tokens.CountText(c.Name) + tokens.CountText(c.Args)
 	}
 	return model.Usage{Input: m.input, Output: int64(out)}
 }

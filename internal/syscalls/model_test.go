@@ -8,6 +8,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -36,7 +37,7 @@ func TestRoutes(t *testing.T) {
 			if m, ok := models[p.Model]; ok {
 				return m, nil
 			}
-			return nil, model.ErrNoKey
+			return nil, provider.ErrNoKey
 		},
 		Away:  func(resource string) time.Duration { return away[resource] },
 		Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },

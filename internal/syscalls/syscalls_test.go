@@ -12,6 +12,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -159,8 +160,8 @@ func TestCutOff(t *testing.T) {
 	call := model.Event{Call: &model.ToolCall{ID: "c", Name: "look", Args: `{"at":"everything"}`}}
 	last := model.Event{Done: &model.Done{Stop: model.StopEnd, Usage: model.Usage{Input: 9, Output: 99}}}
 	broke := &model.Error{Kind: model.Network, Message: "context canceled"}
-	words := int64(model.CountText(text.Text))
-	calls := int64(model.CountText(call.Call.Name) + model.CountText(call.Call.Args))
+	words := int64(tokens.CountText(text.Text))
+	calls := int64(tokens.CountText(call.Call.Name) + tokens.CountText(call.Call.Args))
 	for _, c := range []struct {
 		name   string
 		stop   bool

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/model"
 )
 
@@ -138,7 +139,7 @@ func (c Crowd) post(ctx context.Context, client *http.Client, body []byte, to an
 	case resp.StatusCode == http.StatusOK:
 		return 0, json.Unmarshal(b, to)
 	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode >= 500:
-		wait = max(model.RetryAfter(resp.Header, time.Now()), time.Nanosecond)
+		wait = max(format.RetryAfter(resp.Header, time.Now()), time.Nanosecond)
 	}
 	return wait, fmt.Errorf("%s: %s", resp.Status, problemOf(b))
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -33,9 +34,9 @@ var (
 
 func open(t *testing.T, base string, rt http.RoundTripper) model.Model {
 	t.Helper()
-	m, err := model.Open("openai:m", model.Config{
+	m, err := provider.Open("openai:m", provider.Config{
 		HTTP:      &http.Client{Transport: rt},
-		Providers: map[string]model.Provider{"openai": {BaseURL: base, Key: transport.NewKey(canary)}},
+		Providers: map[string]provider.Provider{"openai": {BaseURL: base, Key: transport.NewKey(canary)}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func number(v []byte) int64 {
 // failed takes over an error that the provider sent in place of an answer, or
 // within one.
 func (a *answer) failed(data []byte) {
-	a.failure = model.Classify(0, data)
+	a.failure = Classify(data)
 }
 
 // chat reads an event of Chat, or a whole answer: then its choices have a

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/provider/tariff"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -45,7 +46,7 @@ func (a *answer) told() bool {
 
 // A tally is what was said, and how much that is.
 type tally struct {
-	count  model.Counter
+	count  tokens.Counter
 	text   strings.Builder
 	said   []byte // what was said, thought and asked for, not yet counted
 	tokens int64  // of what was counted

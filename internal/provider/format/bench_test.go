@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
 // go test -run '^$' -bench . ./internal/wire
@@ -58,7 +58,7 @@ func BenchmarkRequest(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				r.Count = model.CounterOf("openai", r.Model)
+				r.Count = catalog.CounterOf("openai", r.Model)
 				if r.Bound().Input == 0 || len(r.Bytes(100)) == 0 {
 					b.Fatal("nothing")
 				}
@@ -84,7 +84,7 @@ func BenchmarkCalls(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if r.Count = model.CounterOf("openai", r.Model); r.Bound().Input == 0 {
+		if r.Count = catalog.CounterOf("openai", r.Model); r.Bound().Input == 0 {
 			b.Fatal("nothing")
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -33,7 +35,7 @@ var cacheMarks = []struct{ json, mark string }{
 	{"", ""}, {"", ""}, {"", ""}, {`,"cache_control":{"type":"ephemeral"}`, "5m"}, {`,"cache_control":{"type":"ephemeral","ttl":"5m"}`, "5m"}, {`,"cache_control":{"ttl":"1h","type":"ephemeral"}`, "1h"},
 }
 
-func (b biller) count(s string) int64 { return int64(model.CountText(s)) }
+func (b biller) count(s string) int64 { return int64(tokens.CountText(s)) }
 
 // pick draws one of several; each is drawn in its own name.
 func pick[V any](b biller, name string, of ...V) V {
@@ -190,7 +192,7 @@ func (b biller) request() (body string, whole charge, r *Request) {
 	if err != nil {
 		b.Fatalf("%s: %v", whole.json, err)
 	}
-	r.Count = model.CounterOf(b.face.Vendor(), name)
+	r.Count = catalog.CounterOf(b.face.Vendor(), name)
 	return whole.json, whole, r
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -19,7 +21,7 @@ func extras(b Bound) string {
 
 func TestBound(t *testing.T) {
 	text := strings.Repeat("all that is written here counts, once and not twice. ", 20)
-	n := int64(model.Counter{}.Count(text))
+	n := int64(tokens.Counter{}.Count(text))
 	picture := strings.Repeat("QUJD", 3000)
 	for _, c := range []struct {
 		name     string
@@ -149,13 +151,13 @@ func TestBound(t *testing.T) {
 func TestBoundIsNear(t *testing.T) {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 200)
 	r := parse(t, Chat, `{"model":"gpt-4o","messages":[{"role":"user","content":"`+text+`"}]}`)
-	exact := int64(model.CountText(text)) + 7
+	exact := int64(tokens.CountText(text)) + 7
 	loose := r.Bound().Input
-	r.Count = model.CounterOf("openai", "gpt-4o")
+	r.Count = catalog.CounterOf("openai", "gpt-4o")
 	if tight := r.Bound().Input; tight < exact || tight > exact+20 || loose < tight {
 		t.Errorf("bound %d, of any vocabulary %d, in truth %d", tight, loose, exact)
 	}
-	if model.CounterOf("openai@localhost", "llama3").Exact() || !model.CounterOf("openai@localhost", "gpt-4o-2024-08-06").Exact() || model.CounterOf("anthropic", "claude-3-opus").Exact() {
+	if catalog.CounterOf("openai@localhost", "llama3").Exact() || !catalog.CounterOf("openai@localhost", "gpt-4o-2024-08-06").Exact() || catalog.CounterOf("anthropic", "claude-3-opus").Exact() {
 		t.Error("a vocabulary is taken for known")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
 // An edit puts text in the place of a part of the body.
@@ -127,7 +127,7 @@ func (r *Request) maxField() string {
 		return maxima[r.Face][0]
 	case r.MaxField != "":
 		return r.MaxField
-	case model.OfOpenAI(r.Model):
+	case catalog.FromOpenAI(r.Model):
 		return "max_completion_tokens"
 	}
 	return "max_tokens"

@@ -2,12 +2,9 @@ package format
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,7 +13,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 var update = flag.Bool("update", false, "write the expected files anew")
@@ -191,89 +189,13 @@ func lastEvent(s string) (data string) {
 	return data
 }
 
-// The built-in client and the meter read the same streams in the same way.
-func TestMeterAgreesWithModel(t *testing.T) {
-	for dir, ref := range map[string]string{"openai": "openai:gpt-5", "anthropic": "anthropic:claude-sonnet-4-5"} {
-		face := map[string]Face{"openai": Chat, "anthropic": Messages}[dir]
-		paths, err := filepath.Glob("../../model/testdata/" + dir + "/*.sse")
-		if err != nil || len(paths) < 10 {
-			t.Fatalf("%d streams, %v", len(paths), err)
-		}
-		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			agree(t, path, ref, face, string(data))
-		}
-	}
-}
-
-type tape string
-
-func (p tape) RoundTrip(r *http.Request) (*http.Response, error) {
-	h := http.Header{"Content-Type": {"text/event-stream"}}
-	return &http.Response{StatusCode: 200, Header: h, Body: io.NopCloser(strings.NewReader(string(p))), Request: r}, nil
-}
-
-func agree(t *testing.T, path, ref string, face Face, data string) {
-	t.Helper()
-	m, err := model.Open(ref, model.Config{HTTP: &http.Client{Transport: tape(data)}, Getenv: func(name string) string {
-		if strings.HasSuffix(name, "_KEY") {
-			return "k"
-		}
-		return ""
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text string
-	var calls []model.ToolCall
-	var done *model.Done
-	var fail *model.Error
-	for e, err := range m.Stream(t.Context(), model.Request{Messages: []model.Message{{Role: model.User, Text: "hello"}}}) {
-		switch {
-		case err != nil:
-			errors.As(err, &fail)
-		case e.Call != nil:
-			calls = append(calls, *e.Call)
-		case e.Done != nil:
-			done = e.Done
-		default:
-			text += e.Text
-		}
-	}
-	o := feed(t, NewMeter(face, true), data)
-	s := o.seen
-	if s.Text != text {
-		t.Errorf("%s: text %q, model has %q", path, s.Text, text)
-	}
-	if (done != nil) != (o.err == nil && s.Failure == nil) {
-		t.Errorf("%s: end %v %v, model has %v %v", path, o.err, s.Failure, done, fail)
-	}
-	if done == nil {
-		return
-	}
-	if strings.Contains(path, "second_choice") {
-		s.Output = done.Usage.Output // the client asks for one choice, and counts one
-	}
-	if s.Stop != done.Stop || s.Reported != done.Reported || done.Reported && s.Usage != done.Usage || s.Output != done.Usage.Output {
-		t.Errorf("%s: %+v, model has %+v", path, s, *done)
-	}
-	for i, c := range calls {
-		if i >= len(s.Calls) || s.Calls[i].Name != c.Name || s.Calls[i].Args != c.Args {
-			t.Errorf("%s: calls %+v, model has %+v", path, s.Calls, calls)
-		}
-	}
-}
-
 // An answer of Claude's that is cut before its usage came is counted by the
 // bound of its vocabulary, and one of another model as it always was.
 func TestWhatWasSaidIsCountedForItsModel(t *testing.T) {
 	const said = "Die Donaudampfschifffahrtsgesellschaft befördert überraschend viele Fahrgäste."
-	for name, least := range map[string]int64{"claude-opus-4-8": 38, "llama3": int64(model.CountText(said))} {
+	for name, least := range map[string]int64{"claude-opus-4-8": 38, "llama3": int64(tokens.CountText(said))} {
 		r := parse(t, Messages, `{"model":"`+name+`","max_tokens":100,"stream":true,"messages":[]}`)
-		r.Count = model.CounterOf("anthropic", name)
+		r.Count = catalog.CounterOf("anthropic", name)
 		o := feed(t, r.Meter(true), "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n"+
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\""+said+"\"}}\n\n")
 		if got := o.seen.Output; got < least || name == "llama3" && got != least {

@@ -92,7 +92,7 @@ func (t *tap) into(a *answer) {
 		return
 	}
 	if t.bad {
-		a.failure = model.Classify(0, append(append([]byte(`{"error":`), v...), '}'))
+		a.failure = Classify(append(append([]byte(`{"error":`), v...), '}'))
 		return
 	}
 	n := max(number(jsontext.Get(v, "prompt_tokens")), number(jsontext.Get(v, "total_tokens")))

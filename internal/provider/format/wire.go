@@ -29,7 +29,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/tariff"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // A Face is one format of request and answer.
@@ -62,7 +62,7 @@ type Request struct {
 
 	// Count counts tokens for the model that will be asked. The zero Counter
 	// is an upper bound for every vocabulary in use.
-	Count model.Counter
+	Count tokens.Counter
 	// MaxField is how this provider's Chat calls the output maximum that is
 	// put in where none was asked; empty: as the model's name suggests.
 	MaxField string

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
 // part adds what stands within a message, whatever it is.
@@ -129,7 +129,7 @@ func (r *Request) stored(kind string, o object) bool {
 		return false
 	}
 	if kind == "reasoning" {
-		shown := len(jsontext.String(jsontext.Get(first(o.get("content")), "text"))) > 0 && !model.OfOpenAI(r.Model)
+		shown := len(jsontext.String(jsontext.Get(first(o.get("content")), "text"))) > 0 && !catalog.FromOpenAI(r.Model)
 		return jsontext.String(o.get("encrypted_content")) == "" && !shown
 	}
 	return strings.HasSuffix(kind, "_call") && !OwnItem(kind)

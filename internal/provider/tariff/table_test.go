@@ -8,7 +8,7 @@ import (
 
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -416,7 +416,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s has no case", kind)
 		}
 	}
-	n := int64(model.Counter{}.Count(long))
+	n := int64(tokens.Counter{}.Count(long))
 	for kind, c := range cases {
 		r := request(t, Responses, strings.ReplaceAll(`{"tools":[{"name":"offered","description":"LONG"}]}`, "LONG", long))
 		r.Model = "gpt-4o"

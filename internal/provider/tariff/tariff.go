@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
@@ -36,7 +38,7 @@ type Request struct {
 	Model     string
 	Choices   int64 // answers at once; for embeddings 0
 	MaxOutput int64 // tokens of one answer, as asked; 0: none asked
-	Count     model.Counter
+	Count     tokens.Counter
 	Learned   Learned
 	Fields    []Field  // the members of the body
 	Free      []string // of them, and of theirs, that cost nothing at this provider beside their words: "a", "a/b"
@@ -218,7 +220,7 @@ func Item(r *Request, item []byte) (tokens int64, ok bool) {
 // Claude does since its fifth generation.
 func Thinks(name string) bool {
 	old := []string{"gpt-3", "gpt-4", "chatgpt-", "claude-2", "claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
-	return (model.OfOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
+	return (catalog.FromOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
 		!slices.ContainsFunc(old, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/model"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // TestLeast is the fewest tokens that a provider takes as a maximum of output.
@@ -53,7 +54,7 @@ func TestNothing(t *testing.T) {
 	if b := Of(r); b.Input != PerRequest || b.Text != PerRequest || !b.Known || b.Why != "" {
 		t.Errorf("%+v", b)
 	}
-	if r.Count = model.CounterOf("openai", "gpt-4o"); Of(r).Input != 0 {
+	if r.Count = catalog.CounterOf("openai", "gpt-4o"); Of(r).Input != 0 {
 		t.Errorf("%+v", Of(r))
 	}
 }
@@ -63,7 +64,7 @@ func TestNothing(t *testing.T) {
 // Mutants that die here: an item that counts nothing, or not for what it is.
 func TestItem(t *testing.T) {
 	r := request(t, Responses, "{}")
-	n := int64(model.Counter{}.Count(long))
+	n := int64(tokens.Counter{}.Count(long))
 	if got, ok := Item(r, []byte(`{"type":"message","content":[{"type":"output_text","text":"`+long+`"}]}`)); !ok || got < n+PerMessage || got > n+60 {
 		t.Errorf("%d tokens, %v, want some more than %d", got, ok, n)
 	}
@@ -121,7 +122,7 @@ func TestConversation(t *testing.T) {
 // before the first told of each, tools in a space of names that are free.
 func TestTools(t *testing.T) {
 	const own = `{"type":"function","name":"f"}`
-	n := int64(model.Counter{}.Count(own))
+	n := int64(tokens.Counter{}.Count(own))
 	for _, c := range []struct {
 		body     string
 		from, to int64
@@ -157,7 +158,7 @@ func TestValues(t *testing.T) {
 // Mutants that die here: a document of a provider's files taken for its text, one
 // in parts taken for unknown, the words beside one that is unknown for free.
 func TestDocuments(t *testing.T) {
-	n := int64(model.Counter{}.Count(long))
+	n := int64(tokens.Counter{}.Count(long))
 	for _, c := range []struct {
 		more  string
 		known bool
@@ -185,7 +186,7 @@ func TestDocuments(t *testing.T) {
 // Mutants that die here: a member of one kind taken for another, a type or a role
 // that hides words, a seal that counts nothing.
 func TestMembers(t *testing.T) {
-	count := func(s string) int64 { return int64(model.Counter{}.Count(s)) }
+	count := func(s string) int64 { return int64(tokens.Counter{}.Count(s)) }
 	w := func(part string) *weigher {
 		w := &weigher{r: request(t, Messages, "{}"), b: Bound{Known: true}}
 		w.part([]byte(part))

@@ -97,11 +97,11 @@ func text(s string) string {
 // A room is what one who counts needs, and leaves to the next.
 type room struct {
 	merger
-	recent [1 << 12]recent
+	lastPiece [1 << 12]lastPiece
 }
 
-// A recent piece is remembered: most are words, and come again.
-type recent struct {
+// A lastPiece piece is remembered: most are words, and come again.
+type lastPiece struct {
 	found
 	size uint8
 	text [23]byte
@@ -122,7 +122,7 @@ func (v *Vocabulary) leave(r *room) {
 
 func (r *room) look(t *table, piece string) found {
 	h := t.hash(piece)
-	last := &r.recent[h%uint64(len(r.recent))]
+	last := &r.lastPiece[h%uint64(len(r.lastPiece))]
 	if string(last.text[:last.size]) == piece {
 		return last.found
 	}

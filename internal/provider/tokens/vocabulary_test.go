@@ -3,7 +3,7 @@
 //     taken, a slash ends no line, the long ſ shortens nothing: TestEverySequence
 //   - of equal ranks the right one is merged first, a neighbour's rank stays as it was: TestMerge
 //   - a character has another's class: TestEveryCharacter
-//   - a recent piece is known by its hash alone, or by its length: TestCorpora
+//   - a lastPiece piece is known by its hash alone, or by its length: TestCorpora
 //   - the room of a long piece is kept: TestRoomIsBounded
 package tokens
 
@@ -286,9 +286,9 @@ func corpora(t testing.TB) map[string]string {
 		noise = append(noise, last[:]...)
 	}
 	return map[string]string{
-		"english": read("../../RATIONALE.md"),
-		"code":    read("../../policy_test.go"),
-		"json":    read("../../model/testdata/anthropic/tools.sse"),
+		"english": read("../../../RATIONALE.md"),
+		"code":    read("../../../policy_test.go"),
+		"json":    read("../testdata/anthropic/tools.sse"),
 		"cjk":     strings.Repeat("我能吞下玻璃而不伤身体。人工智能代理需要操作系统内核,エージェントはプロセスです。", 200),
 		"base64":  base64.StdEncoding.EncodeToString(noise),
 	}

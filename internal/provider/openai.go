@@ -1,10 +1,12 @@
-package model
+package provider
 
 import (
 	"bytes"
 	"encoding/json"
+	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/model"
 	"net/http"
-	"strings"
 )
 
 // openAI is the protocol of POST /chat/completions, which many servers speak.
@@ -31,7 +33,7 @@ type openAIRequest struct {
 }
 
 type openAIMessage struct {
-	Role    Role         `json:"role"`
+	Role    model.Role   `json:"role"`
 	Content *string      `json:"content"`
 	Calls   []openAICall `json:"tool_calls,omitempty"`
 	CallID  string       `json:"tool_call_id,omitempty"`
@@ -57,24 +59,13 @@ type openAITool struct {
 
 var anyObject = json.RawMessage(`{"type":"object","properties":{}}`)
 
-// OfOpenAI tells by the name whether a model is one that OpenAI serves.
-func OfOpenAI(name string) bool {
-	name = strings.TrimPrefix(name, "ft:")
-	for _, p := range []string{"gpt-", "o"} {
-		if v, ok := strings.CutPrefix(name, p); ok && v != "" && v[0] >= '1' && v[0] <= '9' {
-			return true
-		}
-	}
-	return strings.HasPrefix(name, "chatgpt-") || strings.HasPrefix(name, "codex-")
-}
-
-func (openAI) encode(m *remote, r Request) ([]byte, error) {
+func (openAI) encode(m *remote, r model.Request) ([]byte, error) {
 	q := openAIRequest{Model: m.model, Stream: true, Messages: []openAIMessage{}}
 	q.StreamOptions.IncludeUsage = true
 	// OpenAI's reasoning models refuse max_tokens, whoever passes them on; servers
 	// of other models mostly know nothing else, and one that ignores a maximum
 	// costs money.
-	if m.facts.Provider == "openai" || OfOpenAI(m.model) {
+	if m.facts.Provider == "openai" || catalog.FromOpenAI(m.model) {
 		q.MaxCompletion = r.MaxOutput
 	} else {
 		q.MaxTokens = r.MaxOutput
@@ -172,7 +163,7 @@ func (t *looseText) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func (o openAI) decode(a *answer, _ string, data []byte) *Error {
+func (o openAI) decode(a *answer, _ string, data []byte) *model.Error {
 	data = bytes.TrimSpace(data)
 	if string(data) == "[DONE]" {
 		a.over = true
@@ -183,8 +174,8 @@ func (o openAI) decode(a *answer, _ string, data []byte) *Error {
 		return unreadable(data, err)
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
-		kind, msg := o.classify(0, data)
-		return &Error{Kind: kind, Message: msg}
+		kind, msg := format.ReadProblem(0, data)
+		return &model.Error{Kind: kind, Message: msg}
 	}
 	for _, choice := range c.Choices {
 		if choice.Index != 0 {
@@ -197,7 +188,7 @@ func (o openAI) decode(a *answer, _ string, data []byte) *Error {
 		}
 		if choice.Finish != "" {
 			a.ended = true
-			if a.stop != StopFilter {
+			if a.stop != model.StopFilter {
 				a.stop = openAIStop(choice.Finish)
 			}
 		}
@@ -206,18 +197,18 @@ func (o openAI) decode(a *answer, _ string, data []byte) *Error {
 		in := max(u.Prompt, 0)
 		read := min(max(u.Details.Cached, 0), in)
 		write := min(max(u.Details.Written, 0), in-read)
-		a.usage = Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: max(u.Completion, 0)}
+		a.usage = model.Usage{Input: in - read - write, CacheRead: read, CacheWrite: write, Output: max(u.Completion, 0)}
 		a.hasInput, a.reported = true, true
 	}
 	return nil
 }
 
-func (d openAIDelta) into(a *answer) *Error {
+func (d openAIDelta) into(a *answer) *model.Error {
 	a.said.WriteString(string(d.Reasoning))
 	a.text(string(d.Content))
 	if d.Refusal != "" {
 		a.text(string(d.Refusal))
-		a.stop = StopFilter
+		a.stop = model.StopFilter
 	}
 	for _, p := range d.Calls {
 		c := p.belongs(a.calls)
@@ -261,25 +252,14 @@ func (p openAICallPart) belongs(calls []*partialCall) *partialCall {
 	return nil
 }
 
-func openAIStop(s string) Stop {
+func openAIStop(s string) model.Stop {
 	switch s {
 	case "length", "max_tokens":
-		return StopLength
+		return model.StopLength
 	case "content_filter":
-		return StopFilter
+		return model.StopFilter
 	case "tool_calls", "function_call":
-		return StopTools
+		return model.StopTools
 	}
-	return StopEnd
-}
-
-func (openAI) classify(status int, body []byte) (Kind, string) {
-	p := readProblem(body)
-	if p.Code == "context_length_exceeded" {
-		return Context, p.Message
-	}
-	if strings.Contains(p.Code, "invalid_api_key") {
-		return Auth, p.Message
-	}
-	return kindOfStatus(status, p), p.Message
+	return model.StopEnd
 }

@@ -1,4 +1,4 @@
-package model
+package provider
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
 )
 
 // The key is in nothing that can be printed: not in the configuration, not in
@@ -45,7 +46,7 @@ func TestKeyShowsNowhere(t *testing.T) {
 			"in the message":  {status: 401, pieces: []string{`{"error":{"message":"bad key ` + inner + `","type":"x"}}`}},
 			"as text":         {status: 401, pieces: []string{"you sent " + canary}},
 			"as broken JSON":  {status: 500, pieces: []string{`{"error": "` + inner + `", `}},
-			"at the cut":      {status: 400, pieces: []string{strings.Repeat("x", maxMessage-8) + canary}},
+			"at the cut":      {status: 400, pieces: []string{strings.Repeat("x", 600-8) + canary}},
 			"in the stream":   {pieces: []string{`data: {"type":"error","error":{"message":"` + inner + `"}}` + "\n\n"}},
 			"in garbage":      {pieces: []string{"data: " + canary + "\n\n"}},
 			"near the end":    {pieces: []string{"data: " + strings.Repeat("y", 50) + canary + "\n\n"}},
@@ -79,7 +80,7 @@ func TestRedirectDoesNotCarryTheKey(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
 		})
-		if o := run(t, m, hello); o.err == nil || o.err.Kind != BadRequest {
+		if o := run(t, m, hello); o.err == nil || o.err.Kind != model.BadRequest {
 			t.Errorf("got %s", o)
 		}
 	}

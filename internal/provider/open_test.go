@@ -1,4 +1,4 @@
-package model
+package provider
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -88,9 +89,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestOpenFacts(t *testing.T) {
-	for ref, want := range map[string]Facts{
-		"openai:gpt-5":                        {Provider: "openai", Price: Price{1_250_000_000, 10_000_000_000, 125_000_000, 0}, Priced: true, Window: 400000, MaxOutput: 128000, MinOutput: 16},
-		"anthropic:claude-haiku-4-5-20251001": {Provider: "anthropic", Price: Price{1_000_000_000, 5_000_000_000, 100_000_000, 1_250_000_000}, Priced: true, Window: 200000, MaxOutput: 64000, MinOutput: 16},
+	for ref, want := range map[string]model.Facts{
+		"openai:gpt-5":                        {Provider: "openai", Price: model.Price{Input: 1_250_000_000, Output: 10_000_000_000, CacheRead: 125_000_000, CacheWrite: 0}, Priced: true, Window: 400000, MaxOutput: 128000, MinOutput: 16},
+		"anthropic:claude-haiku-4-5-20251001": {Provider: "anthropic", Price: model.Price{Input: 1_000_000_000, Output: 5_000_000_000, CacheRead: 100_000_000, CacheWrite: 1_250_000_000}, Priced: true, Window: 200000, MaxOutput: 64000, MinOutput: 16},
 		"openai:unheard-of":                   {Provider: "openai", MinOutput: 16},
 		"anthropic:unheard-of":                {Provider: "anthropic", MaxOutput: 4096, MinOutput: 16},
 	} {

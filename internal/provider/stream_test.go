@@ -1,8 +1,9 @@
-package model
+package provider
 
 import (
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/model"
 	"io"
 	"os"
 	"path/filepath"
@@ -77,7 +78,7 @@ func TestStreamsCutAnywhere(t *testing.T) {
 					}
 					continue
 				}
-				if o.err.Kind != Network && (whole.err == nil || o.err.Kind != whole.err.Kind) {
+				if o.err.Kind != model.Network && (whole.err == nil || o.err.Kind != whole.err.Kind) {
 					t.Fatalf("cut at %d with %v: %v", i, end, o.err)
 				}
 				if o.text != "" && o.err.Usage == nil {

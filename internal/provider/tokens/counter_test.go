@@ -1,17 +1,15 @@
 // Mutants that a test here kills; each was tried:
-//   - a message's overhead is left out: TestCountMatchesOpenAI
 //   - the bound is the plain count: TestBoundHoldsForOtherVocabularies
-//   - the cache forgets the length or never turns over: TestCountsAreRemembered
+//   - a count is not remembered: TestCountedOnce
 //   - CutText cuts within a character: TestCutText
 //   - the library counts: TestCountText
 //   - Claude's of today is bounded as those before it, or a capital counts once: TestBoundHoldsForClaude
 //
 // Not killed: CutText without its second count. No text is known whose
 // beginning counts more than it did within the whole; the check is for such.
-package model
+package tokens
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -39,68 +37,18 @@ func TestCountText(t *testing.T) {
 	}
 }
 
-// These totals are those that OpenAI's own description of the chat format
-// gives for its example conversation.
-func TestCountMatchesOpenAI(t *testing.T) {
-	r := Request{Messages: []Message{
-		{Role: System, Text: "You are a helpful assistant."},
-		{Role: User, Text: "hello"},
-	}}
-	if got := over(t, "openai:gpt-5", nil).Count(r); got != 3+4+6+4+1 {
-		t.Errorf("o200k: %d", got)
-	}
-	if got := over(t, "openai:gpt-4", nil).Count(r); got != 3+4+6+4+1 {
-		t.Errorf("cl100k: %d", got)
-	}
-	for name, want := range map[string]*vocabulary{
-		"gpt-4": &cl100k, "gpt-4-turbo": &cl100k, "gpt-3.5-turbo": &cl100k, "ft:gpt-3.5-turbo:x": &cl100k,
-		"gpt-4o": &o200k, "gpt-4.1": &o200k, "o3": &o200k, "gpt-5-nano": &o200k, "ft:gpt-4o:x": &o200k, "gpt-9": &o200k,
-	} {
-		if vocabularyOf(name) != want {
-			t.Errorf("%s has the wrong vocabulary", name)
-		}
-	}
-}
-
-// More in a request never counts less, and everything in it counts.
-func TestCountIsOfEverything(t *testing.T) {
-	for _, ref := range []string{"openai:gpt-5", "anthropic:claude-sonnet-4-5"} {
-		m := over(t, ref, nil)
-		r := conversation
-		last := m.Count(r)
-		for name, grow := range map[string]func(r *Request){
-			"a message": func(r *Request) { r.Messages = append(r.Messages, Message{Role: User}) },
-			"a call":    func(r *Request) { r.Messages = append(r.Messages, Message{Role: Assistant, Calls: []ToolCall{{}}}) },
-			"arguments": func(r *Request) {
-				r.Messages = append(r.Messages, Message{Role: Assistant, Calls: []ToolCall{{Args: `{"a":"b"}`}}})
-			},
-			"a tool":        func(r *Request) { r.Tools = append(r.Tools, ToolSpec{Name: "f"}) },
-			"a description": func(r *Request) { r.Tools = append(r.Tools, ToolSpec{Name: "f", Description: "does something"}) },
-			"a schema": func(r *Request) {
-				r.Tools = append(r.Tools, ToolSpec{Name: "f", Schema: json.RawMessage(`{"type":"object"}`)})
-			},
-		} {
-			g := Request{Messages: append([]Message{}, r.Messages...), Tools: append([]ToolSpec{}, r.Tools...)}
-			grow(&g)
-			if got := m.Count(g); got <= last {
-				t.Errorf("%s: with %s it counts %d, without %d", ref, name, got, last)
-			}
-		}
-	}
-}
-
-// corpora are texts of the kinds that go through an agent.
-func corpora(t testing.TB) map[string]string {
+// samples are texts of the kinds that go through an agent.
+func samples(t testing.TB) map[string]string {
 	t.Helper()
-	code, err := os.ReadFile("remote.go")
+	code, err := os.ReadFile("counter_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := os.ReadFile("prices.yaml")
+	table, err := os.ReadFile("../catalog/prices.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := os.ReadFile("testdata/anthropic/tools.sse")
+	stream, err := os.ReadFile("../testdata/anthropic/tools.sse")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +77,8 @@ func corpora(t testing.TB) map[string]string {
 // what is written in ASCII; and it is not absurdly more.
 func TestBoundHoldsForOtherVocabularies(t *testing.T) {
 	others := map[string]*codec.Codec{"cl100k": codec.NewCl100kBase(), "p50k": codec.NewP50kBase(), "r50k": codec.NewR50kBase()}
-	for kind, text := range corpora(t) {
-		got := bounded.count(text)
+	for kind, text := range samples(t) {
+		got := byBound.count(text)
 		if got > len(text) {
 			t.Errorf("%s: the bound %d is more than its %d bytes", kind, got, len(text))
 		}
@@ -160,7 +108,7 @@ func TestBoundHoldsForOtherVocabularies(t *testing.T) {
 // a reconstruction that others made and held against millions of the provider's
 // own counts (ctok 1.3.0). The bound is no less, and not absurdly more.
 func TestBoundHoldsForClaude(t *testing.T) {
-	texts := corpora(t)
+	texts := samples(t)
 	for kind, text := range map[string]string{
 		"capitals": "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG AND NEVERTHELESS INTERNATIONALIZATION REMAINS AN AFTERTHOUGHT. ",
 		"titles":   "The Quick Brown Fox Jumps Over The Lazy Dog And Nevertheless Internationalization Remains An Afterthought. ",
@@ -175,16 +123,16 @@ func TestBoundHoldsForClaude(t *testing.T) {
 		"english": 721, "german": 761, "russian": 521, "chinese": 620, "japanese": 520, "arabic": 761, "emoji": 870, "hex": 2074, "digits": 3173,
 		"spaces": 179, "random": 760, "json": 838, "capitals": 721, "titles": 461, "camels": 771, "latin": 711, "polish": 810, "letters": 5120,
 	} {
-		if got := CounterOf("anthropic", "claude-opus-4-8").Count(texts[kind]); got < want || got > want*4 {
+		if got := Other("claude-opus-4-8").Count(texts[kind]); got < want || got > want*4 {
 			t.Errorf("%s: the bound is %d for %d tokens", kind, got, want)
 		}
 	}
-	for name, of := range map[string]*vocabulary{
-		"claude-opus-4-7": &claude, "claude-opus-4-8": &claude, "claude-opus-5": &claude, "claude-haiku-5-5": &claude, "claude-fable-5-2": &claude,
-		"anthropic/claude-opus-4.8": &claude, "claude-new": &claude,
+	for name, of := range map[string]*counting{
+		"claude-opus-4-7": byClaude, "claude-opus-4-8": byClaude, "claude-opus-5": byClaude, "claude-haiku-5-5": byClaude, "claude-fable-5-2": byClaude,
+		"anthropic/claude-opus-4.8": byClaude, "claude-new": byClaude,
 		"claude-opus-4-6": nil, "claude-opus-4-20250514": nil, "claude-haiku-4-5-20251001": nil, "claude-sonnet-4-6": nil, "claude-3-7-sonnet-latest": nil, "llama3": nil,
 	} {
-		if got := CounterOf("openai@host", name); got.of != of || got.Exact() {
+		if got := Other(name); got.by != of || got.Exact() {
 			t.Errorf("%s has the wrong vocabulary", name)
 		}
 	}
@@ -225,7 +173,7 @@ func TestCutText(t *testing.T) {
 // TestCountedOnce: a text that was counted is found, however short it is. A
 // conversation has hundreds of names and ids, and comes again with each request.
 func TestCountedOnce(t *testing.T) {
-	for _, c := range []Counter{{}, CounterOf("openai", "gpt-4o"), CounterOf("openai", "gpt-4")} {
+	for _, c := range []Counter{{}, OpenAI("gpt-4o"), OpenAI("gpt-4")} {
 		for _, s := range []string{"x", "user", "call_Ab12Cd34Ef56Gh78Ij90Kl12"} {
 			if n := testing.AllocsPerRun(100, func() { c.Count(s) }); n > 0 {
 				t.Errorf("%q is counted anew each time: %v allocations", s, n)
@@ -234,28 +182,20 @@ func TestCountedOnce(t *testing.T) {
 	}
 }
 
-func TestCountsAreRemembered(t *testing.T) {
-	var c counts
-	asked := 0
-	text := func(i int) string { return fmt.Sprintf("a text that is long enough to be kept: %d", i) }
-	get := func(i int) int { return c.get(textKeyOf(text(i)), func() int { asked++; return i }) }
-	for i := range 3 * generation {
-		if get(i) != i || get(0) != 0 {
-			t.Fatal("another text's count")
+// TestVocabularyOfName: the name of a model of OpenAI tells its vocabulary.
+func TestVocabularyOfName(t *testing.T) {
+	for name, want := range map[string]*counting{
+		"gpt-4": byCl100k, "gpt-4-turbo": byCl100k, "gpt-3.5-turbo": byCl100k, "ft:gpt-3.5-turbo:x": byCl100k,
+		"gpt-4o": byO200k, "gpt-4.1": byO200k, "o3": byO200k, "gpt-5-nano": byO200k, "ft:gpt-4o:x": byO200k, "gpt-9": byO200k,
+	} {
+		if OpenAI(name).by != want {
+			t.Errorf("%s has the wrong vocabulary", name)
 		}
 	}
-	if asked != 3*generation {
-		t.Errorf("%d texts were counted %d times; what is in use must stay", 3*generation, asked)
-	}
-	if n := len(c.young) + len(c.old); n > 2*generation {
-		t.Errorf("%d counts are kept", n)
-	}
-	if get(1); asked != 3*generation+1 {
-		t.Error("nothing was forgotten")
-	}
-	if textKeyOf("a", "b") == textKeyOf("b", "a") || textKeyOf("ab") == textKeyOf("a", "b") || textKeyOf("", "a") == textKeyOf("a", "") {
-		t.Error("other texts have the same key")
-	}
+}
+
+func TestCountConcurrently(t *testing.T) {
+	text := func(i int) string { return fmt.Sprintf("a text that is long enough to be kept: %d", i) }
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -269,33 +209,9 @@ func TestCountsAreRemembered(t *testing.T) {
 	wg.Wait()
 }
 
-// longConversation is about 200,000 tokens in 2,000 messages.
-func longConversation() Request {
-	var r Request
-	for i := range 1000 {
-		r.Messages = append(r.Messages,
-			Message{Role: Assistant, Calls: []ToolCall{{ID: fmt.Sprintf("call_%d_0", i), Name: "read_file", Args: fmt.Sprintf(`{"path":"src/module_%d/file.go","from":%d}`, i%7, i)}}},
-			Message{Role: Tool, CallID: fmt.Sprintf("call_%d_0", i), Text: fmt.Sprintf("%d: %s", i, strings.Repeat("func example(a, b int) (int, error) { return a + b, nil }\n", 9))})
-	}
-	return r
-}
-
-func BenchmarkCountAgain(b *testing.B) {
-	for name, ref := range map[string]string{"exact": "openai:gpt-5", "bound": "anthropic:claude-sonnet-4-5"} {
-		b.Run(name, func(b *testing.B) {
-			m, r := over(b, ref, nil), longConversation()
-			b.ReportMetric(float64(m.Count(r)), "tokens")
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Count(r)
-			}
-		})
-	}
-}
-
 func BenchmarkCountFirst(b *testing.B) {
-	text := corpora(b)["code"]
-	for name, v := range map[string]*vocabulary{"exact": {get: o200k.get}, "bound": {get: o200k.get, weigh: bounded.weigh}, "claude": {get: o200k.get, weigh: claudeBound}} {
+	text := samples(b)["code"]
+	for name, v := range map[string]*counting{"exact": byO200k, "bound": byBound, "claude": byClaude} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
@@ -303,13 +219,5 @@ func BenchmarkCountFirst(b *testing.B) {
 				v.sum(text)
 			}
 		})
-	}
-}
-
-func BenchmarkMessage(b *testing.B) {
-	m := longConversation().Messages[1]
-	CountMessage(m)
-	for b.Loop() {
-		CountMessage(m)
 	}
 }

@@ -1,4 +1,4 @@
-package model
+package provider
 
 import (
 	"net/http"
@@ -6,31 +6,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
 )
 
 func TestReadQuota(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, v := range []struct {
 		h    map[string]string
-		want Quota
+		want model.Quota
 	}{
-		{nil, Quota{}},
+		{nil, model.Quota{}},
 		{map[string]string{"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59", "x-ratelimit-limit-tokens": "150000", "x-ratelimit-remaining-tokens": "149984"},
-			Quota{At: now, Requests: Allowance{60, 59}, Tokens: Allowance{150_000, 149_984}}},
+			model.Quota{At: now, Requests: model.Allowance{Limit: 60, Left: 59}, Tokens: model.Allowance{Limit: 150_000, Left: 149_984}}},
 		{map[string]string{"anthropic-ratelimit-input-tokens-limit": "50000", "anthropic-ratelimit-input-tokens-remaining": "0", "anthropic-ratelimit-output-tokens-limit": "8000", "anthropic-ratelimit-output-tokens-remaining": "8000"},
-			Quota{At: now, Input: Allowance{50_000, 0}, Output: Allowance{8000, 8000}}},
-		{map[string]string{"x-ratelimit-limit-requests": "60"}, Quota{}},
-		{map[string]string{"x-ratelimit-limit-requests": "0", "x-ratelimit-remaining-requests": "0"}, Quota{}},
-		{map[string]string{"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "61"}, Quota{}},
-		{map[string]string{"x-ratelimit-limit-requests": "-1", "x-ratelimit-remaining-requests": "-1"}, Quota{}},
-		{map[string]string{"x-ratelimit-limit-tokens": "many", "x-ratelimit-remaining-tokens": "1"}, Quota{}},
+			model.Quota{At: now, Input: model.Allowance{Limit: 50_000, Left: 0}, Output: model.Allowance{Limit: 8000, Left: 8000}}},
+		{map[string]string{"x-ratelimit-limit-requests": "60"}, model.Quota{}},
+		{map[string]string{"x-ratelimit-limit-requests": "0", "x-ratelimit-remaining-requests": "0"}, model.Quota{}},
+		{map[string]string{"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "61"}, model.Quota{}},
+		{map[string]string{"x-ratelimit-limit-requests": "-1", "x-ratelimit-remaining-requests": "-1"}, model.Quota{}},
+		{map[string]string{"x-ratelimit-limit-tokens": "many", "x-ratelimit-remaining-tokens": "1"}, model.Quota{}},
 	} {
 		h := http.Header{}
 		for name, value := range v.h {
 			h.Set(name, value)
 		}
-		if got := ReadQuota(h, now); got != v.want {
+		if got := format.ReadQuota(h, now); got != v.want {
 			t.Errorf("%v is read as %+v, want %+v", v.h, got, v.want)
 		}
 	}
@@ -51,7 +53,7 @@ func TestQuotaComesAlong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Allowance{60, 12}
+	want := model.Allowance{Limit: 60, Left: 12}
 	if o := run(t, m, hello); o.done == nil || o.done.Quota.Requests != want || o.done.Quota.At.IsZero() {
 		t.Errorf("a whole answer: %s %+v", o, o.done)
 	}

@@ -4,11 +4,12 @@
 //   - calls in the conversation keep their names
 //   - two tools get one name on the wire
 //   - the caller's request is changed
-package model
+package provider
 
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/kern-run/kern/model"
 	"io"
 	"net/http"
 	"reflect"
@@ -20,12 +21,12 @@ import (
 // without, and comes back with it.
 func TestToolNames(t *testing.T) {
 	plain := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-	tools := []ToolSpec{{Name: "fs.read"}, {Name: "fs_read"}, {Name: "fs.read_2"}, {Name: "fs_read_2"}, {Name: "look"}}
-	ask := func() Request {
-		return Request{Tools: tools, Messages: []Message{
-			{Role: User, Text: "go"},
-			{Role: Assistant, Calls: []ToolCall{{ID: "a", Name: "fs.read", Args: "{}"}, {ID: "b", Name: "gone.by", Args: "{}"}}},
-			{Role: Tool, CallID: "a", Text: "x"}, {Role: Tool, CallID: "b", Text: "y"},
+	tools := []model.ToolSpec{{Name: "fs.read"}, {Name: "fs_read"}, {Name: "fs.read_2"}, {Name: "fs_read_2"}, {Name: "look"}}
+	ask := func() model.Request {
+		return model.Request{Tools: tools, Messages: []model.Message{
+			{Role: model.User, Text: "go"},
+			{Role: model.Assistant, Calls: []model.ToolCall{{ID: "a", Name: "fs.read", Args: "{}"}, {ID: "b", Name: "gone.by", Args: "{}"}}},
+			{Role: model.Tool, CallID: "a", Text: "x"}, {Role: model.Tool, CallID: "b", Text: "y"},
 		}}
 	}
 	wire := make(map[string]bool)

@@ -1,7 +1,8 @@
-package model
+package provider
 
 import (
 	"fmt"
+	"github.com/kern-run/kern/model"
 	"slices"
 	"strings"
 )
@@ -23,8 +24,8 @@ func wireName(name string) string {
 }
 
 // namesOf gives every tool a name of its own: one that is plain keeps it.
-func namesOf(tools []ToolSpec) *wireNames {
-	if !slices.ContainsFunc(tools, func(t ToolSpec) bool { return wireName(t.Name) != t.Name }) {
+func namesOf(tools []model.ToolSpec) *wireNames {
+	if !slices.ContainsFunc(tools, func(t model.ToolSpec) bool { return wireName(t.Name) != t.Name }) {
 		return nil
 	}
 	n := &wireNames{make(map[string]string), make(map[string]string)}
@@ -48,7 +49,7 @@ func namesOf(tools []ToolSpec) *wireNames {
 
 // outward is r as the provider is sent it. Calls of tools that are not there any
 // more have plain names too.
-func (n *wireNames) outward(r Request) Request {
+func (n *wireNames) outward(r model.Request) model.Request {
 	if n == nil {
 		return r
 	}

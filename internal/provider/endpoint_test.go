@@ -1,9 +1,10 @@
-package model
+package provider
 
 import (
 	"bufio"
 	"context"
 	"errors"
+	"github.com/kern-run/kern/model"
 	"net"
 	"net/http"
 	"strings"
@@ -61,12 +62,12 @@ func TestUnreached(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = routes[0].Post(t.Context(), "/", http.Header{}, []byte("{}"))
-		var posted *Error
+		var posted *model.Error
 		if !errors.As(err, &posted) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for way, e := range map[string]*Error{"posted": posted, "streamed": run(t, m, hello).err} {
-			if e == nil || e.Kind != Network || e.Unreached != c.unreached || (e.Usage != nil) != c.unseen {
+		for way, e := range map[string]*model.Error{"posted": posted, "streamed": run(t, m, hello).err} {
+			if e == nil || e.Kind != model.Network || e.Unreached != c.unreached || (e.Usage != nil) != c.unseen {
 				t.Errorf("%s, %s: %+v", name, way, e)
 			}
 		}

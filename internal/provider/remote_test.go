@@ -12,7 +12,7 @@
 //   - cached tokens are counted twice: TestStreams (text, parallel)
 //   - an answer, its calls or its stream have no bound: TestAnswersAreBounded, TestStreamIsBounded
 //   - counted usage is called reported: TestStreams (no_usage, loose)
-package model
+package provider
 
 import (
 	"cmp"
@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/model"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +33,7 @@ import (
 
 // serve starts a provider and opens ref there, with a connection pool that
 // ends with the test.
-func serve(t *testing.T, ref string, c Config, h http.HandlerFunc) Model {
+func serve(t *testing.T, ref string, c Config, h http.HandlerFunc) model.Model {
 	t.Helper()
 	s := httptest.NewServer(h)
 	tr := &http.Transport{}
@@ -49,21 +50,21 @@ func serve(t *testing.T, ref string, c Config, h http.HandlerFunc) Model {
 }
 
 // conversation has one of everything.
-var conversation = Request{
+var conversation = model.Request{
 	MaxOutput: 77,
-	Messages: []Message{
-		{Role: System, Text: "Be brief. <&>"},
-		{Role: System, Text: "Be kind."},
-		{Role: User, Text: "Read a and b."},
-		{Role: Assistant, Text: "I will. ", Calls: []ToolCall{{ID: "c1", Name: "read", Args: `{"path": "a"}`}, {ID: "c.2", Name: "read", Args: `{"path":`}}},
-		{Role: Tool, CallID: "c1", Text: "contents of a"},
-		{Role: Tool, CallID: "c.2", Text: "no such file", Failed: true},
-		{Role: User, Text: "And now?"},
-		{Role: Assistant, Text: " \n"},
-		{Role: User, Text: "Well?"},
-		{Role: Assistant, Text: "So: \n"},
+	Messages: []model.Message{
+		{Role: model.System, Text: "Be brief. <&>"},
+		{Role: model.System, Text: "Be kind."},
+		{Role: model.User, Text: "Read a and b."},
+		{Role: model.Assistant, Text: "I will. ", Calls: []model.ToolCall{{ID: "c1", Name: "read", Args: `{"path": "a"}`}, {ID: "c.2", Name: "read", Args: `{"path":`}}},
+		{Role: model.Tool, CallID: "c1", Text: "contents of a"},
+		{Role: model.Tool, CallID: "c.2", Text: "no such file", Failed: true},
+		{Role: model.User, Text: "And now?"},
+		{Role: model.Assistant, Text: " \n"},
+		{Role: model.User, Text: "Well?"},
+		{Role: model.Assistant, Text: "So: \n"},
 	},
-	Tools: []ToolSpec{
+	Tools: []model.ToolSpec{
 		{Name: "read", Description: "Read a file", Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}}}`)},
 		{Name: "now"},
 	},
@@ -136,7 +137,7 @@ func TestOutputMaximumOnTheWire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run(t, m, Request{Messages: hello.Messages, MaxOutput: c.max})
+		run(t, m, model.Request{Messages: hello.Messages, MaxOutput: c.max})
 		if s := string(p.asked); !strings.Contains(s, c.want) || strings.Contains(s, c.not) {
 			t.Errorf("%s at %q with %d: sent %s, want %s and no %s", c.ref, c.base, c.max, s, c.want, c.not)
 		}
@@ -149,11 +150,11 @@ func TestAnswerWithoutStreaming(t *testing.T) {
 	o := run(t, over(t, "openai:gpt-5", &tape{status: http.StatusCreated, header: json, pieces: []string{
 		`{"choices":[{"message":{"role":"assistant","content":"hi","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 	}}), hello)
-	if o.text != "hi" || len(o.calls) != 1 || o.done == nil || o.done.Usage != (Usage{Input: 9, Output: 2}) || o.done.Stop != StopTools {
+	if o.text != "hi" || len(o.calls) != 1 || o.done == nil || o.done.Usage != (model.Usage{Input: 9, Output: 2}) || o.done.Stop != model.StopTools {
 		t.Errorf("got %s", o)
 	}
 	for ref, body := range map[string]string{"openai:gpt-5": `{}`, "anthropic:claude-sonnet-4-5": `{"type":"message"}`} {
-		if o := run(t, over(t, ref, &tape{header: json, pieces: []string{body}}), hello); o.err == nil || o.err.Kind != Malformed {
+		if o := run(t, over(t, ref, &tape{header: json, pieces: []string{body}}), hello); o.err == nil || o.err.Kind != model.Malformed {
 			t.Errorf("%s: got %s, want malformed", ref, o)
 		}
 	}
@@ -163,7 +164,7 @@ func TestAnswerWithoutStreaming(t *testing.T) {
 func TestWebPage(t *testing.T) {
 	for _, ref := range []string{"openai:gpt-5", "anthropic:claude-sonnet-4-5"} {
 		o := run(t, over(t, ref, &tape{header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}, pieces: []string{"<html>\n\n<p>hello"}}), hello)
-		if o.err == nil || o.err.Kind != Malformed || !strings.Contains(o.err.Message, "look at the base URL") {
+		if o.err == nil || o.err.Kind != model.Malformed || !strings.Contains(o.err.Message, "look at the base URL") {
 			t.Errorf("%s: got %s", ref, o)
 		}
 	}
@@ -240,7 +241,7 @@ func TestContextStopsTheRequest(t *testing.T) {
 		m := serve(t, "openai:m", Config{}, endless(gone))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last *Error
+		var last *model.Error
 		for e, err := range m.Stream(ctx, hello) {
 			if e.Text != "" {
 				cancel()
@@ -308,7 +309,7 @@ func (say phone) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestSilenceEnds(t *testing.T) {
 	const idle = time.Minute
 	const event = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"
-	opened := func(t *testing.T, say phone) Model {
+	opened := func(t *testing.T, say phone) model.Model {
 		m, err := Open("openai:m", Config{Getenv: keys, Idle: idle, HTTP: &http.Client{Transport: say}})
 		if err != nil {
 			t.Fatal(err)
@@ -325,7 +326,7 @@ func TestSilenceEnds(t *testing.T) {
 		})
 		began := time.Now()
 		o := run(t, m, hello)
-		if o.text != "xxx" || o.err == nil || o.err.Kind != Network || !strings.Contains(o.err.Message, "silent") || o.err.Usage == nil {
+		if o.text != "xxx" || o.err == nil || o.err.Kind != model.Network || !strings.Contains(o.err.Message, "silent") || o.err.Usage == nil {
 			t.Errorf("got %s, want silence", o)
 		}
 		if d := time.Since(began); d != 4*idle-3 {
@@ -361,7 +362,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, m, hello)
-	if o.err == nil || o.err.Kind != Network || !o.err.Retryable() || o.err.Usage == nil || *o.err.Usage != (Usage{}) {
+	if o.err == nil || o.err.Kind != model.Network || !o.err.Retryable() || o.err.Usage == nil || *o.err.Usage != (model.Usage{}) {
 		t.Errorf("got %+v, want a network error that cost nothing", o.err)
 	}
 }
@@ -391,8 +392,8 @@ func TestAnswersAreBounded(t *testing.T) {
 			text += len(e.Text)
 			errors.As(err, &o.err)
 		}
-		want := map[string]Kind{"error body": BadRequest, "one message": Overloaded}[name]
-		if o.err == nil || o.err.Kind != cmp.Or(want, Malformed) || text > maxAnswer+len(event) || len(o.err.Message) > maxMessage+10 {
+		want := map[string]model.Kind{"error body": model.BadRequest, "one message": model.Overloaded}[name]
+		if o.err == nil || o.err.Kind != cmp.Or(want, model.Malformed) || text > maxAnswer+len(event) || len(o.err.Message) > 610 {
 			t.Errorf("%s: %d bytes of text and %v", name, text, o.err)
 		}
 	}
@@ -407,7 +408,7 @@ func TestStreamIsBounded(t *testing.T) {
 		t.Errorf("read %q, %v", b, err)
 	}
 	m := over(t, "openai:m", &tape{pieces: []string{": hm\n\n"}, end: errTooMuch})
-	if o := run(t, m, hello); o.err == nil || o.err.Kind != Malformed {
+	if o := run(t, m, hello); o.err == nil || o.err.Kind != model.Malformed {
 		t.Errorf("got %s", o)
 	}
 }

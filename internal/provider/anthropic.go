@@ -1,7 +1,9 @@
-package model
+package provider
 
 import (
 	"encoding/json"
+	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/model"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,7 +37,7 @@ type anthropicRequest struct {
 }
 
 type anthropicMessage struct {
-	Role    Role             `json:"role"`
+	Role    model.Role       `json:"role"`
 	Content []anthropicBlock `json:"content"`
 }
 
@@ -56,20 +58,20 @@ type anthropicTool struct {
 	Schema      json.RawMessage `json:"input_schema"`
 }
 
-func (anthropic) encode(m *remote, r Request) ([]byte, error) {
+func (anthropic) encode(m *remote, r model.Request) ([]byte, error) {
 	q := anthropicRequest{Model: m.model, Stream: true, MaxTokens: r.MaxOutput, Messages: []anthropicMessage{}}
 	if q.MaxTokens <= 0 {
 		q.MaxTokens = m.facts.MaxOutput
 	}
 	rest := r.Messages
-	for len(rest) > 0 && rest[0].Role == System {
+	for len(rest) > 0 && rest[0].Role == model.System {
 		q.System = strings.TrimSpace(q.System + "\n\n" + rest[0].Text)
 		rest = rest[1:]
 	}
 	for _, msg := range rest {
-		role := User
-		if msg.Role == Assistant {
-			role = Assistant
+		role := model.User
+		if msg.Role == model.Assistant {
+			role = model.Assistant
 		}
 		blocks := anthropicBlocks(msg)
 		if len(blocks) == 0 {
@@ -98,12 +100,12 @@ func (anthropic) encode(m *remote, r Request) ([]byte, error) {
 
 // anthropicBlocks writes one message. Blank texts are refused there, and say
 // nothing.
-func anthropicBlocks(m Message) (blocks []anthropicBlock) {
-	if m.Role == Tool {
+func anthropicBlocks(m model.Message) (blocks []anthropicBlock) {
+	if m.Role == model.Tool {
 		return []anthropicBlock{{Type: "tool_result", ToolUseID: anthropicID(m.CallID), Content: m.Text, IsError: m.Failed}}
 	}
 	text := m.Text
-	if m.Role == Assistant {
+	if m.Role == model.Assistant {
 		text = strings.TrimRight(text, " \t\r\n") // refused at the end of a conversation
 	}
 	if strings.TrimSpace(text) != "" {
@@ -187,7 +189,7 @@ func (u anthropicUsage) into(a *answer) {
 	a.hasInput = a.hasInput || u.Input != nil
 }
 
-func (o anthropic) decode(a *answer, _ string, data []byte) *Error {
+func (o anthropic) decode(a *answer, _ string, data []byte) *model.Error {
 	var e anthropicEvent
 	if err := json.Unmarshal(data, &e); err != nil {
 		return unreadable(data, err)
@@ -229,25 +231,20 @@ func (o anthropic) decode(a *answer, _ string, data []byte) *Error {
 	case "message_stop":
 		a.over = true
 	case "error":
-		kind, msg := o.classify(0, data)
-		return &Error{Kind: kind, Message: msg}
+		kind, msg := format.ReadProblem(0, data)
+		return &model.Error{Kind: kind, Message: msg}
 	}
 	return nil
 }
 
-func anthropicStop(s string) Stop {
+func anthropicStop(s string) model.Stop {
 	switch s {
 	case "max_tokens", "model_context_window_exceeded":
-		return StopLength
+		return model.StopLength
 	case "tool_use":
-		return StopTools
+		return model.StopTools
 	case "refusal":
-		return StopFilter
+		return model.StopFilter
 	}
-	return StopEnd
-}
-
-func (anthropic) classify(status int, body []byte) (Kind, string) {
-	p := readProblem(body)
-	return kindOfStatus(status, p), p.Message
+	return model.StopEnd
 }

@@ -1,4 +1,4 @@
-package model
+package provider
 
 import (
 	"cmp"
@@ -10,14 +10,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
 )
 
 // An Endpoint is a model at a provider: where requests go, which key opens it,
 // and what is known of it. Who has requests in the provider's own words sends
 // them with [Endpoint.Post].
 type Endpoint struct {
-	Facts  Facts
+	Facts  model.Facts
 	Format string // openai or anthropic
 	Name   string // the provider's name in the configuration
 	Model  string // the name the provider knows
@@ -84,9 +86,9 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 }
 
 // facts are what the tables of prices know.
-func (c *Config) facts(ref, place, name string) Facts {
-	f := Facts{Name: ref, Provider: place, MinOutput: 16}
-	if x, ok := find(c.Prices, place, name, c.Now()); ok {
+func (c *Config) facts(ref, place, name string) model.Facts {
+	f := model.Facts{Name: ref, Provider: place, MinOutput: 16}
+	if x, ok := catalog.Find(c.Prices, place, name, c.Now()); ok {
 		f.Price, f.Priced, f.Window, f.MaxOutput = x.Price, true, x.Window, x.MaxOutput
 		f.Long, f.Beyond = x.Long, x.Beyond
 	}
@@ -94,10 +96,10 @@ func (c *Config) facts(ref, place, name string) Facts {
 }
 
 // over puts what the configuration says in the place of what the tables know.
-func (l *Listed) over(f *Facts) {
+func (l *Listed) over(f *model.Facts) {
 	if l.Priced {
 		f.Price, f.Priced = l.Price, true
-		f.Long, f.Beyond = Price{}, 0
+		f.Long, f.Beyond = model.Price{}, 0
 	}
 	f.Window, f.MaxOutput = cmp.Or(l.Window, f.Window), cmp.Or(l.MaxOutput, f.MaxOutput)
 }
@@ -209,14 +211,14 @@ func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Fo
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
 	resp, err := e.line.Post(ctx, path, h, body)
 	if err != nil {
-		x := &Error{Kind: Network, Message: e.remote().clean(err.Error())}
-		return nil, x.far(err)
+		x := &model.Error{Kind: model.Network, Message: e.remote().clean(err.Error())}
+		return nil, far(x, err)
 	}
 	return resp, nil
 }
 
 // Refusal classifies an answer that is an error.
-func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *Error {
+func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *model.Error {
 	return e.remote().refused(status, h, body)
 }
 

@@ -1,4 +1,4 @@
-package model
+package provider
 
 import (
 	"errors"
@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/yamlfile"
+	"github.com/kern-run/kern/model"
 )
 
 // Config is where models find what a reference does not say. The zero Config
@@ -21,7 +23,7 @@ type Config struct {
 	Dir       string                       // where relative script files are; empty: the working directory
 	HTTP      *http.Client                 // nil: one for all models
 	Providers map[string]Provider          // by name; what is set here for "openai" and "anthropic" wins over the environment
-	Prices    *Prices                      // looked at before the built-in table
+	Prices    *catalog.Prices              // looked at before the built-in table
 	Now       func() time.Time             // nil: time.Now
 	Idle      time.Duration                // of silence before an answer is given up; 0: ten minutes
 }
@@ -45,7 +47,7 @@ type Provider struct {
 // A Listed model is what a configuration says of one.
 type Listed struct {
 	Alias     string // what the provider calls it; empty: the same
-	Price     Price
+	Price     model.Price
 	Priced    bool
 	Window    int // 0: as elsewhere known
 	MaxOutput int // 0: as elsewhere known
@@ -66,7 +68,7 @@ var vendors = map[string]vendor{
 // Open returns the model that ref names: script:FILE, openai:NAME,
 // anthropic:NAME, or PROVIDER:NAME for a provider of the configuration. Nothing
 // is sent.
-func Open(ref string, c Config) (Model, error) {
+func Open(ref string, c Config) (model.Model, error) {
 	c = c.filled()
 	kind, name, ok := strings.Cut(ref, ":")
 	if !ok || name == "" || strings.TrimSpace(name) != name {
@@ -100,7 +102,7 @@ func (c Config) filled() Config {
 	return c
 }
 
-func (c Config) openScript(name string) (Model, error) {
+func (c Config) openScript(name string) (model.Model, error) {
 	path := name
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(c.Dir, path)
@@ -109,10 +111,10 @@ func (c Config) openScript(name string) (Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model script:%s: %w", name, err)
 	}
-	return ParseScript(name, data)
+	return model.ParseScript(name, data)
 }
 
-func (c Config) openRemote(ref, kind, name string) (Model, error) {
+func (c Config) openRemote(ref, kind, name string) (model.Model, error) {
 	e, err := c.endpoint(ref, kind, name)
 	if err != nil {
 		return nil, err
@@ -124,7 +126,7 @@ func (c Config) openRemote(ref, kind, name string) (Model, error) {
 		return nil, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, vendors[e.Format].envKey)
 	}
 	m := &remote{dialect: vendors[e.Format].dialect, model: e.Model, line: &e.line, idle: c.Idle, now: c.Now, facts: e.Facts}
-	m.counter = CounterOf(e.Facts.Provider, e.Model)
+	m.counter = catalog.CounterOf(e.Facts.Provider, e.Model)
 	return m, nil
 }
 

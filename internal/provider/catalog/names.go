@@ -1,0 +1,39 @@
+// Package catalog is what Kern knows of models by their names: prices, sizes,
+// vocabularies and habits of billing.
+package catalog
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kern-run/kern/internal/provider/tokens"
+)
+
+// FromOpenAI reports whether a model is one of OpenAI, whoever serves it.
+func FromOpenAI(name string) bool {
+	name = strings.TrimPrefix(name, "ft:")
+	for _, p := range []string{"gpt-", "o"} {
+		if v, ok := strings.CutPrefix(name, p); ok && v != "" && v[0] >= '1' && v[0] <= '9' {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, "chatgpt-") || strings.HasPrefix(name, "codex-")
+}
+
+// ThinksSilently reports whether a model thinks unasked without showing it, as
+// Claude does since its fifth generation.
+func ThinksSilently(name string) bool {
+	old := []string{"gpt-3", "gpt-4", "chatgpt-", "claude-2", "claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
+	return (FromOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
+		!slices.ContainsFunc(old, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// CounterOf returns the counter of a model at a provider, which is named as in
+// [model.Facts].
+func CounterOf(provider, name string) tokens.Counter {
+	vendor, _, _ := strings.Cut(provider, "@")
+	if vendor == "openai" && (provider == vendor || builtin().knows(vendor, name)) {
+		return tokens.OpenAI(name)
+	}
+	return tokens.Other(name)
+}
