@@ -1,3 +1,10 @@
+// Package provider knows where models are: the configuration of providers, the
+// routes of a request, and the credentials that go with it.
+//
+// [Open] reads a reference such as "openai:gpt-5". [Config.Routes] lists where a
+// request may go that is already written in a provider's format. Nothing here
+// retries, waits for a turn or counts money: the caller admits each attempt, and
+// an [model.Error] tells it what failed.
 package provider
 
 import (
