@@ -1,20 +1,17 @@
-// Command gateway measures what it costs to go through Kern's gateway in place
-// of straight to a provider: the same clients, the same provider (kern mock, a
-// process of its own), once without and once with a daemon between them that
-// counts, limits and journals every call on disk.
+// Command gateway measures the time that Kern's gateway adds to a request. The same
+// clients ask the same provider (kern mock, in a process of its own), once directly
+// and once through a daemon that limits and journals every call on disk.
 //
-// A call has two records on disk, one before the provider is asked and one before
-// the program sees the end of the answer. What it takes to put them there is
-// measured in the same rounds, on the same disk, with nothing around it, and
-// stands beside what is added, and so does what a reverse proxy of the standard
-// library adds, which passes on and does nothing else: no gateway that is a
-// program of its own and keeps its word can add less than the two. A second Kern
-// keeps its directory in memory, where to sync takes no time: what that one adds
-// is Kern's own part of what the first one does.
+// A call writes two records: one before the provider is asked, and one before the
+// program sees the end of the answer. Two baselines are measured in the same rounds:
+// two bare synced writes on the same disk, and a reverse proxy of the standard
+// library. No durable gateway in a process of its own can add less than both. A
+// second daemon keeps its directory in memory, so it shows Kern's part without
+// the disk.
 //
-// Clients, provider and daemon share the processors of this machine, so what is
-// seen under many clients at once is more than the daemon's part. Its own part is
-// the processor time that it took.
+// Clients, provider and daemon share the processors of this machine, so the times
+// under many clients contain more than the daemon's part. The processor time of the
+// daemon is printed beside them.
 package main
 
 import (
@@ -42,7 +39,7 @@ import (
 )
 
 const (
-	rounds = 3 // without and with, in turn
+	rounds = 3 // of each variant, in turn
 	idle   = 10_000
 )
 
@@ -59,36 +56,36 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	files := rig.Files(4 * idle)
+	files := rig.RaiseFileLimit(4 * idle)
 	n := 1
 	if *quick {
 		n = 10
 	}
 	if flag.NArg() > 0 {
-		gateways, err := rig.Gateways(flag.Args())
+		gateways, err := rig.ParseGateways(flag.Args())
 		if err == nil {
-			err = beside(*provider, gateways, n)
+			err = compareGateways(*provider, gateways, n)
 		}
 		if err != nil {
 			log.Fatal(err)
 		}
 		return
 	}
-	for _, f := range []func(int) error{streams, answers, most, func(n int) error { return resting(min(idle, int(files/2)-500) / n) }} {
+	for _, f := range []func(int) error{measureStreams, measureAnswers, measureThroughput, func(n int) error { return measureIdleStreams(min(idle, int(files/2)-500) / n) }} {
 		if err := f(n); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
-// disk writes as the journal does, and nothing else.
+// disk writes records of the journal's size to a file, and syncs each.
 type disk struct {
 	f *os.File
 	n int64
 }
 
-// The journal writes two pages for a record, each with a head, into a log that
-// is used again.
+// The journal writes two pages with a header each for a record, into a log that it
+// reuses.
 const (
 	recordSize = 2 * (24 + 4096)
 	logSize    = 4 << 20
@@ -110,8 +107,8 @@ func (d *disk) close() {
 	os.Remove(d.f.Name())
 }
 
-// record is what it takes to put one there.
-func (d *disk) record() (time.Duration, error) {
+// writeRecord returns the time that one synced record takes.
+func (d *disk) writeRecord() (time.Duration, error) {
 	start := time.Now()
 	_, err := d.f.WriteAt(make([]byte, recordSize), d.n%(logSize/recordSize)*recordSize)
 	d.n++
@@ -121,14 +118,14 @@ func (d *disk) record() (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// calls is what the records of so many calls take, a little apart, as calls are:
-// the first of each, and both.
-func (d *disk) calls(n int) (t times, err error) {
+// writeCalls returns the times of the records of n calls: the first record of each,
+// and both together. A pause separates the records, as in real calls.
+func (d *disk) writeCalls(n int) (t times, err error) {
 	for range n {
 		var took [2]time.Duration
 		for i := range took {
 			time.Sleep(2 * time.Millisecond)
-			if took[i], err = d.record(); err != nil {
+			if took[i], err = d.writeRecord(); err != nil {
 				return t, err
 			}
 		}
@@ -137,49 +134,48 @@ func (d *disk) calls(n int) (t times, err error) {
 	return t, nil
 }
 
-// reply is what the provider says.
+// reply is the answer of the provider.
 var reply = strings.TrimSpace(strings.Repeat("word ", 10))
 
-// memory is where a file system in memory is, on Linux.
+// memory is a file system in memory, on Linux.
 const memory = "/dev/shm"
 
-// pair is a provider, and before it Kern, Kern in memory, and a proxy that only
-// passes on.
-type pair struct {
+// setup is a provider with three ways to it: Kern, Kern in memory, and a bare proxy.
+type setup struct {
 	bare, proxy, kern client
-	inMemory          client // without a URL where there is no such file system
+	inMemory          client // no URL where there is no such file system
 	daemon            *rig.Daemon
 	disk              *disk
-	passing           int // the proxy's pid
+	proxyPid          int // the proxy's pid
 	ends              []func()
 }
 
-// begin starts both. A stream has ten events.
-func begin(mock ...string) (p *pair, err error) {
-	at, end, err := rig.Mock(append([]string{"--reply", reply, "--price", "1/10"}, mock...)...)
+// newSetup starts everything. A stream has ten events.
+func newSetup(mock ...string) (p *setup, err error) {
+	at, end, err := rig.StartMock(append([]string{"--reply", reply, "--price", "1/10"}, mock...)...)
 	if err != nil {
 		return nil, err
 	}
-	p = &pair{ends: []func(){end}, bare: newClient(at, "any")}
-	if err := p.before(at); err != nil {
+	p = &setup{ends: []func(){end}, bare: newClient(at, "any")}
+	if err := p.startFronts(at); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// before starts what stands before the provider.
-func (p *pair) before(at string) (err error) {
-	if p.daemon, p.kern, err = p.daemonIn("", at); err != nil {
+// startFronts starts the daemons and the proxy.
+func (p *setup) startFronts(at string) (err error) {
+	if p.daemon, p.kern, err = p.startDaemon("", at); err != nil {
 		return err
 	}
 	if _, none := os.Stat(memory); none == nil {
-		if _, p.inMemory, err = p.daemonIn(memory, at); err != nil {
+		if _, p.inMemory, err = p.startDaemon(memory, at); err != nil {
 			return err
 		}
 	}
 	var end func()
-	if p.proxy, p.passing, end, err = startProxy(p.bare.url); err != nil {
+	if p.proxy, p.proxyPid, end, err = startProxy(p.bare.url); err != nil {
 		return err
 	}
 	p.ends = append(p.ends, end)
@@ -189,24 +185,24 @@ func (p *pair) before(at string) (err error) {
 	return err
 }
 
-// daemonIn starts a daemon that keeps its directory there, with a key to it.
-func (p *pair) daemonIn(parent, at string) (*rig.Daemon, client, error) {
-	d, err := rig.Start(parent, at, 4*idle)
+// startDaemon starts a daemon with its directory below parent, and makes a key.
+func (p *setup) startDaemon(parent, at string) (*rig.Daemon, client, error) {
+	d, err := rig.StartDaemon(parent, at, 4*idle)
 	if err != nil {
 		return nil, client{}, err
 	}
 	p.ends = append(p.ends, d.Close)
-	base, key, err := d.Key(1_000_000_000_000_000)
+	base, key, err := d.NewKey(1_000_000_000_000_000)
 	return d, newClient(base, key), err
 }
 
-func (p *pair) close() {
+func (p *setup) close() {
 	for _, end := range slices.Backward(p.ends) {
 		end()
 	}
 }
 
-// client asks one question again and again.
+// client sends one request again and again.
 type client struct {
 	http     *http.Client
 	url, key string
@@ -217,8 +213,8 @@ func newClient(url, key string) client {
 	return client{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * idle, DisableCompression: true}}, url + "/chat/completions", key, "bench"}
 }
 
-// ask sends a request and reads its answer. It says when the first of it came
-// and when the last did.
+// ask sends a request and reads its answer. It returns the times to the first line
+// and to the end.
 func (c *client) ask(ctx context.Context, stream bool) (first, last time.Duration, err error) {
 	b, err := json.Marshal(map[string]any{"model": c.model, "stream": stream, "max_tokens": 64,
 		"messages": []map[string]string{{"role": "system", "content": "You are a measuring rod."}, {"role": "user", "content": "How long is this?"}}})
@@ -250,12 +246,12 @@ func (c *client) ask(ctx context.Context, stream bool) (first, last time.Duratio
 	return first, time.Since(start), err
 }
 
-// times are those of many answers.
+// times are the times of many answers.
 type times struct{ first, last []time.Duration }
 
-// many makes so many clients ask so often each. They begin one after the other,
-// over a time, as clients do that know nothing of each other.
-func (c *client) many(clients, each int, over time.Duration, stream bool) (t times, took time.Duration, err error) {
+// askMany runs clients that send a number of requests each. Their starts are spread
+// over a time, because real clients are not synchronised.
+func (c *client) askMany(clients, each int, over time.Duration, stream bool) (t times, took time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -278,9 +274,8 @@ func (c *client) many(clients, each int, over time.Duration, stream bool) (t tim
 	return t, time.Since(start), err
 }
 
-// seen is what was measured without and with Kern, of the proxy, and of the disk
-// alone.
-type seen struct {
+// samples are the measurements of every variant and of the bare disk.
+type samples struct {
 	bare, kern, inMemory, proxy, disk times
 	processor                         struct{ kern, proxy time.Duration }
 }
@@ -289,11 +284,10 @@ func (t *times) add(more times) {
 	t.first, t.last = append(t.first, more.first...), append(t.last, more.last...)
 }
 
-// all measures without and with Kern, the proxy and the disk alone, in turn,
-// after one round to warm up.
-func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, err error) {
+// measure asks every variant in turn, after one round to warm up.
+func (p *setup) measure(clients, each int, over time.Duration, stream bool) (s samples, err error) {
 	none := func() (time.Duration, error) { return 0, nil }
-	passing := func() (time.Duration, error) { return rig.Processor(p.passing) }
+	proxyPid := func() (time.Duration, error) { return rig.ProcessorTime(p.proxyPid) }
 	for i := range rounds + 1 {
 		for _, x := range []struct {
 			c         *client
@@ -302,8 +296,8 @@ func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, 
 			took      *time.Duration
 		}{
 			{&p.bare, none, &s.bare, new(time.Duration)},
-			{&p.proxy, passing, &s.proxy, &s.processor.proxy},
-			{&p.kern, p.daemon.Processor, &s.kern, &s.processor.kern},
+			{&p.proxy, proxyPid, &s.proxy, &s.processor.proxy},
+			{&p.kern, p.daemon.ProcessorTime, &s.kern, &s.processor.kern},
 			{&p.inMemory, none, &s.inMemory, new(time.Duration)},
 		} {
 			if x.c.url == "" {
@@ -313,7 +307,7 @@ func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, 
 			if err != nil {
 				return s, err
 			}
-			t, _, err := x.c.many(clients, each, over, stream)
+			t, _, err := x.c.askMany(clients, each, over, stream)
 			if err != nil {
 				return s, err
 			}
@@ -326,7 +320,7 @@ func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, 
 				*x.took += after - before
 			}
 		}
-		d, err := p.disk.calls(150)
+		d, err := p.disk.writeCalls(150)
 		if err != nil {
 			return s, err
 		}
@@ -339,53 +333,52 @@ func (p *pair) all(clients, each int, over time.Duration, stream bool) (s seen, 
 
 const row = "%-42s %10s %10s %10s %10s %10s %10s %10s\n"
 
-func heading(what string) {
+func printHeading(what string) {
 	fmt.Printf("\n%s\n"+row, what, "", "bare", "kern", "added", "in memory", "a proxy", "the disk", "aim")
 }
 
-// percentiles prints what going through Kern adds, what that is where its
-// directory is in memory, what going through the proxy adds, and what the disk
-// alone takes for the records that must be there.
-func (s *seen) percentiles(what string, of func(*times) []time.Duration, aims map[float64]string) {
+// printPercentiles prints the time that Kern adds on disk and in memory, the time
+// that the proxy adds, and the time of the bare writes.
+func (s *samples) printPercentiles(what string, of func(*times) []time.Duration, aims map[float64]string) {
 	bare, kern, inMemory, proxy, disk := of(&s.bare), of(&s.kern), of(&s.inMemory), of(&s.proxy), of(&s.disk)
 	for _, d := range [][]time.Duration{bare, kern, inMemory, proxy, disk} {
 		slices.Sort(d)
 	}
 	for _, p := range []float64{50, 99, 99.9} {
-		b, k, own := at(bare, p), at(kern, p), "-"
+		b, k, own := percentile(bare, p), percentile(kern, p), "-"
 		if len(inMemory) > 0 {
-			own = short(at(inMemory, p) - b)
+			own = short(percentile(inMemory, p) - b)
 		}
-		fmt.Printf(row, fmt.Sprintf("%s, p%v", what, p), short(b), short(k), short(k-b), own, short(at(proxy, p)-b), short(at(disk, p)), aims[p])
+		fmt.Printf(row, fmt.Sprintf("%s, p%v", what, p), short(b), short(k), short(k-b), own, short(percentile(proxy, p)-b), short(percentile(disk, p)), aims[p])
 	}
 }
 
-func toFirst(t *times) []time.Duration { return t.first }
-func toEnd(t *times) []time.Duration   { return t.last }
+func untilFirst(t *times) []time.Duration { return t.first }
+func untilEnd(t *times) []time.Duration   { return t.last }
 
-// own prints what the daemon and the proxy themselves take.
-func (s *seen) own() {
+// printProcessorTime prints the processor time of the daemon and of the proxy.
+func (s *samples) printProcessorTime() {
 	n := time.Duration(len(s.kern.last))
 	fmt.Printf(row, "  its processor time, a request", "", short(s.processor.kern/n), "", "", short(s.processor.proxy/n), "", "")
 }
 
-func at(d []time.Duration, p float64) time.Duration { return d[int(float64(len(d)-1)*p/100)] }
+func percentile(d []time.Duration, p float64) time.Duration { return d[int(float64(len(d)-1)*p/100)] }
 
 func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
-// moderate is what is aimed at where the machine is not the limit.
+// moderate are the aims for loads that do not saturate the machine.
 var moderate = map[float64]string{50: "<= 0.3ms", 99: "<= 1ms"}
 
-// streams: the first event at once, then ten tokens in half a second.
-func streams(n int) error {
-	p, err := begin("--tps", "20")
+// measureStreams: the first event at once, then ten tokens in half a second.
+func measureStreams(n int) error {
+	p, err := newSetup("--tps", "20")
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	heading("streams: the first event at once, then 20 tokens a second")
+	printHeading("streams: the first event at once, then 20 tokens a second")
 	for _, c := range []int{10, 100, 1000} {
-		s, err := p.all(c, max(2, 400/c/n), 500*time.Millisecond, true)
+		s, err := p.measure(c, max(2, 400/c/n), 500*time.Millisecond, true)
 		if err != nil {
 			return err
 		}
@@ -393,23 +386,23 @@ func streams(n int) error {
 		if c > 100 {
 			aims = nil
 		}
-		s.percentiles(fmt.Sprintf("%d at once, to the first event", c), toFirst, aims)
-		s.percentiles(fmt.Sprintf("%d at once, to the end", c), toEnd, nil)
-		s.own()
+		s.printPercentiles(fmt.Sprintf("%d at once, to the first event", c), untilFirst, aims)
+		s.printPercentiles(fmt.Sprintf("%d at once, to the end", c), untilEnd, nil)
+		s.printProcessorTime()
 	}
 	return nil
 }
 
-// answers: whole ones, after 20 ms.
-func answers(n int) error {
-	p, err := begin("--latency", "20ms")
+// measureAnswers: whole answers, after 20 ms.
+func measureAnswers(n int) error {
+	p, err := newSetup("--latency", "20ms")
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	heading("whole answers: after 20 ms")
+	printHeading("whole answers: after 20 ms")
 	for _, c := range []int{1, 10, 100} {
-		s, err := p.all(c, max(2, 600/c/n), 20*time.Millisecond, false)
+		s, err := p.measure(c, max(2, 600/c/n), 20*time.Millisecond, false)
 		if err != nil {
 			return err
 		}
@@ -417,20 +410,20 @@ func answers(n int) error {
 		if c > 10 {
 			aims = nil
 		}
-		s.percentiles(fmt.Sprintf("%d at once", c), toEnd, aims)
-		s.own()
+		s.printPercentiles(fmt.Sprintf("%d at once", c), untilEnd, aims)
+		s.printProcessorTime()
 	}
 	return nil
 }
 
-// most: as many as go through, from a provider that answers at once.
-func most(n int) error {
-	p, err := begin()
+// measureThroughput: the most requests a second, from a provider without latency.
+func measureThroughput(n int) error {
+	p, err := newSetup()
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	heading("requests a second, 64 clients, a provider that answers at once")
+	printHeading("requests a second, 64 clients, a provider that answers at once")
 	const clients = 64
 	each := 100 / n
 	var bare, proxy, kern []float64
@@ -439,7 +432,7 @@ func most(n int) error {
 			c    *client
 			into *[]float64
 		}{{&p.bare, &bare}, {&p.proxy, &proxy}, {&p.kern, &kern}} {
-			_, took, err := x.c.many(clients, each, 0, false)
+			_, took, err := x.c.askMany(clients, each, 0, false)
 			if err != nil {
 				return err
 			}
@@ -456,32 +449,32 @@ func most(n int) error {
 	return nil
 }
 
-// resting: streams that have begun and say nothing. Most of what each takes are
-// two connections and the goroutines and buffers that net/http has for them, so a
-// reverse proxy of the standard library, which does nothing else, stands beside.
-func resting(n int) error {
-	p, err := begin("--fault", "hang@2")
+// measureIdleStreams: streams that have begun and are silent. Most of the memory of
+// each is net/http: two connections with their goroutines and buffers. So a reverse
+// proxy of the standard library is measured beside it.
+func measureIdleStreams(n int) error {
+	p, err := newSetup("--fault", "hang@2")
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	kern, err := p.kern.rest(n, p.daemon.Resident)
+	kern, err := p.kern.idleMemory(n, p.daemon.ResidentMemory)
 	if err != nil {
 		return err
 	}
-	floor, err := p.proxy.rest(n, func() (int64, error) { return rig.Resident(p.passing) })
+	floor, err := p.proxy.idleMemory(n, func() (int64, error) { return rig.ResidentMemory(p.proxyPid) })
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%d streams that have begun and rest: %.0f MB, %.1f KiB each; through a bare httputil.ReverseProxy %.1f KiB\n",
+	fmt.Printf("\n%d silent streams: %.0f MB, %.1f KiB each; through a bare httputil.ReverseProxy %.1f KiB\n",
 		n, float64(kern)/1e6, float64(kern)/1024/float64(n), float64(floor)/1024/float64(n))
 	return nil
 }
 
-// rest is how much n streams that have begun add to what resident tells.
-func (c *client) rest(n int, resident func() (int64, error)) (int64, error) {
+// idleMemory returns the memory that n silent streams add.
+func (c *client) idleMemory(n int, resident func() (int64, error)) (int64, error) {
 	warm, stop := context.WithCancel(context.Background())
-	if err := c.begin(warm, stop); err != nil {
+	if err := c.openStream(warm, stop); err != nil {
 		return 0, err
 	}
 	before, err := resident()
@@ -492,12 +485,12 @@ func (c *client) rest(n int, resident func() (int64, error)) (int64, error) {
 	var open, ended sync.WaitGroup
 	var mu sync.Mutex
 	var wrong error
-	gates := make(chan struct{}, 200) // so many begin at a time
+	gates := make(chan struct{}, 200) // limits how many begin at a time
 	for range n {
 		open.Add(1)
 		gates <- struct{}{}
 		ended.Go(func() {
-			e := c.begin(ctx, func() { <-gates; open.Done() })
+			e := c.openStream(ctx, func() { <-gates; open.Done() })
 			mu.Lock()
 			wrong = errors.Join(wrong, e)
 			mu.Unlock()
@@ -510,7 +503,7 @@ func (c *client) rest(n int, resident func() (int64, error)) (int64, error) {
 	return after - before, errors.Join(err, wrong)
 }
 
-// proxyOf is the variable that makes a reverse proxy of this program.
+// proxyOf is the variable that turns this program into a reverse proxy.
 const proxyOf = "KERN_BENCH_PROXY_OF"
 
 func proxy(target string) error {
@@ -525,12 +518,12 @@ func proxy(target string) error {
 	fmt.Println("http://" + l.Addr().String())
 	return http.Serve(l, &httputil.ReverseProxy{FlushInterval: -1, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * idle, DisableCompression: true},
 		Rewrite: func(r *httputil.ProxyRequest) {
-			b, _ := io.ReadAll(r.In.Body) // else an answer that is quicker than the request breaks the connection
+			b, _ := io.ReadAll(r.In.Body) // an answer before the end of the request would break the connection
 			r.Out.URL, r.Out.Body = u, io.NopCloser(bytes.NewReader(b))
 		}})
 }
 
-// startProxy starts one before a provider, as a program of its own.
+// startProxy starts a proxy in front of a provider, in a process of its own.
 func startProxy(target string) (c client, pid int, end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -546,7 +539,7 @@ func startProxy(target string) (c client, pid int, end func(), err error) {
 		return c, 0, nil, err
 	}
 	end = func() {
-		_ = cmd.Process.Kill() // it has nothing to lose
+		_ = cmd.Process.Kill() // it keeps no state
 		_ = cmd.Wait()
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -557,8 +550,8 @@ func startProxy(target string) (c client, pid int, end func(), err error) {
 	return newClient(strings.TrimSpace(line), "any"), cmd.Process.Pid, end, nil
 }
 
-// begin starts a stream, says when it has begun, and holds it until ctx ends.
-func (c *client) begin(ctx context.Context, begun func()) error {
+// openStream starts a stream, calls begun, and holds the stream until ctx ends.
+func (c *client) openStream(ctx context.Context, begun func()) error {
 	once := sync.OnceFunc(begun)
 	defer once()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(`{"model":"bench","stream":true,"max_tokens":64,"messages":[{"role":"user","content":"wait"}]}`))

@@ -16,38 +16,38 @@ import (
 	"time"
 )
 
-// A load is many clients at one key at the same time.
+// A load is many clients that use one key at the same time.
 type load struct {
 	url, key, model string
 	requests        int
 	stream          bool
-	hangUp          bool // every third client goes away in the middle of its answer
-	clients         int  // so many requests at a time; 0: all of them
+	hangUp          bool // every third client hangs up in the middle of its answer
+	clients         int  // requests at a time; 0: all of them
 	patience        time.Duration
 }
 
-// tally is what became of the requests of a load.
+// tally counts how the requests of a load ended.
 type tally struct {
 	mu                               sync.Mutex
 	answered, refused, hungUp, broke int
 	took                             []time.Duration // of the answered
-	saw                              map[string]*sight
+	failures                         map[string]*failures
 }
 
-// sight is what clients were told that got no answer.
-type sight struct {
+// failures are answers without text from the model, with the first of each kind.
+type failures struct {
 	n     int
 	first string
 }
 
-// maxTokens is what each request asks for at most.
+// maxTokens is the output maximum of each request.
 const maxTokens = 64
 
-// run sends the requests and returns when each has its end. A request that finds
-// nobody there is sent again, as clients do; one that was cut off is not, since
-// nobody knows what it came to.
+// run sends the requests and returns when all have ended. A request that finds no
+// server is sent again, as clients do. A request that was cut off is not, because its
+// outcome is unknown.
 func (l *load) run(ctx context.Context) *tally {
-	t := &tally{saw: make(map[string]*sight)}
+	t := &tally{failures: make(map[string]*failures)}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.requests, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func (l *load) run(ctx context.Context) *tally {
 	for i := range l.requests {
 		room <- struct{}{}
 		wg.Go(func() {
-			l.one(ctx, client, i, t)
+			l.sendUntilEnd(ctx, client, i, t)
 			<-room
 		})
 	}
@@ -63,7 +63,7 @@ func (l *load) run(ctx context.Context) *tally {
 	return t
 }
 
-func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
+func (l *load) sendUntilEnd(ctx context.Context, client *http.Client, i int, t *tally) {
 	start := time.Now()
 	for {
 		status, body, err := l.send(ctx, client, i)
@@ -71,7 +71,7 @@ func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
 		done := t.count(l.stream, status, body, err, time.Since(start))
 		if !done && (ctx.Err() != nil || time.Since(start) > l.patience) {
 			t.broke++
-			t.told(fmt.Sprint(status), cmp.Or(body, fmt.Sprint(err)))
+			t.keepFailure(fmt.Sprint(status), cmp.Or(body, fmt.Sprint(err)))
 			done = true
 		}
 		t.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
 			return
 		}
 		select {
-		case <-time.After(100 * time.Millisecond): // nobody is there: a while later somebody may be
+		case <-time.After(100 * time.Millisecond): // no server yet
 		case <-ctx.Done():
 		}
 	}
@@ -87,27 +87,27 @@ func (l *load) one(ctx context.Context, client *http.Client, i int, t *tally) {
 
 var errHungUp = errors.New("the client hung up")
 
-// told keeps what a client was told.
-func (t *tally) told(what, body string) {
-	s := t.saw[what]
+// keepFailure counts an answer without text, and keeps the first of its kind.
+func (t *tally) keepFailure(what, body string) {
+	s := t.failures[what]
 	if s == nil {
-		s = &sight{first: body}
-		t.saw[what] = s
+		s = &failures{first: body}
+		t.failures[what] = s
 	}
 	s.n++
 }
 
-// count files one end, and reports whether it is one.
+// count counts how a request ended. It returns false if the request must be sent again.
 func (t *tally) count(stream bool, status int, body string, err error, took time.Duration) bool {
 	whole := !stream || strings.HasSuffix(strings.TrimSpace(body), "[DONE]")
 	switch {
 	case errors.Is(err, errHungUp):
 		t.hungUp++
 	case err != nil && status == 0:
-		return false // nobody is there
+		return false // no server
 	case err != nil:
 		t.broke++
-		t.told("cut off", err.Error())
+		t.keepFailure("cut off", err.Error())
 	case status == http.StatusOK && whole && !strings.Contains(body, `"error"`):
 		t.answered++
 		t.took = append(t.took, took)
@@ -115,10 +115,10 @@ func (t *tally) count(stream bool, status int, body string, err error, took time
 		return false
 	case status >= 400 && status < 500 || status == http.StatusOK:
 		t.refused++
-		t.told(fmt.Sprint(status), body)
+		t.keepFailure(fmt.Sprint(status), body)
 	default:
 		t.broke++
-		t.told(fmt.Sprint(status), body)
+		t.keepFailure(fmt.Sprint(status), body)
 	}
 	return true
 }
@@ -144,15 +144,15 @@ func (l *load) send(ctx context.Context, client *http.Client, i int) (status int
 	}
 	defer res.Body.Close()
 	if l.hangUp && i%3 == 0 && res.StatusCode == http.StatusOK {
-		return res.StatusCode, "", l.leave(res.Body, i, cancel)
+		return res.StatusCode, "", l.readAndHangUp(res.Body, i, cancel)
 	}
 	all, err := io.ReadAll(res.Body)
 	return res.StatusCode, string(all), err
 }
 
-// leave reads a few lines of an answer, a different number for each client, and
-// goes away.
-func (l *load) leave(r io.Reader, i int, cancel context.CancelCauseFunc) error {
+// readAndHangUp reads a few lines of an answer, a different number for each client,
+// and hangs up.
+func (l *load) readAndHangUp(r io.Reader, i int, cancel context.CancelCauseFunc) error {
 	lines := bufio.NewScanner(r)
 	for range i % 20 {
 		if !lines.Scan() {

@@ -1,20 +1,18 @@
-// Command overspend asks the one question that a spending limit is for: when
-// many clients draw on one capped key at the same time, by how much is the cap
-// passed, as the provider's own books tell?
+// Command overspend measures how far many clients pass the limit of one key, by the
+// provider's own bill.
 //
-// It is the provider (internal/mockprovider: it bills every token that it sent, also to
-// a client that hung up), starts Kern before it, and lets a thousand and ten
-// thousand clients loose on a key that can pay a quarter of them: plain,
-// streaming, with a third of the clients going away in the middle, and with the
-// daemon killed by kill -9 and started again meanwhile.
+// The program itself is the provider: internal/mockprovider bills every token that it
+// sent, also after a client hung up. It starts Kern in front of it. Then a thousand
+// and ten thousand clients use a key that can pay a quarter of them. They run plain,
+// streaming, with a third of the clients hanging up, and with the daemon killed by
+// kill -9 and started again.
 //
-// Kern is started by this program; the same clients and the same provider ask
-// any other gateway that speaks the format of OpenAI, in the same table:
+// The same clients and the same provider also measure any other gateway that speaks
+// the format of OpenAI, in the same table:
 //
 //	go run ./bench/overspend [-runs ...] kern 'NAME URL MODEL COMMAND' ...
 //
-// README.md beside this file tells how LiteLLM's proxy and Bifrost are set up
-// for that, and what was seen.
+// README.md shows how to set up LiteLLM's proxy and Bifrost, and past results.
 package main
 
 import (
@@ -38,10 +36,10 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// price is what the provider bills.
+// price is the price that the provider bills.
 var price = model.Price{Input: 1_000_000_000, Output: 10_000_000_000}
 
-// reply is what it says: about half of what a request allows.
+// reply is its answer, about half as long as a request allows.
 var reply = strings.TrimSpace(strings.Repeat("word ", 30))
 
 // A run is one line of the table.
@@ -50,14 +48,14 @@ type run struct {
 	form     string // plain, stream, hangup, kill
 }
 
-// plan is what is run when nothing is said.
+// plan lists the runs of a call without -runs.
 var plan = []run{{1000, "plain"}, {1000, "stream"}, {1000, "hangup"}, {1000, "kill"}, {10000, "plain"}, {10000, "stream"}, {10000, "hangup"}, {10000, "kill"}}
 
-// share is which part of the requests a key can pay.
+// A key can pay one of share requests.
 const share = 4
 
-// capFor is the limit for so many requests: what a share of them costs, to the
-// dollar's thousandth.
+// capFor returns the limit for a number of requests: the price of a share of them,
+// rounded to a thousandth of a dollar.
 func capFor(requests int) int64 {
 	one := price.Cost(model.Usage{Input: 12, Output: 30})
 	return int64(requests/share) * one / 1_000_000 * 1_000_000
@@ -90,14 +88,14 @@ func main() {
 }
 
 func (o *options) main() error {
-	runs, err := o.chosen()
+	runs, err := o.chosenRuns()
 	if err != nil || o.printCap {
 		for _, r := range runs {
 			fmt.Println(r.requests, r.form, abi.FormatMoney(capFor(r.requests)))
 		}
 		return err
 	}
-	if o.gateways, err = rig.Gateways(flag.Args()); err != nil {
+	if o.gateways, err = rig.ParseGateways(flag.Args()); err != nil {
 		return err
 	}
 	p, err := startProvider(o.provider)
@@ -105,7 +103,7 @@ func (o *options) main() error {
 		return err
 	}
 	defer p.close()
-	return o.table(p, runs)
+	return o.printTable(p, runs)
 }
 
 const (
@@ -113,9 +111,9 @@ const (
 	row     = "%-16s %8d %-7s %8s %11s %11s %8d %8d %8d %7d %9s %9s\n"
 )
 
-// table makes every run with every gateway in turn. What Kern lets pass is a
-// fault of this repository, so it ends with an error; what others do is told.
-func (o *options) table(p *provider, runs []run) error {
+// printTable makes every run with every gateway in turn. Overspend of Kern is a
+// defect, so it ends with an error; overspend of others is printed.
+func (o *options) printTable(p *provider, runs []run) error {
 	fmt.Printf(heading, "gateway", "requests", "form", "cap $", "billed $", "over $", "answered", "refused", "hung up", "broken", "median", "whole")
 	over := make([]int64, len(o.gateways))
 	warm := make(map[string]bool)
@@ -123,16 +121,16 @@ func (o *options) table(p *provider, runs []run) error {
 		for range o.rounds {
 			for i, g := range o.gateways {
 				if r.form == "kill" && g.URL != "" {
-					continue // only Kern is killed by this program
+					continue // this program can kill Kern only
 				}
 				if !warm[g.Name] && g.URL != "" {
 					warm[g.Name] = true
-					if err := o.warm(p, &g); err != nil {
+					if err := o.warmUp(p, &g); err != nil {
 						return err
 					}
 				}
 				limit := capFor(r.requests)
-				d, err := o.once(p, &g, r, limit, 2*time.Minute)
+				d, err := o.runOnce(p, &g, r, limit, 2*time.Minute)
 				if err != nil {
 					return fmt.Errorf("%s, %d %s: %w", g.Name, r.requests, r.form, err)
 				}
@@ -145,19 +143,19 @@ func (o *options) table(p *provider, runs []run) error {
 	for i, g := range o.gateways {
 		fmt.Printf("%s: the provider billed $%s over the caps\n", g.Name, abi.FormatMoney(over[i]))
 		if g.URL == "" && over[i] > 0 {
-			err = fmt.Errorf("kern let its caps be passed")
+			err = fmt.Errorf("kern passed its limits")
 		}
 	}
 	return err
 }
 
-// warm asks a gateway a few times with a key of its own before its first run:
-// first requests load what is loaded late, and show that there is a way.
-func (o *options) warm(p *provider, g *rig.Gateway) error {
-	d, err := o.once(p, g, run{20, "plain"}, 1_000_000_000, 20*time.Second)
+// warmUp sends a few requests with a key of their own before the first run. They
+// load what a gateway loads late, and show that it can be reached.
+func (o *options) warmUp(p *provider, g *rig.Gateway) error {
+	d, err := o.runOnce(p, g, run{20, "plain"}, 1_000_000_000, 20*time.Second)
 	if err == nil && (d.answered < 20 || d.billed == 0) {
 		err = fmt.Errorf("of 20 requests under a cap of a dollar it answered %d, and the provider billed $%s", d.answered, abi.FormatMoney(d.billed))
-		for what, s := range d.saw {
+		for what, s := range d.failures {
 			err = fmt.Errorf("%w; %d x %s %q", err, s.n, what, s.first)
 		}
 	}
@@ -167,7 +165,7 @@ func (o *options) warm(p *provider, g *rig.Gateway) error {
 	return nil
 }
 
-func (o *options) chosen() (runs []run, err error) {
+func (o *options) chosenRuns() (runs []run, err error) {
 	if o.runs == "" {
 		return plan, nil
 	}
@@ -187,7 +185,7 @@ func (o *options) chosen() (runs []run, err error) {
 	return runs, nil
 }
 
-// done is how a run ended.
+// done is the result of a run.
 type done struct {
 	*tally
 	billed int64
@@ -197,39 +195,39 @@ type done struct {
 func (d *done) print(name string, r run, limit int64) {
 	fmt.Printf(row, name, r.requests, r.form, abi.FormatMoney(limit), abi.FormatMoney(d.billed), abi.FormatMoney(max(0, d.billed-limit)),
 		d.answered, d.refused, d.hungUp, d.broke, median(d.took).Round(100*time.Microsecond), d.whole.Round(time.Millisecond))
-	for _, what := range slices.Sorted(maps.Keys(d.saw)) {
-		fmt.Printf("    %d x %s %.110q\n", d.saw[what].n, what, d.saw[what].first)
+	for _, what := range slices.Sorted(maps.Keys(d.failures)) {
+		fmt.Printf("    %d x %s %.110q\n", d.failures[what].n, what, d.failures[what].first)
 	}
 }
 
-// once makes one run on a fresh key. A client that finds nobody, or is told to
-// come again, does so for as long as its patience lasts.
-func (o *options) once(p *provider, g *rig.Gateway, r run, limit int64, patience time.Duration) (d *done, err error) {
+// runOnce makes one run on a fresh key. A client that finds no server, or is told to
+// retry, tries again until its patience ends.
+func (o *options) runOnce(p *provider, g *rig.Gateway, r run, limit int64, patience time.Duration) (d *done, err error) {
 	l := load{url: g.URL, model: g.Model, requests: r.requests, stream: r.form != "plain", hangUp: r.form == "hangup", clients: o.clients, patience: patience}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	before, err := p.quiet()
+	before, err := p.waitForQuiet()
 	if err != nil {
 		return nil, err
 	}
 	killed := make(chan struct{})
 	if g.URL == "" {
-		k, err := rig.Start("", p.url, r.atOnce())
+		k, err := rig.StartDaemon("", p.url, r.atOnce())
 		if err != nil {
 			return nil, err
 		}
 		defer k.Close()
-		if l.url, l.key, err = k.Key(limit); err != nil {
+		if l.url, l.key, err = k.NewKey(limit); err != nil {
 			return nil, err
 		}
 		go func() {
 			defer close(killed)
 			if r.form == "kill" {
-				err = killOnAndOff(ctx, k, p, r.requests/share/2, 3)
+				err = killRepeatedly(ctx, k, p, r.requests/share/2, 3)
 			}
 		}()
 	} else {
-		if l.key, err = g.Key(limit); err != nil {
+		if l.key, err = g.NewKey(limit); err != nil {
 			return nil, err
 		}
 		close(killed)
@@ -241,13 +239,13 @@ func (o *options) once(p *provider, g *rig.Gateway, r run, limit int64, patience
 	if err != nil {
 		return nil, err
 	}
-	after, err := p.quiet()
+	after, err := p.waitForQuiet()
 	d.billed = after.Nano - before.Nano
-	return d, errors.Join(err, alone(before, after))
+	return d, errors.Join(err, checkOneKey(before, after))
 }
 
-// atOnce is how many calls may be at the provider. What a kill cuts off keeps
-// its reservation, so where there are kills they must not take all of the cap.
+// atOnce returns how many calls may be at the provider. A call that a kill cuts off
+// keeps its reservation, so few calls may be open where there are kills.
 func (r run) atOnce() int {
 	if r.form == "kill" {
 		return max(1, r.requests/100)
@@ -255,7 +253,7 @@ func (r run) atOnce() int {
 	return r.requests
 }
 
-// provider is the one who bills.
+// provider answers and bills.
 type provider struct {
 	mock   *mockprovider.Mock
 	server *http.Server
@@ -279,9 +277,9 @@ func startProvider(at string) (*provider, error) {
 
 func (p *provider) close() { p.server.Close() }
 
-// quiet waits until nothing has come or gone for a while, since a gateway may
-// still send what its clients no longer wait for, and returns the books.
-func (p *provider) quiet() (s mockprovider.Stats, err error) {
+// waitForQuiet waits until no request has come for a while, because a gateway may
+// still send requests that no client waits for. It returns the bill.
+func (p *provider) waitForQuiet() (s mockprovider.Stats, err error) {
 	const quiet, patience = 2 * time.Second, 2 * time.Minute
 	end := time.Now().Add(patience)
 	var last int64
@@ -297,10 +295,9 @@ func (p *provider) quiet() (s mockprovider.Stats, err error) {
 	return s, fmt.Errorf("the provider was still asked %s after the last client had gone", patience)
 }
 
-// alone says whether one key of the provider was used between two looks into
-// its books: a gateway that still sends what another run left would be taken
-// for the one that is measured.
-func alone(before, after mockprovider.Stats) error {
+// checkOneKey reports an error if more than one key was used between two bills. A
+// gateway that still sends requests of an earlier run would falsify the result.
+func checkOneKey(before, after mockprovider.Stats) error {
 	var used []string
 	for key, t := range after.Keys {
 		if t.Requests > before.Keys[key].Requests {
@@ -313,9 +310,9 @@ func alone(before, after mockprovider.Stats) error {
 	return nil
 }
 
-// killOnAndOff kills the daemon so many times, each when the provider has got
-// another part of the requests that the key can pay and is at work on some.
-func killOnAndOff(ctx context.Context, k *rig.Daemon, p *provider, paid, times int) error {
+// killRepeatedly kills the daemon a number of times. Each time the provider has got
+// another part of the requests that the key can pay, and works on some.
+func killRepeatedly(ctx context.Context, k *rig.Daemon, p *provider, paid, times int) error {
 	before := p.mock.Stats().Requests
 	for i := range times {
 		for s := p.mock.Stats(); s.InFlight == 0 || s.Requests-before < int64(paid*(i+1)/(times+1)); s = p.mock.Stats() {

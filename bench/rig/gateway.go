@@ -10,22 +10,22 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Gateway is one that Kern is measured beside.
+// A Gateway is measured beside Kern.
 type Gateway struct {
 	Name    string
 	URL     string // base URL; empty: Kern, which a benchmark starts itself
-	Model   string // what the model is called there
+	Model   string // the name of the model there
 	command string // prints a fresh key that may spend $CAP dollars
 }
 
-// Gateways reads them as they stand on the command line; where nothing stands
-// it is Kern alone.
-func Gateways(args []string) (all []Gateway, err error) {
+// ParseGateways reads gateways from the command line. Without arguments it returns
+// Kern alone.
+func ParseGateways(args []string) (all []Gateway, err error) {
 	if len(args) == 0 {
 		args = []string{"kern"}
 	}
 	for _, a := range args {
-		g, err := parse(a)
+		g, err := parseGateway(a)
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func Gateways(args []string) (all []Gateway, err error) {
 	return all, nil
 }
 
-func parse(s string) (Gateway, error) {
+func parseGateway(s string) (Gateway, error) {
 	if s == "kern" {
 		return Gateway{Name: "kern", Model: "bench"}, nil
 	}
@@ -45,8 +45,8 @@ func parse(s string) (Gateway, error) {
 	return Gateway{f[0], f[1], f[2], f[3]}, nil
 }
 
-// Key has a fresh key made that may spend so much.
-func (g *Gateway) Key(limit int64) (string, error) {
+// NewKey runs the command that makes a fresh key with a limit on money.
+func (g *Gateway) NewKey(limit int64) (string, error) {
 	c := exec.Command("sh", "-c", g.command)
 	c.Env = append(os.Environ(), "CAP="+abi.FormatMoney(limit))
 	c.Stderr = os.Stderr

@@ -1,5 +1,5 @@
-// Package rig starts Kern as its users do, as programs of its own, so that
-// benchmarks measure whole processes from outside.
+// Package rig starts Kern as users do, in processes of its own, so that benchmarks
+// measure whole processes from outside.
 package rig
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Daemon serves a data directory of its own.
+// A Daemon is a running kern serve with a data directory of its own.
 type Daemon struct {
-	Dir  string
-	Env  []string  // beside that of this program
-	Said io.Writer // what it says after it serves; nil: nobody hears it
-	bin  string
+	Dir    string
+	Env    []string  // added to the environment of this program
+	Output io.Writer // receives stderr once it serves; nil discards it
+	bin    string
 
-	mu     sync.Mutex
-	daemon *exec.Cmd
-	heard  chan struct{} // closed when the daemon says nothing any more
+	mu      sync.Mutex
+	daemon  *exec.Cmd
+	drained chan struct{} // closed when its stderr has ended
 }
 
 var built struct {
@@ -39,8 +39,8 @@ var built struct {
 	err  error
 }
 
-// Program builds Kern as it stands here, once, and returns where it is.
-func Program() (string, error) {
+// BuildKern builds this checkout once, and returns the path of the binary.
+func BuildKern() (string, error) {
 	built.once.Do(func() {
 		var dir string
 		if dir, built.err = os.MkdirTemp("", "kern-bench-"); built.err != nil {
@@ -55,21 +55,21 @@ func Program() (string, error) {
 	return built.bin, built.err
 }
 
-// Start starts a daemon before a provider, with so many calls there at once. Its
-// directory is made in parent, or where temporary files are.
-func Start(parent, provider string, atOnce int) (*Daemon, error) {
+// StartDaemon starts a daemon in front of a provider, which gets at most atOnce
+// requests at a time. Its directory is below parent; empty: the temporary directory.
+func StartDaemon(parent, provider string, atOnce int) (*Daemon, error) {
 	conf := fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    concurrency: %d\n    models:\n      bench: {input: 1, output: 10, window: 8192, max_output: 1024}\n", provider, atOnce)
-	k, err := New(parent, conf)
+	k, err := NewDaemon(parent, conf)
 	if err != nil {
 		return nil, err
 	}
 	return k, k.Serve()
 }
 
-// New makes the directory of a daemon with a configuration, in parent or where
-// temporary files are. It is not started.
-func New(parent, conf string) (*Daemon, error) {
-	bin, err := Program()
+// NewDaemon makes a data directory with a kern.yaml, and starts nothing. The
+// directory is below parent; empty: the temporary directory.
+func NewDaemon(parent, conf string) (*Daemon, error) {
+	bin, err := BuildKern()
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func New(parent, conf string) (*Daemon, error) {
 	return &Daemon{Dir: dir, bin: bin}, os.WriteFile(filepath.Join(dir, "kern.yaml"), []byte(conf), 0o600)
 }
 
-// Key makes a key with a limit on money.
-func (k *Daemon) Key(limit int64) (base, key string, err error) {
+// NewKey makes a key with a limit on money.
+func (k *Daemon) NewKey(limit int64) (base, key string, err error) {
 	out, err := k.Command("key", "new", "--money", abi.FormatMoney(limit), "--name", "bench", "--json").Output()
 	if err != nil {
 		return "", "", fmt.Errorf("kern key new: %w: %s", err, out)
@@ -96,15 +96,15 @@ func (k *Daemon) Key(limit int64) (base, key string, err error) {
 	return made.OpenAI, made.Key, nil
 }
 
-// Resident is how many bytes of memory the daemon holds.
-func (k *Daemon) Resident() (int64, error) {
+// ResidentMemory returns the bytes of memory that the daemon holds.
+func (k *Daemon) ResidentMemory() (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return Resident(k.daemon.Process.Pid)
+	return ResidentMemory(k.daemon.Process.Pid)
 }
 
-// Resident is how many bytes of memory a process holds.
-func Resident(pid int) (int64, error) {
+// ResidentMemory returns the bytes of memory that a process holds.
+func ResidentMemory(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
@@ -117,22 +117,21 @@ func Resident(pid int) (int64, error) {
 	return kib << 10, nil
 }
 
-// Processor is how much processor time the daemon has taken.
-func (k *Daemon) Processor() (time.Duration, error) {
+// ProcessorTime returns the processor time that the daemon has used.
+func (k *Daemon) ProcessorTime() (time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return Processor(k.daemon.Process.Pid)
+	return ProcessorTime(k.daemon.Process.Pid)
 }
 
-// Processor is how much processor time a program has taken, to a hundredth of a
-// second.
-func Processor(pid int) (time.Duration, error) {
+// ProcessorTime returns the processor time of a process, in steps of 10 ms.
+func ProcessorTime(pid int) (time.Duration, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// Behind the name, which ends with the last parenthesis, the 12th and 13th
-	// fields are the time in programs and in the system, in hundredths.
+	// The name ends with the last parenthesis. Of the fields behind it, the 12th and
+	// 13th are user and system time in hundredths of a second.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	var sum int64
 	for _, f := range fields[11:13] {
@@ -145,7 +144,7 @@ func Processor(pid int) (time.Duration, error) {
 	return time.Duration(sum) * (time.Second / 100), nil
 }
 
-// Command is a command line that its user types.
+// Command returns a kern command for the data directory of this daemon.
 func (k *Daemon) Command(args ...string) *exec.Cmd {
 	c := exec.Command(k.bin, args...)
 	c.Env = append(os.Environ(), "KERN_DATA="+k.Dir, "BENCH_PROVIDER_KEY=sk-bench-provider")
@@ -153,42 +152,42 @@ func (k *Daemon) Command(args ...string) *exec.Cmd {
 	return c
 }
 
-// Serve starts the daemon and returns when it says that it serves.
+// Serve starts the daemon and returns when it accepts connections.
 func (k *Daemon) Serve() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.daemon = k.Command("serve")
-	said, err := k.daemon.StderrPipe()
+	stderr, err := k.daemon.StderrPipe()
 	if err != nil {
 		return err
 	}
 	if err := k.daemon.Start(); err != nil {
 		return err
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for heard := ""; ; heard += lines.Text() + "\n" {
 		if !lines.Scan() {
-			_ = k.daemon.Wait() // how it ended is in its state
+			_ = k.daemon.Wait() // ProcessState has the reason
 			return fmt.Errorf("kern serve ended: %s, %s", k.daemon.ProcessState, heard)
 		}
 		if strings.Contains(lines.Text(), "serving") {
-			k.heard = make(chan struct{})
-			go k.hear(said, k.heard)
+			k.drained = make(chan struct{})
+			go k.copyOutput(stderr, k.drained)
 			return nil
 		}
 	}
 }
 
-func (k *Daemon) hear(said io.Reader, heard chan struct{}) {
-	defer close(heard)
-	to := k.Said
+func (k *Daemon) copyOutput(stderr io.Reader, drained chan struct{}) {
+	defer close(drained)
+	to := k.Output
 	if to == nil {
 		to = io.Discard
 	}
-	_, _ = io.Copy(to, said) // it ends with the daemon
+	_, _ = io.Copy(to, stderr) // ends with the daemon
 }
 
-// Kill ends the daemon as a power cut would.
+// Kill ends the daemon with SIGKILL.
 func (k *Daemon) Kill() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -199,17 +198,17 @@ func (k *Daemon) Kill() error {
 	return err
 }
 
-// Wait waits for the end of a daemon that somebody else ends, and until all it
-// said was heard.
-func (k *Daemon) Wait() error {
+// WaitForEnd waits for the end of a daemon that another process stops, and for the
+// end of its output.
+func (k *Daemon) WaitForEnd() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	<-k.heard
+	<-k.drained
 	_, err := k.daemon.Process.Wait()
 	return err
 }
 
-// Close ends the daemon and removes its directory.
+// Close kills the daemon and removes its directory.
 func (k *Daemon) Close() {
 	if err := k.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		fmt.Fprintln(os.Stderr, err)
@@ -217,10 +216,9 @@ func (k *Daemon) Close() {
 	os.RemoveAll(k.Dir)
 }
 
-// Mock starts kern mock as a program of its own, and returns its base URL and
-// what ends it.
-func Mock(args ...string) (url string, end func(), err error) {
-	bin, err := Program()
+// StartMock starts kern mock, and returns its base URL and a function that ends it.
+func StartMock(args ...string) (url string, end func(), err error) {
+	bin, err := BuildKern()
 	if err != nil {
 		return "", nil, err
 	}
@@ -233,7 +231,7 @@ func Mock(args ...string) (url string, end func(), err error) {
 		return "", nil, err
 	}
 	end = func() {
-		_ = c.Process.Kill() // it has nothing to lose
+		_ = c.Process.Kill() // it keeps no state
 		_ = c.Wait()
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -245,9 +243,9 @@ func Mock(args ...string) (url string, end func(), err error) {
 	return strings.TrimSpace(line) + "/v1", end, nil
 }
 
-// Files lets this program and those that it starts open n files at a time, or
-// as many as the system allows, and says how many.
-func Files(n uint64) uint64 {
+// RaiseFileLimit lets this program and its children open n files at a time, or as
+// many as the system allows. It returns the limit that holds now.
+func RaiseFileLimit(n uint64) uint64 {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 		return 0

@@ -107,7 +107,7 @@ func (w *world) finish(ctx context.Context) error {
 	if err := syscall.Kill(w.pid, syscall.SIGQUIT); err != nil {
 		return err
 	}
-	if err := w.daemon.Wait(); err != nil {
+	if err := w.daemon.WaitForEnd(); err != nil {
 		return err
 	}
 	_, procs, _ := w.hears.heard()

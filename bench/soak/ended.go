@@ -26,17 +26,17 @@ import (
 // loop with pages and mail. One of each lives; the others are its journal again,
 // under pids and keys of their own.
 func ended(ctx context.Context, n, calls int) error {
-	provider, end, err := rig.Mock("--reply", strings.Repeat("word ", 30), "--price", "1/10")
+	provider, end, err := rig.StartMock("--reply", strings.Repeat("word ", 30), "--price", "1/10")
 	if err != nil {
 		return err
 	}
 	defer end()
-	k, err := rig.New("", fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    models:\n      m: {input: 1, output: 10, window: 32768, max_output: 2048}\n", provider))
+	k, err := rig.NewDaemon("", fmt.Sprintf("providers:\n  openai:\n    base_url: %q\n    key_env: BENCH_PROVIDER_KEY\n    models:\n      m: {input: 1, output: 10, window: 32768, max_output: 2048}\n", provider))
 	if err != nil {
 		return err
 	}
 	hears := &ears{}
-	k.Said, k.Env = hears, []string{"GODEBUG=gctrace=1"}
+	k.Output, k.Env = hears, []string{"GODEBUG=gctrace=1"}
 	if err := k.Serve(); err != nil {
 		return err
 	}

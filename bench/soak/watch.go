@@ -95,7 +95,7 @@ type sample struct {
 }
 
 func sampled(pid int) (s sample, err error) {
-	if s.resident, err = rig.Resident(pid); err != nil {
+	if s.resident, err = rig.ResidentMemory(pid); err != nil {
 		return s, err
 	}
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))

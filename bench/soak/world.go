@@ -115,7 +115,7 @@ func newWorld(o *options) (w *world, err error) {
 			return nil, err
 		}
 	}
-	w.provider, w.end, err = rig.Mock("--script", filepath.Join(w.dir, "script.yaml"), "--script", "agent="+filepath.Join(w.dir, "agentscript.yaml"),
+	w.provider, w.end, err = rig.StartMock("--script", filepath.Join(w.dir, "script.yaml"), "--script", "agent="+filepath.Join(w.dir, "agentscript.yaml"),
 		"--seed", fmt.Sprint(o.seed), "--overload", "2%", "--latency", "p50=20ms,p99=400ms", "--tps", "3000", "--chunk", "3", "--rpm", "240",
 		"--fault", "cut@3=2%", "--fault", "malformed@4=1%", "--fault", "nousage=2%", "--fault", "hang@2=0.2%", "--fault", "slow@2=0.5%")
 	if err != nil {
@@ -133,10 +133,10 @@ func newWorld(o *options) (w *world, err error) {
 		}
 		fmt.Fprintf(&conf, "      agent: {input: 1, output: 10, window: 32768, max_output: 1024}\n")
 	}
-	if w.daemon, err = rig.New("", "providers:\n"+conf.String()); err != nil {
+	if w.daemon, err = rig.NewDaemon("", "providers:\n"+conf.String()); err != nil {
 		return nil, err
 	}
-	w.daemon.Said, w.daemon.Env = w.hears, []string{"GODEBUG=gctrace=1", w.mark}
+	w.daemon.Output, w.daemon.Env = w.hears, []string{"GODEBUG=gctrace=1", w.mark}
 	if err := w.daemon.Serve(); err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (w *world) restart(ctx context.Context, asked bool) error {
 	if err := syscall.Kill(pid, signal); err != nil {
 		return fmt.Errorf("the daemon %d is gone: %w", pid, err)
 	}
-	if err := w.daemon.Wait(); err != nil {
+	if err := w.daemon.WaitForEnd(); err != nil {
 		return err
 	}
 	w.crashes++
