@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal/format"
@@ -26,6 +27,37 @@ type Reader interface {
 
 	// Blob is a large payload, checked against its name.
 	Blob(h abi.Hash) ([]byte, error)
+
+	// Feed reads all records in commit order, from the one behind a cursor on.
+	Feed(after Cursor) FeedReader
+}
+
+// A Cursor is a position in the feed: the position of the last record that was
+// read. 0 is the position before the first record. A cursor stays valid when the
+// journal is opened again; programs compare and store cursors, and do not compute
+// them.
+type Cursor uint64
+
+// Newest, for [Reader.Feed], is the position of the last record at that moment.
+const Newest Cursor = math.MaxUint64
+
+// An Entry is a record of the feed and its position.
+type Entry struct {
+	Cursor Cursor
+	*abi.Record
+}
+
+// A FeedReader is the place of one reader in the feed. It holds nothing of the
+// store between two calls, so a reader may take as long as it likes. It is for one
+// goroutine at a time.
+type FeedReader interface {
+	// Next returns the next records that wants accepts; nil accepts all. It does
+	// not read records of other processes. It returns no entry when it has reached
+	// the end of the feed, and can be called again later.
+	Next(wants func(abi.Pid) bool) ([]Entry, error)
+
+	// Cursor is the position up to which Next has read, refused records included.
+	Cursor() Cursor
 }
 
 // A Store keeps records. It is safe for concurrent use.

@@ -658,3 +658,146 @@ func TestPutCost(t *testing.T) {
 		t.Errorf("%.1f allocations, want at most one", allocs)
 	}
 }
+
+// TestFeed: readers of the log read everything in the order in which it was put,
+// until the log is closed.
+func TestFeed(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *journal.Log, _ journal.Store) {
+		put(log, 1, 1)
+		var readers sync.WaitGroup
+		read := make([][]string, 4)
+		for i := range read {
+			readers.Go(func() {
+				var wants func(abi.Pid) bool
+				if i == 1 {
+					wants = func(pid abi.Pid) bool { return pid == 2 }
+				}
+				for e, err := range log.Feed(t.Context(), 0, wants) {
+					if err != nil {
+						read[i] = append(read[i], err.Error())
+						continue
+					}
+					if read[i] = append(read[i], fmt.Sprint(e.Pid, ":", e.N)); i == 2 && len(read[i]) == 2 {
+						break
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		put(log, 2, 1)
+		put(log, 1, 2)
+		synctest.Wait()
+		put(log, 2, 7) // refused
+		put(log, 2, 2)
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		readers.Wait()
+		all := []string{"1:1", "2:1", "1:2", journal.ErrClosed.Error()}
+		for i, want := range [][]string{all, {"2:1", journal.ErrClosed.Error()}, {"1:1", "2:1"}, all} {
+			if !slices.Equal(read[i], want) {
+				t.Errorf("reader %d: %q, want %q", i, read[i], want)
+			}
+		}
+	})
+}
+
+// TestFeedEnds: the end of its context ends a reader that waits.
+func TestFeedEnds(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *journal.Log, _ journal.Store) {
+		put(log, 1, 1)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() {
+			for _, err := range log.Feed(ctx, log.End(), nil) {
+				ended <- err
+			}
+		}()
+		go func() {
+			for r, err := range log.Records(ctx, 1, 0) {
+				if r == nil {
+					ended <- err
+				}
+			}
+		}()
+		synctest.Wait()
+		cancel()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestSlowReader: a reader that stands still delays no commit, and misses none.
+func TestSlowReader(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *journal.Log, _ journal.Store) {
+		const last = 2000
+		stands, goOn := make(chan struct{}), make(chan struct{})
+		read := make(chan uint64)
+		go func() {
+			n := uint64(0)
+			for e, err := range log.Feed(t.Context(), 0, nil) {
+				if n++; err != nil || e.N != n {
+					t.Errorf("record %d: %+v, %v", n, e, err)
+				}
+				if n == 1 {
+					close(stands)
+					<-goOn
+				}
+				if n == last {
+					break
+				}
+			}
+			read <- n
+		}()
+		put(log, 1, 1)
+		<-stands
+		for n := uint64(2); n <= last; n++ {
+			if err := put(log, 1, n).Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(goOn)
+		if n := <-read; n != last {
+			t.Errorf("it read %d records", n)
+		}
+	})
+}
+
+// TestRecords: the records of a process are read once each, from the store and
+// then from the feed, until its exit.
+func TestRecords(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *journal.Log, _ journal.Store) {
+		const last = 400
+		var readers sync.WaitGroup
+		for from := range uint64(6) {
+			readers.Go(func() {
+				n := from * 70
+				time.Sleep(time.Duration(from) * time.Millisecond) // the bubble's clock: they start at different moments
+				for r, err := range log.Records(t.Context(), 1, n) {
+					if n++; err != nil || r.Pid != 1 || r.N != n {
+						t.Errorf("from %d: %v, %v; want record %d", from, r, err, n)
+					}
+				}
+				if n != last {
+					t.Errorf("from %d: it ended at %d", from, n)
+				}
+			})
+		}
+		for n := uint64(1); n <= last; n++ {
+			r := storetest.Began(1, n, n)
+			if n == last {
+				r = abi.Record{Pid: 1, N: n, Kind: abi.KindExited, Exit: &abi.ExitInfo{Exit: abi.ExitDone}}
+			}
+			put(log, 2, n)
+			log.Put(&r)
+			if n%40 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		readers.Wait()
+	})
+}

@@ -19,6 +19,10 @@ func (nowhere) Scan(func(*abi.Record) error) error          { return nil }
 func (nowhere) Answer(abi.Pid, uint64) (*abi.Record, error) { return nil, nil }
 func (nowhere) Close() error                                { return nil }
 
+func (nowhere) Feed(Cursor) FeedReader                   { return nowhere{} }
+func (nowhere) Next(func(abi.Pid) bool) ([]Entry, error) { return nil, nil }
+func (nowhere) Cursor() Cursor                           { return 0 }
+
 func (nowhere) Records(abi.Pid, uint64) iter.Seq2[*abi.Record, error] {
 	return func(func(*abi.Record, error) bool) {}
 }

@@ -242,6 +242,15 @@ func child(dir string) {
 	}
 	log := journal.NewLog(s, l)
 	fmt.Println("ready")
+	go func() {
+		for e, err := range log.Feed(context.Background(), log.End(), nil) {
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			fmt.Printf("feed %d %d:%d\n", e.Cursor, e.Pid, e.N)
+		}
+	}()
 	for pid := abi.Pid(1); pid <= 12; pid++ {
 		go func() {
 			for n := last[pid] + 1; ; n++ {
@@ -269,10 +278,16 @@ func TestKilled(t *testing.T) {
 	if os.Getenv("KERN_SOAK") != "" {
 		rounds = 300
 	}
-	acked := map[abi.Pid]uint64{}
+	acked, read := map[abi.Pid]uint64{}, map[journal.Cursor]string{}
 	for round := range rounds {
-		run(t, self, dir, round%24*5, acked)
+		run(t, self, dir, round%24*5, acked, read)
 		s, _ := opened(t, dir)
+		inOrder := feedOf(t, s, 0)
+		for at, id := range read {
+			if inOrder[at-1] != id {
+				t.Fatalf("round %d: a reader saw %s at %d, and now it is %s", round, id, at, inOrder[at-1])
+			}
+		}
 		last := map[abi.Pid]uint64{}
 		if err := s.Scan(func(r *abi.Record) error { last[r.Pid] = r.N; return nil }); err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -285,6 +300,17 @@ func TestKilled(t *testing.T) {
 				t.Fatalf("round %d: verify %d: %d, %v", round, pid, got, err)
 			}
 		}
+		for pid, n := range last {
+			total := 0
+			for _, id := range inOrder {
+				if strings.HasPrefix(id, fmt.Sprint(pid, ":")) {
+					total++
+				}
+			}
+			if uint64(total) != n {
+				t.Fatalf("round %d: the feed has %d records of process %d, want %d", round, total, pid, n)
+			}
+		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -293,15 +319,15 @@ func TestKilled(t *testing.T) {
 	for _, n := range acked {
 		total += n
 	}
-	if total < 100 {
-		t.Errorf("only %d records were acknowledged", total)
+	if total < 100 || len(read) < 50 {
+		t.Errorf("only %d records were acknowledged and %d were read", total, len(read))
 	}
 	t.Logf("%d records acknowledged, %d kills", total, rounds)
 }
 
 // run starts the program, kills it when it has said so many lines, and notes all
-// that it said.
-func run(t *testing.T, self, dir string, most int, acked map[abi.Pid]uint64) {
+// that it said and all that it read in the feed.
+func run(t *testing.T, self, dir string, most int, acked map[abi.Pid]uint64, read map[journal.Cursor]string) {
 	t.Helper()
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
@@ -319,8 +345,9 @@ func run(t *testing.T, self, dir string, most int, acked map[abi.Pid]uint64) {
 		cmd.Wait()
 		t.Fatalf("the child did not start: %v\n%s", err, stderr.String())
 	}
-	for said := 0; ; said++ {
-		if said == most {
+	for said, killed := 0, false; ; {
+		if said == most && !killed {
+			killed = true
 			if err := cmd.Process.Kill(); err != nil {
 				t.Error(err)
 			}
@@ -333,6 +360,13 @@ func run(t *testing.T, self, dir string, most int, acked map[abi.Pid]uint64) {
 			t.Error(err)
 			break
 		}
+		var at journal.Cursor
+		var id string
+		if _, err := fmt.Sscanf(line, "feed %d %s", &at, &id); err == nil {
+			read[at] = id
+			continue
+		}
+		said++
 		var pid abi.Pid
 		var n uint64
 		if _, err := fmt.Sscan(line, &pid, &n); err != nil {

@@ -301,6 +301,18 @@ func dump(dir string) (list []string, err error) {
 			list = append(list, string(text))
 		}
 	}
+	for f := s.Feed(0); ; {
+		entries, err := f.Next(nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			list = append(list, fmt.Sprint(e.Cursor, e.Pid, e.N))
+		}
+	}
 	for call := range uint64(210) {
 		r, err := s.Answer(1, call)
 		if err != nil {

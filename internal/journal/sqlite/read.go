@@ -44,7 +44,7 @@ const maxIdle = 4
 
 type reader struct {
 	*conn
-	begin, end, lastRun, run, runs, records, answers, named *stmt
+	begin, end, lastRun, run, runs, records, answers, named, blocks *stmt
 }
 
 func (p *readers) get() (*reader, error) {
@@ -77,6 +77,12 @@ func (p *readers) put(r *reader) error {
 	return r.close()
 }
 
+func (p *readers) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 func (p *readers) close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -104,6 +110,7 @@ func openReader(path string) (*reader, error) {
 		&r.runs:    runColumns + "WHERE id BETWEEN ? AND ? ORDER BY id",
 		&r.records: columns + "WHERE id BETWEEN ? AND ? ORDER BY id",
 		&r.answers: runColumns + "WHERE id BETWEEN ? AND ? AND ? BETWEEN low AND high ORDER BY id DESC",
+		&r.blocks:  "SELECT id, body FROM feed WHERE id >= (SELECT max(id) FROM feed WHERE id <= ?) AND id > 0 ORDER BY id",
 		&r.named:   "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 	if err != nil {

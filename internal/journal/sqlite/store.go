@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -87,9 +88,11 @@ type store struct {
 	ends  map[abi.Pid]run       // the last runs
 	known map[abi.Hash]struct{} // blobs that are surely there
 	tail  tail
+	order order // without what is in the tail
 	sick  error // why the tail could not be settled
 	small int   // batches of few processes since the last of many
 
+	end     atomic.Uint64 // position of the last record; readers look at it without the lock
 	readers readers
 }
 
@@ -97,7 +100,7 @@ type store struct {
 type writer struct {
 	*conn
 	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
-	append, cut                                                                *stmt
+	append, cut, setBlock                                                      *stmt
 }
 
 // Open opens the journal in a directory, and makes both when they are
@@ -154,6 +157,10 @@ func (s *store) begin(dir string) error {
 			return err
 		}
 	}
+	if s.order, err = s.w.readOrder(); err != nil {
+		return err
+	}
+	s.end.Store(s.order.end)
 	if err := s.replay(); err != nil {
 		return err
 	}
@@ -196,6 +203,9 @@ func (w *writer) setUp() error {
 	if err == nil {
 		epoch, err = w.number("PRAGMA user_version")
 	}
+	if err == nil {
+		err = w.keepOrder(epoch)
+	}
 	if err != nil {
 		return errors.Join(err, w.run("ROLLBACK"))
 	}
@@ -214,6 +224,7 @@ func (w *writer) setUp() error {
 		&w.name:     "INSERT OR IGNORE INTO names(key, blob) VALUES(?, ?)",
 		&w.append:   "INSERT INTO tail(seq, sum, body) VALUES(?, ?, ?)",
 		&w.cut:      "DELETE FROM tail WHERE seq <= ?",
+		&w.setBlock: setBlock,
 		&w.named:    "SELECT body FROM names JOIN blobs ON blobs.id = names.blob WHERE key = ?",
 	})
 }
@@ -366,7 +377,7 @@ func (s *store) chain(ld *load) error {
 		r, ok := ld.ends[e.Pid]
 		if !ok {
 			var err error
-			if r, err = s.end(e.Pid); err != nil {
+			if r, err = s.lastRunOf(e.Pid); err != nil {
 				return err
 			}
 		}
@@ -383,8 +394,8 @@ func (s *store) chain(ld *load) error {
 	return nil
 }
 
-// end is the last run of a process, or the zero run.
-func (s *store) end(pid abi.Pid) (run, error) {
+// lastRunOf is the last run of a process, or the zero run.
+func (s *store) lastRunOf(pid abi.Pid) (run, error) {
 	if r, ok := s.ends[pid]; ok {
 		return r, nil
 	}
@@ -414,7 +425,11 @@ func (s *store) direct(ld *load) bool {
 // transact stores a load, or nothing.
 func (s *store) transact(ld *load) error {
 	direct := s.direct(ld)
-	if !direct {
+	next := s.order
+	if direct {
+		s.tail.addOrder(&next)
+		next.addEntries(ld.entries)
+	} else {
 		ld.frame = s.tail.frame(ld.entries)
 	}
 	err := s.w.transaction(func(w *writer) error {
@@ -432,16 +447,22 @@ func (s *store) transact(ld *load) error {
 		if err := s.tail.settle(w, s.ends); err != nil {
 			return err
 		}
+		if err := next.write(w); err != nil {
+			return err
+		}
 		return w.place(ld.entries, ld.full, ld.ends)
 	})
-	switch {
-	case err != nil:
-	case direct:
-		s.tail.clear()
-	default:
-		s.tail.add(ld)
+	if err != nil {
+		return err
 	}
-	return err
+	if direct {
+		s.order = next
+		s.tail.clear()
+	} else {
+		s.tail.add(ld, s.order.end)
+	}
+	s.end.Add(uint64(len(ld.entries)))
+	return nil
 }
 
 // transaction runs fn in a transaction.

@@ -30,6 +30,8 @@ type tail struct {
 
 	mu      sync.Mutex // readers look at what follows while a batch is written
 	waiting map[abi.Pid][]format.Entry
+	batches [][]format.Entry // the same, in commit order
+	after   uint64           // position of the last record before them
 }
 
 // A frame is a row of the table tail.
@@ -56,16 +58,18 @@ func frameSum(prev format.Sum, seq int64, body []byte) format.Sum {
 	return format.Sum(h.Sum(nil))
 }
 
-// add takes over a batch that is in the table.
-func (t *tail) add(ld *load) {
+// add takes over a batch that is in the table. The first one follows the record
+// at position end.
+func (t *tail) add(ld *load, end uint64) {
 	t.seq, t.sum = ld.frame.seq, ld.frame.sum
 	t.count += len(ld.entries)
 	t.full = append(t.full, ld.full...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.waiting == nil {
-		t.waiting = map[abi.Pid][]format.Entry{}
+		t.waiting, t.after = map[abi.Pid][]format.Entry{}, end
 	}
+	t.batches = append(t.batches, ld.entries)
 	for _, e := range ld.entries {
 		t.waiting[e.Pid] = append(t.waiting[e.Pid], e)
 	}
@@ -90,7 +94,22 @@ func (t *tail) clear() {
 	t.count, t.full = 0, nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting = nil
+	t.waiting, t.batches = nil, nil
+}
+
+// addOrder appends what waits to the commit order.
+func (t *tail) addOrder(o *order) {
+	for _, batch := range t.batches {
+		o.addEntries(batch)
+	}
+}
+
+// inOrder returns the batches that wait and the position of the last record
+// before them. The batches never change.
+func (t *tail) inOrder() (batches [][]format.Entry, after uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.batches, t.after
 }
 
 // settle brings everything to its place, in a transaction of the caller.
@@ -128,8 +147,16 @@ func (s *store) settle() error {
 	if err := s.w.run(syncLater); err != nil {
 		return err
 	}
-	err := s.w.transaction(func(w *writer) error { return s.tail.settle(w, s.ends) })
+	next := s.order
+	s.tail.addOrder(&next)
+	err := s.w.transaction(func(w *writer) error {
+		if err := next.write(w); err != nil {
+			return err
+		}
+		return s.tail.settle(w, s.ends)
+	})
 	if err == nil {
+		s.order = next
 		s.tail.clear()
 	}
 	return errors.Join(err, s.w.run(syncAlways))
@@ -203,7 +230,8 @@ func (s *store) replayRow(seq, sum, body driver.Value) error {
 		return d
 	}
 	ld.frame = frame{n, format.Sum(stored), b}
-	s.tail.add(ld)
+	s.tail.add(ld, s.order.end)
+	s.end.Add(uint64(len(entries)))
 	s.remember(ld)
 	return nil
 }

@@ -30,6 +30,9 @@ func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, jo
 		{"records after a number", after},
 		{"reading while writing", concurrent},
 		{"batches of many processes", wide},
+		{"the feed has the order of commits", feedOrder},
+		{"the feed goes on with what is new", feedNew},
+		{"the feed while others append", feedConcurrent},
 		{"a closed store says so", closed},
 		{"an error of the caller ends the scan", scanStops},
 	} {

@@ -23,7 +23,13 @@ type Memory struct {
 	mu    sync.Mutex
 	epoch uint64
 	procs map[abi.Pid][]format.Entry
+	order []recordID // in commit order
 	blobs map[abi.Hash][]byte
+}
+
+type recordID struct {
+	pid abi.Pid
+	n   uint64
 }
 
 // NewMemory returns an empty memory.
@@ -82,6 +88,7 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 			}
 		}
 		m.procs[r.Pid] = append(m.procs[r.Pid], format.NewEntry(r, nil))
+		m.order = append(m.order, recordID{r.Pid, r.N})
 	}
 	return nil
 }
@@ -185,6 +192,45 @@ func (s *memStore) Blob(h abi.Hash) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s: there is none", journal.ErrBlob, h)
 	}
 	return bytes.Clone(b), nil
+}
+
+func (s *memStore) Feed(after journal.Cursor) journal.FeedReader {
+	if after == journal.Newest {
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		after = journal.Cursor(len(s.m.order))
+	}
+	return &memFeed{s, after}
+}
+
+type memFeed struct {
+	s  *memStore
+	at journal.Cursor
+}
+
+func (f *memFeed) Cursor() journal.Cursor { return f.at }
+
+// maxNext is how many records Next returns at most.
+const maxNext = 100
+
+func (f *memFeed) Next(wants func(abi.Pid) bool) (list []journal.Entry, err error) {
+	unlock, err := f.s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for ; len(list) < maxNext && f.at < journal.Cursor(len(f.s.m.order)); f.at++ {
+		id := f.s.m.order[f.at]
+		if wants != nil && !wants(id.pid) {
+			continue
+		}
+		r, err := f.s.m.procs[id.pid][id.n-1].Record()
+		if err != nil {
+			return nil, &journal.Damage{Pid: id.pid, N: id.n, Why: err.Error()}
+		}
+		list = append(list, journal.Entry{Cursor: f.at + 1, Record: r})
+	}
+	return list, nil
 }
 
 func (s *memStore) Close() error {
