@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kern-run/kern/abi"
@@ -31,34 +32,34 @@ func (r *reader) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 	return nil, fmt.Errorf("process %d has no record %d", pid, n)
 }
 
+// errClosing ends readers that follow the journal when the kernel closes.
+var errClosing = &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
+
 // Records reads the journal of a process after record n. With follow it goes on
-// with what comes, until the terminal record. A reader that is slow keeps
-// nobody waiting.
+// with later records, until the terminal record. A slow reader delays nothing.
 func (r *reader) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
-	for {
-		changed := r.log.Changed()
-		for r, err := range r.store.Records(pid, n) {
-			if err != nil {
-				return err
-			}
-			if err := f(r); err != nil {
-				return err
-			}
-			if n = r.N; r.Kind == abi.KindExited {
-				return nil
-			}
+	records := r.store.Records(pid, n)
+	if follow {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(r.ctx, func() { cancel(errClosing) })()
+		records = r.log.Records(ctx, pid, n)
+	}
+	for r, err := range records {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, journal.ErrClosed):
+			return errClosing
+		case err != nil:
+			return err
 		}
-		if !follow {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.ctx.Done():
-			return &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
+		if err := f(r); err != nil || r.Kind == abi.KindExited {
+			return err
 		}
 	}
+	return nil
 }
 
 // Verify reads every record of a process and every payload that is named in
