@@ -60,7 +60,7 @@ var ranks = map[string]int{
 	"internal/journal/sqlite":    1,
 	"internal/journal/storetest": 1,
 	"internal/quota":             1,
-	"internal/tools":             1,
+	"internal/tools":             2,
 	"internal/program":           1, // starts, bounds, confines and kills other programs
 	"internal/program/reap":      0, // every descendant of a process
 	"internal/program/cgroup":    0,

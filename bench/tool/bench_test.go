@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"runtime"
 	"testing"
@@ -16,14 +15,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tools"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "supervise" {
-		tools.Supervise()
-	}
+	program.Main()
 	leaktest.Main(m)
 }
 
@@ -131,7 +129,6 @@ func BenchmarkCommand(b *testing.B) {
 			}
 		}
 	})
-	self := []string{"/proc/self/exe", "supervise"}
 	run := func(b *testing.B, r tools.Runner) {
 		t, err := tools.Command(tools.Spec{Name: "true", Command: []string{"true"}}, r)
 		if err != nil {
@@ -144,9 +141,9 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	}
 	b.Run("warm", func(b *testing.B) {
-		p := &tools.Pool{}
-		r := tools.Runner{Supervisor: self, Pool: p}
-		if err := p.Warm(r); err != nil {
+		p := &program.Pool{}
+		r := tools.Runner{Pool: p}
+		if err := p.Warm(); err != nil {
 			b.Fatal(err)
 		}
 		run(b, r)
@@ -154,6 +151,6 @@ func BenchmarkCommand(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-	b.Run("cold", func(b *testing.B) { run(b, tools.Runner{Supervisor: self}) })
+	b.Run("cold", func(b *testing.B) { run(b, tools.Runner{Pool: &program.Pool{Idle: -1}}) })
 	b.Run("group", func(b *testing.B) { run(b, tools.Runner{AcceptWeakKill: true}) })
 }

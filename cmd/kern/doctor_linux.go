@@ -71,7 +71,7 @@ func runFenced(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	g, err := program.Start(program.Spec{Argv: []string{name}, Env: os.Environ(), Guard: []string{"/proc/self/exe", guardVerb}, Fence: plan})
+	g, err := program.Start(program.Spec{Argv: []string{name}, Env: os.Environ(), Jail: plan})
 	if err != nil {
 		return 0, err
 	}

@@ -26,9 +26,6 @@ import (
 
 const execName = "exec"
 
-// guardVerb starts this program as the guard of another. It is not for people.
-const guardVerb = "guard"
-
 // Exit codes of exec that are not the program's, as timeout has them.
 const (
 	exitStopped = 124 // Kern stopped the program
@@ -243,10 +240,10 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 		return &exitError{exitNoStart, err}
 	}
 	defer p.session.Close()
-	var g *program.Guest
+	var g *program.Program
 	env := os.Environ()
 	access, err := p.access(env, argv)
-	spec := program.Spec{Argv: program.Argv(argv, access, f.billed(), f.sandbox != ""), Env: program.Environ(env, argv, access), Guard: []string{"/proc/self/exe", guardVerb}, Bounds: f.bounds}
+	spec := program.Spec{Argv: program.Argv(argv, access, f.billed(), f.sandbox != ""), Env: program.Environ(env, argv, access), Bounds: f.bounds}
 	if err == nil && f.sandbox != "" {
 		err = p.confine(&spec, path)
 	}
@@ -267,7 +264,7 @@ func notStarted(err error) error {
 	switch {
 	case errors.As(err, &s):
 		code, err = s.Code, cli.Usage(s.Remedy(), "%v", err)
-	case errors.Is(err, program.ErrNoGuard):
+	case errors.Is(err, program.ErrNoSupervisor):
 		err = cli.Usage("run it there with: kern key new, and the base URL that is printed; limits bind the calls, and the program is yours to stop", "%v", err)
 	}
 	return &exitError{code, err}

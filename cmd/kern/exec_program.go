@@ -30,7 +30,7 @@ type execution struct {
 	flags   execFlags
 	key     api.KeyInfo
 	session *cli.Session
-	guest   *program.Guest
+	guest   *program.Program
 	secrets []string
 
 	mu      sync.Mutex
@@ -102,10 +102,10 @@ func (p *execution) confine(s *program.Spec, path string) error {
 	if set, _, err := p.dir.Settings(); err == nil { // else the daemon has none either
 		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
-	if s.Fence, err = confine.New(w); err != nil {
+	if s.Jail, err = confine.New(w); err != nil {
 		return cli.Usage("look at kern help exec, and at --show, --write and --home", "the jail cannot be built: %v", err)
 	}
-	s.Env = s.Fence.Environ(s.Env)
+	s.Env = s.Jail.Environ(s.Env)
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (p *execution) access(env, argv []string) (a program.Access, err error) {
 }
 
 // run stays with the program to its end, and says how that was.
-func (p *execution) run(ctx context.Context, g *program.Guest) error {
+func (p *execution) run(ctx context.Context, g *program.Program) error {
 	p.guest = g
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -288,10 +288,10 @@ func (p *execution) finish(ctx context.Context, e program.Ended) {
 
 // bounded says which bounds a program met that failed.
 func (p *execution) bounded(e program.Ended) (s string) {
-	if e.Starved {
+	if e.OutOfMemory {
 		s = "; --memory " + p.flags.memory + " was used up, and something of it killed"
 	}
-	if e.Crowded {
+	if e.OutOfProcesses {
 		s += "; it was refused more processes than --processes " + p.flags.processes
 	}
 	return s

@@ -20,19 +20,10 @@ import (
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
-	"github.com/kern-run/kern/internal/program"
-	"github.com/kern-run/kern/internal/program/confine"
 )
 
 func main() {
-	host.EnterSandbox()
-	confine.Stage(os.Args)
-	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
-		host.Supervise()
-	}
-	if len(os.Args) > 1 && os.Args[1] == guardVerb {
-		program.Guard(os.Args[2:])
-	}
+	host.Child()
 	interrupts := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		if !signal.Ignored(s) { // nohup and its like mean it
@@ -41,10 +32,6 @@ func main() {
 	}
 	os.Exit(run(context.Background(), cli.NewTerminal(interrupts), os.Args[1:]))
 }
-
-// superviseVerb starts this program as the supervisor of command tools. It is
-// not for people.
-const superviseVerb = "supervise"
 
 // The exit codes. Those of run and wait say how the process ended; unknown is
 // also when nobody could be asked.

@@ -22,8 +22,6 @@ import (
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/program"
-	"github.com/kern-run/kern/internal/program/confine"
 )
 
 // The scripts under testdata/script are what a user sees: real commands, real
@@ -42,14 +40,7 @@ import (
 // In files named *.yaml, $WORK is the directory of the script, and the programs
 // in testdata/tools are in the PATH. $EXAMPLES is where the examples are.
 func TestMain(m *testing.M) {
-	host.EnterSandbox()
-	confine.Stage(os.Args)
-	if len(os.Args) > 1 && os.Args[1] == superviseVerb {
-		host.Supervise()
-	}
-	if len(os.Args) > 1 && os.Args[1] == guardVerb {
-		program.Guard(os.Args[2:])
-	}
+	host.Child()
 	if strings.HasSuffix(os.Args[0], ".test") { // and not kern, which this program is too
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // who runs the tests may have it ignored, and then a shell cannot trap it
 	}

@@ -19,7 +19,7 @@ what the daemon does, or to run it under a service manager.`,
 		Annotations: map[string]string{ownInterrupts: "stop"},
 		Args:        cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return d.Serve(cmd.Context(), daemon.Options{Detached: detached, Supervise: superviseVerb, Interrupts: t.Interrupts})
+			return d.Serve(cmd.Context(), daemon.Options{Detached: detached, Interrupts: t.Interrupts})
 		},
 	}
 	cmd.Flags().BoolVar(&detached, daemon.DetachedFlag, false, "")

@@ -35,7 +35,6 @@ const idleTime = 10 * time.Minute
 // Options say how a daemon runs.
 type Options struct {
 	Detached   bool             // a client started it and waits for its report
-	Supervise  string           // the argument that makes this program a supervisor of tools
 	Interrupts <-chan os.Signal // each stops the daemon
 }
 
@@ -116,16 +115,10 @@ func (d *Directory) open(ctx context.Context, o Options) (_ *server, err error) 
 	if err := host.Conceal(); err != nil && runtime.GOOS == "linux" {
 		return nil, fmt.Errorf("the daemon cannot hide its memory, which holds the providers' keys, from tools: %w", err)
 	}
-	self, err := executable()
-	if err != nil {
-		if self, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
 	if s.scratch, err = makeScratch(s.dir); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = host.Open(host.Config{Dir: s.dir, Getenv: d.Getenv, Settings: settings, Supervisor: []string{self, o.Supervise}}); err != nil {
+	if s.kernel, err = host.Open(host.Config{Dir: s.dir, Getenv: d.Getenv, Settings: settings}); err != nil {
 		return nil, explainOpen(s.dir, err)
 	}
 	if err := s.listen(d, settings, file); err != nil {

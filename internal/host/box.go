@@ -67,11 +67,6 @@ func (b *boxes) close() (err error) {
 	return err
 }
 
-// EnterSandbox builds a box around this process when it was started for that,
-// and does not return then. A program that uses the sandbox jail calls it first
-// in main; in any other process it returns at once.
-func EnterSandbox() { jail.Main() }
-
 // OpenSandbox opens a place where code runs. The interpreter is compiled once
 // for each user and version; without a cache directory it is compiled anew.
 func OpenSandbox(name string) (sandbox.Backend, error) {

@@ -20,8 +20,10 @@ import (
 	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/loop"
+	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
+	"github.com/kern-run/kern/internal/sandbox/jail"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 )
@@ -32,10 +34,6 @@ type Config struct {
 	Getenv   func(string) string // where providers' addresses and keys are; nil: os.Getenv
 	Settings config.Settings     // of the host; see [ReadSettings]
 	Agents   []Agent             // whose Go tools processes of earlier runs may still call, by the agents' names
-	// Supervisor is the command line that runs command tools so that nothing
-	// of them survives; its main calls [Supervise] first. Nil: command tools
-	// are refused.
-	Supervisor []string
 }
 
 // A Kernel runs agents over one data directory.
@@ -49,7 +47,7 @@ type Kernel struct {
 	opener
 	world  *syscalls.World
 	turns  quota.Turns
-	pool   tools.Pool
+	pool   program.Pool
 	boxes  boxes
 	spaces workspaces
 
@@ -65,12 +63,15 @@ type Kernel struct {
 // Conceal hides the memory and the environment of this process, where the keys
 // of providers are, from other processes of the same user. The system's
 // debuggers cannot look into it then either.
-func Conceal() error { return tools.Conceal() }
+func Conceal() error { return program.Conceal() }
 
-// Supervise runs command tools for a kernel in another process. A program that
-// gives Config.Supervisor its own name calls it first in main when it is
-// started so. It does not return.
-func Supervise() { tools.Supervise() }
+// Child turns this process into the supervisor or jail that it was started to be,
+// and does not return then. In any other process it returns at once. A program
+// calls it first in main, because command tools and jails are refused without it.
+func Child() {
+	jail.Main()
+	program.Main()
+}
 
 // Open opens the kernel of a data directory, and goes on with the processes
 // that are there.
@@ -128,13 +129,8 @@ func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool
 
 // joinWorld joins what rows reach.
 func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
-	runner := tools.Runner{Supervisor: cfg.Supervisor, Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
-	command := func(s tools.Spec) (*tools.Tool, error) {
-		if len(cfg.Supervisor) == 0 {
-			return nil, fmt.Errorf("tool %q is a command, and nothing here can stop commands with all they start: set Config.Supervisor and call kern.Supervise in main", s.Name)
-		}
-		return tools.Command(s, runner)
-	}
+	runner := tools.Runner{Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
+	command := func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, runner) }
 	return &syscalls.World{
 		Open:    k.openModel,
 		Away:    k.turns.Away,

@@ -21,10 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	host.EnterSandbox()
-	if len(os.Args) > 1 && os.Args[1] == "supervise" { // command tools of the tests
-		host.Supervise()
-	}
+	host.Child()
 	if job := os.Getenv(crashEnv); job != "" {
 		crashChild(job)
 		return

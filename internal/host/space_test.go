@@ -69,7 +69,7 @@ func (s *space) agent(rest string) host.Agent {
 // open opens a kernel that runs command tools.
 func (s *space) open() *host.Kernel {
 	s.t.Helper()
-	k, err := host.Open(host.Config{Dir: s.dir, Getenv: func(string) string { return "" }, Supervisor: []string{"/proc/self/exe", "supervise"}})
+	k, err := host.Open(host.Config{Dir: s.dir, Getenv: func(string) string { return "" }})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ replies:
 		t.Fatal(err)
 	}
 	open.Done()
-	k, err = host.Open(host.Config{Dir: s.dir, Getenv: func(string) string { return "" }, Supervisor: []string{"/proc/self/exe", "supervise"},
+	k, err = host.Open(host.Config{Dir: s.dir, Getenv: func(string) string { return "" },
 		Agents: []host.Agent{{Name: "keeper", Tools: []host.Callable{gate}}}})
 	if err != nil {
 		t.Fatal(err)

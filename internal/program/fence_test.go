@@ -369,7 +369,7 @@ func TestFenceHolds(t *testing.T) {
 		}{
 			{"nobody", nil, 3},
 			{"caller", func(caller int) int { return caller }, -1},
-			{"supervisor", func(caller int) int { return supervisor(t, caller) }, 137},
+			{"supervisor", func(caller int) int { return supervisorOf(t, caller) }, 137},
 		} {
 			t.Run(fmt.Sprint(c.who, ", root is ", uid == 0), func(t *testing.T) {
 				y := newYard(t)
@@ -467,7 +467,7 @@ func TestFenceSwapped(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := spec("cat", top+"/"+what+"/secret")
-			s.Fence = p
+			s.Jail = p
 			if g, err := Start(s); err == nil || !strings.Contains(err.Error(), "too many levels of symbolic links") {
 				t.Errorf("%s: it was started: %v", what, err)
 				if err == nil {
@@ -583,7 +583,7 @@ func TestFencePause(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := spec(shell(y.dir, `trap "exit 4" TERM; echo 1 >me; while :; do :; done`)...)
-	s.Fence = p
+	s.Jail = p
 	g, err := Start(s)
 	if err != nil {
 		t.Fatal(err)

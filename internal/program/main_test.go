@@ -57,11 +57,9 @@ import (
 
 // The test binary is also the guard, and the caller.
 func TestMain(m *testing.M) {
-	confine.Stage(os.Args)
+	Main()
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "guard":
-			Guard(os.Args[2:])
 		case "caller":
 			os.Exit(caller(nil, os.Args[2:]))
 		case "warden":
@@ -76,7 +74,7 @@ func TestMain(m *testing.M) {
 }
 
 func spec(argv ...string) Spec {
-	return Spec{Argv: argv, Env: os.Environ(), Guard: []string{"/proc/self/exe", "guard"}}
+	return Spec{Argv: argv, Env: os.Environ()}
 }
 
 // letsGo is the first word of a caller that keeps no streams when the program is
@@ -87,7 +85,7 @@ const letsGo, toldName = "caller-lets-go", "told"
 // caller runs a program as kern exec does.
 func caller(f *confine.Plan, argv []string) int {
 	s := spec(argv...)
-	s.Fence = f
+	s.Jail = f
 	g, err := Start(s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "caller:", err)

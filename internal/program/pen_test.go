@@ -48,7 +48,7 @@ func TestPen(t *testing.T) {
 			t.Errorf("they are in %q and %q; the host gives groups: %v", me, other, able)
 		}
 		if who == "supervisor" {
-			kill(t, supervisor(t, cmd.Process.Pid), unix.SIGKILL)
+			kill(t, supervisorOf(t, cmd.Process.Pid), unix.SIGKILL)
 		} else {
 			kill(t, number(t, dir, "me"), unix.SIGKILL)
 		}
@@ -104,9 +104,9 @@ func TestBounds(t *testing.T) {
 		bounds       cgroup.Bounds
 		want         Ended
 	}{
-		{"processes", `for i in 1 2 3 4 5 6 7; do echo >>n; sleep 1000 & done`, cgroup.Bounds{Processes: 5}, Ended{Exit: 2, Crowded: true}},
-		{"one", `echo >>n; echo >>n; echo >>n; echo >>n; echo >>n; true & exit 3`, cgroup.Bounds{Processes: 1}, Ended{Exit: 2, Crowded: true}},
-		{"memory", `printf '\n\n\n\n\n' >n; exec tail /dev/zero >/dev/null`, cgroup.Bounds{Memory: 32 << 20}, Ended{Signal: 9, Starved: true}},
+		{"processes", `for i in 1 2 3 4 5 6 7; do echo >>n; sleep 1000 & done`, cgroup.Bounds{Processes: 5}, Ended{Exit: 2, OutOfProcesses: true}},
+		{"one", `echo >>n; echo >>n; echo >>n; echo >>n; echo >>n; true & exit 3`, cgroup.Bounds{Processes: 1}, Ended{Exit: 2, OutOfProcesses: true}},
+		{"memory", `printf '\n\n\n\n\n' >n; exec tail /dev/zero >/dev/null`, cgroup.Bounds{Memory: 32 << 20}, Ended{Signal: 9, OutOfMemory: true}},
 		{"room", `printf '\n\n\n\n\n' >n; head -c 1000000 /dev/zero | tail -c 1000000 >/dev/null; exit 5`, cgroup.Bounds{Memory: 32 << 20, Processes: 3}, Ended{Exit: 5}},
 	} {
 		for _, fenced := range []bool{false, true} {
@@ -115,7 +115,7 @@ func TestBounds(t *testing.T) {
 			s.Bounds = c.bounds
 			if fenced {
 				var err error
-				if s.Fence, err = confine.New(confine.Wish{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
+				if s.Jail, err = confine.New(confine.Wish{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -163,7 +163,7 @@ func TestBoundsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	number(t, dir, "pid")
-	inner := Guards(os.Getpid())[1]
+	inner := supervisors(os.Getpid())[1]
 	name := fmt.Sprintf("/kern-jail-%d-", inner)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", number(t, dir, "me")))
 	if err != nil || strings.Count(string(b), name) < 1 {

@@ -25,12 +25,11 @@ import (
 
 // A Spec says what to run.
 type Spec struct {
-	Argv  []string
-	Env   []string
-	Guard []string      // the command line whose main calls [Guard] with what follows
-	Fence *confine.Plan // what it runs behind; nil: nothing
+	Argv []string
+	Env  []string
+	Jail *confine.Plan // nil: the program is not confined
 
-	Bounds cgroup.Bounds // of it and of all it starts
+	Bounds cgroup.Bounds // of the program and everything it starts
 }
 
 // An Ended is how a program ended.
@@ -38,11 +37,11 @@ type Ended struct {
 	Exit   int           // its exit code, if no signal ended it
 	Signal int           // the signal that ended it
 	CPU    time.Duration // of it and of all it started
-	Lost   bool          // its guard was killed: nobody saw the end
+	Lost   bool          // its supervisor was killed, so nobody saw the end
 	Ctrl   bool          // Ctrl-C ended it; see [Interrupt]
 
-	Starved bool // something of it was killed because it had used up its memory
-	Crowded bool // it was refused a process
+	OutOfMemory    bool // the kernel killed something of it at the limit on memory
+	OutOfProcesses bool // the kernel refused it a process
 }
 
 // Code is the exit code that a shell shows for it.
@@ -107,13 +106,13 @@ func Find(name string) (string, error) {
 	return "", &StartError{NotFound, false, err}
 }
 
-// ErrNoGuard says that a system cannot find all descendants of a program.
-var ErrNoGuard = errors.New("on this system a program cannot be stopped together with everything it started")
+// ErrNoSupervisor says that a system cannot find all descendants of a program.
+var ErrNoSupervisor = errors.New("on this system a program cannot be stopped together with everything it started")
 
-// Able returns [ErrNoGuard] where this system is one of those.
+// Able returns [ErrNoSupervisor] where this system is one of those.
 func Able() error {
 	if !reap.Able {
-		return ErrNoGuard
+		return ErrNoSupervisor
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
 package program
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -19,86 +17,73 @@ import (
 // here only while the program is not in front.
 var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH}
 
-// A Guest is a program that runs.
-type Guest struct {
+// A Program runs in the session of its caller.
+type Program struct {
 	Pid int // of the program, and of its process group
 
-	keeper  *os.Process
-	control *os.File
-	tty     *terminal // nil: there is none
-	words   chan word
-	signals chan os.Signal
-	wakes   chan os.Signal // SIGCONT
-	asks    chan func()
-	done    chan struct{} // closed when all is gone
+	link     *connection
+	tty      *terminal // nil: there is none
+	reports  chan Report
+	signals  chan os.Signal
+	wakes    chan os.Signal // SIGCONT
+	requests chan func()    // for the goroutine in Wait
+	gone     chan struct{}  // closed when everything is gone
 
 	paused bool        // by Pause
-	halted bool        // the program stopped, and was not told to go on
+	halted bool        // the program stopped, and was not continued
 	broken bool        // it was told to end
 	grace  *time.Timer // until it is killed
-	ended  Ended
-	over   atomic.Bool
+	result Ended
+	ended  atomic.Bool
 }
 
 // Start starts a program. The caller's own handling of signals ends until Wait
 // returns.
-func Start(s Spec) (*Guest, error) {
+func Start(s Spec) (*Program, error) {
 	path, err := Find(s.Argv[0])
 	if err != nil {
 		return nil, err
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if !Ready() {
+		return nil, ErrNotReady
+	}
+	link, theirs, err := connect()
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{tty: openTerminal(), words: make(chan word), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1), asks: make(chan func()), done: make(chan struct{}),
-		ended: Ended{Lost: true}}
-	g.control = os.NewFile(uintptr(fds[0]), "control")
-	h := home{Control: fds[1], Caller: os.Getpid(), Path: path, Fence: s.Fence, Bounds: s.Bounds, Front: g.tty.ours() && isTerminal(0) && isTerminal(1)}
-	signal.Notify(g.signals, append(heeded(passed), unix.SIGTSTP)...) // from now on all are for the program
-	signal.Notify(g.wakes, unix.SIGCONT)
-	err = g.launch(s, h)
-	_ = unix.Close(fds[1])
+	p := &Program{link: link, tty: openTerminal(), reports: make(chan Report), signals: make(chan os.Signal, 16), wakes: make(chan os.Signal, 1),
+		requests: make(chan func()), gone: make(chan struct{}), result: Ended{Lost: true}}
+	front := p.tty.ours() && isTerminal(0) && isTerminal(1)
+	signal.Notify(p.signals, append(withoutIgnored(passed), unix.SIGTSTP)...) // from now on all are for the program
+	signal.Notify(p.wakes, unix.SIGCONT)
+	err = link.launch(nil, &syscall.ProcAttr{Env: append(slices.Clone(s.Env), settings(theirs, true, false)), Files: inherited(theirs), Sys: &syscall.SysProcAttr{Setpgid: true}})
+	_ = unix.Close(theirs)
 	if err == nil {
-		err = g.greet(s.Argv[0])
+		job := &Job{Path: path, Argv: s.Argv, Env: s.Env, Jail: s.Jail, Bounds: s.Bounds}
+		err = p.begin(&order{job: job, attached: &attachment{Front: front, Caller: os.Getpid()}})
 	}
 	if err != nil {
-		signal.Stop(g.signals)
-		signal.Stop(g.wakes)
-		_ = g.control.Close()
-		if g.keeper != nil {
-			_, _ = g.keeper.Wait()
+		signal.Stop(p.signals)
+		signal.Stop(p.wakes)
+		_ = link.conn.Close()
+		if link.keeper != nil {
+			_, _ = link.keeper.Wait()
 		}
-		g.tty.close()
+		p.tty.close()
+		if errors.Is(err, unix.E2BIG) {
+			err = startError(s.Argv[0], syscall.E2BIG)
+		}
 		return nil, err
 	}
-	if h.Front {
-		g.tty.lent = g.Pid
+	if front {
+		p.tty.lent = p.Pid
 	}
-	return g, nil
+	return p, nil
 }
 
-// launch starts the guard.
-func (g *Guest) launch(s Spec, h home) error {
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	argv := slices.Concat(s.Guard, []string{string(b)}, s.Argv)
-	pid, err := syscall.ForkExec(s.Guard[0], argv, &syscall.ProcAttr{Env: s.Env, Files: handed(h.Control), Sys: &syscall.SysProcAttr{Setpgid: true}})
-	if err == syscall.E2BIG { // as the program itself would be, or nearly
-		return startError(s.Argv[0], syscall.E2BIG)
-	}
-	if err != nil {
-		return fmt.Errorf("the guard of the program cannot be started: %w", err)
-	}
-	g.keeper, err = os.FindProcess(pid)
-	return err
-}
-
-// handed are the descriptors of a new process up to and with control: each has
-// the number it has here, and those that are closed on exec are.
-func handed(control int) []uintptr {
+// inherited are the descriptors of a new process up to and with control. Each
+// keeps its number, without those that are closed on exec.
+func inherited(control int) []uintptr {
 	files := make([]uintptr, control+1)
 	for fd := range control {
 		files[fd] = uintptr(fd)
@@ -110,157 +95,152 @@ func handed(control int) []uintptr {
 	return files
 }
 
-// greet waits until the program is started, and begins to listen.
-func (g *Guest) greet(name string) error {
-	d := json.NewDecoder(g.control)
-	var w word
-	err := d.Decode(&w)
+// begin waits until the program is started, and begins to listen.
+func (p *Program) begin(o *order) error {
+	if err := p.link.conn.Send(o); err != nil {
+		return fmt.Errorf("the supervisor of the program cannot be told to start it: %w", err)
+	}
+	r, err := p.link.receive()
 	switch {
 	case err != nil:
-		return fmt.Errorf("the guard of the program ended before it was started: %w", err)
-	case w.Failed != 0:
-		return startError(name, syscall.Errno(w.Failed))
-	case w.Started == 0:
-		return errors.New("the program cannot be guarded: " + w.Why)
+		return fmt.Errorf("the supervisor of the program ended before it was started: %w", err)
+	case r.Errno != 0:
+		return startError(o.job.Argv[0], syscall.Errno(r.Errno))
+	case r.Started == 0:
+		return errors.New("the program cannot be supervised: " + r.Err)
 	}
-	g.Pid = w.Started
+	p.Pid = r.Started
 	go func() {
-		defer close(g.words)
+		defer close(p.reports)
 		for {
-			var w word
-			if d.Decode(&w) != nil {
+			r, err := p.link.receive()
+			if err != nil {
 				return
 			}
-			g.words <- w
+			p.reports <- r
 		}
 	}()
 	return nil
 }
 
 // Wait stays with the program until it and everything it started is gone.
-func (g *Guest) Wait() Ended {
+func (p *Program) Wait() Ended {
 	for open := true; open; {
-		var w word
+		var r Report
 		select {
-		case w, open = <-g.words:
-			g.heard(w)
-		case s := <-g.signals:
-			g.signalled(s.(syscall.Signal))
-		case <-g.wakes:
-			g.woken()
-		case ask := <-g.asks:
-			ask()
+		case r, open = <-p.reports:
+			p.apply(r)
+		case s := <-p.signals:
+			p.passOn(s.(syscall.Signal))
+		case <-p.wakes:
+			p.continued()
+		case f := <-p.requests:
+			f()
 		}
 	}
-	close(g.done)
-	signal.Stop(g.signals)
-	signal.Stop(g.wakes)
-	if g.grace != nil {
-		g.grace.Stop()
+	close(p.gone)
+	signal.Stop(p.signals)
+	signal.Stop(p.wakes)
+	if p.grace != nil {
+		p.grace.Stop()
 	}
-	_ = g.control.Close()
-	_, _ = g.keeper.Wait() // with it goes what a killed guard left
-	g.ended.Ctrl = g.ended.Signal == int(unix.SIGINT) && g.tty != nil && g.tty.lent != 0
-	g.tty.restore(g.ended.Signal != 0 || g.ended.Lost || g.broken)
-	g.tty.close()
-	return g.ended
+	_, _ = p.link.close() // with the keeper goes what a killed supervisor left
+	p.result.Ctrl = p.result.Signal == int(unix.SIGINT) && p.tty != nil && p.tty.lent != 0
+	p.tty.restore(p.result.Signal != 0 || p.result.Lost || p.broken)
+	p.tty.close()
+	return p.result
 }
 
-func (g *Guest) heard(w word) {
+func (p *Program) apply(r Report) {
+	if r.Stopped != 0 {
+		p.stopped(syscall.Signal(r.Stopped))
+	}
+	if r.Ended {
+		p.ended.Store(true)
+		p.result.Exit, p.result.Signal, p.result.Lost = r.Exit, r.Signal, false
+	}
+	if r.Gone {
+		p.result.CPU, p.result.OutOfMemory, p.result.OutOfProcesses = r.CPU, r.OutOfMemory, r.OutOfProcesses
+	}
+}
+
+// An order cannot fail here: if the supervisor is gone, the end of the connection
+// says so too.
+func (p *Program) group(s syscall.Signal) { _ = p.link.signal(s) }
+func (p *Program) all(s syscall.Signal)   { _ = p.link.kill(s) }
+
+// passOn passes a signal on.
+func (p *Program) passOn(s syscall.Signal) {
 	switch {
-	case w.Stopped != 0:
-		g.stopped(syscall.Signal(w.Stopped))
-	case w.Ended:
-		g.over.Store(true)
-		g.ended.Exit, g.ended.Signal, g.ended.Lost = w.Exit, w.Signal, false
-	case w.Gone:
-		g.ended.CPU, g.ended.Starved, g.ended.Crowded = time.Duration(w.CPU), w.Starved, w.Crowded
-	}
-}
-
-// send gives an order. If the guard is gone, the end of the socket says so too.
-func (g *Guest) send(o order) {
-	b, err := json.Marshal(o)
-	if err == nil {
-		_, _ = io.Writer(g.control).Write(append(b, '\n'))
-	}
-}
-
-func (g *Guest) group(s syscall.Signal) { g.send(order{Signal: int(s)}) }
-func (g *Guest) all(s syscall.Signal)   { g.send(order{Signal: int(s), All: true}) }
-
-// signalled passes a signal on.
-func (g *Guest) signalled(s syscall.Signal) {
-	switch {
-	case s == unix.SIGTSTP && g.paused:
-		g.suspend(s) // the program cannot say that it stops
+	case s == unix.SIGTSTP && p.paused:
+		p.suspend(s) // the program cannot say that it stops
 	default:
-		g.group(s)
+		p.group(s)
 	}
 }
 
-// woken is what happens when somebody wakes us, with or without the program.
-func (g *Guest) woken() {
+// continued is what happens when somebody wakes us, with or without the program.
+func (p *Program) continued() {
 	switch {
-	case g.halted:
-		g.resumed(false)
-	case g.tty.ours() && g.tty.lent != 0: // we slept alone, and a shell put us in front
-		g.tty.lend(g.Pid)
+	case p.halted:
+		p.resumed(false)
+	case p.tty.ours() && p.tty.lent != 0: // we slept alone, and a shell put us in front
+		p.tty.lend(p.Pid)
 	}
 }
 
 // stopped is what happens when the program stops: what a shell would do if the
 // program were its child, in two steps. One that wants the terminal gets it, if
 // we have it; else we stop as well, so that the shell takes over.
-func (g *Guest) stopped(s syscall.Signal) {
-	g.halted = true
+func (p *Program) stopped(s syscall.Signal) {
+	p.halted = true
 	wants := s == unix.SIGTTIN || s == unix.SIGTTOU
 	switch {
-	case g.paused:
-	case wants && g.tty.ours():
-		g.resumed(true)
-	case g.broken: // who slept could not kill it
+	case p.paused:
+	case wants && p.tty.ours():
+		p.resumed(true)
+	case p.broken: // who slept could not kill it
 	default:
-		lent := g.tty.takeBack()
-		g.suspend(s)
-		g.resumed(wants || lent)
+		lent := p.tty.takeBack()
+		p.suspend(s)
+		p.resumed(wants || lent)
 	}
 }
 
 // suspend stops this process's job. It returns when the job goes on. Where
 // nobody would ever wake it, because no shell looks after it, the program hears
 // what a job hears whose shell is gone.
-func (g *Guest) suspend(s syscall.Signal) {
+func (p *Program) suspend(s syscall.Signal) {
 	if s != unix.SIGSTOP && orphaned() {
 		if s != unix.SIGTSTP {
-			g.group(unix.SIGHUP)
+			p.group(unix.SIGHUP)
 		}
 		return
 	}
 	if s == unix.SIGTSTP { // the whole pipeline sleeps
 		signal.Ignore(s) // the runtime does not give back what it does by default
 		_ = unix.Kill(0, s)
-		signal.Notify(g.signals, s)
+		signal.Notify(p.signals, s)
 	}
 	select {
-	case <-g.wakes: // of earlier
+	case <-p.wakes: // of earlier
 	default:
 	}
 	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-	<-g.wakes // the call above may return before all threads have stopped
+	<-p.wakes // the call above may return before all threads have stopped
 }
 
 // resumed lets the program go on, in front if it was there and the shell put us
 // there.
-func (g *Guest) resumed(front bool) {
-	if g.paused {
+func (p *Program) resumed(front bool) {
+	if p.paused {
 		return
 	}
-	if front && g.tty.ours() {
-		g.tty.lend(g.Pid)
+	if front && p.tty.ours() {
+		p.tty.lend(p.Pid)
 	}
-	g.halted = false
-	g.group(unix.SIGCONT)
+	p.halted = false
+	p.group(unix.SIGCONT)
 }
 
 // orphaned reports whether no shell looks after our job: no parent of it is of
@@ -283,65 +263,62 @@ func orphaned() bool {
 	return true
 }
 
-// ask has f done by the goroutine in Wait, unless all is gone.
-func (g *Guest) ask(f func()) {
+// do has f done by the goroutine in Wait, unless all is gone.
+func (p *Program) do(f func()) {
 	select {
-	case g.asks <- f:
-	case <-g.done:
+	case p.requests <- f:
+	case <-p.gone:
 	}
 }
 
 // Pause stops everything the program started. We stay, and the keyboard is ours
 // meanwhile.
-func (g *Guest) Pause() {
-	g.ask(func() {
-		g.paused = true
-		g.all(unix.SIGSTOP)
-		g.tty.takeBack()
+func (p *Program) Pause() {
+	p.do(func() {
+		p.paused = true
+		p.all(unix.SIGSTOP)
+		p.tty.takeBack()
 	})
 }
 
 // Resume is the end of Pause.
-func (g *Guest) Resume() {
-	g.ask(func() {
-		if !g.paused {
+func (p *Program) Resume() {
+	p.do(func() {
+		if !p.paused {
 			return
 		}
-		g.paused, g.halted = false, false
-		if g.tty.ours() && g.tty.was != 0 {
-			g.tty.lend(g.Pid)
+		p.paused, p.halted = false, false
+		if p.tty.ours() && p.tty.was != 0 {
+			p.tty.lend(p.Pid)
 		}
-		g.all(unix.SIGCONT)
+		p.all(unix.SIGCONT)
 	})
 }
 
 // End asks the program to end with SIGTERM, and kills it with everything it
 // started when it has not after the grace.
-func (g *Guest) End(grace time.Duration) {
-	g.ask(func() {
-		if g.broken {
+func (p *Program) End(grace time.Duration) {
+	p.do(func() {
+		if p.broken {
 			return
 		}
-		g.broken, g.paused, g.halted = true, false, false
-		g.grace = time.AfterFunc(grace, g.Kill)
-		g.group(unix.SIGTERM)
-		g.all(unix.SIGCONT)
+		p.broken, p.paused, p.halted = true, false, false
+		p.grace = time.AfterFunc(grace, p.Kill)
+		p.group(unix.SIGTERM)
+		p.all(unix.SIGCONT)
 	})
 }
 
 // Kill kills the program and everything it started.
-func (g *Guest) Kill() {
-	g.ask(func() {
-		g.broken = true
-		g.all(unix.SIGKILL)
+func (p *Program) Kill() {
+	p.do(func() {
+		p.broken = true
+		p.all(unix.SIGKILL)
 	})
 }
 
 // Over says that the program has ended, though not all that it started may have.
-func (g *Guest) Over() bool { return g.over.Load() }
-
-// SignalName is what a signal is called.
-func SignalName(n int) string { return unix.SignalName(syscall.Signal(n)) }
+func (p *Program) Over() bool { return p.ended.Load() }
 
 // Signal sends the program's group a signal.
-func (g *Guest) Signal(s syscall.Signal) { g.ask(func() { g.group(s) }) }
+func (p *Program) Signal(s syscall.Signal) { p.do(func() { p.group(s) }) }

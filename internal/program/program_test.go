@@ -77,7 +77,7 @@ func TestNotStarted(t *testing.T) {
 			t.Errorf("want %d: %v", want, err)
 		}
 	}
-	if left := Guards(os.Getpid()); len(left) > 0 {
+	if left := supervisors(os.Getpid()); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	for _, pid := range kids(os.Getpid()) {
@@ -87,13 +87,14 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// TestByHand starts a guard as a person might.
+// TestByHand starts a supervisor as a person might.
 func TestByHand(t *testing.T) {
-	for _, args := range [][]string{nil, {"{}"}, {"{", "true"}, {"{}", "true"}, {`{"control":2}`, "true"}} {
+	for _, setting := range []string{"", "3", "3 true", "3 x false", "2 true false", "77 true false"} {
 		cmd := call(t)
-		cmd.Args = append([]string{cmd.Path, "guard"}, args...)
-		if out, err := cmd.CombinedOutput(); codeOf(err) != 2 || !strings.Contains(string(out), "not by hand") {
-			t.Errorf("%q: %v: %s", args, err, out)
+		cmd.Args = []string{roleSupervisor}
+		cmd.Env = append(os.Environ(), settingsEnv+"="+setting)
+		if out, err := cmd.CombinedOutput(); codeOf(err) != 2 || !strings.Contains(string(out), "not for use by hand") {
+			t.Errorf("%q: %v: %s", setting, err, out)
 		}
 	}
 }
@@ -339,7 +340,7 @@ func TestCrowd(t *testing.T) {
 			number(t, dir, "all")
 			begun := time.Now()
 			if who == "keeper" {
-				kill(t, supervisor(t, cmd.Process.Pid), unix.SIGKILL)
+				kill(t, supervisorOf(t, cmd.Process.Pid), unix.SIGKILL)
 			}
 			if code := codeOf(cmd.Wait()); code != 0 && who != "keeper" {
 				t.Errorf("exit %d", code)
@@ -359,13 +360,13 @@ func TestCrowd(t *testing.T) {
 // seen to stop.
 const stay = `mkfifo "$0/f"; (setsid sh -c 'trap "" TERM; echo $$ >"$0/pid"; exec 3<>"$0/f"; read x <&3' "$0" &); echo $$ >"$0/me"; trap "" TERM; exec 3<>"$0/f"; read x <&3`
 
-// Guards are keeper and supervisor of a caller.
-func Guards(caller int) (pids []int) {
+// supervisors are keeper and supervisor of a caller.
+func supervisors(caller int) (pids []int) {
 	for _, keeper := range kids(caller) {
-		if strings.Contains(comm(keeper), "guard") {
+		if strings.Contains(comm(keeper), roleSupervisor) {
 			pids = append(pids, keeper)
 			for _, inner := range kids(keeper) {
-				if strings.Contains(comm(inner), "guard") {
+				if strings.Contains(comm(inner), roleSupervisor) {
 					pids = append(pids, inner)
 				}
 			}
@@ -374,11 +375,11 @@ func Guards(caller int) (pids []int) {
 	return pids
 }
 
-// supervisor is that of a caller, when it has told the caller of the program.
-func supervisor(t *testing.T, caller int) (pid int) {
+// supervisorOf is the supervisor of a caller, when it has told the caller of the program.
+func supervisorOf(t *testing.T, caller int) (pid int) {
 	t.Helper()
 	until(t, "the word of the program", func() bool {
-		all := Guards(caller)
+		all := supervisors(caller)
 		name, err := os.ReadFile("/proc/" + itoa(caller) + "/comm")
 		if len(all) < 2 || err != nil || strings.TrimSpace(string(name)) != toldName {
 			return false
@@ -398,8 +399,8 @@ func TestKilled(t *testing.T) {
 		code int
 	}{
 		{"caller", func(caller int) int { return caller }, -1},
-		{"keeper", func(caller int) int { return Guards(caller)[0] }, 0},
-		{"supervisor", func(caller int) int { return supervisor(t, caller) }, 137},
+		{"keeper", func(caller int) int { return supervisors(caller)[0] }, 0},
+		{"supervisor", func(caller int) int { return supervisorOf(t, caller) }, 137},
 	} {
 		t.Run(c.who, func(t *testing.T) {
 			dir := t.TempDir()
@@ -448,7 +449,7 @@ func TestStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	number(t, dir, "pid") // or it could gain rights
-	kill(t, supervisor(t, cmd.Process.Pid), unix.SIGSTOP)
+	kill(t, supervisorOf(t, cmd.Process.Pid), unix.SIGSTOP)
 	kill(t, number(t, dir, "me"), unix.SIGKILL)
 	until(t, "the end", func() bool { return !alive(cmd.Process.Pid) })
 	if code := codeOf(cmd.Wait()); code != 137 {

@@ -17,20 +17,16 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/schema"
 )
 
 // A Runner runs command tools. Its zero value refuses them: killing a program
 // with everything it started needs a supervisor.
 type Runner struct {
-	// Supervisor is the command line of a program whose main calls Supervise
-	// first when it is started so; best the program itself, as
-	// {"/proc/self/exe", "supervise"}.
-	Supervisor []string
-
-	// Pool keeps supervisors warm between calls. Without one each call starts
-	// and ends its own.
-	Pool *Pool
+	// Pool runs commands below supervisors. The main of this program must call
+	// program.Main first.
+	Pool *program.Pool
 
 	// AcceptWeakKill lets commands run without a supervisor, as they must on
 	// systems other than Linux: a program is then killed with its process
@@ -46,20 +42,26 @@ type Runner struct {
 func (r *Runner) check() error {
 	for _, s := range r.Secrets {
 		if s != "" && len(s) < minSecret {
-			return fmt.Errorf("runner: a secret of %d bytes; expected at least %d, because a shorter one would tear ordinary text apart", len(s), minSecret)
+			return fmt.Errorf("runner: a secret has %d bytes; expected at least %d, because a shorter one also occurs in ordinary text", len(s), minSecret)
 		}
 	}
-	if len(r.Supervisor) > 0 && canSupervise {
+	switch err := program.Able(); {
+	case r.AcceptWeakKill || r.Pool != nil && err == nil && program.Ready():
 		return nil
+	case err != nil:
+		return errors.New("runner: this system kills a program only with its process group, and what leaves the group stays; to accept that, set Runner.AcceptWeakKill")
+	case r.Pool != nil:
+		return fmt.Errorf("runner: %w", program.ErrNotReady)
 	}
-	if r.AcceptWeakKill {
-		return nil
+	return errors.New("runner: no Pool of supervisors; set Runner.Pool, and call program.Main first in main")
+}
+
+// start starts a job.
+func (r *Runner) start(j program.Job, files [3]*os.File) (*program.Run, error) {
+	if r.Pool == nil {
+		return program.StartWeak(j, files), nil
 	}
-	if !canSupervise {
-		return errors.New("runner: on this system a program is killed only with its process group, and what leaves the group stays behind; to accept that, set Runner.AcceptWeakKill")
-	}
-	return errors.New("runner: no Supervisor; call tool.Supervise() first thing in main when os.Args[1] is a word of your choice, " +
-		`and set Runner.Supervisor to {"/proc/self/exe", that word}`)
+	return r.Pool.Start(j, files)
 }
 
 // Command makes a tool of the program in s.Command. Arguments go to its stdin
@@ -91,39 +93,6 @@ type command struct {
 	censor censor
 }
 
-// A job is a program to run, as its supervisor is told.
-type job struct {
-	Argv    []string      `json:"argv"`
-	Env     []string      `json:"env"`
-	Dir     string        `json:"dir"`
-	Timeout time.Duration `json:"timeout"`
-	Scratch string        `json:"scratch"` // its private directory
-}
-
-// makeScratch makes the private directory: TMPDIR, and the working directory
-// if no other is given. Whoever runs the job makes and removes it, so that it
-// goes also if we die meanwhile. It is one directory and not two because each
-// costs as much as starting a program.
-func (j *job) makeScratch() error { return os.Mkdir(j.Scratch, 0o700) }
-
-// A report is how a job ended. It is made when nothing of the job lives.
-type report struct {
-	Err    string        `json:"err,omitempty"`    // it never began, or nobody saw its end
-	Exit   int           `json:"exit,omitempty"`   // status, if it ended by itself
-	Signal int           `json:"signal,omitempty"` // the signal that ended it
-	Ended  bool          `json:"ended,omitempty"`  // the program itself ended before it was stopped
-	Late   bool          `json:"late,omitempty"`   // stopped at its timeout
-	CPU    time.Duration `json:"cpu,omitempty"`
-	Lost   bool          `json:"lost,omitempty"` // its supervisor died
-}
-
-// A flight is a job that runs. Exactly one report comes, also after stop.
-type flight struct {
-	report <-chan report
-	stop   func()
-	nudge  func() // makes a supervisor go on that was told to pause
-}
-
 func (c *command) run(ctx context.Context, in Input) (out Output) {
 	began := time.Now()
 	defer func() { out.Wall = time.Since(began) }()
@@ -144,8 +113,8 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 
 // prepare builds the job: the program found in PATH, a working directory, and
 // an environment that holds nothing of ours but what every program needs.
-func (c *command) prepare(in Input) (job, error) {
-	j := job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
+func (c *command) prepare(in Input) (program.Job, error) {
+	j := program.Job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
 		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
 	if j.Dir == "" {
 		j.Dir = j.Scratch
@@ -157,6 +126,7 @@ func (c *command) prepare(in Input) (job, error) {
 		}
 		j.Argv[0] = path
 	}
+	j.Path = j.Argv[0]
 	env := map[string]string{"TMPDIR": j.Scratch}
 	for _, k := range [...]string{"PATH", "HOME", "LANG"} {
 		if v, ok := os.LookupEnv(k); ok {
@@ -178,7 +148,7 @@ func (c *command) prepare(in Input) (job, error) {
 
 // fly runs the job, from the opening of its pipes to the end of everything it
 // started.
-func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
+func (c *command) fly(ctx context.Context, in Input, j program.Job) (out Output) {
 	p, err := openPipes()
 	if err != nil {
 		out.Err = c.broken("no pipe could be opened", err)
@@ -197,11 +167,11 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 	// it was told to pause, and is told to go on.
 	timer := time.NewTimer(j.Timeout + patience)
 	defer timer.Stop()
-	var r report
+	var r program.Report
 	stopping, exceeded, overdue := false, false, false
 	for got := false; !got; {
 		select {
-		case r = <-f.report:
+		case r = <-f.Report:
 			got = true
 			continue
 		case <-timer.C:
@@ -211,16 +181,16 @@ func (c *command) fly(ctx context.Context, in Input, j job) (out Output) {
 			exceeded = true
 		}
 		if !stopping {
-			f.stop()
+			f.Stop()
 		} else {
-			f.nudge()
+			f.Nudge()
 		}
 		stopping = true
 		timer.Reset(patience)
 	}
-	r.Late = r.Late || overdue && !r.Ended
+	r.Late = r.Late || overdue && (r.Killed || !r.Ended)
 	if r.Lost {
-		removeAll(j.Scratch)
+		program.RemoveAll(j.Scratch)
 	}
 	p.finish()
 	select {
@@ -243,7 +213,7 @@ func unless(off bool, c <-chan struct{}) <-chan struct{} {
 }
 
 // outcome says what the run came to.
-func (c *command) outcome(ctx context.Context, in Input, r report, p *pipes, exceeded bool, out Output) Output {
+func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pipes, exceeded bool, out Output) Output {
 	name := c.tool.Name
 	stdout := c.censor.text(p.stdout, exceeded)
 	switch {
@@ -255,7 +225,7 @@ func (c *command) outcome(ctx context.Context, in Input, r report, p *pipes, exc
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %s", name, c.censor.text([]byte(r.Err), false))}
 	case r.Late:
 		out.Err = c.tool.late()
-	case !r.Ended:
+	case r.Killed || !r.Ended:
 		out.Err = stopped(ctx, name)
 	case r.Exit != 0 || r.Signal != 0:
 		out.Err = c.failed(r, p.stderr.bytes())
@@ -267,10 +237,10 @@ func (c *command) outcome(ctx context.Context, in Input, r report, p *pipes, exc
 }
 
 // failed is the error of a program that ended badly: how, and what it said.
-func (c *command) failed(r report, stderr []byte) *abi.Error {
+func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 	how := fmt.Sprintf("exited with %d", r.Exit)
 	if r.Signal != 0 {
-		how = "was ended by " + signalName(r.Signal)
+		how = "was ended by " + program.SignalName(r.Signal)
 	}
 	said := strings.TrimSpace(string(c.censor.text(stderr, false)))
 	e := &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s %s", c.tool.Name, how), Got: tail(said, maxText)}
@@ -415,18 +385,3 @@ func (r *ring) write(b []byte) {
 }
 
 func (r *ring) bytes() []byte { return r.b }
-
-// removeAll removes a directory, also if a program took the permissions of
-// what is in it.
-func removeAll(dir string) {
-	if os.Remove(dir) == nil || os.RemoveAll(dir) == nil {
-		return
-	}
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(dir) // what remains is not ours to remove
-}

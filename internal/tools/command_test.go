@@ -19,9 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/program"
 )
 
 // sh is a command tool of a shell script.
@@ -48,17 +47,17 @@ func TestNasty(t *testing.T) {
 		{name: "two values", command: sh(`echo 1 2`), value: `"1 2"`},
 		{name: "key twice", command: sh(`echo '{"a":1,"a":2}'`), value: `"{\"a\":1,\"a\":2}"`},
 		{name: "arguments", command: []string{"cat"}, args: json.RawMessage(`{"a": "é\u0000<"}`), value: `{"a":"é\u0000<"}`},
-		{name: "binary", command: program(t, "bytes", "6100ff62"), value: `"a\u0000` + "\uFFFD" + `b"`},
-		{name: "half a character", command: program(t, "bytes", "61c3"), value: `"a` + "\uFFFD" + `"`},
-		{name: "large in", command: program(t, "deaf"), args: big, value: `{"deaf":true}`},
-		{name: "large through", command: program(t, "echo"), args: big, most: 2 << 20, value: string(big), bytes: int64(len(big))},
+		{name: "binary", command: nastyProgram(t, "bytes", "6100ff62"), value: `"a\u0000` + "\uFFFD" + `b"`},
+		{name: "half a character", command: nastyProgram(t, "bytes", "61c3"), value: `"a` + "\uFFFD" + `"`},
+		{name: "large in", command: nastyProgram(t, "deaf"), args: big, value: `{"deaf":true}`},
+		{name: "large through", command: nastyProgram(t, "echo"), args: big, most: 2 << 20, value: string(big), bytes: int64(len(big))},
 		{name: "stderr and 0", command: sh(`echo 'Traceback (most recent call last)' >&2; echo '{"ok":1}'`), value: `{"ok":1}`},
 		{name: "exit 3", command: sh(`echo partial; echo first >&2; echo last words >&2; exit 3`), code: abi.ToolFailed, value: `"partial\n"`,
 			says: "exited with 3: last words", got: "first\nlast words", bytes: 25},
 		{name: "SIGSEGV", command: sh(`kill -SEGV $$`), code: abi.ToolFailed, says: "ended by SIGSEGV"},
-		{name: "SIGKILL", command: program(t, "signal", "9"), code: abi.ToolFailed, says: "ended by SIGKILL"},
-		{name: "SIGTERM", command: program(t, "signal", "15"), code: abi.ToolFailed, says: "ended by SIGTERM"},
-		{name: "flood", command: program(t, "flood"), most: 1000, code: abi.LimitOutputBytes, value: `"` + strings.Repeat(`0123456789abcde\n`, 62) + `01234567"`, says: "more than 1000 bytes"},
+		{name: "SIGKILL", command: nastyProgram(t, "signal", "9"), code: abi.ToolFailed, says: "ended by SIGKILL"},
+		{name: "SIGTERM", command: nastyProgram(t, "signal", "15"), code: abi.ToolFailed, says: "ended by SIGTERM"},
+		{name: "flood", command: nastyProgram(t, "flood"), most: 1000, code: abi.LimitOutputBytes, value: `"` + strings.Repeat(`0123456789abcde\n`, 62) + `01234567"`, says: "more than 1000 bytes"},
 		{name: "flood of errors", command: sh(`while :; do echo no >&2; done`), most: 1000, code: abi.LimitOutputBytes, says: "more than 1000 bytes"},
 		{name: "just enough", command: sh(`printf 12345; printf 67890 >&2`), most: 10, value: `12345`, bytes: 10},
 		{name: "one too many", command: sh(`printf 123456; printf 67890 >&2`), most: 10, code: abi.LimitOutputBytes},
@@ -150,7 +149,7 @@ func TestCPUOfDescendants(t *testing.T) {
 	for _, c := range []struct {
 		what []string
 		took bool
-	}{{program(t, "burn"), true}, {[]string{"sleep", "0.4"}, false}} {
+	}{{nastyProgram(t, "burn"), true}, {[]string{"sleep", "0.4"}, false}} {
 		out := command1(t, Spec{Command: append(append(sh(orphan), "sh"), c.what...)}, r).Run(context.Background(), Input{Args: none})
 		if out.Err != nil || (out.CPU >= burnt) != c.took {
 			t.Errorf("%s in an orphan: %s, %+v; it took %s or more: %v", c.what, out.CPU, out.Err, burnt, c.took)
@@ -159,7 +158,7 @@ func TestCPUOfDescendants(t *testing.T) {
 }
 
 func TestScenario15TwentyAtOnce(t *testing.T) {
-	r := supervised(t)
+	r := supervised(t, t.Name())
 	tl := command1(t, Spec{Command: []string{"cat"}}, r)
 	var wg sync.WaitGroup
 	outs := make([]Output, 20)
@@ -174,8 +173,8 @@ func TestScenario15TwentyAtOnce(t *testing.T) {
 			t.Errorf("call %d: %s, %+v", i, o.Value, o.Err)
 		}
 	}
-	if n := len(r.Pool.idle); n > DefaultIdle {
-		t.Errorf("%d supervisors idle, want at most %d", n, DefaultIdle)
+	if n := len(marked(t.Name())); n > 2*program.DefaultIdle { // each has a keeper
+		t.Errorf("%d processes of idle supervisors, want at most %d", n, 2*program.DefaultIdle)
 	}
 }
 
@@ -260,7 +259,7 @@ func TestScenario34NoSecretInTools(t *testing.T) {
 	for _, pooled := range []bool{true, false} {
 		r := supervised(t)
 		if !pooled {
-			r.Pool = nil
+			r = unpooled()
 		}
 		// Its own environment, and that of the supervisor and the keeper.
 		tl := command1(t, Spec{Command: sh(`env; p=$PPID; for i in 1 2; do tr '\0' '\n' </proc/$p/environ; p=$(awk '{print $4}' /proc/$p/stat); done 2>/dev/null; ls -l /proc/self/fd | wc -l`)}, r)
@@ -328,14 +327,13 @@ func TestDescriptorsOfOurs(t *testing.T) {
 		return len(fds)
 	}
 	pooled := supervised(t)
-	alone := pooled
-	alone.Pool = nil
+	alone := unpooled()
 	for name, c := range map[string]struct {
 		r       Runner
 		command []string
 	}{
 		"pooled": {pooled, sh(`cat`)}, "alone": {alone, sh(`cat`)}, "too much": {pooled, sh(`yes`)}, "weak": {Runner{AcceptWeakKill: true}, sh(`cat`)},
-		"not started": {pooled, []string{"/dev/null"}}, "no supervisor": {Runner{Supervisor: []string{"/no/such/supervisor"}}, sh(`cat`)},
+		"not started": {pooled, []string{"/dev/null"}}, "no supervisor": {Runner{Pool: &program.Pool{Command: []string{"/no/such/supervisor"}}}, sh(`cat`)},
 	} {
 		tl := command1(t, Spec{Command: c.command}, c.r)
 		tl.Run(t.Context(), Input{Args: none, MaxOutput: 1000}) // what is kept for the next call is there now
@@ -434,15 +432,15 @@ func TestPrivateDirectoryGoes(t *testing.T) {
 func TestConceal(t *testing.T) {
 	dir := nest(t)
 	for _, c := range []struct {
-		supervise, conceal string
-		found              bool
+		system, conceal string
+		found           bool
 	}{
-		{"supervise-old", "", true}, // so that the test shows something
-		{"supervise-old", "1", false},
-		{"supervise", "1", false},
-		{"supervise", "", !landlocked()},
+		{oldSystem, "", true}, // so that the test shows something
+		{oldSystem, "1", false},
+		{"", "1", false},
+		{"", "", !landlocked()},
 	} {
-		out := asUser(t, dir, "spy", "OPENAI_API_KEY="+canary, "SUPERVISE="+c.supervise, "CONCEAL="+c.conceal, "TMPDIR=/tmp")
+		out := asUser(t, dir, "spy", "OPENAI_API_KEY="+canary, "SYSTEM="+c.system, "CONCEAL="+c.conceal, "TMPDIR=/tmp")
 		if found := strings.Contains(out, canary); found != c.found {
 			t.Errorf("%+v: found %v in %s", c, found, out)
 		}
@@ -497,7 +495,7 @@ func TestSecrets(t *testing.T) {
 
 func TestRunnerRefuses(t *testing.T) {
 	_, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{})
-	if err == nil || !strings.Contains(err.Error(), "tool.Supervise()") {
+	if err == nil || !strings.Contains(err.Error(), "program.Main") {
 		t.Errorf("no supervisor: %v", err)
 	}
 	_, err = Command(Spec{Name: "x"}, supervised(t))
@@ -505,16 +503,11 @@ func TestRunnerRefuses(t *testing.T) {
 		t.Errorf("no command: %v", err)
 	}
 	for _, argv := range [][]string{{"/no/such/supervisor"}, {"/bin/true"}, {"/bin/sh", "-c", "exit 3"}} {
-		tl := command1(t, Spec{Command: []string{"cat"}}, Runner{Supervisor: argv})
+		tl := command1(t, Spec{Command: []string{"cat"}}, Runner{Pool: &program.Pool{Command: argv, Idle: -1}})
 		out := tl.Run(context.Background(), Input{Args: none})
 		if out.Err == nil || !strings.Contains(out.Err.Message, "supervisor") {
 			t.Errorf("%s: %+v", argv, out.Err)
 		}
-	}
-	out, err := exec.Command("/proc/self/exe", "supervise").CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "not by hand") {
-		t.Errorf("started by hand: %v, %s", err, out)
 	}
 }
 
@@ -568,19 +561,5 @@ func TestDirectories(t *testing.T) {
 	}
 	if out := tl.Run(context.Background(), Input{Args: none, Dir: "/no/such/directory"}); out.Err == nil || out.Err.Code != abi.ToolFailed {
 		t.Errorf("no directory: %+v", out.Err)
-	}
-}
-
-// What stands in where the system has no close_range does the same.
-func TestCloseOnExec(t *testing.T) {
-	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closeAll([]int{fd})
-	closeOnExec()
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	if err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("descriptor %d has flags %#x (%v)", fd, flags, err)
 	}
 }

@@ -5,7 +5,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/program/reap"
 )
 
 var none = json.RawMessage(`{}`)
@@ -52,7 +52,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := supervised(t)
 				if !pooled {
-					r.Pool = nil
+					r = unpooled()
 				}
 				dir := nest(t)
 				if err := os.WriteFile(filepath.Join(dir, c.script+".sh"), []byte(scripts[c.script]), 0o644); err != nil {
@@ -62,7 +62,7 @@ func TestNothingIsLeft(t *testing.T) {
 				if c.code == "" {
 					timeout = 20 * time.Second // it is to end by itself, also on a slow machine
 				}
-				tl := command1(t, Spec{Command: program(t, c.name, dir, c.script+".sh"), Timeout: timeout}, r)
+				tl := command1(t, Spec{Command: nastyProgram(t, c.name, dir, c.script+".sh"), Timeout: timeout}, r)
 				for range 2 { // the second by the same supervisor
 					out := tl.Run(context.Background(), Input{Args: none})
 					if left := marked(dir); len(left) > 0 {
@@ -87,7 +87,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 func landlocked() bool {
 	v, _, e := syscall.Syscall(444, 0, 0, 1)
-	return e == 0 && v >= landlockSince
+	return e == 0 && v >= reap.ScopedSince
 }
 
 // Where the system lets us, a program cannot signal its supervisor.
@@ -98,7 +98,7 @@ func TestSupervisorCannotBeKilled(t *testing.T) {
 	}
 	for name, want := range map[string]string{"patricide": `"kill: operation not permitted"`, "lullaby": `"stop: operation not permitted"`} {
 		dir := nest(t)
-		tl := command1(t, Spec{Command: program(t, name, dir)}, supervised(t))
+		tl := command1(t, Spec{Command: nastyProgram(t, name, dir)}, supervised(t))
 		for range 3 {
 			out := tl.Run(context.Background(), Input{Args: none})
 			if out.Err != nil || string(out.Value) != want {
@@ -113,10 +113,9 @@ func TestSupervisorCannotBeKilled(t *testing.T) {
 
 // Where it can, the keeper cleans up, and one that is told to pause goes on.
 func TestSupervisorKilled(t *testing.T) {
-	r := supervised(t)
-	r.Supervisor = []string{"/proc/self/exe", "supervise-old"}
+	r := supervised(t, oldSystem)
 	dir := nest(t)
-	tl := command1(t, Spec{Command: program(t, "patricide", dir), Timeout: 20 * time.Second}, r)
+	tl := command1(t, Spec{Command: nastyProgram(t, "patricide", dir), Timeout: 20 * time.Second}, r)
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Err.Code != abi.ToolFailed || !strings.Contains(out.Err.Message, "all it had started was killed") {
 		t.Errorf("got %s, %+v", out.Value, out.Err)
@@ -126,7 +125,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 	for _, name := range []string{"lullaby", "lullaby-both"} {
 		dir := nest(t)
-		tl := command1(t, Spec{Command: program(t, name, dir), Timeout: 500 * time.Millisecond}, r)
+		tl := command1(t, Spec{Command: nastyProgram(t, name, dir), Timeout: 500 * time.Millisecond}, r)
 		out := tl.Run(context.Background(), Input{Args: none})
 		if out.Err == nil || out.Err.Code != abi.ToolTimeout {
 			t.Errorf("%s: got %s, %+v", name, out.Value, out.Err)
@@ -141,16 +140,16 @@ func TestSupervisorKilled(t *testing.T) {
 // or busy, outlives it.
 func TestKernelKilled(t *testing.T) {
 	for _, c := range []struct {
-		supervise, tool string
-		linger, least   int
+		system, tool  string
+		linger, least int
 	}{
-		{"supervise", "hang", 3, 8},
-		{"supervise-old", "hang", 3, 8},
-		{"supervise-old", "lullaby", 1, 6}, // the supervisor was told to pause
+		{"", "hang", 3, 8},
+		{oldSystem, "hang", 3, 8},
+		{oldSystem, "lullaby", 1, 6}, // the supervisor was told to pause
 	} {
 		dir := nest(t)
 		cmd := exec.Command("/proc/self/exe", "nasty", "kernel", dir, c.tool)
-		cmd.Env = append(os.Environ(), "SUPERVISE="+c.supervise)
+		cmd.Env = append(os.Environ(), "SYSTEM="+c.system)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +175,7 @@ func TestKernelKilled(t *testing.T) {
 
 func TestScenario10ToolTimeout(t *testing.T) {
 	dir := nest(t)
-	tl := command1(t, Spec{Command: program(t, "hang", dir), Timeout: 500 * time.Millisecond}, supervised(t))
+	tl := command1(t, Spec{Command: nastyProgram(t, "hang", dir), Timeout: 500 * time.Millisecond}, supervised(t))
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Err.Code != abi.ToolTimeout || !strings.Contains(out.Err.Message, "500ms") {
 		t.Errorf("got %+v", out.Err)
@@ -193,7 +192,7 @@ func TestScenario11WallLimit(t *testing.T) {
 	for name, cause := range map[string]error{"wall": &abi.Error{Code: abi.LimitWall, Message: "the time is up"}, "plain": nil} {
 		dir := nest(t)
 		ctx, cancel := context.WithCancelCause(context.Background())
-		tl := command1(t, Spec{Command: program(t, "hang", dir)}, supervised(t))
+		tl := command1(t, Spec{Command: nastyProgram(t, "hang", dir)}, supervised(t))
 		go func() {
 			await(dir, 3)
 			cancel(cause)
@@ -219,9 +218,8 @@ func TestScenario11WallLimit(t *testing.T) {
 // ends with it, and the call is none the worse.
 func TestPoolClosedDuringACall(t *testing.T) {
 	dir := nest(t)
-	r := supervised(t)
-	r.Supervisor = []string{"/proc/self/exe", "supervise", dir}
-	if err := r.Pool.Warm(r); err != nil {
+	r := supervised(t, dir)
+	if err := r.Pool.Warm(); err != nil {
 		t.Fatal(err)
 	}
 	goOn := filepath.Join(dir, "go-on")
@@ -232,49 +230,11 @@ func TestPoolClosedDuringACall(t *testing.T) {
 	if err := r.Pool.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := len(r.Pool.idle); n != 0 {
-		t.Errorf("%d supervisors are idle in a closed pool", n)
-	}
 	mustWrite(goOn)
 	if out := <-ended; out.Err != nil || string(out.Value) != `"done"` {
 		t.Errorf("%s %+v", out.Value, out.Err)
 	}
 	if left := marked(dir); len(left) > 0 {
 		t.Errorf("left behind: %s", left)
-	}
-}
-
-// A job whose owner died before it began does not begin.
-func TestNobodyWaits(t *testing.T) {
-	dir := nest(t)
-	h, theirs, err := ready([]string{"/proc/self/exe", "supervise", dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := openPipes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "ran")
-	j := job{Argv: []string{"/bin/sh", "-c", "echo ran >" + file}, Dir: dir, Timeout: time.Second, Scratch: filepath.Join(dir, "scratch")}
-	if err := h.send(j, p.theirs); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.cmd.Start(); err != nil { // now it comes to read
-		t.Fatal(err)
-	}
-	closeFile(theirs)
-	if err := h.cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	p.closeTheirs()
-	p.close()
-	for _, f := range []string{file, j.Scratch} {
-		if _, err := os.Stat(f); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is there: %v", f, err)
-		}
 	}
 }

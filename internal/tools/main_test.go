@@ -49,20 +49,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/reap"
 )
+
+// oldSystem is a word on the command line of a supervisor, which then believes
+// that this system cannot keep signals in.
+const oldSystem = "old-system"
 
 // The test binary is also the supervisor and the programs that it runs.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case "supervise":
-			Supervise()
-		case "supervise-old":
-			landlockSince = 1 << 20
-			Supervise()
-		case "nasty":
-			nasty(os.Args[2], os.Args[3:])
-		}
+	if len(os.Args) > 1 && os.Args[1] == oldSystem {
+		reap.ScopedSince = 1 << 20
+	}
+	program.Main()
+	if len(os.Args) > 1 && os.Args[1] == "nasty" {
+		nasty(os.Args[2], os.Args[3:])
 	}
 	tmp, err := os.MkdirTemp("", "kern-tool-test-")
 	if err != nil {
@@ -136,8 +138,8 @@ func open(t testing.TB, dir string) {
 	}
 }
 
-// program is a command that runs the test binary as a nasty program.
-func program(t testing.TB, name string, args ...string) []string {
+// nastyProgram is a command that runs the test binary as a nasty program.
+func nastyProgram(t testing.TB, name string, args ...string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -146,16 +148,21 @@ func program(t testing.TB, name string, args ...string) []string {
 	return append([]string{self, "nasty", name}, args...)
 }
 
-func supervised(t testing.TB) Runner {
+// supervised runs tools below supervisors with these words on their command
+// lines.
+func supervised(t testing.TB, words ...string) Runner {
 	t.Helper()
-	p := &Pool{}
+	p := &program.Pool{Command: append([]string{"/proc/self/exe"}, words...)}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return Runner{Supervisor: []string{"/proc/self/exe", "supervise", t.Name()}, Pool: p}
+	return Runner{Pool: p}
 }
+
+// unpooled starts a supervisor for each call.
+func unpooled() Runner { return Runner{Pool: &program.Pool{Idle: -1}} }
 
 func command1(t testing.TB, s Spec, r Runner) *Tool {
 	t.Helper()

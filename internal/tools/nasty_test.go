@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/program"
 )
 
 // nasty is what a tool may be that nobody wishes for. dir is on the command
@@ -186,23 +189,23 @@ func bomb(dir, script string) {
 
 // kernel runs the tool hang, as a daemon would.
 func kernel(dir, what string) string {
-	p := &Pool{}
-	if err := p.Warm(Runner{Supervisor: []string{"/proc/self/exe", "supervise", dir}}); err != nil { // idle when the end comes
+	idle := &program.Pool{Command: []string{"/proc/self/exe", dir}}
+	if err := idle.Warm(); err != nil { // idle when the end comes
 		return err.Error()
 	}
 	self, _ := os.Executable()
-	tl, err := Command(Spec{Name: "x", Command: []string{self, "nasty", what, dir, strconv.Itoa(os.Getpid())}},
-		Runner{Supervisor: []string{"/proc/self/exe", cmp.Or(os.Getenv("SUPERVISE"), "supervise"), dir, "busy"}, Pool: p})
+	busy := &program.Pool{Command: []string{"/proc/self/exe", cmp.Or(os.Getenv("SYSTEM"), "this-system"), dir, "busy"}}
+	tl, err := Command(Spec{Name: "x", Command: []string{self, "nasty", what, dir, strconv.Itoa(os.Getpid())}}, Runner{Pool: busy})
 	if err != nil {
 		return err.Error()
 	}
 	if os.Getenv("CONCEAL") != "" {
-		if err := Conceal(); err != nil {
+		if err := program.Conceal(); err != nil {
 			return err.Error()
 		}
 	}
 	out := tl.Run(context.Background(), Input{Args: json.RawMessage(`{}`)})
-	if err := p.Close(); err != nil {
+	if err := errors.Join(idle.Close(), busy.Close()); err != nil {
 		return err.Error()
 	}
 	if out.Err != nil {

@@ -35,10 +35,10 @@ const (
 	outFD    = 5 // and, from here on, cgroups
 )
 
-// first words of the arguments of a stage and of a holder
+// The roles of a stage and of a holder, see package program.
 const (
-	stageName  = "kern-fence"
-	holderName = "kern-fence-holder"
+	RoleStage  = "kern-jail-stage"
+	RoleHolder = "kern-jail-reaper"
 )
 
 // Able is an error where this system has no fence. Whether it really has is
@@ -57,6 +57,7 @@ type Inmate struct {
 	Plan  *Plan    `json:"plan"`
 	Path  string   `json:"path"`
 	Argv  []string `json:"argv"`
+	Env   []string `json:"-"`     // goes as the environment of the stage
 	Front bool     `json:"front"` // it has the terminal from its start
 
 	// What Start hands on from outFD.
@@ -102,8 +103,8 @@ func (i *Inmate) Start(pen *cgroup.Pen) (int, *Line, error) {
 	order, err := i.order()
 	if err == nil {
 		files[inmateFD] = order.Fd()
-		if maker, err = stage(files, pen.FD()); err != nil && pen.FD() >= 0 && pen.Out() < 0 { // it may be the pen that fails: go without
-			maker, err = stage(files, -1)
+		if maker, err = stage(i.Env, files, pen.FD()); err != nil && pen.FD() >= 0 && pen.Out() < 0 { // it may be the pen that fails: go without
+			maker, err = stage(i.Env, files, -1)
 		}
 		_ = order.Close()
 	}
@@ -128,11 +129,11 @@ func (i *Inmate) order() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate(stageName, unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate(RoleStage, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), stageName)
+	f := os.NewFile(uintptr(fd), RoleStage)
 	if _, err = f.WriteAt(b, 0); err != nil {
 		_ = f.Close()
 	}
@@ -140,9 +141,9 @@ func (i *Inmate) order() (*os.File, error) {
 }
 
 // stage starts a stage, in a cgroup if that is not negative.
-func stage(files []uintptr, group int) (int, error) {
+func stage(env []string, files []uintptr, group int) (int, error) {
 	uid, gid := os.Geteuid(), os.Getegid()
-	attr := &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{
+	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{
 		Pdeathsig:   syscall.SIGKILL,
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
@@ -152,7 +153,7 @@ func stage(files []uintptr, group int) (int, error) {
 	// A process that hides its memory may not say who is who in a namespace.
 	// There is nobody yet from whom to hide it.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{stageName}, attr)
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{RoleStage}, attr)
 	hide := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err != nil {
 		err = fmt.Errorf("namespaces for it cannot be made: %w%s", err, advice(err))
@@ -214,20 +215,9 @@ func advice(err error) string {
 	return " (to mend it: " + userns.Remedy() + ")"
 }
 
-// Stage turns a process that was started to be a stage or a holder into that,
-// and never returns then. In any other it returns at once.
-func Stage(args []string) {
-	if len(args) == 0 || args[0] != stageName && args[0] != holderName {
-		return
-	}
-	// Whatever else the caller left open is not for the program.
-	if err := unix.CloseRange(lineFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		tell(outcome{Why: fmt.Sprintf("descriptors cannot be closed: %v", err)}, -1)
-		os.Exit(1)
-	}
-	if args[0] == holderName {
-		hold()
-	}
+// Stage is the role of a stage. It never returns.
+func Stage() {
+	closeOthers()
 	var i Inmate
 	if json.NewDecoder(os.NewFile(inmateFD, "order")).Decode(&i) != nil {
 		os.Exit(2)
@@ -236,6 +226,15 @@ func Stage(args []string) {
 	go i.stage(done)
 	<-done
 	os.Exit(0)
+}
+
+// closeOthers closes on exec whatever else the caller left open, because it is
+// not for the program.
+func closeOthers() {
+	if err := unix.CloseRange(lineFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		tell(outcome{Why: fmt.Sprintf("descriptors cannot be closed: %v", err)}, -1)
+		os.Exit(1)
+	}
 }
 
 // tell tells the supervisor what came of it.
@@ -332,7 +331,7 @@ func (i *Inmate) startHolder() error {
 		return err
 	}
 	defer unix.Close(ready[0])
-	_, err = syscall.ForkExec("/proc/self/exe", []string{holderName}, &syscall.ProcAttr{Files: []uintptr{uintptr(null), uintptr(null), uintptr(ready[1]), lineFD},
+	_, err = syscall.ForkExec("/proc/self/exe", []string{RoleHolder}, &syscall.ProcAttr{Files: []uintptr{uintptr(null), uintptr(null), uintptr(ready[1]), lineFD},
 		Sys: &syscall.SysProcAttr{UseCgroupFD: i.Out, CgroupFD: outFD}})
 	_ = unix.Close(ready[1])
 	if err != nil {
@@ -346,8 +345,9 @@ func (i *Inmate) startHolder() error {
 	return nil
 }
 
-// hold is the life of a holder.
-func hold() {
+// Hold is the role of a holder. It never returns.
+func Hold() {
+	closeOthers()
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
 		fmt.Fprintf(os.Stderr, "/proc: %v", err)
 		if err == unix.EPERM {

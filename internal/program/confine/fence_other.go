@@ -6,6 +6,3 @@ import "errors"
 
 // Able says that there is no fence on this system.
 func Able() error { return errors.New("a jail needs the namespaces of Linux") }
-
-// Stage does nothing.
-func Stage([]string) {}

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -75,63 +76,65 @@ type Claim struct {
 // A Packed value says the order in which its parts go over the wire. Both ends
 // are the same program, so there is nothing to negotiate; a general format
 // would cost a new process more than all else it does.
-type Packed interface{ pack(p *packer) }
+type Packed interface{ Pack(p *Packer) }
 
-func (o *Order) pack(p *packer) {
-	p.strings(&o.Argv)
-	p.strings(&o.Env)
-	p.strings(&o.Shown)
-	p.string(&o.Filter)
-	number(p, &o.Landlock)
-	p.bool(&o.Root)
-	p.bool(&o.Lent)
-	p.string(&o.Dir)
-	number(p, &o.Links)
-	p.bool(&o.Warm)
-	number(p, &o.Doors)
-	p.bool(&o.Gate)
-	p.string(&o.Group)
-	number(p, &o.Groups)
-	p.bool(&o.Probe)
-	o.Bounds.pack(p)
+func (o *Order) Pack(p *Packer) {
+	p.Strings(&o.Argv)
+	p.Strings(&o.Env)
+	p.Strings(&o.Shown)
+	p.String(&o.Filter)
+	Number(p, &o.Landlock)
+	p.Bool(&o.Root)
+	p.Bool(&o.Lent)
+	p.String(&o.Dir)
+	Number(p, &o.Links)
+	p.Bool(&o.Warm)
+	Number(p, &o.Doors)
+	p.Bool(&o.Gate)
+	p.String(&o.Group)
+	Number(p, &o.Groups)
+	p.Bool(&o.Probe)
+	o.Bounds.Pack(p)
 }
 
-func (b *Bounds) pack(p *packer) {
-	number(p, &b.FileBytes)
-	number(p, &b.Files)
-	number(p, &b.Data)
-	number(p, &b.Memory)
-	number(p, &b.Processes)
-	number(p, &b.CPU)
+func (b *Bounds) Pack(p *Packer) {
+	Number(p, &b.FileBytes)
+	Number(p, &b.Files)
+	Number(p, &b.Data)
+	Number(p, &b.Memory)
+	Number(p, &b.Processes)
+	Number(p, &b.CPU)
 }
 
-func (n *Note) pack(p *packer) {
-	p.string(&n.Kind)
-	p.string(&n.Err)
-	p.bool(&n.Barred)
-	number(p, &n.Exit)
-	p.string(&n.Signal)
-	p.bool(&n.Full)
-	p.string(&n.Over)
-	number(p, &n.CPU)
-	number(p, &n.Peak)
+func (n *Note) Pack(p *Packer) {
+	p.String(&n.Kind)
+	p.String(&n.Err)
+	p.Bool(&n.Barred)
+	Number(p, &n.Exit)
+	p.String(&n.Signal)
+	p.Bool(&n.Full)
+	p.String(&n.Over)
+	Number(p, &n.CPU)
+	Number(p, &n.Peak)
 }
 
-func (c *Claim) pack(p *packer) {
-	p.bool(&c.Go)
-	p.bool(&c.Lent)
-	p.string(&c.Dir)
-	c.Bounds.pack(p)
+func (c *Claim) Pack(p *Packer) {
+	p.Bool(&c.Go)
+	p.Bool(&c.Lent)
+	p.String(&c.Dir)
+	c.Bounds.Pack(p)
 }
 
-// A packer writes values to b, or reads them from it.
-type packer struct {
+// A Packer writes values to b, or reads them from it.
+type Packer struct {
 	b       []byte
 	reading bool
 	short   bool // b ended too early
+	err     error
 }
 
-func number[T int | int64 | time.Duration](p *packer, v *T) {
+// Number packs a number.
+func Number[T int | int64 | time.Duration](p *Packer, v *T) {
 	if !p.reading {
 		p.b = binary.LittleEndian.AppendUint64(p.b, uint64(*v))
 		return
@@ -142,18 +145,39 @@ func number[T int | int64 | time.Duration](p *packer, v *T) {
 	}
 }
 
-func (p *packer) bool(v *bool) {
+// JSON packs a value that is a pointer, as JSON.
+func (p *Packer) JSON(v any) {
+	var text string
+	if !p.reading {
+		b, err := json.Marshal(v)
+		p.err = errors.Join(p.err, err)
+		text = string(b)
+	}
+	if p.String(&text); p.reading && !p.short {
+		p.err = errors.Join(p.err, json.Unmarshal([]byte(text), v))
+	}
+}
+
+// A JSON frame is one value, as JSON. To receive it Value is a pointer.
+type JSON struct{ Value any }
+
+// Pack packs the value.
+func (j JSON) Pack(p *Packer) { p.JSON(j.Value) }
+
+// Bool packs a truth value.
+func (p *Packer) Bool(v *bool) {
 	n := 0
 	if *v {
 		n = 1
 	}
-	number(p, &n)
+	Number(p, &n)
 	*v = n == 1
 }
 
-func (p *packer) string(v *string) {
+// String packs bytes.
+func (p *Packer) String(v *string) {
 	n := len(*v)
-	number(p, &n)
+	Number(p, &n)
 	if !p.reading {
 		p.b = append(p.b, *v...)
 		return
@@ -163,9 +187,10 @@ func (p *packer) string(v *string) {
 	}
 }
 
-func (p *packer) strings(v *[]string) {
+// Strings packs a list.
+func (p *Packer) Strings(v *[]string) {
 	n := len(*v)
-	number(p, &n)
+	Number(p, &n)
 	if p.reading {
 		if p.short = p.short || n < 0 || n > len(p.b); p.short {
 			return
@@ -173,7 +198,7 @@ func (p *packer) strings(v *[]string) {
 		*v = make([]string, n)
 	}
 	for i := range *v {
-		p.string(&(*v)[i])
+		p.String(&(*v)[i])
 	}
 }
 
@@ -224,11 +249,13 @@ func (w *Conn) try(write bool, f func() error) error {
 
 // Send writes one frame, with descriptors on its first byte.
 func (w *Conn) Send(v Packed, files ...int) error {
-	p := packer{b: make([]byte, 4, 8<<10)}
-	v.pack(&p)
+	p := Packer{b: make([]byte, 4, 8<<10)}
+	if v.Pack(&p); p.err != nil {
+		return p.err
+	}
 	b, n := p.b, len(p.b)-4
 	if n > Max {
-		return fmt.Errorf("want at most %d bytes of arguments and environment, got %d", Max, n)
+		return fmt.Errorf("%d bytes of arguments and environment, expected at most %d: %w", n, Max, unix.E2BIG)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(n))
 	var rights []byte
@@ -268,9 +295,12 @@ func (w *Conn) Receive(v Packed) ([]int, error) {
 	if _, err := w.fill(body, nil); err != nil {
 		return files, err
 	}
-	p := packer{b: body, reading: true}
-	if v.pack(&p); p.short || len(p.b) > 0 {
+	p := Packer{b: body, reading: true}
+	if v.Pack(&p); p.short || len(p.b) > 0 {
 		return files, errors.New("a frame that is not what was expected")
+	}
+	if p.err != nil {
+		return files, p.err
 	}
 	return files, nil
 }

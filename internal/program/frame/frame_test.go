@@ -19,19 +19,19 @@ func TestWire(t *testing.T) {
 		{&Claim{true, true, "/d", Bounds{1 << 40, 2, 3, 4, 5, 6}}, &Claim{}},
 	}
 	for _, v := range values {
-		p := packer{}
-		v.in.pack(&p)
+		p := Packer{}
+		v.in.Pack(&p)
 		whole := slices.Clone(p.b)
-		in := packer{b: whole, reading: true}
-		v.out.pack(&in)
-		again := packer{}
-		v.out.pack(&again)
+		in := Packer{b: whole, reading: true}
+		v.out.Pack(&in)
+		again := Packer{}
+		v.out.Pack(&again)
 		if in.short || len(in.b) > 0 || !slices.Equal(again.b, whole) {
 			t.Errorf("want %+v, got %+v", v.in, v.out)
 		}
 		for cut := range whole {
-			in := packer{b: slices.Clone(whole[:cut]), reading: true}
-			if v.out.pack(&in); !in.short {
+			in := Packer{b: slices.Clone(whole[:cut]), reading: true}
+			if v.out.Pack(&in); !in.short {
 				t.Fatalf("%T cut at %d of %d reads as whole", v.in, cut, len(whole))
 			}
 		}

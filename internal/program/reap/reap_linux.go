@@ -15,8 +15,9 @@ import (
 // Able says that this system can find every descendant of a process.
 const Able = true
 
-// ScopedSince is the first version of Landlock that keeps signals in.
-const ScopedSince = 6
+// ScopedSince is the first version of Landlock that keeps signals in. Tests of older
+// systems raise it.
+var ScopedSince uintptr = 6
 
 // Adopt makes this process inherit every descendant that loses its parent, and
 // hides its memory and environment from them.
