@@ -100,6 +100,7 @@ var among = map[string][]string{
 	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/sse", "internal/provider/tariff", "internal/provider/tokens"},
 	"internal/provider/tariff":     {"model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tokens"},
+	"internal/schema":              {"internal/jsontext"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/journal/sqlite":      {"internal/journal", "internal/journal/format"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/schema"
@@ -94,7 +95,7 @@ func BenchmarkCanonical(b *testing.B) {
 		buf := make([]byte, 0, 2*len(doc))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := schema.Canonical(buf, doc); err != nil {
+			if _, err := jsontext.Canonical(buf, doc); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -46,8 +45,8 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 // a key that stands twice, or is written in another case, so that it may, and
 // bytes that are not UTF-8.
 func read(b []byte, v any) error {
-	if err := schema.Valid(b); err != nil {
-		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + err.Error(), Got: clip(string(b))}
+	if bad := jsontext.Check(b, jsontext.Strict); bad != nil {
+		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + bad.Error(), Got: clip(string(b))}
 	}
 	t := bytes.TrimSpace(b)
 	if t[0] != '{' {

@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
@@ -170,7 +171,7 @@ func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64)
 	if limit > 0 {
 		c.max = min(c.max, limit)
 	}
-	canon, err := schema.Canonical(nil, args) // 1.0 is an integer to a schema
+	canon, err := jsontext.Canonical(nil, args) // 1.0 is an integer to a schema
 	if err == nil {
 		err = json.Unmarshal(canon, &c.arguments)
 	}

@@ -421,8 +421,8 @@ func (g *Gateway) derive(v *visit) {
 		Limits   abi.Limits `json:"limits"`
 		Priority int        `json:"priority"`
 	}
-	if bad := jsontext.Check(body, true); bad != nil {
-		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body cannot be read " + bad.Want, Where: bad.Where})
+	if bad := jsontext.Check(body, jsontext.UniqueKeys); bad != nil {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "the body is not JSON: " + bad.Error(), Where: bad.Pointer})
 		return
 	}
 	err = json.Unmarshal(body, &k)

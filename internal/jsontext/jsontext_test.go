@@ -19,14 +19,14 @@ func TestCheck(t *testing.T) {
 		``:                              "JSON value, cut",
 		`{"a":`:                         "/a JSON value, cut",
 		`{"a"`:                          "/a colon, cut",
-		`{"a":1,}`:                      "/a key in quotes",
+		`{"a":1,}`:                      "a key in quotes",
 		`[1,]`:                          "/1 JSON value",
 		`[01]`:                          "/0 comma",
 		`[1.]`:                          "/0 digit",
 		`[.5]`:                          "/0 JSON value",
 		`[1e]`:                          "/0 digit",
 		`[-]`:                           "/0 digit",
-		`["a` + "\n" + `"]`:             "/0 end of a string",
+		`["a` + "\n" + `"]`:             "/0 instead of a control",
 		`["\x"]`:                        "/0 escape",
 		`["\u12g4"]`:                    "/0 hexadecimal",
 		`[tru]`:                         "/0 true",
@@ -39,8 +39,8 @@ func TestCheck(t *testing.T) {
 		strings.Repeat("[", MaxDepth+1): strings.Repeat("/0", MaxDepth-1) + " within each other",
 	} {
 		got := ""
-		if f := Check([]byte(in), true); f != nil {
-			got = f.Where + " " + f.Want
+		if f := Check([]byte(in), UniqueKeys); f != nil {
+			got = f.Pointer + " " + f.Want
 			if f.Cut {
 				got += ", cut"
 			}
@@ -57,13 +57,13 @@ func TestCheck(t *testing.T) {
 	for i := range 40 {
 		many += fmt.Sprintf(`"k%d":1,`, i)
 	}
-	if Check([]byte(many+`"x":1}`), true) != nil {
+	if Check([]byte(many+`"x":1}`), UniqueKeys) != nil {
 		t.Error("an object of many keys is refused")
 	}
-	if f := Check([]byte(many+`"k\u0037":1}`), true); f == nil || f.Where != "/k7" {
+	if f := Check([]byte(many+`"k\u0037":1}`), UniqueKeys); f == nil || f.Pointer != "/k7" {
 		t.Errorf("of many keys the same one twice: %+v", f)
 	}
-	if Check([]byte(`{"a":1,"a":2}`), false) != nil {
+	if Check([]byte(`{"a":1,"a":2}`), Lenient) != nil {
 		t.Error("the same key twice is refused where it need not be")
 	}
 }
@@ -102,7 +102,23 @@ func TestText(t *testing.T) {
 	}
 }
 
-// rebuild writes a text anew by the functions that read it.
+func TestCanonical(t *testing.T) {
+	for in, want := range map[string]string{
+		`1.0`: `1`, `1e2`: `100`, `-0`: `0`, `0e7`: `0`, `-0.0e-3`: `0`, `100`: `100`, `1E+2`: `100`, `1.50`: `1.5`, `0.001`: `0.001`, `0.00000123`: `0.00000123`, `1e-7`: `1e-7`,
+		`12.5e-1`: `1.25`, `123456789012345678901234567890`: `123456789012345678901234567890`, `1e20`: `100000000000000000000`, `1e21`: `1e21`,
+		`-12e300`: `-1.2e301`, `1000e-3`: `1`,
+		`{"b":1,"a":2}`: `{"a":2,"b":1}`, `{ }`: `{}`, ` [ 1 , 2 ] `: `[1,2]`, `{"a!":1,"a":2}`: `{"a":2,"a!":1}`,
+		`"\u0041\/\n\"\\\u00e9\ud83d\ude00\u007f"`:   "\"A/\\u000a\\\"\\\\é\U0001F600\x7f\"",
+		`{"b":{"d":1,"c":[{"z":1,"y":2}]},"a":null}`: `{"a":null,"b":{"c":[{"y":2,"z":1}],"d":1}}`,
+	} {
+		got, err := Canonical(nil, []byte(in))
+		if err != nil || string(got) != want {
+			t.Errorf("Canonical(%s) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
+
+// rebuild writes a text again by the functions that read it.
 func rebuild(v []byte) []byte {
 	var b bytes.Buffer
 	switch Kind(v) {
@@ -137,14 +153,14 @@ func FuzzCheck(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		bad := Check(data, false)
+		bad := Check(data, Lenient)
 		if bad == nil != json.Valid(data) && (bad == nil || !strings.Contains(bad.Want, "within each other")) {
 			t.Fatalf("%+v, and for the standard library valid is %v", bad, json.Valid(data))
 		}
 		if bad != nil {
 			return
 		}
-		if Check(data, true) == nil {
+		if Check(data, UniqueKeys) == nil {
 			// Read in pieces it means what it means as a whole.
 			var x, y any
 			if err := json.Unmarshal(data, &x); err != nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
 // FromType returns the schema of the JSON documents that encoding/json reads
@@ -292,7 +294,7 @@ func appendKeyword(b []byte, part string, t reflect.Type) ([]byte, error) {
 	switch k {
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 		"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties":
-		if Valid([]byte(v)) != nil || v[0] != '-' && digits([]byte(v)) == 0 {
+		if jsontext.Check([]byte(v), jsontext.Strict) != nil || jsontext.Kind([]byte(v)) != '0' {
 			return nil, fmt.Errorf("tag jsonschema: %s=%q: expected a number", k, v)
 		}
 		return append(b, `,"`+k+`":`+v...), nil
@@ -308,7 +310,7 @@ func appendKeyword(b []byte, part string, t reflect.Type) ([]byte, error) {
 			}
 			if t.Kind() == reflect.String {
 				b = appendString(b, one)
-			} else if Valid([]byte(one)) == nil {
+			} else if jsontext.Check([]byte(one), jsontext.Strict) == nil {
 				b = append(b, one...)
 			} else {
 				return nil, fmt.Errorf("tag jsonschema: enum %q: expected a value of type %s", one, t)

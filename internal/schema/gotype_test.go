@@ -61,7 +61,7 @@ func TestFromType(t *testing.T) {
 	if !sameJSON(t, got, []byte(want)) {
 		t.Errorf("got  %s", got)
 	}
-	if s := mustCompile(t, string(got)); s.fast == nil {
+	if s := mustCompile(t, string(got)); s.node == nil {
 		t.Error("it is not checked on the bytes")
 	}
 }

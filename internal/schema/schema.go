@@ -1,67 +1,72 @@
-// Package schema decides whether a JSON document is what a schema asks for.
+// Package schema decides whether a JSON document is what a JSON Schema of draft
+// 2020-12 asks for.
 //
-// It is pure: no I/O, no clock, no goroutine, nothing remote. The same schema
-// and document give the same verdict and the same words every time, so a
-// verdict can be part of a replayed state.
+// It is pure: no I/O, no clock, no goroutine. The same schema and document give
+// the same verdict and the same words every time, so a verdict can be part of a
+// replayed state.
 //
-// A schema is JSON Schema 2020-12. The common part of it (types, properties,
-// required, additionalProperties, items, enum, const, bounds, pattern, anyOf)
-// is checked on the bytes of the document, in one pass and without allocating;
-// see fast.go. The rest is left to a library; see full.go. Tests hold the two
-// to the same verdicts.
+//   - schema.go: Compile and Check
+//   - accept.go: accepts documents on their bytes, without allocating, for the
+//     common keywords
+//   - library.go: everything else, and the words for each violation
+//   - gotype.go: the schema of a Go type
+//
+// Tests hold accept.go and the library to the same verdicts.
 package schema
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
-// maxSchema is the largest schema that is compiled.
+// maxSchema is the size of the largest schema that is compiled.
 const maxSchema = 256 << 10
 
 // A Schema says what documents are accepted. It does not change and is safe
 // for concurrent use.
 type Schema struct {
 	raw  json.RawMessage
-	fast *node // nil: full decides
-	full *full
+	node *node // nil: only the library decides
+	// library compiles the schema when it is first called: most schemas never
+	// see a violation, and the library takes twenty times as long as compileNode.
+	library func() (*library, error)
 }
 
-// Compile reads a JSON Schema. Its error says where in the schema something
-// else was expected. A reference must point into the schema itself; nothing is
-// ever fetched.
+// Compile reads a JSON Schema. Its error names the place in the schema and what
+// was expected there. A reference must point into the schema itself, because
+// nothing is fetched.
 func Compile(raw []byte) (*Schema, error) {
 	if len(raw) > maxSchema {
-		return nil, fmt.Errorf("schema: %d bytes; expected at most %d", len(raw), maxSchema)
+		return nil, fmt.Errorf("the schema has %d bytes, expected at most %d", len(raw), maxSchema)
 	}
-	if f := valid(raw); f != nil {
-		return nil, fmt.Errorf("schema: not JSON: %w", f)
+	if bad := jsontext.Check(raw, jsontext.Strict); bad != nil {
+		return nil, fmt.Errorf("the schema is not JSON: %w", bad)
 	}
 	s := &Schema{raw: bytes.Clone(raw)}
-	var err error
-	if s.fast = compileFast(s.raw); s.fast == nil {
-		s.full, err = compileFull(s.raw)
-	}
-	if err != nil {
-		return nil, err
+	s.library = sync.OnceValues(func() (*library, error) { return compileLibrary(s.raw) })
+	if s.node = compileNode(s.raw); s.node == nil {
+		if _, err := s.library(); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// Raw returns the schema as it was given.
+// Raw returns the text of the schema.
 func (s *Schema) Raw() json.RawMessage { return s.raw }
 
 // A Violation says why a document was not accepted, in a form that a program
-// or a model can act on. For one schema and document it is always the same.
+// or a model can act on.
 type Violation struct {
 	Where    string          // JSON pointer to the offending value
-	Expected json.RawMessage // the schema of that place; only its failing keyword if it is large
-	Got      string          // what stands there, cut to a modest size
+	Expected json.RawMessage // the schema of that place; only the failing keyword if the schema is large
+	Got      string          // the start of the offending value
 	Message  string          // one sentence
 }
 
@@ -74,33 +79,18 @@ func (v *Violation) Error() string {
 
 // Check returns nil if doc is what the schema asks for.
 func (s *Schema) Check(doc []byte) *Violation {
-	if len(doc) > MaxSize {
-		return unreadable(doc, valid(doc))
+	if bad := jsontext.Check(doc, jsontext.Strict); bad != nil {
+		from := max(0, min(bad.Offset, len(doc))-40)
+		return &Violation{Got: clip(doc[from:]), Message: "not a JSON document: " + bad.Error()}
 	}
-	if s.fast == nil {
-		if f := valid(doc); f != nil {
-			return unreadable(doc, f)
-		}
-		return s.full.check(doc)
+	if r := jsontext.NewReader(doc); s.node != nil && s.node.accepts(&r) {
+		return nil
 	}
-	c := checker{scanner: scanner{b: doc}}
-	c.space()
-	if c.check(s.fast) {
-		if c.space(); c.i == len(doc) {
-			return nil
-		}
+	lib, err := s.library()
+	if err != nil {
+		return &Violation{Expected: expected(s.raw, ""), Got: clip(doc), Message: "the schema cannot be evaluated: " + err.Error()}
 	}
-	// That the text is not JSON is said first, also if a violation stands
-	// before the place.
-	if f := valid(doc); f != nil {
-		return unreadable(doc, f)
-	}
-	return c.violation()
-}
-
-func unreadable(doc []byte, f *fault) *Violation {
-	from := max(0, min(f.off, len(doc))-40)
-	return &Violation{Got: clip(doc[from:]), Message: "not a JSON document: " + f.Error()}
+	return lib.check(doc)
 }
 
 // Sizes to which a Violation is cut.
@@ -109,8 +99,7 @@ const (
 	maxExpected = 1 << 10
 )
 
-// clip cuts b to a modest size of whole characters. What is not UTF-8 is
-// replaced.
+// clip cuts b to a modest number of whole characters.
 func clip(b []byte) string {
 	if len(b) <= maxGot {
 		return strings.ToValidUTF8(string(b), "\uFFFD")
@@ -123,48 +112,37 @@ func clip(b []byte) string {
 	return strings.ToValidUTF8(string(b), "") + dots
 }
 
-// expected is the schema at a place, cut to what fits: all of it, or only its
-// type and the keyword that failed, or nothing.
+// expected returns a schema if it is small, else its type and the keyword that
+// failed, else nothing.
 func expected(raw []byte, keyword string) json.RawMessage {
-	if len(raw) <= maxExpected {
-		return compact(raw)
-	}
-	var all map[string]json.RawMessage
-	if json.Unmarshal(raw, &all) != nil {
-		return nil
-	}
-	some := map[string]json.RawMessage{}
-	for _, k := range []string{"type", keyword} {
-		if v, ok := all[k]; ok {
-			some[k] = v
+	if len(raw) > maxExpected {
+		some := map[string]json.RawMessage{}
+		for _, k := range []string{"type", keyword} {
+			if v := jsontext.Get(raw, k); v != nil {
+				some[k] = v
+			}
+		}
+		if raw, _ = json.Marshal(some); len(some) == 0 || len(raw) > maxExpected {
+			return nil
 		}
 	}
-	if out, err := json.Marshal(some); err == nil && len(some) > 0 && len(out) <= maxExpected {
-		return out
-	}
-	return nil
-}
-
-func compact(raw []byte) json.RawMessage {
 	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return nil
-	}
+	_ = json.Compact(&b, raw) // Compile has checked it
 	return b.Bytes()
 }
 
-// token appends one step to a JSON pointer.
-func token(name string) string {
-	return "/" + strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
-}
+// NoArgs are the arguments of a call that has none.
+var NoArgs = []byte("{}")
 
-// quoted prints a name from outside in a sentence.
-func quoted(b []byte) string { return strconv.Quote(clip(b)) }
-
-// errAt is an error about a place in a schema.
-func errAt(where, msg string) error {
-	if where == "" {
-		where = "/"
+// Spelling returns the canonical form of the arguments of a call, or the
+// arguments themselves if they are not JSON.
+func Spelling(scratch, args []byte) []byte {
+	if len(args) == 0 {
+		return NoArgs
 	}
-	return errors.New("schema: at " + where + ": " + msg)
+	b, err := jsontext.Canonical(scratch, args)
+	if err != nil {
+		return args
+	}
+	return b
 }

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/workspace"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -101,13 +101,14 @@ var checks = map[string]func([]byte) error{
 }
 
 func checkJSON(b []byte) error {
-	if len(b) > schema.MaxSize {
-		if !json.Valid(b) {
-			return errors.New("it is not JSON")
-		}
-		return nil
+	rules := jsontext.Strict
+	if len(b) > jsontext.MaxSize {
+		rules = jsontext.Lenient
 	}
-	return schema.Valid(b)
+	if bad := jsontext.Check(b, rules); bad != nil {
+		return fmt.Errorf("it is not JSON: %w", bad)
+	}
+	return nil
 }
 
 // checkCSV requires rows of equal length.

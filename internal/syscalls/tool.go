@@ -10,9 +10,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
-	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
@@ -121,7 +121,7 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Err
 
 // Subject is what a tool is called with, in one spelling.
 func Subject(name, args string) []byte {
-	b, err := schema.Canonical(nil, []byte(args))
+	b, err := jsontext.Canonical(nil, []byte(args))
 	if err != nil {
 		b = []byte(args)
 	}

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/program"
-	"github.com/kern-run/kern/internal/schema"
 )
 
 // A Runner runs command tools. Its zero value refuses them: killing a program
@@ -253,7 +253,7 @@ func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 // answered makes a value of what a program wrote.
 func (c *command) answered(in Input, stdout []byte, out Output) Output {
 	text := bytes.TrimSpace(stdout)
-	bad := schema.Valid(text)
+	bad := jsontext.Check(text, jsontext.Strict)
 	if bad == nil {
 		var b bytes.Buffer
 		_ = json.Compact(&b, text) // it is JSON

@@ -214,7 +214,7 @@ func TestScenario17BadResult(t *testing.T) {
 		`{"rows":[1,"2"]}`:      {"/rows/1", "expected integer, got string"},
 		`{}`:                    {"", `missing field "rows"`},
 		`no json`:               {"", "expected object, got string"},
-		`{"rows":[],"rows":[]}`: {"", "comes twice"},
+		`{"rows":[],"rows":[]}`: {"", "only once"},
 	} {
 		tl := command1(t, Spec{Command: sh(`printf '%s' '` + output + `'`), Result: result}, r)
 		out := tl.Run(context.Background(), Input{Args: none})

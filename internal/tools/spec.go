@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/schema"
 )
 
@@ -171,8 +172,8 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 // keys are refused, and what is written must make sense by itself. What is left
 // out stays zero, for Defaults.
 func (s *Spec) UnmarshalJSON(b []byte) error {
-	if err := schema.Valid(b); err != nil {
-		return fmt.Errorf("tool: %w", err)
+	if bad := jsontext.Check(b, jsontext.Strict); bad != nil {
+		return fmt.Errorf("tool: %w", bad)
 	}
 	var j specJSON
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/schema"
 )
 
@@ -127,7 +128,7 @@ func decode(args json.RawMessage, in any) error {
 	if err == nil {
 		return nil
 	}
-	c, cerr := schema.Canonical(nil, args)
+	c, cerr := jsontext.Canonical(nil, args)
 	if cerr != nil || bytes.Equal(c, args) {
 		return err
 	}

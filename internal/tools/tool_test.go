@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/schema"
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
 type addIn struct {
@@ -175,8 +175,8 @@ func TestSpec(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.Spec, err, merr)
 			continue
 		}
-		a, _ := schema.Canonical(nil, got)
-		b, err := schema.Canonical(nil, c.JSON)
+		a, _ := jsontext.Canonical(nil, got)
+		b, err := jsontext.Canonical(nil, c.JSON)
 		if err != nil || !bytes.Equal(a, b) {
 			t.Errorf("%s is recorded as %s, want %s", c.Spec, got, c.JSON)
 		}

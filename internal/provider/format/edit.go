@@ -207,8 +207,8 @@ const shortText = 256
 // same order, and the same bytes where the lists had no space between their
 // elements.
 func Join(f Face, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) {
-	if bad := jsontext.Check(rest, true); bad != nil {
-		return nil, fmt.Errorf("the rest of a request cannot be read %s", bad.Want)
+	if bad := jsontext.Check(rest, jsontext.UniqueKeys); bad != nil {
+		return nil, fmt.Errorf("the rest of a request is not JSON: %w", bad)
 	}
 	start := jsontext.Blank(rest, 0)
 	var edits []edit

@@ -213,8 +213,8 @@ func (m *Meter) read(data []byte) error {
 		a.done = true
 		return nil
 	}
-	if bad := jsontext.Check(data, false); bad != nil {
-		return m.broken("the provider's event cannot be read %s: %s", bad.Want, jsontext.Clip(string(data)))
+	if bad := jsontext.Check(data, jsontext.Lenient); bad != nil {
+		return m.broken("the provider's event is not JSON: %v: %s", bad, jsontext.Clip(string(data)))
 	}
 	switch m.face {
 	case Chat:
@@ -262,7 +262,7 @@ func (m *Meter) End() (forward []byte, err error) {
 			rest = nil
 		}
 	default:
-		if bad := jsontext.Check(rest, false); bad != nil && bad.Cut {
+		if bad := jsontext.Check(rest, jsontext.Lenient); bad != nil && bad.Cut {
 			break
 		}
 		if err := m.read(rest); err != nil {

@@ -169,7 +169,7 @@ func TestTranscriptsCutAnywhere(t *testing.T) {
 				t.Fatalf("%s, cut at %d: passed on %q", name, i, out.String())
 			}
 			out.Write(m.Cut(abi.LimitMoney, "no money is left", ""))
-			if last := lastEvent(out.String()); !strings.Contains(last, `"LIMIT_MONEY"`) || jsontext.Check([]byte(last), true) != nil {
+			if last := lastEvent(out.String()); !strings.Contains(last, `"LIMIT_MONEY"`) || jsontext.Check([]byte(last), jsontext.UniqueKeys) != nil {
 				t.Fatalf("%s, cut at %d: the end is %q", name, i, last)
 			}
 		}

@@ -84,7 +84,7 @@ func (t *tap) step(c byte) {
 // into hands over what was read.
 func (t *tap) into(a *answer) {
 	a.done = t.over
-	if jsontext.Check(t.kept, false) != nil {
+	if jsontext.Check(t.kept, jsontext.Lenient) != nil {
 		return
 	}
 	v := t.kept[jsontext.Blank(t.kept, 0):]

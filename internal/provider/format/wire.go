@@ -106,8 +106,8 @@ func Parse(f Face, body []byte) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not all UTF-8, expected JSON")
 	}
-	if bad := jsontext.Check(body, true); bad != nil {
-		return nil, invalid(bad.Where, "the body cannot be read %s", bad.Want)
+	if bad := jsontext.Check(body, jsontext.UniqueKeys); bad != nil {
+		return nil, invalid(bad.Pointer, "the body is not JSON: %v", bad)
 	}
 	r := &Request{Face: f, body: body}
 	start := jsontext.Blank(body, 0)

@@ -22,8 +22,8 @@ const every = Chat | Responses | Embeddings | Messages
 // request has the members of a body, beside a model that thinks aloud.
 func request(t *testing.T, at Format, body string) *Request {
 	t.Helper()
-	if bad := jsontext.Check([]byte(body), true); bad != nil {
-		t.Fatalf("%s: %s", body, bad.Want)
+	if bad := jsontext.Check([]byte(body), jsontext.UniqueKeys); bad != nil {
+		t.Fatalf("%s: %v", body, bad)
 	}
 	r := &Request{Format: at, Model: "m", Choices: 1}
 	for name, val := range jsontext.Members([]byte(body)) {
