@@ -79,6 +79,7 @@ var ranks = map[string]int{
 	"internal/syscalls":          3,
 	"internal/loop":              4,
 	"internal/config":            4, // kern.yaml and agent files
+	"internal/workspace/history": 4,
 	"internal/gateway":           4,
 	"internal/api":               4,
 	"internal/cli":               5, // tables, prompts and progress of the command line

@@ -13,7 +13,6 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/host"
 )
 
 func historyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -29,8 +28,8 @@ took back has none.`,
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				var all []host.Commit
-				if err := c.Workspaces.Commits(cmd.Context(), pid, &all); err != nil {
+				all, err := c.Workspaces.Commits(cmd.Context(), pid)
+				if err != nil {
 					return err
 				}
 				if asJSON {
@@ -44,7 +43,7 @@ took back has none.`,
 	return cmd
 }
 
-func showHistory(t *cli.Terminal, pid abi.Pid, all []host.Commit) error {
+func showHistory(t *cli.Terminal, pid abi.Pid, all []abi.Commit) error {
 	if len(all) == 0 {
 		t.Note("kern: process %d changed no file", pid)
 		return nil
@@ -65,7 +64,7 @@ func showHistory(t *cli.Terminal, pid abi.Pid, all []host.Commit) error {
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
 
 // changedPaths is a list of paths, each behind a mark of what became of it.
-func changedPaths(paths []host.Changed) string {
+func changedPaths(paths []abi.PathChange) string {
 	var list []string
 	for _, p := range paths {
 		list = append(list, marks[p.Change]+cli.Clean(p.Path))
@@ -97,8 +96,8 @@ those records.`,
 				}
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				var all []host.FileDiff
-				if err := c.Workspaces.Diff(cmd.Context(), pid, seq, &all); err != nil {
+				all, err := c.Workspaces.Diff(cmd.Context(), pid, seq)
+				if err != nil {
 					return err
 				}
 				switch {
@@ -118,7 +117,7 @@ those records.`,
 
 // showDiff prints patches. What is no file has none, and is told in a line that
 // git apply passes over.
-func showDiff(t *cli.Terminal, all []host.FileDiff) error {
+func showDiff(t *cli.Terminal, all []abi.FileDiff) error {
 	colours := []struct{ prefix, colour string }{{"+++", cli.Bold}, {"---", cli.Bold}, {"diff ", cli.Bold}, {"+", cli.Green}, {"-", cli.Red}, {"@@", cli.Yellow}}
 	for _, d := range all {
 		patch := d.Patch
@@ -143,7 +142,7 @@ func showDiff(t *cli.Terminal, all []host.FileDiff) error {
 	return nil
 }
 
-func showStat(t *cli.Terminal, all []host.FileDiff) error {
+func showStat(t *cli.Terminal, all []abi.FileDiff) error {
 	var rows [][]string
 	added, removed := 0, 0
 	for _, d := range all {
@@ -161,7 +160,7 @@ func showStat(t *cli.Terminal, all []host.FileDiff) error {
 }
 
 func undoCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	var u api.Undo
+	var u abi.UndoOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "undo PID [--to SEQ]",
@@ -181,8 +180,8 @@ are named and nothing is brought back; --partial brings back the others.`,
 			}
 			u.By = t.User()
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				var done host.Undone
-				if err := c.Workspaces.Undo(cmd.Context(), pid, u, &done); err != nil {
+				done, err := c.Workspaces.Undo(cmd.Context(), pid, u)
+				if err != nil {
 					return err
 				}
 				if asJSON {
@@ -198,7 +197,7 @@ are named and nothing is brought back; --partial brings back the others.`,
 	return cmd
 }
 
-func showUndone(t *cli.Terminal, done host.Undone) error {
+func showUndone(t *cli.Terminal, done abi.UndoResult) error {
 	if len(done.Paths) == 0 {
 		if err := t.Print("nothing to bring back: the files are as they were\n"); err != nil {
 			return err
@@ -234,10 +233,9 @@ somebody else changed it.`,
 			if err != nil {
 				return err
 			}
-			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (s host.Sound, err error) {
-				err = c.Workspaces.Verify(cmd.Context(), dir, &s)
-				return s, err
-			}, showSound)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (s abi.WorkspaceCheck, err error) {
+				return c.Workspaces.Verify(cmd.Context(), dir)
+			}, showWorkspaceCheck)
 		},
 	}
 	verify.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -245,7 +243,7 @@ somebody else changed it.`,
 	return cmd
 }
 
-func showSound(t *cli.Terminal, s host.Sound) error {
+func showWorkspaceCheck(t *cli.Terminal, s abi.WorkspaceCheck) error {
 	for _, p := range s.Outside {
 		if err := t.Print("%s was %s since the last commit\n", cli.Clean(p.Path), p.Change); err != nil {
 			return err

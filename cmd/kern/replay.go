@@ -11,7 +11,6 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/host"
 )
 
 func replayCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -74,8 +73,8 @@ func exchange(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.
 }
 
 func replayProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, p api.Replay, asJSON bool) error {
-	var r host.Replayed
-	if err := c.Replay(ctx, pid, p, &r); err != nil {
+	r, err := c.Replay(ctx, pid, p)
+	if err != nil {
 		return err
 	}
 	code := exitDone
@@ -105,7 +104,7 @@ func replayProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c 
 }
 
 func forkCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	var f api.Fork
+	var f abi.ForkOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fork PID",
@@ -133,8 +132,8 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 				if outer, err := parentOf(cmd.Context(), t.Getenv, c); err != nil || outer != 0 {
 					return cmp.Or(err, cli.Usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
 				}
-				var child host.Forked
-				if err := c.Fork(cmd.Context(), pid, f, &child); err != nil {
+				child, err := c.Fork(cmd.Context(), pid, f)
+				if err != nil {
 					return err
 				}
 				if asJSON {

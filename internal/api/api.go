@@ -31,10 +31,10 @@ type Server struct {
 	Views      Views
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r Run) (abi.Pid, error)
-	Fork       func(ctx context.Context, pid abi.Pid, f Fork) (any, error)
+	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
 	Result     func(pid abi.Pid) (any, error)
-	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (any, error)
+	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (abi.ReplayResult, error)
 	Verify     func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Keys       KeyService
@@ -297,19 +297,12 @@ func (srv *Server) decide(w http.ResponseWriter, r *http.Request) (any, error) {
 	return done{true}, srv.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
 }
 
-// A Fork continues from a record of a process; 0 is its last. Workspace is where
-// it has its copy of the files of that moment; empty: beside the workspace.
-type Fork struct {
-	At        uint64 `json:"at,omitempty"`
-	Workspace string `json:"workspace,omitempty"`
-}
-
 func (srv *Server) fork(w http.ResponseWriter, r *http.Request) (any, error) {
 	pid, err := pidOf(r)
 	if err != nil {
 		return nil, err
 	}
-	var f Fork
+	var f abi.ForkOptions
 	if err := decode(w, r, maxRequest, &f); err != nil {
 		return nil, err
 	}

@@ -229,21 +229,21 @@ func (f *fake) Bytes(d abi.Data) ([]byte, error) {
 	return b, nil
 }
 
-func (f *fake) Commits(_ context.Context, pid abi.Pid) (any, error) {
-	return []string{"commits"}, f.known(pid)
+func (f *fake) Commits(_ context.Context, pid abi.Pid) ([]abi.Commit, error) {
+	return []abi.Commit{{Tool: "commits"}}, f.known(pid)
 }
 
-func (f *fake) Diff(_ context.Context, pid abi.Pid, seq uint64) (any, error) {
-	return []uint64{seq}, f.known(pid)
+func (f *fake) Diff(_ context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) {
+	return []abi.FileDiff{{Patch: fmt.Sprint("diff of ", seq)}}, f.known(pid)
 }
 
-func (f *fake) Undo(_ context.Context, pid abi.Pid, u Undo) (any, error) {
+func (f *fake) Undo(_ context.Context, pid abi.Pid, u abi.UndoOptions) (abi.UndoResult, error) {
 	f.note("undo %d %d %v %s", pid, u.To, u.Partial, u.By)
-	return done{true}, f.known(pid)
+	return abi.UndoResult{Pid: pid, Hash: "restored"}, f.known(pid)
 }
 
-func (f *fake) Verify(_ context.Context, dir string) (any, error) {
-	return nil, &abi.Error{Code: abi.WorkspaceMissing, Message: "nobody worked in " + dir}
+func (f *fake) Verify(_ context.Context, dir string) (abi.WorkspaceCheck, error) {
+	return abi.WorkspaceCheck{}, &abi.Error{Code: abi.WorkspaceMissing, Message: "nobody worked in " + dir}
 }
 
 func (f *fake) api() *Server {
@@ -259,9 +259,9 @@ func (f *fake) api() *Server {
 			return 8, nil
 		},
 		Workspaces: f,
-		Fork: func(_ context.Context, pid abi.Pid, fork Fork) (any, error) {
+		Fork: func(_ context.Context, pid abi.Pid, fork abi.ForkOptions) (abi.ForkResult, error) {
 			f.note("fork %d %d%s", pid, fork.At, fork.Workspace)
-			return Started{9}, f.known(pid)
+			return abi.ForkResult{Pid: 9}, f.known(pid)
 		},
 		Wait: func(ctx context.Context, pid abi.Pid) error {
 			f.waiting <- struct{}{}
@@ -275,9 +275,9 @@ func (f *fake) api() *Server {
 			return err
 		},
 		Result: func(pid abi.Pid) (any, error) { return map[string]any{"pid": pid, "exit": "done"}, f.known(pid) },
-		Replay: func(_ context.Context, pid abi.Pid, r *Run) (any, error) {
+		Replay: func(_ context.Context, pid abi.Pid, r *Run) (abi.ReplayResult, error) {
 			f.note("replay %d %v", pid, r != nil)
-			return map[string]any{"same": true}, f.known(pid)
+			return abi.ReplayResult{Same: true}, f.known(pid)
 		},
 		Verify: func(_ context.Context, pid abi.Pid) (int, error) { return 3, nil },
 		Records: func(ctx context.Context, pid abi.Pid, after uint64, follow bool, each func(*abi.Record) error) error {
@@ -362,14 +362,14 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes", `null`, 400, "expected an object", ""},
 		{"POST", "/v1/processes", ``, 400, "not JSON", ""},
 		{"POST", "/v1/processes", "{\"task\":\"\xff\"}", 400, "not JSON", ""},
-		{"GET", "/v1/processes/7/commits", "", 200, `["commits"]`, ""},
+		{"GET", "/v1/processes/7/commits", "", 200, `"tool":"commits"`, ""},
 		{"GET", "/v1/processes/8/commits", "", 404, "UNKNOWN_PROCESS", ""},
 		{"GET", "/v1/processes/7/commits?seq=1", "", 400, "only the parameters", ""},
-		{"GET", "/v1/processes/7/diff", "", 200, `[0]`, ""},
-		{"GET", "/v1/processes/7/diff?seq=12", "", 200, `[12]`, ""},
+		{"GET", "/v1/processes/7/diff", "", 200, `diff of 0`, ""},
+		{"GET", "/v1/processes/7/diff?seq=12", "", 200, `diff of 12`, ""},
 		{"GET", "/v1/processes/7/diff?seq=0", "", 400, `"where":"/seq"`, ""},
 		{"GET", "/v1/processes/7/diff?seq=last", "", 400, `"where":"/seq"`, ""},
-		{"POST", "/v1/processes/7/undo", `{"to":3,"partial":true,"by":"ann"}`, 200, `{"ok":true}`, "undo 7 3 true ann"},
+		{"POST", "/v1/processes/7/undo", `{"to":3,"partial":true,"by":"ann"}`, 200, `"commit":"restored"`, "undo 7 3 true ann"},
 		{"POST", "/v1/processes/7/undo", `{"to":-3}`, 400, "/to", ""},
 		{"POST", "/v1/processes/7/undo", `{"all":true}`, 400, "all", ""},
 		{"POST", "/v1/workspaces/verify", `{"dir":"/tmp/x"}`, 404, "WORKSPACE_MISSING", ""},
@@ -803,8 +803,8 @@ func TestClient(t *testing.T) {
 			return nil, c.Decide(ctx, pid, Decision{Call: 3, Yes: true, Words: "w"})
 		}, "decide 7 3 true  w", ""},
 		"change":     {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
-		"fork":       {func(pid abi.Pid) (a any, _ error) { err := c.Fork(ctx, pid, Fork{At: 5}, &a); return a, err }, "fork 7 5", `{"pid":9}`},
-		"replay":     {func(pid abi.Pid) (a any, _ error) { err := c.Replay(ctx, pid, Replay{}, &a); return a, err }, "replay 7 false", `{"same":true}`},
+		"fork":       {func(pid abi.Pid) (any, error) { return c.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
+		"replay":     {func(pid abi.Pid) (any, error) { return c.Replay(ctx, pid, Replay{}) }, "replay 7 false", `"same":true`},
 		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},
 		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts.List(ctx) }, "", `"name":"team"`},
 		"account":    {func(pid abi.Pid) (any, error) { return c.Accounts.Set(ctx, "team", Change{Limits: limits}) }, `account team {"steps":30} [] by ""`, `"name":"team"`},
@@ -814,13 +814,12 @@ func TestClient(t *testing.T) {
 		"key":        {func(pid abi.Pid) (any, error) { return c.Keys.Show(ctx, pid) }, "", `{"pid":7,`},
 		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.Keys.End(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
 		"request":    {func(pid abi.Pid) (any, error) { return c.Keys.Request(ctx, pid, 12) }, "", `{"asked":12}`},
-		"commits":    {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Commits(ctx, pid, &a); return a, err }, "", `["commits"]`},
-		"diff":       {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Diff(ctx, pid, 0, &a); return a, err }, "", `[0]`},
-		"diff of 12": {func(pid abi.Pid) (a any, _ error) { err := c.Workspaces.Diff(ctx, pid, 12, &a); return a, err }, "", `[12]`},
-		"undo": {func(pid abi.Pid) (a any, _ error) {
-			err := c.Workspaces.Undo(ctx, pid, Undo{To: 3, By: "ann"}, &a)
-			return a, err
-		}, "undo 7 3 false ann", `{"ok":true}`},
+		"commits":    {func(pid abi.Pid) (any, error) { return c.Workspaces.Commits(ctx, pid) }, "", `"tool":"commits"`},
+		"diff":       {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 0) }, "", `diff of 0`},
+		"diff of 12": {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 12) }, "", `diff of 12`},
+		"undo": {func(pid abi.Pid) (any, error) {
+			return c.Workspaces.Undo(ctx, pid, abi.UndoOptions{To: 3, By: "ann"})
+		}, "undo 7 3 false ann", `"commit":"restored"`},
 	} {
 		v, err := w.call(7)
 		b, bad := json.Marshal(v)
@@ -834,8 +833,8 @@ func TestClient(t *testing.T) {
 		f.noted()
 	}
 	for code, err := range map[abi.Code]error{
-		abi.WorkspaceMissing: c.Workspaces.Verify(ctx, "/w", nil),
-		abi.InvalidArguments: c.Workspaces.Undo(ctx, -1, Undo{}, nil),
+		abi.WorkspaceMissing: secondOf(c.Workspaces.Verify(ctx, "/w")),
+		abi.InvalidArguments: secondOf(c.Workspaces.Undo(ctx, -1, abi.UndoOptions{})),
 	} {
 		var e *abi.Error
 		if !errors.As(err, &e) || e.Code != code {
@@ -843,6 +842,8 @@ func TestClient(t *testing.T) {
 		}
 	}
 }
+
+func secondOf[T any](_ T, err error) error { return err }
 
 // TestHold holds a process: what is ordered comes at once, then its end.
 func TestHold(t *testing.T) {

@@ -205,16 +205,14 @@ func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (Process, e
 	return ask[Process](ctx, c.conn, "PATCH", procPath(pid, ""), ch)
 }
 
-// Fork starts a process that continues from a moment of another, and reads into
-// out which it is.
-func (c *Client) Fork(ctx context.Context, pid abi.Pid, f Fork, out any) error {
-	return c.conn.call(ctx, "POST", procPath(pid, "fork"), f, out)
+// Fork starts a process that continues from an earlier record of another.
+func (c *Client) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.ForkResult, error) {
+	return ask[abi.ForkResult](ctx, c.conn, "POST", procPath(pid, "fork"), o)
 }
 
-// Replay folds the journal of a process again, and reads into out what came
-// of it.
-func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay, out any) error {
-	return c.conn.call(ctx, "POST", procPath(pid, "replay"), p, out)
+// Replay folds the journal of a process again and compares.
+func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay) (abi.ReplayResult, error) {
+	return ask[abi.ReplayResult](ctx, c.conn, "POST", procPath(pid, "replay"), p)
 }
 
 // Verify checks every record of a process.

@@ -12,18 +12,10 @@ import (
 // Workspaces is what is asked of workspaces: what processes did to them, and how it
 // is taken back.
 type Workspaces interface {
-	Commits(ctx context.Context, pid abi.Pid) (any, error)
-	Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) // 0: all that it changed
-	Undo(ctx context.Context, pid abi.Pid, u Undo) (any, error)
-	Verify(ctx context.Context, dir string) (any, error)
-}
-
-// Undo asks for the files of a process as they were after a record, or before
-// its first commit.
-type Undo struct {
-	To      uint64 `json:"to,omitempty"`
-	Partial bool   `json:"partial,omitempty"` // leave alone what somebody else changed since, in place of refusing
-	By      string `json:"by,omitempty"`
+	Commits(ctx context.Context, pid abi.Pid) ([]abi.Commit, error)
+	Diff(ctx context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) // 0: all that it changed
+	Undo(ctx context.Context, pid abi.Pid, o abi.UndoOptions) (abi.UndoResult, error)
+	Verify(ctx context.Context, dir string) (abi.WorkspaceCheck, error)
 }
 
 // Place names a directory.
@@ -64,7 +56,7 @@ func (srv *Server) undo(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var u Undo
+	var u abi.UndoOptions
 	if err := decode(w, r, maxRequest, &u); err != nil {
 		return nil, err
 	}
@@ -85,28 +77,26 @@ func (srv *Server) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any,
 // A WorkspaceClient makes requests about workspaces.
 type WorkspaceClient struct{ conn *connection }
 
-// Commits reads into out what a process, and those below it, did to their
-// workspace.
-func (c WorkspaceClient) Commits(ctx context.Context, pid abi.Pid, out any) error {
-	return c.conn.call(ctx, "GET", procPath(pid, "commits"), nil, out)
+// Commits lists what a process, and those below it, did to their workspace.
+func (c WorkspaceClient) Commits(ctx context.Context, pid abi.Pid) ([]abi.Commit, error) {
+	return ask[[]abi.Commit](ctx, c.conn, "GET", procPath(pid, "commits"), nil)
 }
 
-// Diff reads into out what a process changed, in all or in the commit of its
-// record seq.
-func (c WorkspaceClient) Diff(ctx context.Context, pid abi.Pid, seq uint64, out any) error {
+// Diff shows what a process changed, in all or in the commit of its record seq.
+func (c WorkspaceClient) Diff(ctx context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) {
 	path := procPath(pid, "diff")
 	if seq != 0 {
 		path += "?seq=" + strconv.FormatUint(seq, 10)
 	}
-	return c.conn.call(ctx, "GET", path, nil, out)
+	return ask[[]abi.FileDiff](ctx, c.conn, "GET", path, nil)
 }
 
-// Undo takes back what a process changed, and reads into out what became of it.
-func (c WorkspaceClient) Undo(ctx context.Context, pid abi.Pid, u Undo, out any) error {
-	return c.conn.call(ctx, "POST", procPath(pid, "undo"), u, out)
+// Undo restores the files that a process changed.
+func (c WorkspaceClient) Undo(ctx context.Context, pid abi.Pid, o abi.UndoOptions) (abi.UndoResult, error) {
+	return ask[abi.UndoResult](ctx, c.conn, "POST", procPath(pid, "undo"), o)
 }
 
 // Verify reads all that is kept of a workspace.
-func (c WorkspaceClient) Verify(ctx context.Context, dir string, out any) error {
-	return c.conn.call(ctx, "POST", "/v1/workspaces/verify", Place{dir}, out)
+func (c WorkspaceClient) Verify(ctx context.Context, dir string) (abi.WorkspaceCheck, error) {
+	return ask[abi.WorkspaceCheck](ctx, c.conn, "POST", "/v1/workspaces/verify", Place{dir})
 }

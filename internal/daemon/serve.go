@@ -190,7 +190,7 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 		return errors.Join(err, api.Unlisten(s.dir))
 	}
 	s.gateway.http.ConnState = s.countConn
-	control := controlAPI(s.kernel)
+	control := s.kernel.API()
 	control.Keys, control.Request = s.gateway, s.gateway.storedRequest
 	control.Stop = s.requestStop
 	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
@@ -198,57 +198,6 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 	s.http = api.NewHTTPServer(ctx, control.Handler())
 	s.http.ConnState = s.countConn
 	return nil
-}
-
-// controlAPI serves a kernel through the control API.
-func controlAPI(k *host.Kernel) *api.Server {
-	return &api.Server{
-		Kernel: k, Views: k, Workspaces: workspaces{k},
-		Spawn: func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, host.Spec(r)) },
-		Fork: func(ctx context.Context, pid abi.Pid, f api.Fork) (any, error) {
-			return k.Fork(ctx, pid, host.Fork(f))
-		},
-		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
-		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
-		Replay: func(ctx context.Context, pid abi.Pid, with *api.Run) (any, error) {
-			return k.Replay(ctx, pid, (*host.Spec)(with))
-		},
-		Verify:  k.Verify,
-		Records: k.Records,
-		Traffic: k.Traffic,
-	}
-}
-
-// workspaces serves the histories of a kernel's workspaces through the control
-// API.
-type workspaces struct{ kernel *host.Kernel }
-
-func (w workspaces) Commits(ctx context.Context, pid abi.Pid) (any, error) {
-	t, err := w.kernel.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Commits()
-}
-
-func (w workspaces) Diff(ctx context.Context, pid abi.Pid, seq uint64) (any, error) {
-	t, err := w.kernel.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Diff(seq)
-}
-
-func (w workspaces) Undo(ctx context.Context, pid abi.Pid, u api.Undo) (any, error) {
-	t, err := w.kernel.Trail(ctx, pid)
-	if err != nil {
-		return nil, err
-	}
-	return t.Undo(ctx, host.Undo(u))
-}
-
-func (w workspaces) Verify(ctx context.Context, dir string) (any, error) {
-	return w.kernel.VerifyWorkspace(ctx, dir)
 }
 
 // requestStop makes run return.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/staging"
 	"iter"
 	"os"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/sandbox/jail"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 )
@@ -40,10 +40,10 @@ type Config struct {
 type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
+	Files   *FileHistory     // what processes did to their workspaces
 	Gateway *gateway.Gateway // where programs come in that were written for a provider
 
 	reader
-	past
 	opener
 	world  *syscalls.World
 	turns  quota.Turns
@@ -86,7 +86,6 @@ func Open(cfg Config) (*Kernel, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv)}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
-	k.past.k = k
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {
@@ -105,6 +104,7 @@ func Open(cfg Config) (*Kernel, error) {
 		Found: ring.Found,
 	})
 	if err == nil {
+		k.Files = &FileHistory{kernel: k.Kernel, world: k.world, journal: &k.reader, workspaces: &k.spaces}
 		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
@@ -356,27 +356,17 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	return r, nil
 }
 
-// Replayed is what a replay found.
-type Replayed struct {
-	Pid        abi.Pid          `json:"pid"`
-	Records    int              `json:"records"`
-	Calls      int              `json:"calls"`
-	Exit       abi.Exit         `json:"exit"` // empty: the recording ends before the process does
-	Same       bool             `json:"same"`
-	Divergence *loop.Divergence `json:"divergence,omitempty"`
-}
-
 // Replay goes through the journal of a process again, without asking a model or
 // running a tool: the fold of its records must be the live state to the byte,
 // no effect may have begun past a limit, and the loop, given the recorded
 // answers, must make the recorded calls. With an agent, or a task, in place of
 // the recorded one it shows where that would have made a difference.
-func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (Replayed, error) {
+func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (abi.ReplayResult, error) {
 	r, err := k.Recording(ctx, pid)
 	if err != nil {
-		return Replayed{}, err
+		return abi.ReplayResult{}, err
 	}
-	out := Replayed{Pid: pid, Records: len(r.Records)}
+	out := abi.ReplayResult{Pid: pid, Records: len(r.Records)}
 	last := r.Records[len(r.Records)-1]
 	if last.Exit != nil && last.Kind == abi.KindExited {
 		out.Exit = last.Exit.Exit
@@ -399,7 +389,7 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (Replayed
 		}
 	}
 	out.Calls, err = loop.Replay(ctx, r, w)
-	if d := (*loop.Divergence)(nil); errors.As(err, &d) {
+	if d := (*abi.Divergence)(nil); errors.As(err, &d) {
 		out.Divergence = d
 		return out, nil
 	}

@@ -218,7 +218,7 @@ replies:
 			if _, err := os.Stat(filepath.Join(s.files, "kept.txt")); !os.IsNotExist(err) {
 				t.Error("what was removed is there:", err)
 			}
-			at, err := k.CommitAt(t.Context(), got[0].Pid, got[2].N)
+			at, err := k.Files.CommitAt(t.Context(), got[0].Pid, got[2].N)
 			if err != nil || at != got[1].Answer.Commit {
 				t.Errorf("at record %d the commit was %s (%v), want %s", got[2].N, at, err, got[1].Answer.Commit)
 			}

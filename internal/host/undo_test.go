@@ -136,22 +136,14 @@ func stirred(t *testing.T, s *space, k *host.Kernel, n int, change func(i int, l
 	return r.Pid, append(states, held(t, s.files))
 }
 
-func undo(t *testing.T, k *host.Kernel, pid abi.Pid, u host.Undo) (host.Undone, error) {
+func undo(t *testing.T, k *host.Kernel, pid abi.Pid, u abi.UndoOptions) (abi.UndoResult, error) {
 	t.Helper()
-	trail, err := k.Trail(t.Context(), pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return trail.Undo(t.Context(), u)
+	return k.Files.Undo(t.Context(), pid, u)
 }
 
-func history(t *testing.T, k *host.Kernel, pid abi.Pid) []host.Commit {
+func history(t *testing.T, k *host.Kernel, pid abi.Pid) []abi.Commit {
 	t.Helper()
-	trail, err := k.Trail(t.Context(), pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := trail.Commits()
+	all, err := k.Files.Commits(t.Context(), pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +168,7 @@ func TestUndoAnywhere(t *testing.T) {
 		}
 		for range 12 {
 			to := r.IntN(len(states))
-			u := host.Undo{}
+			u := abi.UndoOptions{}
 			if to > 0 {
 				u.To = commits[to-1].Seq
 			}
@@ -242,7 +234,7 @@ func TestUndoLeavesOthersAlone(t *testing.T) {
 	s.put("mine.txt", "theirs now\n")
 	s.put("d/theirs", "theirs\n")
 	before := s.tree()
-	_, err := undo(t, k, pid, host.Undo{})
+	_, err := undo(t, k, pid, abi.UndoOptions{})
 	var e *abi.Error
 	if !errors.As(err, &e) || e.Code != abi.WorkspaceConflict || !strings.Contains(e.Message, "between.txt, mine.txt;") || e.Where != "between.txt" {
 		t.Fatalf("%v, want a conflict about both", err)
@@ -250,7 +242,7 @@ func TestUndoLeavesOthersAlone(t *testing.T) {
 	if after := s.tree(); after != before {
 		t.Fatalf("a refused undo changed\n%s\ninto\n%s", before, after)
 	}
-	done, err := undo(t, k, pid, host.Undo{Partial: true, By: "ann"})
+	done, err := undo(t, k, pid, abi.UndoOptions{Partial: true, By: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +274,7 @@ func TestUndoKeepsLinks(t *testing.T) {
 	pid, states := stirred(t, s, k, 1, func(_ int, l *host.Layer) error {
 		return errors.Join(l.Remove("kept.txt"), l.Remove("too.txt"))
 	})
-	if _, err := undo(t, k, pid, host.Undo{}); err != nil {
+	if _, err := undo(t, k, pid, abi.UndoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := held(t, s.files); got != states[0] {
@@ -325,7 +317,7 @@ replies:
 		t.Errorf("the child's own history has %d commits", n)
 	}
 	after := held(t, s.files)
-	if _, err := undo(t, k, r.Pid, host.Undo{To: all[0].Seq}); err != nil {
+	if _, err := undo(t, k, r.Pid, abi.UndoOptions{To: all[0].Seq}); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(s.files, "mine")); err != nil || string(b) != "1" {
@@ -334,10 +326,10 @@ replies:
 	if _, err := os.Stat(filepath.Join(s.files, "theirs")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("theirs: %v", err)
 	}
-	if _, err := undo(t, k, r.Pid, host.Undo{}); err != nil || held(t, s.files) != before {
+	if _, err := undo(t, k, r.Pid, abi.UndoOptions{}); err != nil || held(t, s.files) != before {
 		t.Errorf("%v\n%s", err, held(t, s.files))
 	}
-	if _, err := undo(t, k, r.Pid, host.Undo{To: all[3].Seq}); err != nil || held(t, s.files) != after {
+	if _, err := undo(t, k, r.Pid, abi.UndoOptions{To: all[3].Seq}); err != nil || held(t, s.files) != after {
 		t.Errorf("%v\n%s\nwant\n%s", err, held(t, s.files), after)
 	}
 }
@@ -351,7 +343,7 @@ func TestForkFiles(t *testing.T) {
 	commits := history(t, k, pid)
 	for i, at := range []uint64{1, commits[0].Seq, commits[2].Seq, commits[3].Seq} {
 		dir := filepath.Join(t.TempDir(), "copy")
-		f, err := k.Fork(t.Context(), pid, host.Fork{At: at, Workspace: dir})
+		f, err := k.Fork(t.Context(), pid, abi.ForkOptions{At: at, Workspace: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +364,7 @@ func TestForkFiles(t *testing.T) {
 	if held(t, s.files) != states[4] {
 		t.Error("a fork changed the files of the first")
 	}
-	if _, err := k.Fork(t.Context(), pid, host.Fork{At: 9999}); err == nil {
+	if _, err := k.Fork(t.Context(), pid, abi.ForkOptions{At: 9999}); err == nil {
 		t.Error("forked at a record that is not there")
 	}
 	if left, _ := filepath.Glob(s.files + ".fork*"); len(left) > 0 {
@@ -387,7 +379,7 @@ func TestVerifyWorkspaceDamage(t *testing.T) {
 	stirred(t, s, k, 2, func(i int, l *host.Layer) error {
 		return l.WriteFile("big", []byte(strings.Repeat(fmt.Sprintf("line %d\n", i), 2000)), 0o644)
 	})
-	sound, err := k.VerifyWorkspace(t.Context(), s.files)
+	sound, err := k.Files.Verify(t.Context(), s.files)
 	if err != nil || sound.Commits != 3 || len(sound.Outside) != 0 || sound.Contents < 4 {
 		t.Fatalf("%+v %v", sound, err)
 	}
@@ -409,7 +401,7 @@ func TestVerifyWorkspaceDamage(t *testing.T) {
 		}
 	}
 	k = s.open()
-	if sound, err := k.VerifyWorkspace(t.Context(), s.files); err == nil {
+	if sound, err := k.Files.Verify(t.Context(), s.files); err == nil {
 		t.Errorf("found nothing: %+v", sound)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/staging"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -218,30 +218,6 @@ func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 		return false, err
 	}
 	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
-}
-
-// CommitAt is the last commit of its workspace that a process had made when its
-// record at was written; zero: none yet. at 0 is its last record.
-func (r *reader) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (last abi.Hash, err error) {
-	if err := r.log.Flush(ctx); err != nil {
-		return last, err
-	}
-	n := uint64(0)
-	for rec, err := range r.store.Records(pid, 0) {
-		if err != nil {
-			return last, err
-		}
-		if n = rec.N; rec.Answer != nil && !rec.Answer.Commit.IsZero() {
-			last = rec.Answer.Commit
-		}
-		if n == at {
-			return last, nil
-		}
-	}
-	if n == 0 || n < at {
-		return last, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, and %d was asked for", pid, n, at)}
-	}
-	return last, nil
 }
 
 // A Layer is the workspace of a process as one call sees it: a file system that

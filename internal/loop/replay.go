@@ -11,15 +11,6 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// A Divergence is the first place where a replay does other than what was
-// recorded.
-type Divergence struct {
-	Record uint64 `json:"record"`
-	Why    string `json:"why"`
-}
-
-func (d *Divergence) Error() string { return fmt.Sprintf("record %d: %s", d.Record, d.Why) }
-
 // Replay runs the built-in loop against a recording: every call it makes must
 // be the one that was recorded, and gets the recorded answer. No model is asked
 // and no tool runs. Where the recording holds a restart the loop starts again
@@ -60,7 +51,7 @@ type tape struct {
 	mu       sync.Mutex
 	seen     map[uint64]bool
 	asked    int
-	diverged *Divergence
+	diverged *abi.Divergence
 }
 
 func newTape(r *kernel.Recording, w *syscalls.World) (*tape, error) {
@@ -165,6 +156,6 @@ func (p *tape) compare(c *abi.Call, i int) string {
 
 func (p *tape) diverge(r *abi.Record, why string) {
 	if p.diverged == nil || r.N < p.diverged.Record {
-		p.diverged = &Divergence{r.N, why}
+		p.diverged = &abi.Divergence{Record: r.N, Why: why}
 	}
 }

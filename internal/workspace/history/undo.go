@@ -1,10 +1,9 @@
-package host
+package history
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/staging"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,43 +14,28 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/workspace"
 )
-
-// Undo says what is to be taken back of what a process did.
-type Undo struct {
-	To      uint64 `json:"to,omitempty"`      // bring back the files as they were after this record; 0: as before its first commit
-	Partial bool   `json:"partial,omitempty"` // leave alone what somebody else changed since, in place of refusing
-	By      string `json:"by,omitempty"`
-}
-
-// Undone is what was taken back. It is a commit itself, so that it can be taken
-// back too: with To, the number of the last record.
-type Undone struct {
-	Pid   abi.Pid   `json:"pid"`
-	Hash  string    `json:"commit"` // empty: there was nothing to do
-	Paths []Changed `json:"paths"`  // what became of each path
-	Kept  []string  `json:"kept"`   // what somebody else changed, or put where a directory was made
-}
 
 // Undo brings the files that the process, and those below it, changed back to
 // what they were. A path that somebody else changed since is left as it is: it
 // is a conflict, and nothing at all is brought back unless the rest is asked for.
-func (t *Trail) Undo(ctx context.Context, u Undo) (Undone, error) {
-	done := Undone{Pid: t.pid, Paths: []Changed{}, Kept: []string{}}
-	if len(t.steps) == 0 {
-		return done, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d changed no file", t.pid)}
+func (h *History) Undo(ctx context.Context, u abi.UndoOptions) (abi.UndoResult, error) {
+	done := abi.UndoResult{Pid: h.pid, Paths: []abi.PathChange{}, Kept: []string{}}
+	if len(h.commits) == 0 {
+		return done, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d changed no file", h.pid)}
 	}
 	from := 0
 	if u.To != 0 {
 		var err error
-		if from, err = t.after(ctx, u.To); err != nil {
+		if from, err = h.after(ctx, u.To); err != nil {
 			return done, err
 		}
 	}
-	r := &returning{t: t, want: make(map[string]*workspace.Entry), last: make(map[string]*workspace.Entry), foreign: make(map[string]bool), links: make(map[uint64]string)}
-	for _, s := range t.steps[from:] {
-		changes, err := t.changes(s)
+	r := &restore{history: h, want: make(map[string]*workspace.Entry), last: make(map[string]*workspace.Entry), foreign: make(map[string]bool), links: make(map[uint64]string)}
+	for _, s := range h.commits[from:] {
+		changes, err := h.changes(s)
 		if err != nil {
 			return done, err
 		}
@@ -76,7 +60,7 @@ func (t *Trail) Undo(ctx context.Context, u Undo) (Undone, error) {
 	done.Kept = append(done.Kept, r.full...)
 	for _, p := range r.todo {
 		if w := what(r.now(p), r.want[p]); w != "" && !slices.Contains(r.full, p) {
-			done.Paths = append(done.Paths, Changed{p, w})
+			done.Paths = append(done.Paths, abi.PathChange{Path: p, Change: w})
 		}
 	}
 	return done, nil
@@ -92,9 +76,9 @@ func conflict(paths []string) error {
 		Where: paths[0], Hint: "look at them, then say --partial to bring back all but these"}
 }
 
-// returning is a way back to an earlier state of some paths.
-type returning struct {
-	t         *Trail
+// restore is a way back to an earlier state of some paths.
+type restore struct {
+	history   *History
 	want      map[string]*workspace.Entry // what each path was; nil: nothing
 	last      map[string]*workspace.Entry // what the trail left there
 	foreign   map[string]bool             // changed by somebody else in between
@@ -106,7 +90,7 @@ type returning struct {
 }
 
 // follow takes in what one step changed, the oldest first.
-func (r *returning) follow(changes []workspace.Change) {
+func (r *restore) follow(changes []workspace.Change) {
 	for _, c := range changes {
 		if was, seen := r.last[c.Path]; !seen {
 			r.want[c.Path] = c.Before
@@ -117,7 +101,7 @@ func (r *returning) follow(changes []workspace.Change) {
 	}
 }
 
-func (r *returning) now(p string) *workspace.Entry {
+func (r *restore) now(p string) *workspace.Entry {
 	if e, ok := r.snap.Lookup(p); ok {
 		return &e
 	}
@@ -125,8 +109,8 @@ func (r *returning) now(p string) *workspace.Entry {
 }
 
 // look compares what is there with what is wanted, and with what was left.
-func (r *returning) look(ctx context.Context) (err error) {
-	if r.snap, err = r.t.space.Snapshot(ctx); err != nil {
+func (r *restore) look(ctx context.Context) (err error) {
+	if r.snap, err = r.history.workspace.Snapshot(ctx); err != nil {
 		return staging.Error(err)
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.want)) {
@@ -143,8 +127,8 @@ func (r *returning) look(ctx context.Context) (err error) {
 }
 
 // publish makes the way back a commit; nil when there is nothing to change.
-func (r *returning) publish(ctx context.Context, u Undo) (*workspace.Commit, error) {
-	tx, err := r.t.begin(ctx)
+func (r *restore) publish(ctx context.Context, u abi.UndoOptions) (*workspace.Commit, error) {
+	tx, err := r.history.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +140,11 @@ func (r *returning) publish(ctx context.Context, u Undo) (*workspace.Commit, err
 }
 
 // begin opens a transaction, after deciding what an earlier one left in doubt.
-func (t *Trail) begin(ctx context.Context) (*workspace.Tx, error) {
-	tx, err := t.space.Begin(ctx, workspace.Options{})
+func (h *History) begin(ctx context.Context) (*workspace.Tx, error) {
+	tx, err := h.workspace.Begin(ctx, workspace.Options{})
 	if errors.Is(err, &workspace.Error{Code: workspace.InDoubt}) {
-		if err = t.k.spaces.settle(t.space); err == nil {
-			tx, err = t.space.Begin(ctx, workspace.Options{})
+		if err = h.source.Settle(h.workspace); err == nil {
+			tx, err = h.workspace.Begin(ctx, workspace.Options{})
 		}
 	}
 	if err != nil {
@@ -169,7 +153,7 @@ func (t *Trail) begin(ctx context.Context) (*workspace.Tx, error) {
 	return tx, nil
 }
 
-func (r *returning) stage(ctx context.Context, tx *workspace.Tx, u Undo) (*workspace.Commit, error) {
+func (r *restore) stage(ctx context.Context, tx *workspace.Tx, u abi.UndoOptions) (*workspace.Commit, error) {
 	l := tx.Layer()
 	for _, p := range r.todo { // what changed since the look is a conflict too
 		if e, err := l.Lstat(p); !r.still(p, e, err) {
@@ -184,15 +168,15 @@ func (r *returning) stage(ctx context.Context, tx *workspace.Tx, u Undo) (*works
 	if changes, err := tx.Diff(); err != nil || len(changes) == 0 {
 		return nil, errors.Join(err, tx.Rollback())
 	}
-	c, err := tx.Commit(ctx, workspace.Note{ID: fmt.Sprintf("undo-%d-%d", r.t.pid, time.Now().UnixNano()), PID: int64(r.t.pid), Tool: undoTool, Message: r.title(u)})
+	c, err := tx.Commit(ctx, workspace.Note{ID: fmt.Sprintf("undo-%d-%d", r.history.pid, time.Now().UnixNano()), PID: int64(r.history.pid), Tool: undoTool, Message: r.title(u)})
 	if err != nil {
 		return nil, staging.Error(err)
 	}
 	return c, nil
 }
 
-func (r *returning) title(u Undo) string {
-	s := fmt.Sprintf("undo process %d", r.t.pid)
+func (r *restore) title(u abi.UndoOptions) string {
+	s := fmt.Sprintf("undo process %d", r.history.pid)
 	if u.To != 0 {
 		s += fmt.Sprintf(" to record %d", u.To)
 	}
@@ -202,7 +186,7 @@ func (r *returning) title(u Undo) string {
 	return s
 }
 
-func (r *returning) still(p string, e workspace.Entry, err error) bool {
+func (r *restore) still(p string, e workspace.Entry, err error) bool {
 	was := r.now(p)
 	if err != nil || was == nil {
 		return was == nil && err != nil // also where its directory is none
@@ -212,7 +196,7 @@ func (r *returning) still(p string, e workspace.Entry, err error) bool {
 
 // clear removes what is there and is not wanted, what lies deeper first. A
 // directory that holds what others put there stays.
-func (r *returning) clear(l *workspace.Layer) error {
+func (r *restore) clear(l *workspace.Layer) error {
 	for _, p := range slices.Backward(r.todo) {
 		now, want := r.now(p), r.want[p]
 		if now == nil || want != nil && want.Kind == now.Kind && now.Kind != workspace.Symlink {
@@ -236,7 +220,7 @@ func (r *returning) clear(l *workspace.Layer) error {
 }
 
 // bring makes what is wanted, directories before what they hold.
-func (r *returning) bring(l *workspace.Layer) error {
+func (r *restore) bring(l *workspace.Layer) error {
 	for _, p := range r.todo {
 		want := r.want[p]
 		if want == nil {
@@ -262,7 +246,7 @@ func (r *returning) bring(l *workspace.Layer) error {
 }
 
 // content brings a file back, and its sharing with others of the same group.
-func (r *returning) content(l *workspace.Layer, p string, want *workspace.Entry) error {
+func (r *restore) content(l *workspace.Layer, p string, want *workspace.Entry) error {
 	if first := r.links[want.Group]; want.Group != 0 && first != "" {
 		if err := l.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -280,8 +264,8 @@ func (r *returning) content(l *workspace.Layer, p string, want *workspace.Entry)
 	return errors.Join(l.Chmod(p, want.Mode), l.Chtimes(p, want.ModTime()))
 }
 
-func (r *returning) write(l *workspace.Layer, p string, want *workspace.Entry) error {
-	from, err := r.t.space.Content(want.Hash)
+func (r *restore) write(l *workspace.Layer, p string, want *workspace.Entry) error {
+	from, err := r.history.workspace.Content(want.Hash)
 	if err != nil {
 		return err
 	}
@@ -296,7 +280,7 @@ func (r *returning) write(l *workspace.Layer, p string, want *workspace.Entry) e
 
 // modes gives directories back their permissions and times, what lies deeper
 // first.
-func (r *returning) modes(l *workspace.Layer) error {
+func (r *restore) modes(l *workspace.Layer) error {
 	for _, p := range slices.Backward(r.todo) {
 		if want := r.want[p]; want != nil && want.Kind == workspace.Dir {
 			if err := errors.Join(l.Chmod(p, want.Mode), l.Chtimes(p, want.ModTime())); err != nil {

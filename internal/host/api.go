@@ -1,0 +1,26 @@
+package host
+
+import (
+	"context"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/api"
+)
+
+// API serves the kernel through the control API. Its caller adds About, Keys,
+// Request and Stop.
+func (k *Kernel) API() *api.Server {
+	return &api.Server{
+		Kernel: k, Views: k, Workspaces: k.Files,
+		Spawn:  func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, Spec(r)) },
+		Fork:   k.Fork,
+		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
+		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
+		Replay: func(ctx context.Context, pid abi.Pid, with *api.Run) (abi.ReplayResult, error) {
+			return k.Replay(ctx, pid, (*Spec)(with))
+		},
+		Verify:  k.Verify,
+		Records: k.Records,
+		Traffic: k.Traffic,
+	}
+}
