@@ -27,7 +27,6 @@ var ranks = map[string]int{
 	"model":                         0,
 	"internal/schema":               0,
 	"internal/jsontext":             0,
-	"internal/recent":               0, // a bounded cache
 	"internal/provider":             0, // where models are, and how they are reached
 	"internal/provider/catalog":     0, // what is known of models by their names
 	"internal/provider/tokens":      0, // pure: a text in, its tokens out
@@ -38,6 +37,7 @@ var ranks = map[string]int{
 	"internal/provider/cassette":    0, // recorded answers of providers, for tests
 	"internal/yamlfile":             0, // reads YAML for whoever has a file to read
 	"internal/diff":                 0, // pure: two versions in, a patch out
+	"internal/recent":               0, // a bounded cache
 	"internal/leaktest":             0, // what tests leave behind
 	"internal/live":                 1, // what the journal does not hold
 	"internal/sandbox":              0,
@@ -263,7 +263,6 @@ var larger = map[string]string{
 	"internal/files.query":              "",
 	"internal/workspace.Tx":             "",
 	"internal/gateway.exchange":         "",
-	"internal/syscalls.World":           "",
 	"internal/demo.demo":                "",
 	"internal/syscalls.Loaded":          "",
 	"internal/quota.call":               "",

@@ -9,7 +9,6 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func accountCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -29,7 +28,7 @@ against its limits together, and for ever: kern run --account NAME has it pay.`,
 
 // shared are the units that add up, so that an account can limit them.
 func shared() (units []abi.Unit) {
-	for _, u := range syscalls.Units() {
+	for _, u := range abi.SettableUnits() {
 		if u < abi.Units {
 			units = append(units, u)
 		}
@@ -46,7 +45,7 @@ func accountSet(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 was used stays used. Only what adds up over processes can be limited.`,
 		Args: exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, u := range syscalls.Units() {
+			for _, u := range abi.SettableUnits() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
 					return cli.Usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
 				}
@@ -58,8 +57,8 @@ was used stays used. Only what adds up over processes can be limited.`,
 			return report(cmd.Context(), t, d, l.json, func(c *api.Client) (api.Account, error) { return c.Accounts.Set(cmd.Context(), args[0], ch) }, showAccount)
 		},
 	}
-	l.add(cmd.Flags(), syscalls.Units())
-	for _, u := range syscalls.Units() {
+	l.add(cmd.Flags(), abi.SettableUnits())
+	for _, u := range abi.SettableUnits() {
 		if u >= abi.Units {
 			_ = cmd.Flags().MarkHidden(flagName(u))
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
 
@@ -111,7 +110,7 @@ type check struct {
 }
 
 func examine(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (x examination, err error) {
-	x = examination{Version: version, Host: describeHost(), Limits: unitNames(syscalls.Units())}
+	x = examination{Version: version, Host: describeHost(), Limits: unitNames(abi.SettableUnits())}
 	dir, err := d.Path()
 	if err != nil {
 		return x, err

@@ -48,7 +48,7 @@ type execFlags struct {
 }
 
 func execCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	f := execFlags{key: api.Key{Priority: syscalls.DefaultPriority, Hold: true}}
+	f := execFlags{key: api.Key{Priority: abi.DefaultPriority, Hold: true}}
 	cmd := &cobra.Command{
 		Use:   execName + " [limits] [flags] -- PROGRAM [ARG...]",
 		Short: "Run any program as a process, its model calls under limits",
@@ -116,7 +116,7 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // what follows the program is the program's
 	flags.StringVar(&f.key.Name, "name", "", "the name of the process; the program's when nothing is said")
 	flags.StringVar(&f.key.Account, "account", "", "the named `account` that pays")
-	flags.IntVar(&f.key.Priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.key.Priority, "priority", abi.DefaultPriority, "0 is the most urgent")
 	flags.StringVar(&f.key.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
 	flags.IntVar(&f.key.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and the end of everything")
@@ -128,7 +128,7 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that a program in a jail may change; as often as needed")
 	flags.StringVar(&f.home, "home", "", "the `directory` that is the home of a program in a jail, and stays")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the program prints, and errors")
-	addLimits(flags, &f.key.Limits, syscalls.Units())
+	addLimits(flags, &f.key.Limits, abi.SettableUnits())
 	_ = flags.MarkHidden(flagName(abi.OutputBytes)) // it is there to say why it cannot be
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func keyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -34,7 +33,7 @@ any process.`,
 }
 
 func keyNew(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	k := api.Key{Priority: syscalls.DefaultPriority}
+	k := api.Key{Priority: abi.DefaultPriority}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
@@ -61,12 +60,12 @@ process, where no other parent is named.`,
 	f := cmd.Flags()
 	f.StringVar(&k.Name, "name", "", "the name of the process")
 	f.StringVar(&k.Account, "account", "", "the named `account` that pays")
-	f.IntVar(&k.Priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
+	f.IntVar(&k.Priority, "priority", abi.DefaultPriority, "0 is the most urgent")
 	f.StringVar(&k.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
 	f.IntVar(&k.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
 	f.Int64Var((*int64)(&k.Parent), "parent", 0, "the `pid` of the key below which this one is")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
-	addLimits(f, &k.Limits, syscalls.Units())
+	addLimits(f, &k.Limits, abi.SettableUnits())
 	return cmd
 }
 
@@ -203,7 +202,7 @@ func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 			})
 		},
 	}
-	addLimits(cmd.Flags(), &l, syscalls.Units())
+	addLimits(cmd.Flags(), &l, abi.SettableUnits())
 	return cmd
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // agentFlags are the flags that describe an agent. What they say wins over the
@@ -37,14 +36,14 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.name, "name", "", "the name of the process")
 	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
 	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that its tools change, by transactions")
-	flags.IntVar(&f.priority, "priority", syscalls.DefaultPriority, "0 is the most urgent")
+	flags.IntVar(&f.priority, "priority", abi.DefaultPriority, "0 is the most urgent")
 	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
-	addLimits(flags, &f.limits, syscalls.Units())
+	addLimits(flags, &f.limits, abi.SettableUnits())
 }
 
 // agent is the agent that the flags and the file describe.
 func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
-	g = host.Agent{Priority: syscalls.DefaultPriority, Limits: host.Limits{}}
+	g = host.Agent{Priority: abi.DefaultPriority, Limits: host.Limits{}}
 	if f.file != "" {
 		if g, err = host.ReadAgent(f.file); err != nil {
 			return g, asUsage(err)
@@ -70,8 +69,8 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 		}
 	}
 	if flags.Changed("priority") {
-		if f.priority < 0 || f.priority > syscalls.MaxPriority {
-			return g, cli.Usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, syscalls.MaxPriority)
+		if f.priority < 0 || f.priority > abi.MaxPriority {
+			return g, cli.Usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, abi.MaxPriority)
 		}
 		g.Priority = f.priority
 	}

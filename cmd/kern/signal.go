@@ -12,7 +12,6 @@ import (
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 func signalCommand(t *cli.Terminal, d *daemon.Directory, s abi.Signal, short string) *cobra.Command {
@@ -105,8 +104,8 @@ func niceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > syscalls.MaxPriority {
-				return cli.Usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], syscalls.MaxPriority)
+			if err != nil || n < 0 || n > abi.MaxPriority {
+				return cli.Usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], abi.MaxPriority)
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				_, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: t.User()})
@@ -155,7 +154,7 @@ before.`,
 		Args:              exactly(1, "the number of a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ch, err := l.change(t.User(), syscalls.Units())
+			ch, err := l.change(t.User(), abi.SettableUnits())
 			if err != nil {
 				return err
 			}
@@ -174,7 +173,7 @@ before.`,
 			})
 		},
 	}
-	l.add(cmd.Flags(), syscalls.Units())
+	l.add(cmd.Flags(), abi.SettableUnits())
 	return cmd
 }
 

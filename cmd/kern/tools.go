@@ -72,12 +72,12 @@ type systemCall struct {
 // systemCalls reads the table of an empty world: what a call may do is in the
 // plan of its row, also when the row then finds nothing to do it with.
 func systemCalls() []systemCall {
-	rows := syscalls.Table(&syscalls.World{Bytes: func(abi.Data) ([]byte, error) { return []byte("{}"), nil }})
+	rows := syscalls.Table(&syscalls.World{Journal: syscalls.Journal{Bytes: func(abi.Data) ([]byte, error) { return []byte("{}"), nil }}})
 	var all []systemCall
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
 		pl, _ := r.Plan(kernel.View{Spawn: &abi.Spawn{}}, abi.Call{Row: name})
-		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(syscalls.Rows(), name)}
+		c := systemCall{Name: name, Description: r.Doc, Effect: pl.Effect, ForModel: slices.Contains(abi.ModelRows(), name)}
 		if r.Schema != nil {
 			c.Schema = r.Schema.Raw()
 		}

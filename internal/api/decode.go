@@ -17,7 +17,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // bodyTime is how long a client may take to send a request.
@@ -166,16 +165,16 @@ func (r *Run) check() error {
 		}
 	}
 	for i, row := range r.Program.Rows {
-		if !slices.Contains(syscalls.Rows(), row) {
-			return expected(fmt.Sprintf("/program/rows/%d", i), row, "one of "+strings.Join(syscalls.Rows(), ", "))
+		if !slices.Contains(abi.ModelRows(), row) {
+			return expected(fmt.Sprintf("/program/rows/%d", i), row, "one of "+strings.Join(abi.ModelRows(), ", "))
 		}
 	}
 	return nil
 }
 
 func priority(p *int) error {
-	if p != nil && (*p < 0 || *p > syscalls.MaxPriority) {
-		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", syscalls.MaxPriority))
+	if p != nil && (*p < 0 || *p > abi.MaxPriority) {
+		return expected("/priority", strconv.Itoa(*p), fmt.Sprintf("0 (the most urgent) to %d", abi.MaxPriority))
 	}
 	return nil
 }
@@ -183,7 +182,7 @@ func priority(p *int) error {
 // enforceable refuses limits that nothing enforces.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, n int64) {
-		if !slices.Contains(syscalls.Units(), u) && err == nil {
+		if !slices.Contains(abi.SettableUnits(), u) && err == nil {
 			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit: this host cannot enforce it")
 		}
 	})

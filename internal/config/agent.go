@@ -7,7 +7,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -35,7 +34,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Priority: syscalls.DefaultPriority}
+	f := &File{Priority: abi.DefaultPriority}
 	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
 		"name":     yamlfile.Into(&f.Name, d.Text),
 		"model":    yamlfile.Into(&f.Model, d.Text),
@@ -68,15 +67,15 @@ func ParseFile(name string, data []byte) (*File, error) {
 
 func readPriority(d *yamlfile.Document, n ast.Node, what string, to *int) error {
 	v, err := d.Count(n, what)
-	if err == nil && v > syscalls.MaxPriority {
-		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, syscalls.MaxPriority)
+	if err == nil && v > abi.MaxPriority {
+		err = d.Errorf(n, "%s is %d, expected 0 (the most urgent) to %d", what, v, abi.MaxPriority)
 	}
 	*to = v
 	return err
 }
 
 func readLimits(d *yamlfile.Document, n ast.Node, what string, to *abi.Limits) error {
-	units := syscalls.Units()
+	units := abi.SettableUnits()
 	fields := make(map[string]yamlfile.Field, len(units))
 	order := make([]string, len(units))
 	for i, u := range units {
@@ -136,8 +135,8 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 		return err
 	}
 	if len(s.Command) == 0 {
-		if !slices.Contains(syscalls.Rows(), s.Name) {
-			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(syscalls.Rows(), ", "))
+		if !slices.Contains(abi.ModelRows(), s.Name) {
+			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(abi.ModelRows(), ", "))
 		}
 		f.Rows = append(f.Rows, s.Name)
 		return nil
@@ -152,7 +151,7 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 		return d.Errorf(n, "%v", err)
 	}
 	same := func(t tools.Spec) bool { return t.Name == s.Name }
-	if slices.ContainsFunc(f.Tools, same) || slices.Contains(syscalls.Rows(), s.Name) {
+	if slices.ContainsFunc(f.Tools, same) || slices.Contains(abi.ModelRows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
 	f.Tools, f.at = append(f.Tools, s), append(f.at, n)

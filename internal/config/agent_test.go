@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // frozen is every key an agent file may have.
@@ -61,7 +60,7 @@ func TestBareFile(t *testing.T) {
 	}
 	money, set := f.Limits.Get(abi.Money)
 	_, steps := f.Limits.Get(abi.Steps)
-	if f.Priority != syscalls.DefaultPriority || f.Watchdog.Profile != "off" || !set || money != 0 || steps {
+	if f.Priority != abi.DefaultPriority || f.Watchdog.Profile != "off" || !set || money != 0 || steps {
 		t.Errorf("%+v", f)
 	}
 }

@@ -2,11 +2,11 @@ package config
 
 import (
 	"encoding/json"
+	"github.com/kern-run/kern/abi"
 	"os"
 	"regexp"
 	"testing"
 
-	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
 )
 
@@ -38,7 +38,7 @@ func FuzzAgentFile(f *testing.F) {
 			}
 			return
 		}
-		if a.Model == "" || a.Priority < 0 || a.Priority > syscalls.MaxPriority {
+		if a.Model == "" || a.Priority < 0 || a.Priority > abi.MaxPriority {
 			t.Fatalf("%+v", a)
 		}
 		for _, s := range a.Tools {

@@ -435,8 +435,8 @@ func (g *Gateway) derive(v *visit) {
 		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected an object with name, limits and priority: " + err.Error()})
 		return
 	}
-	if k.Priority < 0 || k.Priority > syscalls.MaxPriority || len(k.Name) > 64 {
-		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(syscalls.MaxPriority)})
+	if k.Priority < 0 || k.Priority > abi.MaxPriority || len(k.Name) > 64 {
+		v.fail(&abi.Error{Code: abi.InvalidArguments, Message: "expected a name of at most 64 bytes, and a priority from 0 to " + strconv.Itoa(abi.MaxPriority)})
 		return
 	}
 	if err := enforceable(&k.Limits); err != nil {

@@ -247,7 +247,7 @@ func readLimits(s string) (l abi.Limits, err error) {
 // enforceable refuses limits that nothing enforces.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, _ int64) {
-		if !slices.Contains(syscalls.Units(), u) && err == nil {
+		if !slices.Contains(abi.SettableUnits(), u) && err == nil {
 			err = &abi.Error{Code: abi.InvalidArguments, Message: "no such limit: this host cannot enforce " + u.String()}
 		}
 	})

@@ -121,7 +121,7 @@ func limits(t testing.TB, s string) (l abi.Limits) {
 
 func (r *rig) key(l string) gateway.Issued {
 	r.t.Helper()
-	k, err := r.kernel.Gateway.Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: syscalls.DefaultPriority})
+	k, err := r.kernel.Gateway.Issue(r.t.Context(), gateway.Key{Name: "agent", Limits: limits(r.t, l), Priority: abi.DefaultPriority})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/mockprovider"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // A talk is an agent in one of the formats, as small as can be: it sends what
@@ -315,7 +314,7 @@ func TestLoop(t *testing.T) {
 // TestWarning tells a program that wants to know of the watchdog's one warning.
 func TestWarning(t *testing.T) {
 	r := newRig(t, mockprovider.Config{Script: script(t, "replies:\n"+strings.Repeat("  - {calls: [{tool: look, args: {at: 1}}]}\n", 5))}, "")
-	k, err := r.kernel.Gateway.Issue(t.Context(), gateway.Key{Priority: syscalls.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
+	k, err := r.kernel.Gateway.Issue(t.Context(), gateway.Key{Priority: abi.DefaultPriority, Watchdog: abi.Watchdog{Profile: "smart"}})
 	if err != nil {
 		t.Fatal(err)
 	}

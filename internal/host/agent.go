@@ -55,7 +55,7 @@ type Invariant = abi.Invariant
 
 // DefaultPriority is a good priority for an agent that has no reason for
 // another.
-const DefaultPriority = syscalls.DefaultPriority
+const DefaultPriority = abi.DefaultPriority
 
 // Limits are hard bounds by unit: Limits{abi.Money: kern.Dollar / 2, abi.Steps: 20}.
 // A unit that is not there is not limited; zero allows nothing.
@@ -192,14 +192,14 @@ func (a Agent) Spec(task string) (Spec, error) {
 	}
 	for _, row := range a.Calls {
 		if !isRow(row) {
-			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", a.Name, row, strings.Join(syscalls.Rows(), ", "))
+			return Spec{}, fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", a.Name, row, strings.Join(abi.ModelRows(), ", "))
 		}
 	}
 	return Spec{Program: p, Limits: a.Limits.abi(), Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task}, nil
 }
 
 func isRow(name string) bool {
-	for _, r := range syscalls.Rows() {
+	for _, r := range abi.ModelRows() {
 		if r == name {
 			return true
 		}

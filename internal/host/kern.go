@@ -140,13 +140,15 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 
 		Workspaces: &staging.Workspaces{Open: k.spaces.get, Settle: k.spaces.settle, Command: invariantCommand(command)},
 
-		Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
-		Record: k.Record,
-		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
-			if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
-				return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
-			}
-			return k.store.Records(pid, n)
+		Journal: syscalls.Journal{
+			Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
+			Record: k.Record,
+			Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+				if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+					return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
+				}
+				return k.store.Records(pid, n)
+			},
 		},
 		Child: k.childModel,
 		Yield: yieldPolicy(cfg.Settings.Yield),
@@ -412,8 +414,8 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, er
 	}
 	first.Spawn = &spawn
 	r.Records[0] = &first
-	w := &syscalls.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Bytes: k.world.Bytes, Child: k.world.Child}
-	w.Record = func(pid abi.Pid, n uint64) (*abi.Record, error) {
+	w := &syscalls.World{Open: k.world.Open, Command: k.world.Command, Hosted: k.world.Hosted, Child: k.world.Child, Journal: syscalls.Journal{Bytes: k.world.Journal.Bytes}}
+	w.Journal.Record = func(pid abi.Pid, n uint64) (*abi.Record, error) {
 		if pid == first.Pid && n == first.N {
 			return &first, nil
 		}

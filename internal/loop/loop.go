@@ -84,7 +84,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 		case process.RoleTool:
 			answered[pg.ID] = true
 			if l.prog.Compensates() && !bad {
-				r, err := l.w.Record(pg.Pid, pg.N)
+				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
 					return nil, err
 				}
@@ -93,7 +93,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 		case process.RoleTask, process.RoleUser:
 			return nil, nil
 		case process.RoleAssistant:
-			m, err := l.w.Message(pg)
+			m, err := l.w.Journal.Message(pg)
 			if err != nil {
 				return nil, err
 			}
@@ -103,7 +103,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 			}
 			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
 			if pg.Pid == l.pid {
-				r, err := l.w.Record(pg.Pid, pg.N)
+				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
 					return nil, err
 				}

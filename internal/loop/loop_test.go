@@ -56,8 +56,8 @@ func TestNumbersAfterCrash(t *testing.T) {
 			4: {Call: 10, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`1`)}}},
 			5: {Call: 12, Answer: &abi.Answer{Value: abi.Data{Bytes: []byte(`3`)}}},
 		}
-		w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
-			Record: func(_ abi.Pid, n uint64) (*abi.Record, error) { return records[n], nil }}
+		w := &syscalls.World{Journal: syscalls.Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+			Record: func(_ abi.Pid, n uint64) (*abi.Record, error) { return records[n], nil }}}
 		k := &standing{where: kernel.Where{Next: 13, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: program}}, Pages: []process.Page{
 			{Pid: c.pid, N: 1, Role: process.RoleTask}, {Pid: c.pid, N: 3, Role: process.RoleAssistant},
 			{Pid: c.pid, N: 4, Role: process.RoleTool, ID: "a"}, {Pid: c.pid, N: 5, Role: process.RoleTool, ID: "c"}}}}}
@@ -119,7 +119,7 @@ func TestGoesOn(t *testing.T) {
 		{"it was killed", []abi.Result{refused(abi.ProcessKilled)}, "model 5", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+			w := &syscalls.World{Journal: syscalls.Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}}
 			k := &prompter{answers: c.answers}
 			k.where = kernel.Where{Next: 5, Unfinished: []abi.Call{{Pid: 1, N: 4}}, View: kernel.View{Pid: 1, Spawn: &abi.Spawn{Program: abi.Data{Bytes: []byte(`{}`)}}}}
 			if err := Run(t.Context(), k, w, 1); err != nil {

@@ -122,7 +122,7 @@ func (p *tape) Do(_ context.Context, c abi.Call) abi.Result {
 	a := p.r.Records[i].Answer
 	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
 	if a.Err == nil {
-		b, err := p.w.Bytes(a.Value)
+		b, err := p.w.Journal.Bytes(a.Value)
 		if err != nil {
 			p.diverge(p.r.Records[i], err.Error())
 		}
@@ -137,7 +137,7 @@ func (p *tape) compare(c *abi.Call, i int) string {
 	if in.Row != c.Row || in.For != c.For {
 		return fmt.Sprintf("call %d is %s %s, and was %s %s", c.N, c.Row, c.For, in.Row, in.For)
 	}
-	args, err := p.w.Bytes(in.Args)
+	args, err := p.w.Journal.Bytes(in.Args)
 	if err != nil {
 		return err.Error()
 	}

@@ -15,7 +15,7 @@ import (
 // Mutants that die here: another row, another call of the reply or other arguments
 // that are answered all the same.
 func TestTape(t *testing.T) {
-	w := &syscalls.World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}
+	w := &syscalls.World{Journal: syscalls.Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}}
 	was := abi.Call{Pid: 1, N: 3, Row: "tool", For: "a", Args: []byte(`{"n":1}`)}
 	records := []*abi.Record{
 		{Pid: 1, N: 7, Kind: abi.KindBegan, Call: 3, Intent: &abi.Intent{Row: was.Row, For: was.For, Args: abi.Data{Bytes: was.Args}}},

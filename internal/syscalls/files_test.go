@@ -20,7 +20,7 @@ func loadedFrom(t *testing.T, p Program) (*Loaded, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &World{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+	w := &World{Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 		Command: func(s tools.Spec) (*tools.Tool, error) { return &tools.Tool{Spec: s}, nil }}
 	return w.Load(abi.Data{Bytes: b})
 }

@@ -73,7 +73,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 	case v.Limited && !l.routes[0].facts.Priced:
 		return pl, Unpriced(&l.routes[0].facts, time.Now())
 	}
-	msgs, digest, err := w.Conversation(l, v.Pages, a.Say)
+	msgs, digest, err := w.Journal.Conversation(l, v.Pages, a.Say)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}

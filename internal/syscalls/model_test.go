@@ -39,8 +39,8 @@ func TestRoutes(t *testing.T) {
 			}
 			return nil, provider.ErrNoKey
 		},
-		Away:  func(resource string) time.Duration { return away[resource] },
-		Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+		Away:    func(resource string) time.Duration { return away[resource] },
+		Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 	}
 	price := func(n int64, window int) *Facts {
 		return &Facts{Price: abi.Price{Input: n * 1e9}, Priced: true, Window: window}

@@ -38,7 +38,7 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 			return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil
 		},
 		Command: func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, tools.Runner{AcceptWeakKill: true}) },
-		Bytes:   func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+		Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 		Away:    func(string) time.Duration { return 0 },
 		Yield:   yield,
 	}

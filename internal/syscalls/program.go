@@ -3,16 +3,14 @@ package syscalls
 import (
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/recent"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/tools"
@@ -99,11 +97,8 @@ type World struct {
 	Hosted func(pid abi.Pid, name string) *tools.Tool
 	// Sandbox finds a place where code runs, by name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
-	// Bytes reads a payload of the journal, Record one record.
-	Bytes  func(abi.Data) ([]byte, error)
-	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
-	// Records reads the journal of a process after record n.
-	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
+	// Journal reads what processes recorded.
+	Journal Journal
 	// Workspaces opens the stages of calls.
 	Workspaces *staging.Workspaces
 	// Narrow reads a model reference that a model asked for in spawn.
@@ -115,10 +110,12 @@ type World struct {
 	// Attempts at a model before its error is the answer. Zero: five.
 	Attempts int
 
-	mu     sync.Mutex
-	loaded programs
-	texts  texts
+	setMax sync.Once
+	loaded recent.Cache[abi.Hash, *Loaded]
 }
+
+// loadedMax is half the number of loaded programs that a World keeps.
+const loadedMax = 1000
 
 // Loaded is a program ready to run.
 type Loaded struct {
@@ -138,7 +135,7 @@ type route struct {
 
 // Load makes a recorded program ready, once as long as it is in use.
 func (w *World) Load(d abi.Data) (*Loaded, error) {
-	b, err := w.Bytes(d)
+	b, err := w.Journal.Bytes(d)
 	if err != nil {
 		return nil, err
 	}
@@ -146,47 +143,19 @@ func (w *World) Load(d abi.Data) (*Loaded, error) {
 	if h.IsZero() {
 		h = abi.HashOf(b)
 	}
-	w.mu.Lock()
-	l := w.loaded.get(h)
-	w.mu.Unlock()
-	if l != nil {
+	w.setMax.Do(func() { w.loaded.Max = loadedMax })
+	if l, ok := w.loaded.Get(h); ok {
 		return l, nil
 	}
-	l = &Loaded{tools: make(map[string]*tools.Tool)}
+	l := &Loaded{tools: make(map[string]*tools.Tool)}
 	if err := json.Unmarshal(b, &l.Program); err != nil {
 		return nil, fmt.Errorf("the program of the process cannot be read: %w", err)
 	}
 	if err := w.prepare(l); err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.loaded.put(h, l)
+	w.loaded.Put(h, l)
 	return l, nil
-}
-
-// programs keeps those that were used lately, by what they are. Each key has one
-// of its own, so there is no end to them; the older half is forgotten.
-type programs struct{ now, old map[abi.Hash]*Loaded }
-
-// programsMax is how many are kept before the older half is forgotten.
-const programsMax = 2000
-
-func (p *programs) get(h abi.Hash) *Loaded {
-	l := p.now[h]
-	if l == nil {
-		if l = p.old[h]; l != nil {
-			p.put(h, l)
-		}
-	}
-	return l
-}
-
-func (p *programs) put(h abi.Hash, l *Loaded) {
-	if p.now == nil || len(p.now) >= programsMax/2 {
-		p.old, p.now = p.now, make(map[abi.Hash]*Loaded)
-	}
-	p.now[h] = l
 }
 
 func (w *World) prepare(l *Loaded) (err error) {
@@ -256,201 +225,4 @@ func (p *Program) Grants() []string {
 		return append(g, "code", "spawn", "wait", "send", "recv", "sleep", "ask", "yield")
 	}
 	return append(g, p.Rows...)
-}
-
-// texts keeps the messages of running processes, so that a page is read from
-// the journal once. When it is full the older half is forgotten.
-type texts struct {
-	mu       sync.Mutex
-	now, old map[pageName]page
-	size     int
-}
-
-// page is a message, and a digest by which it is known again.
-type page struct {
-	model.Message
-	sum abi.Hash
-}
-
-type pageName struct {
-	pid abi.Pid
-	n   uint64
-}
-
-const textsMax = 64 << 20
-
-func (t *texts) get(k pageName) (page, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	m, ok := t.now[k]
-	if !ok {
-		if m, ok = t.old[k]; ok {
-			t.put(k, m)
-		}
-	}
-	return m, ok
-}
-
-func (t *texts) put(k pageName, m page) {
-	size := len(m.Text) + 200
-	for _, c := range m.Calls {
-		size += len(c.Args) + 100
-	}
-	if t.now == nil || t.size+size > textsMax/2 {
-		t.old, t.now, t.size = t.now, make(map[pageName]page), 0
-	}
-	t.now[k] = m
-	t.size += size
-}
-
-func (t *texts) add(k pageName, m page) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.put(k, m)
-}
-
-// Message reads one page.
-func (w *World) Message(pg process.Page) (model.Message, error) {
-	p, err := w.page(pg)
-	return p.Message, err
-}
-
-func (w *World) page(pg process.Page) (page, error) {
-	k := pageName{pg.Pid, pg.N}
-	if p, ok := w.texts.get(k); ok {
-		return p, nil
-	}
-	r, err := w.Record(pg.Pid, pg.N)
-	if err != nil {
-		return page{}, err
-	}
-	m, err := w.message(pg, r)
-	if err != nil {
-		return page{}, fmt.Errorf("process %d record %d: %w", pg.Pid, pg.N, err)
-	}
-	p := page{m, sum(m)}
-	w.texts.add(k, p)
-	return p, nil
-}
-
-// sum is a digest of a message.
-func sum(m model.Message) abi.Hash {
-	b, _ := json.Marshal(m) // texts always can
-	return abi.HashOf(b)
-}
-
-func (w *World) message(pg process.Page, r *abi.Record) (m model.Message, err error) {
-	switch pg.Role {
-	case process.RoleTask, process.RoleUser:
-		d := abi.Data{}
-		if r.Spawn != nil {
-			d = r.Spawn.Task
-		} else if r.Intent != nil {
-			d = r.Intent.Say
-		}
-		b, err := w.Bytes(d)
-		return model.Message{Role: model.User, Text: string(b)}, err
-	case process.RoleAssistant:
-		b, err := w.Bytes(r.Answer.Value)
-		if err != nil {
-			return m, err
-		}
-		var reply Reply
-		if err := json.Unmarshal(b, &reply); err != nil {
-			return m, err
-		}
-		return model.Message{Role: model.Assistant, Text: reply.Text, Calls: reply.Calls}, nil
-	}
-	m = model.Message{Role: model.Tool, CallID: pg.ID}
-	if r.Answer.Err != nil {
-		b, err := json.Marshal(map[string]*abi.Error{"error": r.Answer.Err})
-		m.Text, m.Failed = string(b), true
-		return warned(m, r), err
-	}
-	b, err := w.Bytes(r.Answer.Value)
-	var text string
-	if json.Unmarshal(b, &text) != nil {
-		text = string(b)
-	}
-	m.Text = text
-	return warned(m, r), err
-}
-
-// warned adds the watchdog's warning to the result it came with.
-func warned(m model.Message, r *abi.Record) model.Message {
-	if r.Answer.Warning != nil {
-		b, _ := json.Marshal(map[string]*abi.Error{"warning": r.Answer.Warning})
-		m.Text = strings.TrimLeft(m.Text+"\n"+string(b), "\n")
-	}
-	return m
-}
-
-// Conversation is the pages of a process as a model reads them: the results of
-// tools stand behind the reply that asked for them, in the order asked. The
-// digest is of all that is sent.
-func (w *World) Conversation(l *Loaded, pages []process.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
-	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
-	c.digest = append(c.digest, l.sum[:]...)
-	if l.System != "" {
-		c.msgs = append(c.msgs, model.Message{Role: model.System, Text: l.System})
-	}
-	for i := 0; i < len(pages); {
-		p, err := w.page(pages[i])
-		if err != nil {
-			return nil, digest, err
-		}
-		i++
-		if p.Role == model.Tool {
-			continue // with the reply that asked for it
-		}
-		c.add(p)
-		if len(p.Calls) > 0 {
-			if err := w.results(&c, p.Calls, pages[i:]); err != nil {
-				return nil, digest, err
-			}
-		}
-	}
-	if say != "" {
-		m := model.Message{Role: model.User, Text: say}
-		c.add(page{m, sum(m)})
-	}
-	return c.msgs, abi.HashOf(c.digest), nil
-}
-
-type conversation struct {
-	msgs   []model.Message
-	digest []byte
-}
-
-func (c *conversation) add(p page) {
-	c.msgs = append(c.msgs, p.Message)
-	c.digest = append(c.digest, p.sum[:]...)
-}
-
-// results adds the answers to calls, which stand on pages before the next
-// reply.
-func (w *World) results(c *conversation, calls []model.ToolCall, pages []process.Page) error {
-	found := make(map[string]page, len(calls))
-	for _, pg := range pages {
-		if pg.Role == process.RoleAssistant {
-			break
-		}
-		if pg.Role != process.RoleTool {
-			continue
-		}
-		p, err := w.page(pg)
-		if err != nil {
-			return err
-		}
-		found[p.CallID] = p
-	}
-	for _, call := range calls {
-		p, ok := found[call.ID]
-		if !ok {
-			m := model.Message{Role: model.Tool, CallID: call.ID, Text: `{"error":{"message":"this call was not made"}}`, Failed: true}
-			p = page{m, sum(m)}
-		}
-		c.add(p)
-	}
-	return nil
 }

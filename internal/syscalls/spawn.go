@@ -8,7 +8,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/tools"
 )
 
@@ -149,30 +148,10 @@ func (w *World) Ended(k *kernel.Kernel, pid abi.Pid) (r Ended, err error) {
 	}
 	x := v.Exit
 	r = Ended{Pid: pid, Exit: x.Exit, Reason: x.Reason, Code: x.Code, Err: x.Err, Usage: i.Used}
-	out, err := w.Bytes(x.Output)
+	out, err := w.Journal.Bytes(x.Output)
 	if r.Output = string(out); err != nil || r.Output != "" {
 		return r, err
 	}
-	r.Output, err = w.partial(v.Pages)
+	r.Output, err = w.Journal.lastWords(v.Pages)
 	return r, err
-}
-
-func (w *World) partial(pages []process.Page) (string, error) {
-	result := ""
-	for _, pg := range slices.Backward(pages) {
-		if pg.Role != process.RoleAssistant && (pg.Role != process.RoleTool || result != "") {
-			continue
-		}
-		m, err := w.Message(pg)
-		if err != nil {
-			return "", err
-		}
-		if pg.Role == process.RoleAssistant && m.Text != "" {
-			return m.Text, nil
-		}
-		if pg.Role == process.RoleTool && !m.Failed {
-			result = m.Text
-		}
-	}
-	return result, nil
 }

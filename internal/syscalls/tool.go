@@ -86,7 +86,7 @@ func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Err
 		if pg.Role != process.RoleAssistant {
 			continue
 		}
-		m, err := w.Message(v.Pages[i])
+		m, err := w.Journal.Message(v.Pages[i])
 		if err != nil {
 			return "", "", &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 		}

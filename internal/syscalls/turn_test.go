@@ -169,14 +169,16 @@ func alone(t *testing.T, models map[string]*failing, p Program) abi.Result {
 	defer func() { _ = log.Close() }()
 	var k *kernel.Kernel
 	w := &World{
-		Open:  func(p *Program) (model.Model, error) { return models[p.Model], nil },
-		Away:  func(string) time.Duration { return 0 },
-		Bytes: func(d abi.Data) ([]byte, error) { return k.Bytes(d) },
-		Record: func(pid abi.Pid, n uint64) (*abi.Record, error) {
-			for r, err := range store.Records(pid, n-1) {
-				return r, err
-			}
-			return nil, fmt.Errorf("process %d has no record %d", pid, n)
+		Open: func(p *Program) (model.Model, error) { return models[p.Model], nil },
+		Away: func(string) time.Duration { return 0 },
+		Journal: Journal{
+			Bytes: func(d abi.Data) ([]byte, error) { return k.Bytes(d) },
+			Record: func(pid abi.Pid, n uint64) (*abi.Record, error) {
+				for r, err := range store.Records(pid, n-1) {
+					return r, err
+				}
+				return nil, fmt.Errorf("process %d has no record %d", pid, n)
+			},
 		},
 	}
 	b, err := json.Marshal(p)

@@ -109,7 +109,7 @@ func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Erro
 // their ends, without those that another undo has taken back.
 func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
 	begun := make(map[uint64]*abi.Intent)
-	for r, err := range u.w.Records(u.j.Call.Pid, groupStart(u.j.View)) {
+	for r, err := range u.w.Journal.Records(u.j.Call.Pid, groupStart(u.j.View)) {
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
 		if in.Effect != abi.Compensable || undoes != 0 || top < a.First || top > a.Last {
 			continue
 		}
-		if d.result, err = u.w.Bytes(r.Answer.Value); err != nil {
+		if d.result, err = u.w.Journal.Bytes(r.Answer.Value); err != nil {
 			return nil, err
 		}
 		list = append(list, d)
@@ -159,7 +159,7 @@ func groupStart(v kernel.View) uint64 {
 // called is what a recorded tool call was called with, and which call it undid.
 func (u *undoing) called(in *abi.Intent) (args json.RawMessage, undoes uint64, err error) {
 	c := abi.Call{Pid: u.j.Call.Pid, Row: in.Row, For: in.For}
-	if c.Args, err = u.w.Bytes(in.Args); err != nil {
+	if c.Args, err = u.w.Journal.Bytes(in.Args); err != nil {
 		return nil, 0, err
 	}
 	if c.For == "" {

@@ -34,21 +34,23 @@ func TestDeeds(t *testing.T) {
 		{undo + kernel.NestedFrom, undo, abi.Irreversible, abi.OK, 14}, // by this one, before a restart
 	}
 	w := &World{
-		Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
-		Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
-			return func(yield func(*abi.Record, error) bool) {
-				for _, p := range all {
-					args, err := json.Marshal(ToolArgs{Name: "book", Args: json.RawMessage(fmt.Sprintf(`{"call":%d}`, p.call)), Undoes: p.undoes})
-					if err != nil || pid != 1 || n != 3 {
-						t.Errorf("records of %d after %d: %v", pid, n, err)
-					}
-					in := &abi.Intent{Row: "tool", Tool: "book", Effect: p.effect, Within: p.within, Args: abi.Data{Bytes: args}}
-					a := &abi.Answer{Outcome: p.outcome, Value: abi.Data{Bytes: []byte(`"done"`)}}
-					if !yield(&abi.Record{Kind: abi.KindBegan, Call: p.call, Intent: in}, nil) || !yield(&abi.Record{Kind: abi.KindEnded, Call: p.call, Answer: a}, nil) {
-						return
+		Journal: Journal{
+			Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil },
+			Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
+				return func(yield func(*abi.Record, error) bool) {
+					for _, p := range all {
+						args, err := json.Marshal(ToolArgs{Name: "book", Args: json.RawMessage(fmt.Sprintf(`{"call":%d}`, p.call)), Undoes: p.undoes})
+						if err != nil || pid != 1 || n != 3 {
+							t.Errorf("records of %d after %d: %v", pid, n, err)
+						}
+						in := &abi.Intent{Row: "tool", Tool: "book", Effect: p.effect, Within: p.within, Args: abi.Data{Bytes: args}}
+						a := &abi.Answer{Outcome: p.outcome, Value: abi.Data{Bytes: []byte(`"done"`)}}
+						if !yield(&abi.Record{Kind: abi.KindBegan, Call: p.call, Intent: in}, nil) || !yield(&abi.Record{Kind: abi.KindEnded, Call: p.call, Answer: a}, nil) {
+							return
+						}
 					}
 				}
-			}
+			},
 		},
 	}
 	j := &kernel.Job{Call: abi.Call{Pid: 1, N: undo}, View: kernel.View{Pid: 1, Pages: []process.Page{{Pid: 1, N: 3, Role: process.RoleAssistant}, {Pid: 1, N: 5, Role: process.RoleTool}}}}
