@@ -14,10 +14,11 @@ import (
 func accountCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
-		Short: "Set and show named accounts, which runs share for ever",
-		Long: `Set and show named accounts. What the processes of an account take is counted
-against its limits together, and for ever: kern run --account NAME has it pay.`,
-		Args: below,
+		Short: "Set and show named accounts: limits that many processes share",
+		Long: `Set and show named accounts. An account adds up what all its processes use, and
+stops them together at its limits. It never resets. A process is charged to an
+account with kern run --account NAME.`,
+		Args: needSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Usage("kern account --help", "expected set, show or list")
 		},
@@ -26,8 +27,9 @@ against its limits together, and for ever: kern run --account NAME has it pay.`,
 	return cmd
 }
 
-// shared are the units that add up, so that an account can limit them.
-func shared() (units []abi.Unit) {
+// accountUnits are the units that add up over processes, so that an account can
+// limit them.
+func accountUnits() (units []abi.Unit) {
 	for _, u := range abi.SettableUnits() {
 		if u < abi.Units {
 			units = append(units, u)
@@ -41,16 +43,16 @@ func accountSet(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME --money 5 --tokens 1000000 ...",
 		Short: "Make an account, or change its limits",
-		Long: `Make an account, or change its limits. What is not named stays as it is, and what
-was used stays used. Only what adds up over processes can be limited.`,
+		Long: `Make an account, or change its limits. Limits that are not named stay, and so does
+what was used. An account can limit only units that add up over processes.`,
 		Args: exactly(1, "the name of an account"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, u := range abi.SettableUnits() {
 				if _, set := l.limits.Get(u); set && u >= abi.Units {
-					return cli.Usage("give it to each run: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot limit it", flagName(u))
+					return cli.Usage("give each run its own limit: kern run --"+flagName(u), "--%s does not add up over processes, so an account cannot have this limit", flagName(u))
 				}
 			}
-			ch, err := l.change(t.User(), shared())
+			ch, err := l.change(t.User(), accountUnits())
 			if err != nil {
 				return err
 			}
@@ -100,7 +102,7 @@ func showAccount(t *cli.Terminal, b api.Account) error {
 	return t.Facts(rows)
 }
 
-// usedLine is what was used, in a line.
+// usedLine formats usage in one line.
 func usedLine(u api.Usage) string {
 	return fmt.Sprintf("$%s, %s, %d tokens in, %d out, %s, %s", u.Money, cli.Plural(u.Steps, "step"), u.InputTokens, u.OutputTokens,
 		cli.Plural(u.ModelCalls, "model call"), cli.Plural(u.ToolCalls, "tool call"))
@@ -111,7 +113,7 @@ func accountList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the accounts",
-		Args:  none,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]api.Account, error) { return c.Accounts.List(cmd.Context()) }, listAccounts)
 		},

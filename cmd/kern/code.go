@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// codeFlags say how code runs.
+// codeFlags are the flags of kern code.
 type codeFlags struct {
 	sandbox, workspace string
 	memory, output     string
@@ -33,13 +33,14 @@ func codeCommand(t *cli.Terminal) *cobra.Command {
 	var f codeFlags
 	cmd := &cobra.Command{
 		Use:   "code [flags] FILE.py | - | -- COMMAND ARGS...",
-		Short: "Run code that nobody trusts in a sandbox",
-		Long: `Run Python source once, in a sandbox: it may touch its workspace and nothing else.
-Without --workspace that is a private empty directory, removed at the end. On the
-sandbox jail any program of this host runs, after --. No daemon is needed.
+		Short: "Run untrusted code in a sandbox",
+		Long: `Run Python source once, in a sandbox: the code can reach its workspace and nothing
+else. Without --workspace the workspace is an empty directory that is removed at
+the end. The sandbox jail also runs any program of this host, given after --. No
+daemon is needed.
 
-The sandbox is the one named by --sandbox, else by KERN_SANDBOX or SANDBOX_TYPE,
-else wasm. The exit code is 0 for ok, 1 for failed, 3 when a limit ended it.`,
+The sandbox is --sandbox, else KERN_SANDBOX or SANDBOX_TYPE, else wasm. The exit
+code is 0 if the code succeeded, 1 if it failed, 3 if a limit stopped it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			return runCode(cmd.Context(), t, &f, args, dash == 0)
@@ -47,22 +48,22 @@ else wasm. The exit code is 0 for ok, 1 for failed, 3 when a limit ended it.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.sandbox, "sandbox", "", "wasm or jail")
-	flags.StringVar(&f.workspace, "workspace", "", "the `directory` the code works in")
-	flags.StringVar(&f.memory, "memory", "256MiB", "how much memory it may take")
-	flags.StringVar(&f.output, "output", "1MiB", "how much it may print")
-	flags.DurationVar(&f.wall, "wall", 10*time.Second, "how long it may run")
-	flags.StringSliceVar(&f.allow, "allow", nil, "weaknesses of this host to accept, by `name`; kern doctor lists them")
+	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that the code may change")
+	flags.StringVar(&f.memory, "memory", "256MiB", "limit on memory")
+	flags.StringVar(&f.output, "output", "1MiB", "limit on output")
+	flags.DurationVar(&f.wall, "wall", 10*time.Second, "limit on time")
+	flags.StringSliceVar(&f.allow, "allow", nil, "accept these weaknesses of this host, by `name`; kern doctor lists them")
 	flags.BoolVar(&f.json, "json", false, "print the outcome as a JSON object")
-	flags.BoolVar(&f.repl, "repl", false, "keep a session: run each piece of code as it is typed")
+	flags.BoolVar(&f.repl, "repl", false, "run each piece of code as you type it, in one session")
 	return cmd
 }
 
-// spec is what the flags and arguments describe.
+// spec builds the request to the sandbox from flags and arguments.
 func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbox.Spec, err error) {
 	s.Allow = f.allow
 	s.Limits.Wall, s.Limits.CPU = f.wall, f.wall
 	if f.wall <= 0 {
-		return s, cli.Usage("for example: --wall 10s", "--wall is %s, expected more than nothing", f.wall)
+		return s, cli.Usage("for example: --wall 10s", "--wall is %s, expected more than 0", f.wall)
 	}
 	for _, size := range []struct {
 		flag, text string
@@ -90,18 +91,18 @@ func (f *codeFlags) spec(stdin io.Reader, args []string, program bool) (s sandbo
 		return s, cli.Usage("for example: kern code hello.py", "expected one file, or - for standard input")
 	case args[0] == "-":
 		b, err := io.ReadAll(stdin)
-		return written(s, b, err)
+		return withCode(s, b, err)
 	default:
 		b, err := os.ReadFile(args[0])
-		return written(s, b, asUsage(err))
+		return withCode(s, b, asUsage(err))
 	}
 	return s, nil
 }
 
-// written is s with the code that was read.
-func written(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
+// withCode is s with the code that was read.
+func withCode(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
 	if s.Code = string(b); err == nil && s.Code == "" {
-		err = cli.Usage("for example: echo 'print(1)' | kern code -", "there is no code: what was read is empty")
+		err = cli.Usage("for example: echo 'print(1)' | kern code -", "there is no code: the input is empty")
 	}
 	return s, err
 }
@@ -116,11 +117,11 @@ func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, 
 	if err != nil {
 		return err
 	}
-	t.Progress("preparing the sandbox " + name + ": the first time compiles it, which takes a few seconds")
+	t.Progress("preparing the sandbox " + name + " (the first time takes a few seconds)")
 	box, err := host.OpenSandbox(name)
 	t.Progress("")
 	if err != nil {
-		return refused(err)
+		return explainRefusal(err)
 	}
 	defer box.Close()
 	if f.repl {
@@ -131,7 +132,7 @@ func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, 
 	}
 	out, err := box.Run(ctx, s)
 	if err != nil {
-		return refused(err)
+		return explainRefusal(err)
 	}
 	if f.json {
 		if err := t.JSON(outcomeView(&out)); err != nil {
@@ -143,8 +144,8 @@ func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, 
 	return codeExit(&out)
 }
 
-// refused is the error of code that did not run.
-func refused(err error) error {
+// explainRefusal makes the error of code that a sandbox refused.
+func explainRefusal(err error) error {
 	var r *sandbox.Refusal
 	if errors.As(err, &r) {
 		return &cli.UsageError{Message: "sandbox " + r.Backend + ": " + r.Reason, Advice: r.Fix}
@@ -175,7 +176,7 @@ func outcomeLine(out *sandbox.Outcome) string {
 	return s + fmt.Sprintf(", after %s", out.Usage.Wall.Round(100*time.Microsecond))
 }
 
-// codeOutcome is the outcome of code as --json prints it.
+// codeOutcome is the outcome of code for --json.
 type codeOutcome struct {
 	Cause     sandbox.Cause `json:"cause"`
 	Exit      int           `json:"exit"`
@@ -205,23 +206,23 @@ func outcomeView(out *sandbox.Outcome) codeOutcome {
 	return v
 }
 
-// runRepl runs pieces of code in one session. A piece ends with an empty line, or
-// at once when its line begins no block.
+// runRepl runs pieces of code in one session. A piece is one line, or a block up
+// to an empty line.
 func runRepl(ctx context.Context, t *cli.Terminal, box sandbox.Backend, s sandbox.Spec) error {
 	keeper, ok := box.(sandbox.Sessioner)
 	if !ok {
-		return cli.Usage("use --sandbox wasm", "this sandbox keeps no sessions")
+		return cli.Usage("use --sandbox wasm", "the sandbox jail has no --repl")
 	}
 	limits := s.Limits
 	session, err := keeper.Open(ctx, s)
 	if err != nil {
-		return refused(err)
+		return explainRefusal(err)
 	}
 	defer session.Close()
 	in := bufio.NewScanner(t.In)
 	in.Buffer(nil, 1<<20)
 	var piece []string
-	for promptFor(t, len(piece) > 0); in.Scan(); promptFor(t, len(piece) > 0) {
+	for printPrompt(t, len(piece) > 0); in.Scan(); printPrompt(t, len(piece) > 0) {
 		line := in.Text()
 		if block := strings.HasSuffix(strings.TrimSpace(line), ":") || len(piece) > 0; block && line != "" {
 			piece = append(piece, line)
@@ -246,16 +247,16 @@ func runPiece(ctx context.Context, t *cli.Terminal, session sandbox.Session, sou
 	}
 	out, err := session.Run(ctx, sandbox.Spec{Code: source, Stdout: t.Out, Stderr: t.Err, Limits: limits})
 	if err != nil {
-		return refused(err)
+		return explainRefusal(err)
 	}
 	if out.Cause != sandbox.OK && out.Cause != sandbox.Failed {
-		t.Note("kern: %s; the session is over", outcomeLine(&out))
+		t.Note("kern: %s; the session has ended", outcomeLine(&out))
 		return codeExit(&out)
 	}
 	return nil
 }
 
-func promptFor(t *cli.Terminal, more bool) {
+func printPrompt(t *cli.Terminal, more bool) {
 	if !t.ErrTTY {
 		return
 	}

@@ -196,7 +196,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 	w.ok("ps")
-	if out, errs, code := w.kern("serve"); code != 1 || !strings.Contains(errs, "serves "+w.data()+" already") {
+	if out, errs, code := w.kern("serve"); code != 1 || !strings.Contains(errs, "already serves "+w.data()) {
 		t.Errorf("a second one: exit %d: %s%s", code, out, errs)
 	}
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
@@ -269,7 +269,7 @@ func TestCtrlC(t *testing.T) {
 			w.until("the signal", func() bool { return w.signals(1) == c.times || c.times == 2 && w.signals(1) == 1 || w.gone(run) })
 		}
 		code := codeOf(run.Wait())
-		if code != exitKilled || out.String() != c.output || !strings.Contains(errs.String(), "asked to finish") {
+		if code != exitKilled || out.String() != c.output || !strings.Contains(errs.String(), "to finish") {
 			t.Errorf("%d times: exit %d, %q: %s", c.times, code, out.String(), errs.String())
 		}
 	}
@@ -373,7 +373,7 @@ func TestRunOutlivesItsDaemon(t *testing.T) {
 	}
 	w.until("the tool", func() bool { return w.lines("ran")["x"] == 1 })
 	w.crash()
-	if code := codeOf(run.Wait()); code != exitDone || !strings.Contains(errs.String(), "it is started again") {
+	if code := codeOf(run.Wait()); code != exitDone || !strings.Contains(errs.String(), "starting it again") {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
 	var n uint64

@@ -13,11 +13,10 @@ func demoCommand(t *cli.Terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show the kernel at work, in half a minute and without an API key",
-		Long: `Show the kernel at work. The model is a script; all else is real: a daemon of its
-own in a temporary directory, its journal, processes, tools, and kill -9. Each
-step says what happened and how that was checked; the exit code is 1 if a check
-fails.`,
-		Args: none,
+		Long: `Show the kernel at work. The model is a script. Everything else is real: a daemon
+in a temporary directory, its journal, processes, tools and kill -9. Each step
+says what happened and how it was checked. The exit code is 1 if a check fails.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			self, err := os.Executable()
 			if err != nil {

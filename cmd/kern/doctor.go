@@ -24,12 +24,14 @@ func doctorCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON, models bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this host can enforce, and how kern is configured",
-		Long: `Say what this host can enforce, and print the effective configuration. Keys are
-not printed, only where they come from and whether they are there. It starts no
-daemon. Providers that are set up are connected to, and asked nothing. With --models it lists the models whose price is known instead, in
-dollars per million tokens; kern.yaml adds others.`,
-		Args: none,
+		Short: "Check what this host can enforce, and show the configuration",
+		Long: `Check what this host can enforce, and print the effective configuration. Keys are
+never printed, only where each comes from and whether it is set. doctor starts no
+daemon. It connects to the configured providers, but sends them no request.
+
+With --models it lists the models with a known price instead, in dollars per
+million tokens; kern.yaml adds others.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if models {
 				return printPrices(t, d, asJSON)
@@ -52,12 +54,12 @@ dollars per million tokens; kern.yaml adds others.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
-	cmd.Flags().BoolVar(&models, "models", false, "list the models whose price is known")
+	cmd.Flags().BoolVar(&models, "models", false, "list the models with a known price")
 	return cmd
 }
 
-// printPrices lists what models cost. A long request, whose input is beyond a size,
-// has a line of its own.
+// printPrices lists the prices of models. Requests past a size have a line of their
+// own.
 func printPrices(t *cli.Terminal, d *daemon.Directory, asJSON bool) error {
 	s, _, err := d.Settings()
 	if err != nil {
@@ -81,28 +83,28 @@ func printPrices(t *cli.Terminal, d *daemon.Directory, asJSON bool) error {
 			continue
 		}
 		line(e.Model, e.Price, e.Beyond, e.MaxOutput)
-		line("  beyond that", e.Long, e.Window, e.MaxOutput)
+		line("  longer requests", e.Long, e.Window, e.MaxOutput)
 	}
-	t.Note("kern: dollars a million tokens; the window and the maximum in tokens")
+	t.Note("kern: prices in dollars per million tokens; window and maximum in tokens")
 	return t.Table([]cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "INPUT"}, {Head: "OUTPUT"}, {Head: "CACHE READ", Spare: 4}, {Head: "CACHE WRITE", Spare: 3}, {Head: "WINDOW", Spare: 2}, {Head: "MAX OUTPUT", Spare: 1}}, rows)
 }
 
-// An examination is what doctor finds.
+// An examination is everything that doctor finds.
 type examination struct {
 	Version  string     `json:"version"`
 	Host     string     `json:"host"`
 	Data     string     `json:"data"`
 	Config   string     `json:"config"`
-	Daemon   *api.About `json:"daemon"` // null: none runs
+	Daemon   *api.About `json:"daemon"` // null if none runs
 	Checks   []check    `json:"checks"`
-	Limits   []string   `json:"limits"` // what can be limited here
+	Limits   []string   `json:"limits"` // units that can be limited
 	Settings any        `json:"settings"`
 
-	Providers map[string]reached `json:"providers"` // whether they can be reached, of those that were set up
-	Warnings  []string           `json:"warnings,omitempty"`
+	Providers map[string]reachability `json:"providers"` // only the configured ones
+	Warnings  []string                `json:"warnings,omitempty"`
 }
 
-// A check is something that this host must be able to do.
+// A check is one ability of this host.
 type check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -134,38 +136,38 @@ func examine(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (x exami
 	} else {
 		note := file
 		if s.File == "" {
-			note = "none; everything as it is by default"
+			note = "no kern.yaml; every setting has its default"
 		}
 		x.Checks = append(x.Checks, check{"configuration", true, note})
 		v := s.View(t.Getenv)
-		x.Settings, x.Warnings, x.Providers = v, s.Warnings(t.Getenv), reachable(ctx, v)
+		x.Settings, x.Warnings, x.Providers = v, s.Warnings(t.Getenv), connectAll(ctx, v)
 	}
-	x.Checks = append(x.Checks, writable(dir))
+	x.Checks = append(x.Checks, checkData(dir))
 	x.Checks = append(x.Checks, hostChecks()...)
-	x.Checks = append(x.Checks, sandboxChecks(ctx, t, d)...)
+	x.Checks = append(x.Checks, checkSandboxes(ctx, t, d)...)
 	return x, nil
 }
 
-// writable looks whether the data directory can be used, and makes nothing.
-func writable(dir string) check {
+// checkData checks that the data directory can be used, and creates nothing.
+func checkData(dir string) check {
 	c, note := check{Name: "data directory"}, dir
 	for d := dir; ; d = filepath.Dir(d) {
 		i, err := os.Stat(d)
 		switch {
 		case os.IsNotExist(err) && d != filepath.Dir(d):
-			note = dir + " (not made yet)"
+			note = dir + " (does not exist yet)"
 			continue
 		case err != nil:
 			c.Note = err.Error()
 		case !i.IsDir():
 			c.Note = d + " is not a directory"
 		default:
-			if c.Note = full(d); c.Note != "" {
+			if c.Note = explainFull(d); c.Note != "" {
 				return c
 			}
 			c.OK, c.Note = true, note
 			if d == dir && i.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-				c.Note = fmt.Sprintf("%s (mode %o: others may look into it; the journal's files are private all the same)", dir, i.Mode().Perm())
+				c.Note = fmt.Sprintf("%s (mode %o: other users can list it; the files of the journal are private anyway)", dir, i.Mode().Perm())
 			}
 		}
 		return c
@@ -174,7 +176,7 @@ func writable(dir string) check {
 
 func printDoctor(t *cli.Terminal, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
-	daemon := "none runs; any command that needs one starts it"
+	daemon := "not running; the next command that needs it starts it"
 	if d := x.Daemon; d != nil {
 		daemon = fmt.Sprintf("version %s, process %d, since %s, at %s", d.Version, d.Pid, d.Started.Local().Format("2006-01-02 15:04:05"), d.Socket)
 	}
@@ -186,12 +188,12 @@ func printDoctor(t *cli.Terminal, x examination) error {
 		}
 		rows = append(rows, []string{c.Name, mark + "  " + cli.Clean(c.Note)})
 	}
-	rows = append(rows, []string{"can be limited", strings.Join(x.Limits, ", ")})
+	rows = append(rows, []string{"limits", strings.Join(x.Limits, ", ")})
 	if v, ok := x.Settings.(config.SettingsView); ok {
 		rows = append(rows, []string{"yield", v.Yield}, []string{"prices", v.Prices}, []string{"gateway", v.Gateway}, []string{"workspaces", cli.Clean(v.Spaces.String())})
 		for _, name := range cli.SortedKeys(v.Providers) {
 			p := v.Providers[name]
-			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", cli.Clean(p.BaseURL), cli.Clean(p.Key), p.Limits.String(), x.Providers[name].row(t))})
+			rows = append(rows, []string{name, fmt.Sprintf("%s, key %s, %s%s", cli.Clean(p.BaseURL), cli.Clean(p.Key), p.Limits.String(), x.Providers[name].suffix(t))})
 			for _, header := range cli.SortedKeys(p.Headers) {
 				rows = append(rows, []string{"  header " + header, cli.Clean(p.Headers[header])})
 			}
@@ -199,7 +201,7 @@ func printDoctor(t *cli.Terminal, x examination) error {
 				rows = append(rows, []string{"  falls back to", cli.Clean(strings.Join(p.Fallback, ", "))})
 			}
 			if len(p.Free) > 0 {
-				rows = append(rows, []string{"  free there", cli.Clean(strings.Join(p.Free, ", "))})
+				rows = append(rows, []string{"  no extra price", cli.Clean(strings.Join(p.Free, ", "))})
 			}
 			for _, m := range cli.SortedKeys(p.Limits.Models) {
 				rows = append(rows, []string{"  " + cli.Clean(m), p.Limits.Models[m].String()})

@@ -9,14 +9,13 @@ import (
 
 func describeHost() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// hostChecks says that command tools are refused here: nothing on this system
-// would kill all that a program starts.
+// hostChecks reports that command tools are refused on this system.
 func hostChecks() []check {
-	return []check{{"command tools", false, "are refused: on this system nothing would surely kill all that a program starts"}}
+	return []check{{"command tools", false, "are refused: this system offers no sure way to kill everything that a program starts"}}
 }
 
-// full says why nothing can be written in a directory; empty: it can.
-func full(dir string) string {
+// explainFull says why nothing can be written in a directory; empty if it can.
+func explainFull(dir string) string {
 	if i, err := os.Stat(dir); err != nil || i.Mode().Perm()&0o200 == 0 {
 		return dir + " cannot be written"
 	}

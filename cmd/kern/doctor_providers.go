@@ -16,14 +16,14 @@ import (
 // reachTime is how long the doctor waits for a connection to a provider.
 const reachTime = 5 * time.Second
 
-// reached says whether a connection to a provider comes about.
-type reached struct {
+// reachability says whether a provider can be connected to.
+type reachability struct {
 	OK   bool   `json:"ok"`
 	Note string `json:"note"`
 }
 
-// row is what stands of it behind the rest that is said of a provider.
-func (r reached) row(t *cli.Terminal) string {
+// suffix is the end of the provider's line.
+func (r reachability) suffix(t *cli.Terminal) string {
 	switch {
 	case r.Note == "":
 		return ""
@@ -33,12 +33,12 @@ func (r reached) row(t *cli.Terminal) string {
 	return "; " + t.Paint(cli.Red, "NOT reachable") + ": " + cli.Clean(r.Note)
 }
 
-// reachable connects to the providers that were set up, all at one time. Nothing
-// is asked of them, so it costs nothing.
-func reachable(ctx context.Context, v config.SettingsView) map[string]reached {
+// connectAll connects to every configured provider at the same time. It sends no
+// request, so it costs nothing.
+func connectAll(ctx context.Context, v config.SettingsView) map[string]reachability {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	all := make(map[string]reached)
+	all := make(map[string]reachability)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for name, p := range v.Providers {
@@ -46,7 +46,7 @@ func reachable(ctx context.Context, v config.SettingsView) map[string]reached {
 			continue
 		}
 		wg.Go(func() {
-			r := reach(ctx, p.BaseURL)
+			r := connectTo(ctx, p.BaseURL)
 			mu.Lock()
 			defer mu.Unlock()
 			all[name] = r
@@ -56,11 +56,11 @@ func reachable(ctx context.Context, v config.SettingsView) map[string]reached {
 	return all
 }
 
-// reach connects to where requests for an address go first.
-func reach(ctx context.Context, base string) reached {
+// connectTo connects to the host of a base URL, or to its proxy.
+func connectTo(ctx context.Context, base string) reachability {
 	u, err := url.Parse(base)
 	if err != nil || u.Hostname() == "" {
-		return reached{Note: "it is not an address"}
+		return reachability{Note: "the base URL is not a URL"}
 	}
 	note := "reachable"
 	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
@@ -76,8 +76,8 @@ func reach(ctx context.Context, base string) reached {
 	}
 	c, err := dial(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
-		return reached{Note: err.Error()}
+		return reachability{Note: err.Error()}
 	}
-	_ = c.Close() // it was only to come about
-	return reached{true, note}
+	_ = c.Close() // only the connection was of interest
+	return reachability{true, note}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// sandboxChecks tries each sandbox on this host: whether it opens, and what of
-// a Spec it could not enforce.
-func sandboxChecks(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (list []check) {
+// checkSandboxes tries each sandbox on this host: whether it opens, and what it
+// cannot enforce.
+func checkSandboxes(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (list []check) {
 	for _, name := range host.SandboxNames {
-		t.Progress("trying the sandbox " + name + " on this host ...")
+		t.Progress("testing the sandbox " + name + " ...")
 		c := check{Name: "sandbox " + name}
 		c.OK, c.Note = trySandbox(ctx, name)
 		list = append(list, c)
@@ -35,7 +35,7 @@ func trySandbox(ctx context.Context, name string) (ok bool, note string) {
 		return false, err.Error()
 	}
 	if out.Cause != sandbox.OK || strings.TrimSpace(string(out.Stdout)) != "42" {
-		return false, fmt.Sprintf("a first program ended with %s: %s", out.Cause, out.Stderr)
+		return false, fmt.Sprintf("a test program ended with %s: %s", out.Cause, out.Stderr)
 	}
 	prober, can := box.(sandbox.Prober)
 	if !can {
@@ -46,11 +46,11 @@ func trySandbox(ctx context.Context, name string) (ok bool, note string) {
 		return false, err.Error()
 	}
 	if len(weak) == 0 {
-		return true, "enforces everything that can be asked of it, as measured now"
+		return true, "enforces every limit, as measured now"
 	}
 	var notes []string
 	for _, w := range weak {
-		notes = append(notes, fmt.Sprintf("%s: %s (to mend it: %s)", w.Name, w.Why, w.Fix))
+		notes = append(notes, fmt.Sprintf("%s: %s (fix: %s)", w.Name, w.Why, w.Fix))
 	}
-	return true, "refuses what needs " + strings.Join(notes, "; ")
+	return true, "works, but refuses code that needs " + strings.Join(notes, "; ")
 }

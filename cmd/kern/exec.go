@@ -26,10 +26,10 @@ import (
 
 const execName = "exec"
 
-// Exit codes of exec that are not the program's, as timeout has them.
+// Exit codes of exec itself, the same as those of timeout(1).
 const (
 	exitStopped = 124 // Kern stopped the program
-	exitNoStart = 125 // Kern could not start it, or lost it, or cannot say how it ended
+	exitNoStart = 125 // Kern could not start the program, or lost it
 )
 
 // execFlags say how a program runs.
@@ -38,12 +38,12 @@ type execFlags struct {
 	grace   time.Duration
 	summary string
 	quiet   bool
-	sandbox string   // jail, or none
-	show    []string // to a program in a jail
-	write   []string // for one
-	home    string   // of one
+	sandbox string   // jail, or empty
+	show    []string // what a program in a jail may read
+	write   []string // what it may change
+	home    string   // its home
 
-	memory, processes string // as they stand on the command line
+	memory, processes string // as written on the command line
 	bounds            cgroup.Bounds
 }
 
@@ -51,54 +51,55 @@ func execCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	f := execFlags{key: api.Key{Priority: abi.DefaultPriority, Hold: true}}
 	cmd := &cobra.Command{
 		Use:   execName + " [limits] [flags] -- PROGRAM [ARG...]",
-		Short: "Run any program as a process, its model calls under limits",
-		Long: `Run a program that knows nothing of Kern as a process of Kern. Its calls to models
-lead through the gateway, because the variables say so that the SDKs of OpenAI
-and Anthropic read (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
-ANTHROPIC_API_KEY and their siblings); it has KERN_PID, KERN_KEY, KERN_URL and
-KERN_DATA too.
-Codex, which does not read them, is told by arguments, and in a jail to leave its
-own sandbox; it is known behind npx, env, timeout and the like too. Where no key of a provider is configured, the program's own credential
-or login is passed on untouched and never stored. Where its variables name another
-place than the daemon asks, it is not started. Ways to models that read other
-variables (Azure, Gemini and others) are not governed; they are named at the start.
+		Short: "Run any program as a process, with limits on its model calls",
+		Long: `Run any program as a process of Kern. Its calls to models go through Kern's
+gateway. For this, kern exec sets the variables that the SDKs of OpenAI and
+Anthropic read: OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
+ANTHROPIC_API_KEY and their variants. The program also gets KERN_PID, KERN_KEY, KERN_URL and KERN_DATA.
+Codex reads none of these, so kern exec adds arguments for it, also behind npx, env,
+timeout and the like.
 
-The program has the terminal, the standard streams and the signals, in a process
-group of its own. When a limit is reached the call is refused, the program is sent
-SIGTERM, and after the grace period it is killed with everything it started, wherever
-that went. stop, cont, term and kill do to the program what they do to any process.
-Nothing of it is left at the end, nor when this command or the daemon is killed.
-Within a program that it runs, kern exec, kern run and kern key new make children,
-whose limits are within those around them.
+If no provider key is configured, Kern passes on the program's own key or login,
+and never stores it. If the program's base URL differs from the daemon's provider,
+the program is not started. Kern does not govern models that are reached with other
+variables (Azure, Gemini and others), and names those variables at the start.
 
---memory and --processes bound it and all it starts on this machine, in a cgroup;
-where none can be made the program is not started. What bounds kern exec itself, as
-the MemoryMax of a service does, bounds the program too. With systemd a user has
-one under systemd-run --user --scope -p Delegate=yes. A process past the bound
-cannot begin; memory past it ends what asked for it.
+The program has the terminal, the standard streams and the signals, in its own
+process group. At a limit the call is refused and the program gets SIGTERM. After
+the grace period it is killed with everything it started. The commands stop, cont,
+term and kill act on the program too. Nothing that it started outlives it, also
+when this command is killed. If the daemon is killed, it is started again and the
+program continues. kern exec, kern run and kern key new inside the program make
+child processes, bound by the same limits.
 
-With --sandbox jail (Linux) the gateway is its only way out. It reads the system's
-programs, what of /etc everybody may, and the trees that PATH, VIRTUAL_ENV and its
-own links name; --show adds to that. It writes in the directory it is started in,
-which is the real one, and in a /tmp and a home that are empty and go at the end.
---home DIR is a home that stays, where an agent keeps its settings, sessions and
-login from one run to the next: give it one of its own. --write lets it change more
-of the host. CARE: what it writes in any of these may be run outside later, as the
-settings and hooks of another program, as a script, or by git. All other files,
-sockets and processes of the host are not there, nor is Kern's data directory. What
-it does have: its environment, and sockets in directories that it sees. A host that
-cannot build this is told so, and nothing is started.
+--memory and --processes bound the program and everything it starts, in a cgroup.
+If no cgroup can be made, the program is not started. A bound on kern exec itself,
+such as the MemoryMax of a service, also holds. With systemd a user gets a cgroup
+from systemd-run --user --scope -p Delegate=yes. Past --processes a new process
+fails to start; past --memory the system kills what uses it.
 
-The exit code is the program's, or 128+n if the signal n ended it. Else it is
+With --sandbox jail (Linux) the program can reach only the gateway. It can read the
+system's programs, the public part of /etc, and the trees that PATH, VIRTUAL_ENV
+and its own links name; --show adds to these. It can write in the current directory
+and in an empty /tmp and home, which are removed at the end. They use memory, up to
+half of the host's without --memory. --home DIR is a home that stays: an agent
+keeps its settings, sessions and login there. Use a separate one for each agent.
+--write lets the program change more of the host.
+CAUTION: files that the program writes in these directories may be executed outside
+later: as settings, hooks, scripts, or by git.
+All other files, sockets and processes of the host are hidden, and Kern's data
+directory too. Visible are its environment, and sockets in directories that it
+sees. If this host cannot build the jail, the program is not started.
+
+The exit code is the program's, or 128+n if signal n ended it, or
   124  Kern stopped it: a limit, a loop, or a signal to the process
-  125  it was not started; a wrong command line is that too. Or how it ended
-       cannot be told, and it would be 0
+  125  it was not started (also: wrong command line), or its end is unknown
   126  it cannot be executed
   127  it was not found`,
 		Example: `  kern exec --money 1 --steps 5 -- python agent.py
-  kern exec --wall 10m --tool-calls 50 -- claude -p "mend the tests"
+  kern exec --wall 10m --tool-calls 50 -- claude -p "fix the tests"
   kern exec --sandbox jail --show ~/data -- python agent.py
-  kern exec --sandbox jail --home ~/agents/claude -- claude -p "mend the tests"`,
+  kern exec --sandbox jail --home ~/agents/claude -- claude -p "fix the tests"`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -113,85 +114,85 @@ The exit code is the program's, or 128+n if the signal n ended it. Else it is
 }
 
 func (f *execFlags) add(flags *pflag.FlagSet) {
-	flags.SetInterspersed(false) // what follows the program is the program's
-	flags.StringVar(&f.key.Name, "name", "", "the name of the process; the program's when nothing is said")
-	flags.StringVar(&f.key.Account, "account", "", "the named `account` that pays")
-	flags.IntVar(&f.key.Priority, "priority", abi.DefaultPriority, "0 is the most urgent")
-	flags.StringVar(&f.key.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
-	flags.IntVar(&f.key.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
-	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and the end of everything")
-	flags.StringVar(&f.summary, "json-summary", "", "write how it ended to this `file`, as a JSON object")
-	flags.StringVar(&f.sandbox, "sandbox", "", "jail: the program's only way out is the gateway")
-	flags.StringVar(&f.memory, "memory", "", "limit on the memory of the program and all it starts: a `size` such as 2GiB")
-	flags.StringVar(&f.processes, "processes", "", "limit on the `number` of processes and threads that it is at one time")
-	flags.StringArrayVar(&f.show, "show", nil, "a `directory` or file that a program in a jail may read; as often as needed")
-	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that a program in a jail may change; as often as needed")
-	flags.StringVar(&f.home, "home", "", "the `directory` that is the home of a program in a jail, and stays")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the program prints, and errors")
+	flags.SetInterspersed(false) // flags after the program belong to the program
+	flags.StringVar(&f.key.Name, "name", "", "the name of the process (default: the name of the program)")
+	flags.StringVar(&f.key.Account, "account", "", "charge this named `account`")
+	flags.IntVar(&f.key.Priority, "priority", abi.DefaultPriority, "priority, from 0 (most urgent) to 99")
+	flags.StringVar(&f.key.Watchdog.Profile, "watchdog", "", "strict (the default, because warnings cannot reach the model), smart or off")
+	flags.IntVar(&f.key.Watchdog.Repeat, "repeat", 0, "how many equal tool calls with equal results are a loop; 0: three")
+	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
+	flags.StringVar(&f.summary, "json-summary", "", "write how the program ended to this `file`, as a JSON object")
+	flags.StringVar(&f.sandbox, "sandbox", "", "jail: the program can reach only the gateway")
+	flags.StringVar(&f.memory, "memory", "", "limit on the memory of the program and all that it starts: a `size` such as 2GiB")
+	flags.StringVar(&f.processes, "processes", "", "limit on the `number` of its processes and threads at a time")
+	flags.StringArrayVar(&f.show, "show", nil, "a `directory` or file that the jail may read; repeatable")
+	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that the jail may change; repeatable")
+	flags.StringVar(&f.home, "home", "", "a `directory` that is the home in the jail, and stays")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the output of the program, and errors")
 	addLimits(flags, &f.key.Limits, abi.SettableUnits())
-	_ = flags.MarkHidden(flagName(abi.OutputBytes)) // it is there to say why it cannot be
+	_ = flags.MarkHidden(flagName(abi.OutputBytes)) // accepted only to explain why it is refused
 }
 
-// said refuses flags that say nothing: a limit or a sandbox that stands in a
-// variable which is not set is not what was wanted.
-func said(flags *pflag.FlagSet) (err error) {
+// refuseEmpty refuses flags with an empty value, because a limit that comes from
+// an unset variable would silently not exist.
+func refuseEmpty(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "" {
-			err = cli.Usage("leave it out, or look at the variable that it comes from", "--%s is empty", f.Name)
+			err = cli.Usage("leave the flag out, or check the variable that its value comes from", "--%s is empty", f.Name)
 		}
 	})
 	return err
 }
 
-// check refuses what cannot be held.
+// check refuses flags that cannot be enforced.
 func (f *execFlags) check(argv []string) error {
 	if _, set := f.key.Limits.Get(abi.OutputBytes); set {
-		return cli.Usage("leave it out; tokens and tool calls are counted in what the model is sent", "--%s cannot be enforced for a program: what its tools print does not come by here", flagName(abi.OutputBytes))
+		return cli.Usage("leave the flag out; --tokens and --tool-calls can be enforced", "--%s cannot be enforced for a program, because Kern does not see the output of its tools", flagName(abi.OutputBytes))
 	}
 	wall, timed := f.key.Limits.Get(abi.Wall)
 	switch {
 	case timed && wall == 0:
-		return cli.Usage("name the time it may take, such as 10m, or leave it out", "--wall is 0: nothing may run for no time")
+		return cli.Usage("give a time such as 10m, or leave the flag out", "--wall is 0, so the program could not run at all")
 	case f.sandbox != "" && f.sandbox != "jail":
-		return cli.Usage("leave it out for none", "--sandbox is %q, expected jail", f.sandbox)
+		return cli.Usage("leave the flag out for no sandbox", "--sandbox is %q, expected jail", f.sandbox)
 	case f.sandbox == "" && (f.show != nil || f.write != nil || f.home != ""):
-		return cli.Usage("without --sandbox jail a program sees and changes what you may", "--show, --write and --home are for a program in a jail")
+		return cli.Usage("add --sandbox jail; without it the program can read and change the same files as you", "--show, --write and --home need --sandbox jail")
 	}
 	if f.grace < 0 {
-		return cli.Usage("0 kills at once", "--grace is %s, expected 0 or more", f.grace)
+		return cli.Usage("--grace 0 kills at once", "--grace is %s, expected 0 or more", f.grace)
 	}
 	if f.key.Name == "" {
 		f.key.Name = nameFor(argv)
 	}
-	return f.bound()
+	return f.parseBounds()
 }
 
-// maxProcesses is what Linux can number.
+// maxProcesses is the number of pids on Linux.
 const maxProcesses = 1 << 22
 
-// bound reads what bounds the program on this machine.
-func (f *execFlags) bound() (err error) {
+// parseBounds reads --memory and --processes.
+func (f *execFlags) parseBounds() (err error) {
 	if f.memory != "" {
 		if f.bounds.Memory, err = abi.ParseUnit(abi.OutputBytes, f.memory); err != nil || f.bounds.Memory < 1<<20 {
-			return cli.Usage("no program runs in less than 1MiB", "--memory is %q, expected a size such as 512MiB or 2GiB", f.memory)
+			return cli.Usage("the least is 1MiB", "--memory is %q, expected a size such as 512MiB or 2GiB", f.memory)
 		}
 	}
 	if f.processes != "" {
 		if f.bounds.Processes, err = strconv.Atoi(f.processes); err != nil || f.bounds.Processes < 1 || f.bounds.Processes > maxProcesses {
-			return cli.Usage("the program itself is one", "--processes is %q, expected a whole number from 1 to %d", f.processes, maxProcesses)
+			return cli.Usage("the program itself counts as one", "--processes is %q, expected a whole number from 1 to %d", f.processes, maxProcesses)
 		}
 	}
 	return nil
 }
 
-// writable makes the file of --json-summary: that it cannot be made is better
-// known before the program has run.
-func (f *execFlags) writable() error {
+// createSummary creates the file of --json-summary, so that a mistake shows before
+// the program runs.
+func (f *execFlags) createSummary() error {
 	if f.summary == "" {
 		return nil
 	}
 	if i, err := os.Stat(f.summary); err == nil && !i.Mode().IsRegular() && !i.IsDir() {
-		return nil // a pipe is opened once
+		return nil // a pipe can be opened only once
 	}
 	file, err := os.OpenFile(f.summary, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -200,7 +201,7 @@ func (f *execFlags) writable() error {
 	return file.Close()
 }
 
-// nameFor is a name for the process of a command line.
+// nameFor derives the name of the process from the command line.
 func nameFor(argv []string) string {
 	base := func(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
 	argv = program.Inner(argv)
@@ -213,29 +214,29 @@ func nameFor(argv []string) string {
 
 func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFlags, argv []string) error {
 	ctx := cmd.Context()
-	if err := cmp.Or(said(cmd.Flags()), f.check(argv)); err != nil {
+	if err := cmp.Or(refuseEmpty(cmd.Flags()), f.check(argv)); err != nil {
 		return &exitError{exitNoStart, err}
 	}
 	if err := program.Able(); err != nil {
 		return notStarted(err)
 	}
-	if !signal.Ignored(syscall.SIGPIPE) { // how it ended is to be told, also when nobody reads what is said of it
+	if !signal.Ignored(syscall.SIGPIPE) { // a closed pipe must not end this command before the program
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	path, err := program.Find(argv[0])
 	if err != nil {
 		return notStarted(err)
 	}
-	if err := f.writable(); err != nil {
+	if err := f.createSummary(); err != nil {
 		return &exitError{exitNoStart, err}
 	}
 	if err := program.Bounded(f.bounds); err != nil {
-		return &exitError{exitNoStart, cli.Usage("it takes a cgroup in which you may make others: with systemd start it as systemd-run --user --scope -p Delegate=yes kern exec ...; elsewhere be root, or have one that is delegated to you; or leave --memory and --processes out", "%v", err)}
+		return &exitError{exitNoStart, cli.Usage("with systemd run: systemd-run --user --scope -p Delegate=yes kern exec ...; elsewhere be root, use a delegated cgroup, or leave out --memory and --processes", "%v", err)}
 	}
 	p, err := newExecution(ctx, t, d, f, argv)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
-			err = cli.Usage("nothing was started", "interrupted")
+			err = cli.Usage("no program was started", "interrupted")
 		}
 		return &exitError{exitNoStart, err}
 	}
@@ -251,13 +252,13 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 		g, err = program.Start(spec)
 	}
 	if err != nil {
-		p.end(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
+		p.endProcess(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.ProgramFailed})
 		return notStarted(err)
 	}
 	return p.run(ctx, g)
 }
 
-// notStarted is the error of a program that was not started.
+// notStarted makes the error of a program that was not started.
 func notStarted(err error) error {
 	code := exitNoStart
 	var s *program.StartError
@@ -265,12 +266,12 @@ func notStarted(err error) error {
 	case errors.As(err, &s):
 		code, err = s.Code, cli.Usage(s.Remedy(), "%v", err)
 	case errors.Is(err, program.ErrNoSupervisor):
-		err = cli.Usage("run it there with: kern key new, and the base URL that is printed; limits bind the calls, and the program is yours to stop", "%v", err)
+		err = cli.Usage("use kern key new, and start the program with the base URL that it prints; limits then bind its model calls, but Kern cannot stop the program", "%v", err)
 	}
 	return &exitError{code, err}
 }
 
-// billed reports whether there is a limit on what the provider counts.
+// billed reports whether a limit depends on what the provider counts.
 func (f *execFlags) billed() bool {
 	return slices.ContainsFunc([]abi.Unit{abi.Money, abi.Tokens, abi.InputTokens, abi.OutputTokens}, func(u abi.Unit) bool {
 		_, set := f.key.Limits.Get(u)

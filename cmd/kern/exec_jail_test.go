@@ -148,7 +148,7 @@ func TestExecJailHome(t *testing.T) {
 func TestExecJailDoctor(t *testing.T) {
 	t.Parallel()
 	w, _ := newJail(t)
-	if out, errs, code := w.kern("doctor"); code != 0 || !strings.Contains(out, "only way out") {
+	if out, errs, code := w.kern("doctor"); code != 0 || !strings.Contains(out, "can reach only the gateway") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 }
@@ -162,12 +162,12 @@ func TestExecJailRefused(t *testing.T) {
 		says string
 	}{
 		{[]string{"--sandbox", "vm", "--", "true"}, "expected jail"},
-		{[]string{"--write", "/usr", "--", "true"}, "for a program in a jail"},
-		{[]string{"--home", "/tmp", "--", "true"}, "for a program in a jail"},
+		{[]string{"--write", "/usr", "--", "true"}, "need --sandbox jail"},
+		{[]string{"--home", "/tmp", "--", "true"}, "need --sandbox jail"},
 		{[]string{"--sandbox", "jail", "--write", os.Getenv("HOME"), "--", "true"}, "too much"},
 		{[]string{"--sandbox", "jail", "--write", w.data(), "--", "true"}, "no program may see"},
 		{[]string{"--sandbox", "jail", "--home", "/nothing/there", "--", "true"}, "no such file"},
-		{[]string{"--show", "/usr", "--", "true"}, "for a program in a jail"},
+		{[]string{"--show", "/usr", "--", "true"}, "need --sandbox jail"},
 		{[]string{"--sandbox", "jail", "--show", "/proc", "--", "true"}, "a jail has its own"},
 		{[]string{"--sandbox", "jail", "--show", w.data(), "--", "true"}, "no program may see"},
 		{[]string{"--sandbox", "jail", "--show", "/nothing/there", "--", "true"}, "no such file"},

@@ -23,7 +23,7 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// A program runs as a process.
+// An execution is a program that runs as a process.
 type execution struct {
 	term    *cli.Terminal
 	dir     *daemon.Directory
@@ -34,16 +34,17 @@ type execution struct {
 	secrets []string
 
 	mu      sync.Mutex
-	last    uint64        // record that was read
-	orders  kernel.Orders // that were heard
-	called  bool          // it asked for something
-	refused *abi.Error    // by a limit
-	stopped bool          // by Kern
-	over    bool          // the program ended: nothing stops it any more
-	lost    error         // nobody can be asked any more
+	last    uint64        // the last record that was read
+	orders  kernel.Orders // the last orders
+	called  bool          // the process made a call
+	refused *abi.Error    // the first refusal by a limit
+	stopped bool          // Kern stopped the program
+	over    bool          // the program ended, so nothing stops it any more
+	lost    error         // the process can no longer be watched
 }
 
-// newExecution makes the process. Ctrl-C ends that; later it is the program's.
+// newExecution makes the process. Ctrl-C interrupts only this; later the program
+// gets it.
 func newExecution(ctx context.Context, t *cli.Terminal, d *daemon.Directory, f execFlags, argv []string) (*execution, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,8 +71,8 @@ func newExecution(ctx context.Context, t *cli.Terminal, d *daemon.Directory, f e
 }
 
 // parentOf finds the process whose program runs this command; 0 if there is
-// none. What this command starts becomes a child of that process, so a program
-// cannot escape its limits.
+// none. The new process becomes a child of that process, so a program cannot
+// escape its limits.
 func parentOf(ctx context.Context, getenv func(string) string, c *api.Client) (abi.Pid, error) {
 	url, pid := getenv("KERN_URL"), getenv("KERN_PID")
 	if url == "" || pid == "" {
@@ -79,19 +80,19 @@ func parentOf(ctx context.Context, getenv func(string) string, c *api.Client) (a
 	}
 	l, err := c.Keys.List(ctx, false)
 	if err != nil || strings.TrimSuffix(l.Gateway.Anthropic, "/") != url {
-		return 0, err // that is of another daemon
+		return 0, err // the variables belong to another daemon
 	}
 	return parsePid(pid)
 }
 
-// confine puts the program of a path behind a fence.
+// confine plans the jail of the program.
 func (p *execution) confine(s *program.Spec, path string) error {
 	if err := confine.Able(); err != nil {
 		return err
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return cli.Usage("go to one that is there: it is what a program in a jail may write in", "the directory you are in is gone: %v", err)
+		return cli.Usage("change to an existing directory: the jail may write in it", "the current directory does not exist: %v", err)
 	}
 	data, err := p.dir.Path()
 	if err != nil {
@@ -99,41 +100,41 @@ func (p *execution) confine(s *program.Spec, path string) error {
 	}
 	w := confine.Wish{Dir: dir, Home: p.term.Getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
 		Hide: []string{data, p.key.Socket, api.SocketOf(data)}}
-	if set, _, err := p.dir.Settings(); err == nil { // else the daemon has none either
+	if set, _, err := p.dir.Settings(); err == nil {
 		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
 	if s.Jail, err = confine.New(w); err != nil {
-		return cli.Usage("look at kern help exec, and at --show, --write and --home", "the jail cannot be built: %v", err)
+		return cli.Usage("check --show, --write and --home; kern help exec explains them", "the jail cannot be built: %v", err)
 	}
 	s.Env = s.Jail.Environ(s.Env)
 	return nil
 }
 
-// access is the program's way to models, from the environment it has. One that was to send its calls to
-// another place than the daemon does is not started: neither its calls nor its
-// credentials are for anybody else.
+// access decides how the program reaches models, from its environment. It refuses
+// a program whose base URL differs from the daemon's, because its requests and
+// its key would go to the wrong host.
 func (p *execution) access(env, argv []string) (a program.Access, err error) {
-	own, some := make(map[string]bool), false
+	own, known := make(map[string]bool), false
 	for format, self := range program.Selves(env) {
 		w := p.key.Ways[format]
-		there := strings.TrimRight(self.Base, "/") == w.Base || format == "anthropic" && strings.TrimSuffix(strings.TrimRight(self.Base, "/"), "/v1") == w.Base
-		if self.Base != "" && !there {
-			return a, cli.Usage(fmt.Sprintf("name it in kern.yaml, as providers: {%s: {base_url: %q}}, or unset the variable; kern stop-daemon lets the next command start a daemon that takes it from here", format, self.Base),
-				"%s is %s here, and the daemon sends such calls to %s", self.Variable, cli.Clean(self.Base), w.Base)
+		same := strings.TrimRight(self.Base, "/") == w.Base || format == "anthropic" && strings.TrimSuffix(strings.TrimRight(self.Base, "/"), "/v1") == w.Base
+		if self.Base != "" && !same {
+			return a, cli.Usage(fmt.Sprintf("set it in kern.yaml as providers: {%s: {base_url: %q}}, or unset the variable; or run kern stop-daemon, so that the next command starts a daemon with this variable", format, self.Base),
+				"%s is %s here, but the daemon sends these calls to %s", self.Variable, cli.Clean(self.Base), w.Base)
 		}
-		own[format] = w.Own && (w.Keyed || self.Base == "" || !self.Credential) // else it goes where the program shows it anyway
-		some = some || w.Own || self.Credential
+		own[format] = w.Own && (w.Keyed || self.Base == "" || !self.Credential) // else the request goes to the provider of the program's own key
+		known = known || w.Own || self.Credential
 	}
 	if !p.flags.quiet {
-		if !some {
-			p.term.Note("kern: no provider of models is configured, and the environment has no key for one\n" +
-				"  hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY and end the daemon with kern stop-daemon, or name providers in kern.yaml; kern mock is a provider to try it with")
+		if !known {
+			p.term.Note("kern: no provider is configured, and the environment has no key for one\n" +
+				"  hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY and run kern stop-daemon, or configure providers in kern.yaml; kern mock is a provider for tests")
 		}
-		if past := program.Elsewhere(env); len(past) > 0 {
-			p.term.Note("kern: not governed is what the program does with %s", strings.Join(past, ", "))
+		if ungoverned := program.Elsewhere(env); len(ungoverned) > 0 {
+			p.term.Note("kern: Kern does not govern model calls that use %s", strings.Join(ungoverned, ", "))
 		}
 		if program.Untold(argv) {
-			p.term.Note("kern: Codex asks models past Kern where it is started this way\n  hint: kern exec tells it where to ask when the line begins with it: -- codex ...; npx, env and timeout may stand before it")
+			p.term.Note("kern: Codex bypasses Kern if it is started this way\n  hint: start the line with codex: kern exec -- codex ...; npx, env and timeout may come before it")
 		}
 	}
 	data, err := p.dir.Path()
@@ -142,7 +143,7 @@ func (p *execution) access(env, argv []string) (a program.Access, err error) {
 		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets, Data: data}, err
 }
 
-// run stays with the program to its end, and says how that was.
+// run waits for the end of the program, and prints how it ended.
 func (p *execution) run(ctx context.Context, g *program.Program) error {
 	p.guest = g
 	ctx, cancel := context.WithCancel(ctx)
@@ -150,7 +151,7 @@ func (p *execution) run(ctx context.Context, g *program.Program) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { p.watch(ctx, true) })
 	watching.Go(func() {
-		_ = p.session.Do(ctx, func(c *api.Client) error { return c.Keys.Hold(ctx, p.key.Pid, p.ordered) }) // the watch tells what is wrong
+		_ = p.session.Do(ctx, func(c *api.Client) error { return c.Keys.Hold(ctx, p.key.Pid, p.follow) }) // watch reports what is wrong
 	})
 	e := g.Wait()
 	p.finish(ctx, e)
@@ -169,37 +170,36 @@ func (p *execution) run(ctx context.Context, g *program.Program) error {
 	}
 	switch {
 	case e.Ctrl && !p.stopped && err == nil:
-		program.Interrupt() // which returns where nobody heeds it
+		program.Interrupt() // returns if SIGINT is ignored
 	case code == 0 && err == nil:
 		return nil
-	case code == 0: // not all is well
+	case code == 0: // the program succeeded, and Kern did not
 		code = exitNoStart
 	}
 	return &exitError{code, err}
 }
 
-// watch reads the journal of the process, and does to the program what is done
-// to the process.
+// watch reads the records of the process, and acts on the program accordingly.
 func (p *execution) watch(ctx context.Context, follow bool) {
 	err := p.session.Do(ctx, func(c *api.Client) error {
 		p.mu.Lock()
 		last := p.last
 		p.mu.Unlock()
 		return c.Records(ctx, p.key.Pid, last, follow, func(r *abi.Record, _ []byte) error {
-			p.heard(r)
+			p.apply(r)
 			return nil
 		})
 	})
 	if err != nil && ctx.Err() == nil && follow {
 		p.mu.Lock()
-		p.lost, p.stopped = fmt.Errorf("the process can no longer be watched, so its program was stopped: %w", err), true
+		p.lost, p.stopped = fmt.Errorf("the program was stopped, because Kern can no longer watch its process: %w", err), true
 		p.mu.Unlock()
 		p.guest.Kill()
 	}
 }
 
-// heard is a record of the process.
-func (p *execution) heard(r *abi.Record) {
+// apply acts on one record of the process.
+func (p *execution) apply(r *abi.Record) {
 	p.mu.Lock()
 	if r.N <= p.last {
 		p.mu.Unlock()
@@ -207,13 +207,13 @@ func (p *execution) heard(r *abi.Record) {
 	}
 	p.last, p.called = r.N, p.called || r.Kind == abi.KindRefused || r.Intent != nil && r.Intent.Row != "exit"
 	p.mu.Unlock()
-	switch r.Kind { // orders may come this way first, or only: the program ended before it was told
+	switch r.Kind { // a record may overtake the orders that Hold sends, or come after the last of them
 	case abi.KindSignaled:
 		if r.Note.Signal == abi.Term {
-			p.ordered(kernel.Orders{Term: true})
+			p.follow(kernel.Orders{Term: true})
 		}
 	case abi.KindEnding:
-		p.ordered(kernel.Orders{Exit: r.Exit.Exit, Reason: r.Exit.Reason})
+		p.follow(kernel.Orders{Exit: r.Exit.Exit, Reason: r.Exit.Reason})
 	case abi.KindRefused:
 		if u, limit := abi.LimitOf(r.Answer.Err.Code); limit && u != abi.Children && u != abi.Depth {
 			p.mu.Lock()
@@ -224,8 +224,8 @@ func (p *execution) heard(r *abi.Record) {
 	}
 }
 
-// ordered does to the program what is done to the process.
-func (p *execution) ordered(o kernel.Orders) {
+// follow acts on the program as the orders to its process say.
+func (p *execution) follow(o kernel.Orders) {
 	p.mu.Lock()
 	was := p.orders
 	p.orders = o
@@ -237,11 +237,11 @@ func (p *execution) ordered(o kernel.Orders) {
 		p.guest.Resume()
 	}
 	switch {
-	case o.Exit == abi.ExitDone: // it said so itself
+	case o.Exit == abi.ExitDone: // the program ended by itself
 	case o.Exit == abi.ExitLimit:
 		p.stop(fmt.Sprintf("has reached its limit on %s", o.Reason), p.flags.grace)
 	case o.Exit == abi.ExitLoop:
-		p.stop("goes in circles", p.flags.grace)
+		p.stop("runs in a loop", p.flags.grace)
 	case o.Exit != "":
 		p.stop("was killed", 0)
 	case o.Term && !was.Term:
@@ -249,14 +249,14 @@ func (p *execution) ordered(o kernel.Orders) {
 	}
 }
 
-// stop ends the program for a reason.
+// stop stops the program, and notes the reason.
 func (p *execution) stop(why string, grace time.Duration) {
 	p.mu.Lock()
 	again := p.stopped || p.over
 	p.stopped = p.stopped || !p.over
 	p.mu.Unlock()
 	if !again && grace > 0 && p.term.ErrTTY && !p.flags.quiet && !p.guest.Over() {
-		p.term.Note("kern: process %d %s; the program is asked to end, and killed in %s", p.key.Pid, why, grace)
+		p.term.Note("kern: process %d %s; the program got SIGTERM, and is killed in %s", p.key.Pid, why, grace)
 	}
 	if grace > 0 {
 		p.guest.End(grace)
@@ -265,40 +265,40 @@ func (p *execution) stop(why string, grace time.Duration) {
 	}
 }
 
-// finish ends the process as its program ended.
+// finish ends the process in the way that its program ended.
 func (p *execution) finish(ctx context.Context, e program.Ended) {
-	p.watch(ctx, false) // a refusal that came last is on disk
+	p.watch(ctx, false) // the last refusal may be on disk only
 	p.mu.Lock()
 	refused := p.refused
 	p.over = true
 	p.mu.Unlock()
 	switch {
 	case refused != nil:
-		p.end(ctx, syscalls.ExitArgs{Code: refused.Code})
+		p.endProcess(ctx, syscalls.ExitArgs{Code: refused.Code})
 	case e.Lost:
-		p.end(ctx, syscalls.ExitArgs{Error: "the guard of the program was killed", Code: abi.ProgramGone})
+		p.endProcess(ctx, syscalls.ExitArgs{Error: "the supervisor of the program was killed", Code: abi.ProgramGone})
 	case e.Signal != 0:
-		p.end(ctx, syscalls.ExitArgs{Error: "the program was ended by signal " + program.SignalName(e.Signal) + p.bounded(e), Code: abi.ProgramFailed})
+		p.endProcess(ctx, syscalls.ExitArgs{Error: "the program was ended by signal " + program.SignalName(e.Signal) + p.boundsMet(e), Code: abi.ProgramFailed})
 	case e.Exit != 0:
-		p.end(ctx, syscalls.ExitArgs{Error: fmt.Sprintf("the program ended with exit code %d", e.Exit) + p.bounded(e), Code: abi.ProgramFailed})
+		p.endProcess(ctx, syscalls.ExitArgs{Error: fmt.Sprintf("the program ended with exit code %d", e.Exit) + p.boundsMet(e), Code: abi.ProgramFailed})
 	default:
-		p.end(ctx, syscalls.ExitArgs{})
+		p.endProcess(ctx, syscalls.ExitArgs{})
 	}
 }
 
-// bounded says which bounds a program met that failed.
-func (p *execution) bounded(e program.Ended) (s string) {
+// boundsMet names the bounds that a failed program met.
+func (p *execution) boundsMet(e program.Ended) (s string) {
 	if e.OutOfMemory {
-		s = "; --memory " + p.flags.memory + " was used up, and something of it killed"
+		s = "; it used all of --memory " + p.flags.memory + ", and the system killed a process of it"
 	}
 	if e.OutOfProcesses {
-		s += "; it was refused more processes than --processes " + p.flags.processes
+		s += "; it reached --processes " + p.flags.processes
 	}
 	return s
 }
 
-// end ends the process. One that has ended is as good.
-func (p *execution) end(ctx context.Context, x syscalls.ExitArgs) {
+// endProcess ends the process. It accepts a process that has already ended.
+func (p *execution) endProcess(ctx context.Context, x syscalls.ExitArgs) {
 	err := p.session.Do(ctx, func(c *api.Client) error { return c.Keys.End(ctx, p.key.Pid, api.KeyEnd(x)) })
 	var e *abi.Error
 	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
@@ -306,7 +306,7 @@ func (p *execution) end(ctx context.Context, x syscalls.ExitArgs) {
 	}
 }
 
-// result is how the process ended.
+// result waits for the exit of the process, and returns its result.
 func (p *execution) result(ctx context.Context) (raw json.RawMessage, err error) {
 	p.mu.Lock()
 	err = p.lost
@@ -318,9 +318,9 @@ func (p *execution) result(ctx context.Context) (raw json.RawMessage, err error)
 	return raw, err
 }
 
-// did is what came of the program. One that knows an address of its own asks
-// models past Kern, and nobody else would say so.
-func (p *execution) did(r *host.Result) string {
+// countCalls says how many calls the program made. A program without any may
+// have asked models directly, and the person must learn this.
+func (p *execution) countCalls(r *host.Result) string {
 	switch {
 	case r.Usage.ToolCalls > 0:
 		return cli.Plural(r.Usage.ModelCalls, "model call") + ", " + cli.Plural(r.Usage.ToolCalls, "tool call")
@@ -330,15 +330,15 @@ func (p *execution) did(r *host.Result) string {
 	return cli.Plural(r.Usage.ModelCalls, "model call")
 }
 
-// summary says how it ended, in a line and in a file.
+// summary prints how the program ended, and writes --json-summary.
 func (p *execution) summary(raw json.RawMessage, e program.Ended) error {
 	var r host.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("the result cannot be read: %w", err)
+		return fmt.Errorf("cannot read the result: %w", err)
 	}
 	if !p.flags.quiet {
-		p.term.Note("%s", summaryOf(p.term, &r, p.did(&r)))
-		if r.Exit == abi.ExitLimit && p.refused != nil { // its words may be all that a program that was ended had not said yet
+		p.term.Note("%s", summaryOf(p.term, &r, p.countCalls(&r)))
+		if r.Exit == abi.ExitLimit && p.refused != nil { // the program may have been stopped before it printed the refusal
 			p.term.Note("  %s", cli.Clean(p.refused.Message))
 		}
 	}

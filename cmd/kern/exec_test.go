@@ -111,12 +111,12 @@ func TestExecCodes(t *testing.T) {
 		{[]string{"--memory", "", "--", "true"}, 125, "", "--memory is empty"},
 		{[]string{"--sandbox", "", "--", "true"}, 125, "", "--sandbox is empty"},
 		{[]string{"--account", "", "--", "true"}, 125, "", "--account is empty"},
-		{[]string{"--wall", "0", "--", "true"}, 125, "", "nothing may run for no time"},
+		{[]string{"--wall", "0", "--", "true"}, 125, "", "the program could not run at all"},
 		{[]string{"--grace", "10", "--", "true"}, 125, "", `--grace is "10", expected a duration such as 30s or 10m`},
 		{[]string{"--grace", "-1s", "--", "true"}, 125, "", "expected 0 or more"},
 		{[]string{"--priority", "x", "--", "true"}, 125, "", `--priority is "x", expected a whole number`},
 		{[]string{"--memory", "5", "--", "true"}, 125, "", "expected a size such as 512MiB"},
-		{[]string{"--money", "much", "--", "true"}, 125, "", "hint: kern exec --help explains it"},
+		{[]string{"--money", "much", "--", "true"}, 125, "", "hint: kern exec --help explains the command"},
 		{[]string{"--monkey", "1", "--", "true"}, 125, "", "unknown flag: --monkey"},
 		{[]string{"--account", "nobody's", "--", "true"}, 125, "", "account"},
 		{nil, 125, "", "hint: for example: kern exec --money 1 -- python agent.py"},
@@ -219,8 +219,8 @@ func TestExecBounds(t *testing.T) {
 	newUpstream(t, w, "", true)
 	able := program.Bounded(cgroup.Bounds{Memory: 32 << 20, Processes: 10})
 	for flag, c := range map[string]struct{ value, script, says string }{
-		"--memory":    {"32MiB", "echo 1 >ran; exec tail /dev/zero >/dev/null", "SIGKILL; --memory 32MiB was used up"},
-		"--processes": {"5", "echo 1 >ran; for i in 1 2 3 4 5 6; do sleep 1000 & done", "it was refused more processes than --processes 5"},
+		"--memory":    {"32MiB", "echo 1 >ran; exec tail /dev/zero >/dev/null", "SIGKILL; it used all of --memory 32MiB"},
+		"--processes": {"5", "echo 1 >ran; for i in 1 2 3 4 5 6; do sleep 1000 & done", "it reached --processes 5"},
 	} {
 		_ = os.Remove(w.file("ran"))
 		_, errs, code, _ := w.exec(flag, c.value, "--", "sh", "-c", c.script)
@@ -475,7 +475,7 @@ func TestExecLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.crash()
-	if code := codeOf(cmd.Wait()); code != exitNoStart || !strings.Contains(errs.String(), "its program was stopped") {
+	if code := codeOf(cmd.Wait()); code != exitNoStart || !strings.Contains(errs.String(), "the program was stopped") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 	w.swept(0)
@@ -554,7 +554,7 @@ kern run --model openai:m --account crew "six"; echo "account $?"
 kern fork 2; echo "fork $?"`
 	out, errs, code, e := w.exec("--steps", "3", "--priority", "20", "--", "sh", "-c", script)
 	if s := m.Stats(); code != 0 || e.Process.Usage.Model != 3 || s.Requests != 3 || !strings.HasSuffix(out, "1 a word of the model\nrun 3\naccount 2\nfork 2\n") ||
-		!strings.Contains(errs, "LIMIT_STEPS") || !strings.Contains(errs, "a child is booked on its parent") || !strings.Contains(errs, "hint: fork it from outside") {
+		!strings.Contains(errs, "LIMIT_STEPS") || !strings.Contains(errs, "a child is booked on its parent") || !strings.Contains(errs, "hint: run kern fork outside of that program") {
 		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, s.Requests, out, errs)
 	}
 	var kids []abi.Pid
@@ -597,7 +597,7 @@ func TestExecScenario34(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, vars[name], want)
 		}
 	}
-	if !strings.Contains(errs, "not governed is what the program does with GEMINI_API_KEY") {
+	if !strings.Contains(errs, "Kern does not govern model calls that use GEMINI_API_KEY") {
 		t.Errorf("%s", errs)
 	}
 	if n := m.Stats().Requests; n != 1 {

@@ -19,12 +19,12 @@ func historyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "history PID",
-		Short: "List what a process changed in its workspace",
-		Long: `List the commits of a process, and of those it started, to its workspace, the
-oldest first. The first column is the number of the record that made it stand, as
-kern log shows it: that is what diff, undo --to and fork --at take. What a person
-took back has none.`,
-		Args:              exactly(1, "the number of a process"),
+		Short: "List the changes of a process to its workspace",
+		Long: `List the commits that a process and its children made to the workspace, the oldest
+first. The first column is the number of the record in kern log that published
+the commit; diff, undo --to and fork --at take it. A commit that a person made
+with undo has no number.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
@@ -45,7 +45,7 @@ took back has none.`,
 
 func showHistory(t *cli.Terminal, pid abi.Pid, all []abi.Commit) error {
 	if len(all) == 0 {
-		t.Note("kern: process %d changed no file", pid)
+		t.Note("kern: process %d changed no files", pid)
 		return nil
 	}
 	var rows [][]string
@@ -63,7 +63,7 @@ func showHistory(t *cli.Terminal, pid abi.Pid, all []abi.Commit) error {
 
 var marks = map[string]string{"added": "+", "removed": "-", "changed": "~", "mode": "%"}
 
-// changedPaths is a list of paths, each behind a mark of what became of it.
+// changedPaths lists paths, each with a mark for its kind of change.
 func changedPaths(paths []abi.PathChange) string {
 	var list []string
 	for _, p := range paths {
@@ -76,13 +76,12 @@ func diffCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON, stat bool
 	cmd := &cobra.Command{
 		Use:   "diff PID [SEQ]",
-		Short: "Show what a process changed in its workspace, as a patch",
-		Long: `Show what a process, and those it started, changed in the workspace, as a patch
-that git apply takes: all of it, or the commit of record SEQ. kern history shows
-those records.`,
+		Short: "Show the changes of a process to its workspace, as a patch",
+		Long: `Show what a process and its children changed in the workspace, as a patch for git
+apply: everything, or the commit of record SEQ. kern history shows the records.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return cli.Usage("kern history shows the records", "%d arguments, expected the number of a process, and of a record for one commit", len(args))
+				return cli.Usage("kern history shows the records", "%d arguments, expected a pid, and the number of a record for one commit", len(args))
 			}
 			return nil
 		},
@@ -111,12 +110,11 @@ those records.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
-	cmd.Flags().BoolVar(&stat, "stat", false, "only count the lines")
+	cmd.Flags().BoolVar(&stat, "stat", false, "print only the number of changed lines")
 	return cmd
 }
 
-// showDiff prints patches. What is no file has none, and is told in a line that
-// git apply passes over.
+// showDiff prints patches. A directory has none; its line is ignored by git apply.
 func showDiff(t *cli.Terminal, all []abi.FileDiff) error {
 	colours := []struct{ prefix, colour string }{{"+++", cli.Bold}, {"---", cli.Bold}, {"diff ", cli.Bold}, {"+", cli.Green}, {"-", cli.Red}, {"@@", cli.Yellow}}
 	for _, d := range all {
@@ -164,15 +162,15 @@ func undoCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "undo PID [--to SEQ]",
-		Short: "Take back what a process changed in its workspace",
-		Long: `Take back what a process, and those it started, changed in the workspace: to the
-files as they were before its first commit, or after record SEQ. kern history
-shows the records.
+		Short: "Undo the changes of a process to its workspace",
+		Long: `Undo what a process and its children changed in the workspace. The files become
+what they were before the first commit, or after record SEQ. kern history shows
+the records.
 
-Undoing is a commit itself and can be undone: --to the number of the last record
-brings everything back. When somebody else changed one of the files since, they
-are named and nothing is brought back; --partial brings back the others.`,
-		Args:              exactly(1, "the number of a process"),
+Undo is a commit too, so it can be undone: --to with the number of the last record
+restores everything. If somebody else changed one of the files since, undo names
+those files and changes nothing; --partial restores the other files.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("to") && u.To == 0 {
@@ -191,26 +189,26 @@ are named and nothing is brought back; --partial brings back the others.`,
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&u.To, "to", 0, "bring back the files as they were after this `record`")
-	cmd.Flags().BoolVar(&u.Partial, "partial", false, "leave what somebody else changed as it is, and bring back the rest")
+	cmd.Flags().Uint64Var(&u.To, "to", 0, "restore the files of this `record`")
+	cmd.Flags().BoolVar(&u.Partial, "partial", false, "keep files that somebody else changed, and restore the rest")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
 func showUndone(t *cli.Terminal, done abi.UndoResult) error {
 	if len(done.Paths) == 0 {
-		if err := t.Print("nothing to bring back: the files are as they were\n"); err != nil {
+		if err := t.Print("nothing to undo: no file has changed\n"); err != nil {
 			return err
 		}
 	}
-	words := map[string]string{"added": "is there again", "removed": "is gone again", "changed": "is as it was", "mode": "has its permissions again"}
+	words := map[string]string{"added": "restored", "removed": "removed again", "changed": "restored", "mode": "permissions restored"}
 	for _, p := range done.Paths {
-		if err := t.Print("%s %s\n", cli.Clean(p.Path), words[p.Change]); err != nil {
+		if err := t.Print("%s: %s\n", cli.Clean(p.Path), words[p.Change]); err != nil {
 			return err
 		}
 	}
 	for _, p := range done.Kept {
-		if err := t.Print("%s was left alone: somebody else changed it, or what is in it\n", cli.Clean(p)); err != nil {
+		if err := t.Print("%s: kept, because somebody else changed it or something in it\n", cli.Clean(p)); err != nil {
 			return err
 		}
 	}
@@ -219,14 +217,16 @@ func showUndone(t *cli.Terminal, done abi.UndoResult) error {
 
 func workspaceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "workspace", Short: "Look after the directories that processes work in", Args: below,
-		RunE: func(*cobra.Command, []string) error { return cli.Usage("kern workspace --help", "expected verify") }}
+	cmd := &cobra.Command{Use: "workspace", Short: "Check the workspaces of processes", Args: needSubcommand,
+		RunE: func(*cobra.Command, []string) error {
+			return cli.Usage("kern workspace --help lists the commands", "expected verify")
+		}}
 	verify := &cobra.Command{
 		Use:   "verify DIR",
-		Short: "Read everything that is kept of a workspace",
-		Long: `Read every file of a workspace, and every commit and every content in its
-history, and hold each to its hash. What differs from the last commit is listed:
-somebody else changed it.`,
+		Short: "Check all files and the whole history of a workspace",
+		Long: `Read every file of a workspace, and every commit and all content in its history,
+and check each against its hash. Files that differ from the last commit are
+listed, because somebody else changed them.`,
 		Args: exactly(1, "the directory of a workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
@@ -249,6 +249,6 @@ func showWorkspaceCheck(t *cli.Terminal, s abi.WorkspaceCheck) error {
 			return err
 		}
 	}
-	return t.Print("%s: %s read, and %s with %s: each as it was written\n", cli.Clean(s.Dir),
-		cli.Plural(int64(s.Files), "name"), cli.Plural(int64(s.Commits), "commit"), cli.Plural(int64(s.Contents), "content"))
+	return t.Print("%s: %s and %s with %s are intact\n", cli.Clean(s.Dir),
+		cli.Plural(int64(s.Files), "file"), cli.Plural(int64(s.Commits), "commit"), cli.Plural(int64(s.Contents), "blob"))
 }

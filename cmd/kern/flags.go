@@ -10,7 +10,7 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// flagLimit is the flag of one limit.
+// flagLimit is the value of a flag for one limit.
 type flagLimit struct {
 	unit   abi.Unit
 	limits *abi.Limits
@@ -54,14 +54,14 @@ var unitHelp = map[abi.Unit]string{
 	abi.Steps:        "limit on steps: turns of the model",
 	abi.ModelCalls:   "limit on model calls, attempts included",
 	abi.ToolCalls:    "limit on tool calls, attempts included",
-	abi.Children:     "limit on processes started below it",
+	abi.Children:     "limit on child processes, at any depth",
 	abi.OutputBytes:  "limit on bytes of tool output, such as 1MiB",
-	abi.Wall:         "limit on time from its start, such as 10m",
-	abi.Depth:        "limit on generations below it",
-	abi.Context:      "limit on tokens in one request to a model",
+	abi.Wall:         "limit on time since its start, such as 10m",
+	abi.Depth:        "limit on the depth of child processes",
+	abi.Context:      "limit on the tokens of one model request",
 }
 
-// addLimits adds a flag for each unit.
+// addLimits adds a flag for the limit on each unit.
 func addLimits(flags *pflag.FlagSet, l *abi.Limits, units []abi.Unit) {
 	for _, u := range units {
 		flags.Var(flagLimit{u, l}, flagName(u), unitHelp[u])
@@ -70,7 +70,7 @@ func addLimits(flags *pflag.FlagSet, l *abi.Limits, units []abi.Unit) {
 
 func flagName(u abi.Unit) string { return strings.ReplaceAll(u.String(), "_", "-") }
 
-// flagDuration is a duration that may not be given.
+// flagDuration is the value of a flag for a duration that may be absent.
 type flagDuration struct {
 	d   time.Duration
 	set bool

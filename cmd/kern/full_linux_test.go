@@ -74,11 +74,11 @@ func TestKillOnSmallDisk(t *testing.T) {
 		return err == nil && bytes.Count(b, []byte("\n")) == 2
 	})
 
-	if c := writable(w.data()); !c.OK {
+	if c := checkData(w.data()); !c.OK {
 		t.Errorf("there is room: %s", c.Note)
 	}
 	fill(t, w.file("data/filler"))
-	if c := writable(w.data()); c.OK || !strings.Contains(c.Note, "is full") {
+	if c := checkData(w.data()); c.OK || !strings.Contains(c.Note, "is full") {
 		t.Errorf("the doctor says %s", c.Note)
 	}
 	for _, args := range [][]string{{"kill", "1"}, {"term", "2"}} {
@@ -134,7 +134,7 @@ func readOnly(t *testing.T, at string) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(at, 0) }) // what is mounted cannot be removed
 	for _, dir := range []string{at, at + "/new"} {
-		if c := writable(dir); c.OK || !strings.Contains(c.Note, at+" cannot be written: read-only file system") {
+		if c := checkData(dir); c.OK || !strings.Contains(c.Note, at+" cannot be written: read-only file system") {
 			t.Errorf("of %s the doctor says %s", dir, c.Note)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/kern-run/kern/internal/cli"
 )
 
-// explained has commands explained by what they are for, in lines that fit.
-func explained(t *cli.Terminal, root *cobra.Command) {
+// setHelp makes the help of all commands fit the width of the terminal.
+func setHelp(t *cli.Terminal, root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		room := cmp.Or(t.Width(), cli.UsualWidth)
 		_ = t.Print("%s", cli.Fill(cmp.Or(cmd.Long, cmd.Short), room))
@@ -22,13 +22,13 @@ func explained(t *cli.Terminal, root *cobra.Command) {
 			_ = t.Print("\n%s", usageOf(cmd, room))
 		}
 	})
-	root.SetFlagErrorFunc(badFlag)
+	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(&cobra.Command{
-		Use: "help [COMMAND]", Short: "Explain a command",
+		Use: "help [COMMAND]", Short: "Explain a command or a topic",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err == nil && len(rest) > 0 {
-				err = below(about, rest)
+				err = needSubcommand(about, rest)
 			}
 			if err != nil {
 				return err
@@ -39,7 +39,7 @@ func explained(t *cli.Terminal, root *cobra.Command) {
 	})
 }
 
-// usageOf is how a command is used.
+// usageOf formats the usage of a command: subcommands, examples and flags.
 func usageOf(cmd *cobra.Command, room int) string {
 	var b strings.Builder
 	section := func(title, text string) {
@@ -66,20 +66,20 @@ func usageOf(cmd *cobra.Command, room int) string {
 		section(g.Title, list(func(c *cobra.Command) bool { return c.GroupID == g.ID }))
 	}
 	section("Commands", list(func(c *cobra.Command) bool { return c.GroupID == "" && c.IsAvailableCommand() }))
-	section("To read (kern help NAME)", list((*cobra.Command).IsAdditionalHelpTopicCommand))
+	section("More help (kern help NAME)", list((*cobra.Command).IsAdditionalHelpTopicCommand))
 	section("Flags", cmd.LocalFlags().FlagUsagesWrapped(room))
 	section("Flags of every command", cmd.InheritedFlags().FlagUsagesWrapped(room))
 	return b.String()
 }
 
-// below is the Args of a command that is nothing without one of those below it.
-func below(cmd *cobra.Command, args []string) error {
+// needSubcommand is the Args of a command that only groups others.
+func needSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	hint := cmd.CommandPath() + " --help lists the commands"
 	if !cmd.HasAvailableSubCommands() {
-		hint = cmd.CommandPath() + " --help explains it"
+		hint = cmd.CommandPath() + " --help explains the command"
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
@@ -88,15 +88,15 @@ func below(cmd *cobra.Command, args []string) error {
 	return cli.Usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
 }
 
-// badFlag says in our words what is wrong with a flag, and what it expects.
-func badFlag(cmd *cobra.Command, err error) error {
+// explainFlag rewrites an error about a flag: what is wrong, and what it expects.
+func explainFlag(cmd *cobra.Command, err error) error {
 	var v *pflag.InvalidValueError
 	var none *pflag.NotExistError
 	switch args := cmd.Flags().Args(); {
 	case errors.As(err, &none) && cmd.HasAvailableSubCommands() && len(args) > 0:
-		return below(cmd, args) // nobody knows the flags of a command that is not there
+		return needSubcommand(cmd, args) // an unknown command has no known flags
 	case errors.As(err, &none):
-		return noFlag(cmd, none)
+		return suggestFlag(cmd, none)
 	case !errors.As(err, &v):
 		return err
 	}
@@ -111,19 +111,19 @@ func badFlag(cmd *cobra.Command, err error) error {
 	}
 	why := cause.Error()
 	if _, limit := flag.Value.(flagLimit); limit {
-		_, why, _ = strings.Cut(why, ": ") // that it begins with is the flag
+		_, why, _ = strings.Cut(why, ": ") // the message begins with the unit, which the flag names already
 	}
 	return fmt.Errorf("--%s: %s", flag.Name, why)
 }
 
-// noFlag names the flags that may be meant by one that is not there. What
-// begins with a digit was to be a number.
-func noFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
+// suggestFlag names the flags that an unknown flag may mean. A flag that begins
+// with a digit was meant as a negative number.
+func suggestFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	name := e.GetSpecifiedName()
 	if short := e.GetSpecifiedShortnames(); short != "" && strings.Trim(short, "0123456789.") == "" {
-		return cli.Usage(cmd.CommandPath()+" --help explains it", "-%s is no flag, and nothing here is less than 0", short)
+		return cli.Usage(cmd.CommandPath()+" --help explains the command", "-%s is not a flag, and no value here is negative", short)
 	}
-	meant := &cobra.Command{SuggestionsMinimumDistance: 2} // it knows what is near to a name, of commands
+	meant := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra finds similar names of commands, not of flags
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		meant.AddCommand(&cobra.Command{Use: f.Name, SuggestFor: strings.Split(f.Name, "-"), Run: func(*cobra.Command, []string) {}})
 	})
@@ -134,7 +134,7 @@ func noFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	return cli.Usage("did you mean --"+strings.Join(near, ", or --")+"?", "unknown flag: --%s", name)
 }
 
-// exactly and atMost say what arguments a command expects.
+// exactly and atMost check the number of arguments.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -144,8 +144,8 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// none is for a command that is told everything by flags.
-var none = exactly(0, "none")
+// noArgs is for a command that takes only flags.
+var noArgs = exactly(0, "none")
 
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -17,15 +17,15 @@ import (
 func keyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Look after keys, with which programs use models under limits",
-		Long: `A key is a process: its limits bind every request that comes with it, its journal
-has them all, and when it ends the key opens nothing any more. Programs that
-speak to OpenAI or Anthropic use it unchanged, with the base URL that is printed
-with the key. kern ps, log, show, limit, stop, cont and kill do what they do to
-any process.`,
-		Args: below,
+		Short: "Manage keys: programs use models with them, under limits",
+		Long: `Manage keys, which let programs use models under limits. A key is a process: its
+limits bind every request that is made with the key, its journal records them, and
+the key stops working when the process ends. Programs written for OpenAI or
+Anthropic use the key unchanged, with the base URL that kern key new prints. All
+commands for processes work on keys: ps, log, show, limit, stop, cont, kill.`,
+		Args: needSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Usage("kern key --help", "expected new, list, show, narrow or revoke")
+			return cli.Usage("kern key --help lists the commands", "expected new, list, show, narrow or revoke")
 		},
 	}
 	cmd.AddCommand(keyNew(t, d), keyList(t, d), keyShow(t, d), keyNarrow(t, d), keyRevoke(t, d))
@@ -38,12 +38,12 @@ func keyNew(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new [--money 5] [--wall 1h] [--name crew] ...",
 		Short: "Make a key, and print it with the base URLs",
-		Long: `Make a key, and print it with the base URLs. It is printed this once: only its
-hash is kept. Within a program that kern exec runs it is a child of that one's
-process, where no other parent is named.`,
+		Long: `Make a key, and print it with the base URLs. This is the only time that the key is
+printed, because Kern keeps only its hash. In a program that kern exec runs, the
+new key is a child of that program's process, unless --parent names another.`,
 		Example: `  kern key new --money 5 --wall 1h --name crew
   kern key new --parent 7 --steps 20`,
-		Args: none,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (i api.KeyInfo, err error) {
 				d.NoteOutdated(cmd.Context(), c, "")
@@ -59,11 +59,11 @@ process, where no other parent is named.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&k.Name, "name", "", "the name of the process")
-	f.StringVar(&k.Account, "account", "", "the named `account` that pays")
-	f.IntVar(&k.Priority, "priority", abi.DefaultPriority, "0 is the most urgent")
-	f.StringVar(&k.Watchdog.Profile, "watchdog", "", "strict (default: a warning would not reach the model), smart or off")
-	f.IntVar(&k.Watchdog.Repeat, "repeat", 0, "how many times the same tool call with the same result is a loop; 0: three")
-	f.Int64Var((*int64)(&k.Parent), "parent", 0, "the `pid` of the key below which this one is")
+	f.StringVar(&k.Account, "account", "", "charge this named `account`")
+	f.IntVar(&k.Priority, "priority", abi.DefaultPriority, "priority, from 0 (most urgent) to 99")
+	f.StringVar(&k.Watchdog.Profile, "watchdog", "", "strict (the default, because warnings cannot reach the model), smart or off")
+	f.IntVar(&k.Watchdog.Repeat, "repeat", 0, "how many equal tool calls with equal results are a loop; 0: three")
+	f.Int64Var((*int64)(&k.Parent), "parent", 0, "the `pid` of the key that becomes the parent")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	addLimits(f, &k.Limits, abi.SettableUnits())
 	return cmd
@@ -73,23 +73,22 @@ process, where no other parent is named.`,
 func showKey(t *cli.Terminal, i api.KeyInfo) error {
 	for _, format := range []string{"openai", "anthropic"} {
 		if !i.Ways[format].Own {
-			t.Note("kern: no key for %s is configured: a program that has one of its own may use the base URL with the key in it", format)
+			t.Note("kern: no key for %s is configured; a program with its own key can use the base URL that contains the Kern key", format)
 		}
 	}
 	return t.Facts([][]string{{"process", strconv.FormatInt(int64(i.Pid), 10)}, {"key", i.Key}, {"OPENAI_BASE_URL", i.OpenAI},
-		{"ANTHROPIC_BASE_URL", i.Anthropic}, {"with the key in it", i.InPath}, {"socket", i.Socket}})
+		{"ANTHROPIC_BASE_URL", i.Anthropic}, {"base URL with key", i.InPath}, {"socket", i.Socket}})
 }
 
-// withKey runs f with a client and the process of the key that is named, by its
-// pid or by its name.
+// withKey runs f with a client and the process of a key, found by pid or name.
 func withKey(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name string, f func(c *api.Client, p *api.Process) error) error {
 	return withDaemon(ctx, d, func(c *api.Client) error {
 		l, err := c.Keys.List(ctx, false)
 		if err != nil {
 			return err
 		}
-		p, err := keyOf(l.Keys, name)
-		if pid, bad := parsePid(name); err != nil && bad == nil { // one that has ended has only a pid
+		p, err := findKey(l.Keys, name)
+		if pid, bad := parsePid(name); err != nil && bad == nil { // a key that has ended is found only by pid
 			p, err = c.Keys.Show(ctx, pid)
 		}
 		if err != nil {
@@ -99,7 +98,7 @@ func withKey(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name str
 	})
 }
 
-func keyOf(keys []api.Process, name string) (none api.Process, _ error) {
+func findKey(keys []api.Process, name string) (none api.Process, _ error) {
 	var found []api.Process
 	for _, p := range keys {
 		switch {
@@ -113,17 +112,17 @@ func keyOf(keys []api.Process, name string) (none api.Process, _ error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return none, cli.Usage("kern key list lists them", "there is no key %q, expected the pid of one, or the name of one that lives", name)
+		return none, cli.Usage("kern key list lists them", "there is no key %q; expected the pid of a key, or the name of a living one", name)
 	}
-	return none, cli.Usage("name it by its pid: kern key list", "%d keys have the name %q", len(found), name)
+	return none, cli.Usage("use the pid; kern key list shows it", "%d keys are named %q", len(found), name)
 }
 
 func keyList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List keys, and where the gateway is",
-		Args:  none,
+		Short: "List the keys and the addresses of the gateway",
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return c.Keys.CopyList(cmd.Context(), t.Out) })
@@ -132,13 +131,13 @@ func keyList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 				func(t *cli.Terminal, l api.KeyList) error { return listKeys(t, l, all) })
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that were revoked or have ended")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include keys that were revoked or have ended")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
 func listKeys(t *cli.Terminal, l api.KeyList, all bool) error {
-	t.Note("kern: the gateway is at %s (OpenAI's format) and %s (Anthropic's)", l.Gateway.OpenAI, l.Gateway.Anthropic)
+	t.Note("kern: gateway: %s (OpenAI format), %s (Anthropic format)", l.Gateway.OpenAI, l.Gateway.Anthropic)
 	var rows [][]string
 	for _, p := range l.Keys {
 		if p.State == abi.Exited && !all {
@@ -158,8 +157,8 @@ func keyShow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show KEY",
-		Short: "Show what came with a key, and what is left",
-		Args:  exactly(1, "the pid or the name of a key"),
+		Short: "Show what a key has used, and its limits",
+		Args:  exactly(1, "the pid or name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withKey(cmd.Context(), t, d, args[0], func(_ *api.Client, p *api.Process) error {
 				if asJSON {
@@ -183,8 +182,8 @@ func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "narrow KEY --money 1 ...", SuggestFor: []string{"limit"},
 		Short: "Lower limits of a key",
-		Long:  `Lower limits of a key. It never raises one; that is kern limit PID.`,
-		Args:  exactly(1, "the pid or the name of a key"),
+		Long:  `Lower limits of a key. narrow never raises a limit; kern limit PID does.`,
+		Args:  exactly(1, "the pid or name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if l.IsZero() {
 				return cli.Usage("for example: kern key narrow crew --money 1", "expected a limit to lower")
@@ -209,8 +208,8 @@ func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 func keyRevoke(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
-		Short: "End a key at once, and all that runs with it",
-		Args:  exactly(1, "the pid or the name of a key"),
+		Short: "End a key at once, and everything that runs with it",
+		Args:  exactly(1, "the pid or name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withKey(cmd.Context(), t, d, args[0], func(c *api.Client, p *api.Process) error {
 				return c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: t.User()})

@@ -18,17 +18,17 @@ func logCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log PID",
 		Short: "Print the journal of a process",
-		Long: `Print the journal of a process: everything it asked for, what it was answered,
-and what it took. --json prints one record a line, whole. -n 20 prints the last 20
-records, and those that come after with -f. --verify reads every record and every
-payload and checks the chain of their hashes. --request prints what a call with a
-key asked, as it came.`,
-		Args:              exactly(1, "the number of a process"),
+		Long: `Print the journal of a process: every call, its answer and its cost. -f follows a
+running process until it exits; -n 20 prints only the last 20 records. --json
+prints each record whole, one per line. --verify reads every record and payload
+and checks the chain of hashes. --request prints the request of a call that was
+made with a key, unchanged.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if verify && follow {
-				return cli.Usage("verify it when it has exited", "--follow and --verify do not go together")
+				return cli.Usage("verify the process after it has exited", "--follow and --verify exclude each other")
 			}
 			return withProcess(ctx, d, args, func(c *api.Client, pid abi.Pid) error {
 				switch {
@@ -48,10 +48,10 @@ key asked, as it came.`,
 		},
 	}
 	cmd.Flags().Uint64VarP(&last, "last", "n", 0, "print the last `n` records; 0: all")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until the process has exited")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print records as lines of JSON")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new records until the process exits")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the records as lines of JSON")
 	cmd.Flags().Uint64Var(&request, "request", 0, "print the request of this `call`")
-	cmd.Flags().BoolVar(&verify, "verify", false, "check the chain of hashes")
+	cmd.Flags().BoolVar(&verify, "verify", false, "check every record and the chain of hashes")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func verifyLog(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api
 	if asJSON {
 		return t.JSON(v)
 	}
-	return t.Print("process %d: %s, each as it was written\n", pid, cli.Plural(int64(v.Records), "record"))
+	return t.Print("process %d: %s, all intact\n", pid, cli.Plural(int64(v.Records), "record"))
 }
 
 // lookBack is how many records are read before the printed ones, because the

@@ -1,8 +1,8 @@
-// Command kern runs AI agents as processes, and looks after them: it starts
-// them, lists them, stops them, and tells what they did and what it cost.
+// Command kern runs AI agents as processes: it starts, lists and stops them, and
+// shows what they did and what it cost.
 //
-// Every verb is a client of the daemon that owns a data directory, which is
-// started when there is none; connect.go finds it and serve.go is it.
+// Nearly every verb is a client of the daemon that owns a data directory. A verb
+// that finds no daemon starts one. Each verb is a file; main.go lists them.
 package main
 
 import (
@@ -26,15 +26,15 @@ func main() {
 	host.Child()
 	interrupts := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		if !signal.Ignored(s) { // nohup and its like mean it
+		if !signal.Ignored(s) { // nohup ignores signals on purpose
 			signal.Notify(interrupts, s)
 		}
 	}
 	os.Exit(run(context.Background(), cli.NewTerminal(interrupts), os.Args[1:]))
 }
 
-// The exit codes. Those of run and wait say how the process ended; unknown is
-// also when nobody could be asked.
+// The exit codes. For run and wait they say how the process ended; unknown also
+// means that the daemon could not be reached.
 const (
 	exitDone    = 0
 	exitFailed  = 1
@@ -86,9 +86,9 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 
 // reportMisuse prints what is wrong with a command line.
 func reportMisuse(t *cli.Terminal, cmd *cobra.Command, err error) int {
-	hint := "kern --help lists the commands; kern COMMAND --help explains one"
+	hint := "kern --help lists the commands"
 	if cmd.HasParent() {
-		hint = cmd.CommandPath() + " --help explains it"
+		hint = cmd.CommandPath() + " --help explains the command"
 	}
 	var u *cli.UsageError
 	if errors.As(err, &u) {
@@ -101,7 +101,7 @@ func reportMisuse(t *cli.Terminal, cmd *cobra.Command, err error) int {
 	return exitUsage
 }
 
-// An exitError ends the command with a code, and with words if there are any.
+// An exitError ends the command with an exit code, and prints err if it is set.
 type exitError struct {
 	code int
 	err  error
@@ -118,17 +118,18 @@ func rootCommand(t *cli.Terminal, parsed *bool) *cobra.Command {
 		Use:   "kern",
 		Short: "Run AI agents as processes under a kernel",
 		Long: `kern runs AI agents as processes: with hard limits on what they may cost and do,
-a journal of everything they did, and the same life after a crash.
+and with a journal of everything they do. A process survives a crash of the daemon
+or the machine.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 limit, 4 loop, 5 killed, 6 crashed or
-unknown. Those of run and wait say how the process ended.
+unknown. For run and wait they say how the process ended.
 
 The data directory is --data, else KERN_DATA, else kern in the XDG state
 directory. The configuration is --config, else KERN_CONFIG, else kern.yaml in
 the data directory, else kern/kern.yaml in the XDG configuration directory.
 
-kern COMMAND --help explains a command, and kern help what else there is to know:
-kern help config what kern.yaml may hold, kern help agent what an agent file may.`,
+kern COMMAND --help explains a command. kern help config explains kern.yaml, and
+kern help agent explains agent files.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			*parsed = true
@@ -136,7 +137,7 @@ kern help config what kern.yaml may hold, kern help agent what an agent file may
 				cmd.SetContext(t.Interruptible(cmd.Context()))
 			}
 		},
-		Args: below,
+		Args: needSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asked {
 				return printVersion(t, false)
@@ -151,22 +152,22 @@ kern help config what kern.yaml may hold, kern help agent what an agent file may
 	f := root.PersistentFlags()
 	f.StringVar(&d.Data, "data", "", "the data `directory`")
 	f.StringVar(&d.Config, "config", "", "the configuration `file`")
-	explained(t, root)
+	setHelp(t, root)
 	for _, g := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
 		{"Run", []*cobra.Command{runCommand(t, d), execCommand(t, d), keyCommand(t, d), codeCommand(t), forkCommand(t, d), waitCommand(t, d)}},
-		{"See", []*cobra.Command{psCommand(t, d), showCommand(t, d), logCommand(t, d), trafficCommand(t, d), replayCommand(t, d)}},
-		{"Steer", []*cobra.Command{
+		{"Watch", []*cobra.Command{psCommand(t, d), showCommand(t, d), logCommand(t, d), trafficCommand(t, d), replayCommand(t, d)}},
+		{"Control", []*cobra.Command{
 			signalCommand(t, d, abi.Kill, "End a process at once"),
-			signalCommand(t, d, abi.Stop, "Pause a process: what runs goes on, nothing new begins"),
-			signalCommand(t, d, abi.Cont, "Let a paused process go on"),
+			signalCommand(t, d, abi.Stop, "Pause a process: running calls finish, no new call begins"),
+			signalCommand(t, d, abi.Cont, "Continue a paused process"),
 			signalCommand(t, d, abi.Term, "Ask a process to finish, with last words"),
 			resumeCommand(t, d), niceCommand(t, d), limitCommand(t, d), accountCommand(t, d), decideCommand(t, d, true), decideCommand(t, d, false)}},
 		{"Files of a process", []*cobra.Command{historyCommand(t, d), diffCommand(t, d), undoCommand(t, d), workspaceCommand(t, d)}},
 		{"Kern itself", []*cobra.Command{doctorCommand(t, d), toolsCommand(t), serveCommand(t, d), stopDaemonCommand(t, d), versionCommand(t)}},
-		{"To try it with", []*cobra.Command{demoCommand(t), mockCommand(t)}},
+		{"Try it out", []*cobra.Command{demoCommand(t), mockCommand(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {
@@ -182,5 +183,5 @@ kern help config what kern.yaml may hold, kern help agent what an agent file may
 	return root
 }
 
-// ownInterrupts marks commands that do something else at Ctrl-C than to end.
+// ownInterrupts marks commands that handle Ctrl-C themselves.
 const ownInterrupts = "interrupts"

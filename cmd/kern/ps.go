@@ -15,25 +15,25 @@ import (
 	"github.com/kern-run/kern/internal/daemon"
 )
 
-// recent is how many of the processes that exited ps shows without -a.
+// recent is how many exited processes ps shows without -a.
 const recent = 10
 
-// completed is how many of them the shell is told.
+// completed is how many of them the completion of the shell offers.
 const completed = 100
 
 func psCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List processes: what they do, wait for and cost",
-		Long: `List processes as a tree: state, what they wait for, steps, tokens, money spent
-and the limit on it, age (of one that exited, how long it lived). Questions that
-wait for a person stand below. On a narrow terminal long texts are cut and columns
-left out; in a pipe everything is there.
+		Short: "List processes: their state, use and cost",
+		Long: `List processes as a tree: state, what they wait for, steps, tokens, money spent and
+its limit, age (for an exited process: how long it lived). Questions that wait for
+a person follow below. A narrow terminal shortens texts and omits columns; a pipe
+gets everything.
 
-Those that live are listed, of those that exited the last ` + strconv.Itoa(recent) + `, and the last ` + strconv.Itoa(recent) + ` children
-of each that lives; -a lists all. --json lists all in any case.`,
-		Args: none,
+The list has all living processes, the last ` + strconv.Itoa(recent) + ` that exited, and the last ` + strconv.Itoa(recent) + ` children
+of each living process; -a lists all. --json always lists all.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return c.CopyList(cmd.Context(), t.Out) })
@@ -48,12 +48,12 @@ of each that lives; -a lists all. --json lists all in any case.`,
 			}, func(t *cli.Terminal, list []api.Process) error { return listProcesses(t, list, more) })
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also all that exited")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include all processes that exited")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list of all processes")
 	return cmd
 }
 
-// listProcesses prints a list, which leaves out so many more.
+// listProcesses prints a list that leaves out more processes.
 func listProcesses(t *cli.Terminal, list []api.Process, more int) error {
 	if len(list) == 0 {
 		t.Note("kern: no processes; start one with: kern run")
@@ -79,7 +79,7 @@ func listProcesses(t *cli.Terminal, list []api.Process, more int) error {
 			rows = append(rows, []string{indent + strconv.FormatInt(int64(p.Pid), 10), name, stateOf(&p), strconv.FormatInt(p.Steps, 10),
 				strconv.FormatInt(p.Usage.Tokens, 10), moneyOf(&p), cli.Age(time.Duration(p.AgeMS) * time.Millisecond)})
 			for _, q := range p.Asks {
-				asks = append(asks, fmt.Sprintf("process %d, approval: %q → kern approve %d %d", p.Pid, cli.Cut(cli.Clean(q.Question), 100), p.Pid, q.Call))
+				asks = append(asks, fmt.Sprintf("process %d asks: %q → kern approve %d %d", p.Pid, cli.Cut(cli.Clean(q.Question), 100), p.Pid, q.Call))
 			}
 			walk(p.Pid, depth+1)
 		}
@@ -95,12 +95,12 @@ func listProcesses(t *cli.Terminal, list []api.Process, more int) error {
 		}
 	}
 	if more > 0 {
-		t.Note("%s exited earlier; kern ps -a lists all", cli.Plural(int64(more), "process"))
+		t.Note("%s exited earlier; kern ps -a lists them", cli.Plural(int64(more), "process"))
 	}
 	return nil
 }
 
-// stateOf is the state, and what is waited for or how it ended.
+// stateOf formats the state: what the process waits for, or how it ended.
 func stateOf(p *api.Process) string {
 	s := string(p.State)
 	switch {
@@ -115,7 +115,7 @@ func stateOf(p *api.Process) string {
 	return s
 }
 
-// waits counts what is waited for more than once.
+// waits lists what a process waits for, and counts repetitions.
 func waits(list []string) string {
 	counts := make(map[string]int)
 	for _, w := range list {
@@ -139,7 +139,7 @@ func moneyOf(p *api.Process) string {
 	return s
 }
 
-// completePids lists processes for the shell, when a daemon is there to ask.
+// completePids offers pids to the completion of the shell, if a daemon runs.
 func completePids(d *daemon.Directory) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -149,7 +149,7 @@ func completePids(d *daemon.Directory) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer c.Close()
-		list, _, _ := c.Recent(ctx, completed) // none, if it does not answer
+		list, _, _ := c.Recent(ctx, completed) // an error offers no pids
 		var pids []string
 		for _, p := range list {
 			pids = append(pids, fmt.Sprintf("%d\t%s %s", p.Pid, cli.Clean(p.Name), stateOf(&p)))

@@ -19,22 +19,22 @@ func replayCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "replay PID",
-		Short: "Go through a process again without any effect, and compare",
-		Long: `Go through the journal of a process again, without asking a model or running a
-tool: its state must come out the same to the byte, no effect may have begun past
-a limit, and the agent, given the recorded answers, must make the recorded calls.
+		Short: "Replay a process without effects, and compare",
+		Long: `Replay the journal of a process, without asking a model or running a tool. The
+state must come out the same to the byte. No effect may have begun past a limit.
+The agent, given the recorded answers, must make the recorded calls.
 
-With an agent (-f or --model) or a --task in place of the recorded one, it shows
-the first record at which that would have made a difference. The exit code is 1
-when something differs.`,
-		Args:              exactly(1, "the number of a process"),
+With another agent (-f or --model) or another --task, replay shows the first record
+where the process would have gone another way. The exit code is 1 if something
+differs.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return withProcess(ctx, d, args, func(c *api.Client, pid abi.Pid) error {
 				var p api.Replay
 				if f.file != "" || f.model != "" || task != "" {
-					r, err := exchange(ctx, t, d, c, pid, cmd, &f, task)
+					r, err := replayWith(ctx, t, d, c, pid, cmd, &f, task)
 					if err != nil {
 						return err
 					}
@@ -44,7 +44,7 @@ when something differs.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "an agent `file` in place of the recorded definition")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "an agent `file` in place of the recorded agent")
 	cmd.Flags().StringVar(&f.model, "model", "", "a model in place of the recorded one")
 	cmd.Flags().StringVar(&task, "task", "", "a task in place of the recorded one")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -52,12 +52,12 @@ when something differs.`,
 	return cmd
 }
 
-// exchange is the definition and the task to replay with.
-func exchange(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
+// replayWith is the agent and the task to replay with.
+func replayWith(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
 	if f.file != "" {
 		return f.spec(cmd.Flags(), task)
 	}
-	s, err := lookAt(ctx, c, pid) // the recorded definition, with other parts
+	s, err := readDetails(ctx, c, pid) // the recorded agent, with parts replaced
 	if err != nil {
 		return api.Run{}, err
 	}
@@ -85,22 +85,22 @@ func replayProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c 
 		if err := t.JSON(r); err != nil {
 			return err
 		}
-		return ending(code)
+		return exitWith(code)
 	}
 	if d := r.Divergence; d != nil {
 		if err := t.Print("process %d diverges at record %d: %s\n", pid, d.Record, cli.Clean(d.Why)); err != nil {
 			return err
 		}
-		return ending(code)
+		return exitWith(code)
 	}
-	end := "it has not exited"
+	end := "still running"
 	if r.Exit != "" {
 		end = "exit " + string(r.Exit)
 	}
-	if err := t.Print("process %d replays the same: %s, %s, %s\n", pid, cli.Plural(int64(r.Records), "record"), cli.Plural(int64(r.Calls), "call"), end); err != nil {
+	if err := t.Print("process %d replays exactly: %s, %s, %s\n", pid, cli.Plural(int64(r.Records), "record"), cli.Plural(int64(r.Calls), "call"), end); err != nil {
 		return err
 	}
-	return ending(code)
+	return exitWith(code)
 }
 
 func forkCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -109,14 +109,13 @@ func forkCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork PID",
 		Short: "Start a process that continues from a moment of another",
-		Long: `Start a process that continues from the state another had after one of its
+		Long: `Start a process that continues from the state of another process after one of its
 records, with the limits that were left then, and print its pid. kern log shows
 the numbers of the records.
 
-A process with a workspace is forked with the files of that moment: a copy in a
-directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
---workspace, which must not be there yet.`,
-		Args:              exactly(1, "the number of a process"),
+A process with a workspace is forked with the files of that moment. They are copied
+to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("at") && f.At == 0 {
@@ -130,7 +129,7 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
 				if outer, err := parentOf(cmd.Context(), t.Getenv, c); err != nil || outer != 0 {
-					return cmp.Or(err, cli.Usage("fork it from outside", "a fork is nobody's child, and this is within the program of process %d, whose limits would not bind it", outer))
+					return cmp.Or(err, cli.Usage("run kern fork outside of that program", "this command runs in the program of process %d, and a fork would not be bound by its limits", outer))
 				}
 				child, err := c.Fork(cmd.Context(), pid, f)
 				if err != nil {
@@ -140,14 +139,14 @@ directory that is named, DIR.fork-PID-SEQ beside the workspace or the one of
 					return t.JSON(child)
 				}
 				if child.Workspace != "" {
-					t.Note("kern: it works in %s", cli.Clean(child.Workspace))
+					t.Note("kern: its workspace is %s", cli.Clean(child.Workspace))
 				}
 				return t.Print("%d\n", child.Pid)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.Workspace, "workspace", "", "where its copy of the files is put, a `directory` that is not there yet")
-	cmd.Flags().Uint64Var(&f.At, "at", 0, "the last `record` that counts; without it, the last there is")
+	cmd.Flags().StringVar(&f.Workspace, "workspace", "", "a new `directory` for the copy of the files")
+	cmd.Flags().Uint64Var(&f.At, "at", 0, "the `record` to continue from; without it the last one")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

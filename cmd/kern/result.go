@@ -12,7 +12,7 @@ import (
 	"github.com/kern-run/kern/internal/host"
 )
 
-// output is how a process that is waited for is shown.
+// output selects how a process is shown while kern waits for it.
 type output struct{ json, events bool }
 
 // followProcess stays with a process until it exits, and prints how it ended.
@@ -26,12 +26,12 @@ func followProcess(ctx context.Context, t *cli.Terminal, s *cli.Session, pid abi
 	return printEnd(t, r, out, f.LastErr)
 }
 
-// printEnd prints how a process ended. If the last error of a call is what it
-// failed of, the hint of that error follows. The result carries the exit code.
+// printEnd prints how a process ended, and returns its exit code as an error. If
+// the process failed of the last error of a call, the hint of that error follows.
 func printEnd(t *cli.Terminal, raw json.RawMessage, out output, last *abi.Error) error {
 	var r host.Result
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return &exitError{exitUnknown, fmt.Errorf("the result cannot be read: %w", err)}
+		return &exitError{exitUnknown, fmt.Errorf("cannot read the result: %w", err)}
 	}
 	code, known := exitCodes[r.Exit]
 	if !known {
@@ -41,7 +41,7 @@ func printEnd(t *cli.Terminal, raw json.RawMessage, out output, last *abi.Error)
 		if err := t.Print("%s\n", raw); err != nil {
 			return err
 		}
-		return ending(code)
+		return exitWith(code)
 	}
 	text := r.Output
 	if t.OutTTY {
@@ -57,17 +57,17 @@ func printEnd(t *cli.Terminal, raw json.RawMessage, out output, last *abi.Error)
 	if last != nil && last.Hint != "" && last.Code == r.Code && r.Exit == abi.ExitFailed {
 		t.Note("  hint: %s", cli.Clean(last.Hint))
 	}
-	return ending(code)
+	return exitWith(code)
 }
 
-func ending(code int) error {
+func exitWith(code int) error {
 	if code == exitDone {
 		return nil
 	}
 	return &exitError{code: code}
 }
 
-// summaryOf is one line on how a process ended, what it did and what it took.
+// summaryOf says in one line how a process ended, what it did and what it used.
 func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
 	how := string(r.Exit)
 	colour := cli.Red
@@ -77,7 +77,7 @@ func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
 	case r.Exit == abi.ExitLimit:
 		how, colour = fmt.Sprintf("stopped by its limit on %s (%s)", r.Reason, r.Code), cli.Yellow
 	case r.Exit == abi.ExitLoop:
-		how = fmt.Sprintf("ended for going in circles (%s)", r.Code)
+		how = fmt.Sprintf("stopped in a loop (%s)", r.Code)
 	case r.Exit == abi.ExitKilled:
 		how = "killed"
 		if r.Reason != "" && r.Reason != string(abi.Kill) {

@@ -22,8 +22,7 @@ import (
 	"github.com/kern-run/kern/internal/host"
 )
 
-// agentFlags are the flags that describe an agent. What they say wins over the
-// agent file.
+// agentFlags are the flags that describe an agent. They override the agent file.
 type agentFlags struct {
 	file, model, name, account, workspace string
 	priority, parallel                    int
@@ -34,14 +33,14 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.file, "file", "f", "", "the agent `file`")
 	flags.StringVar(&f.model, "model", "", "the model: script:FILE, openai:NAME or anthropic:NAME")
 	flags.StringVar(&f.name, "name", "", "the name of the process")
-	flags.StringVar(&f.account, "account", "", "the named `account` that pays")
-	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that its tools change, by transactions")
-	flags.IntVar(&f.priority, "priority", abi.DefaultPriority, "0 is the most urgent")
-	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of one reply may run at a time; 0: all")
+	flags.StringVar(&f.account, "account", "", "charge this named `account`")
+	flags.StringVar(&f.workspace, "workspace", "", "the `directory` that tools change in transactions")
+	flags.IntVar(&f.priority, "priority", abi.DefaultPriority, "priority, from 0 (most urgent) to 99")
+	flags.IntVar(&f.parallel, "parallel", 0, "how many tool calls of a reply run at a time; 0: all")
 	addLimits(flags, &f.limits, abi.SettableUnits())
 }
 
-// agent is the agent that the flags and the file describe.
+// agent builds the agent from the flags and the agent file.
 func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 	g = host.Agent{Priority: abi.DefaultPriority, Limits: host.Limits{}}
 	if f.file != "" {
@@ -50,12 +49,12 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 		}
 	}
 	if f.model != "" {
-		if g.Model, err = modelFrom(f.model); err != nil {
+		if g.Model, err = resolveModel(f.model); err != nil {
 			return g, err
 		}
 	}
 	if g.Model == "" {
-		return g, cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file with -f, or a model with --model")
+		return g, cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file (-f) or a model (--model)")
 	}
 	if flags.Changed("name") {
 		g.Name = f.name
@@ -76,7 +75,7 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 	}
 	if flags.Changed("parallel") {
 		if f.parallel < 0 {
-			return g, cli.Usage("0 lets all of them run", "--parallel is %d, expected 0 or more", f.parallel)
+			return g, cli.Usage("0 runs all of them", "--parallel is %d, expected 0 or more", f.parallel)
 		}
 		g.Parallel = f.parallel
 	}
@@ -87,9 +86,8 @@ func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
 	return g, nil
 }
 
-// modelFrom reads a model of the command line, where the name of a script
-// begins at the working directory.
-func modelFrom(ref string) (string, error) {
+// resolveModel makes the path of a script absolute.
+func resolveModel(ref string) (string, error) {
 	name, script := strings.CutPrefix(ref, "script:")
 	if !script || name == "" {
 		return ref, nil
@@ -98,7 +96,7 @@ func modelFrom(ref string) (string, error) {
 	return "script:" + abs, err
 }
 
-// spec reads all that the agent names.
+// spec reads the agent and every file that it names.
 func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (api.Run, error) {
 	g, err := f.agent(flags)
 	if err != nil {
@@ -117,14 +115,15 @@ func runCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Short: "Run an agent on a task",
 		Long: `Run an agent on a task until its process exits, and print its output.
 
-The task is the argument; when it is - or is missing, it is read from a pipe.
-Flags win over the agent file. The process lives in the daemon: it goes on when
-this command is gone, and when the daemon is killed and started again. Ctrl-C
-asks it to finish with last words; a second one kills it. Within a program that
-kern exec runs it is a child: what it takes counts there too, and it ends with it.`,
+The task is the argument. If it is - or missing, it is read from a pipe. Flags
+override the agent file. The process lives in the daemon: it continues after this
+command ends, and after the daemon is killed and started again. Ctrl-C asks the
+process to finish with last words; a second Ctrl-C kills it. In a program that
+kern exec runs, the process is a child: its use counts against the limits of that
+program, and it ends with the program.`,
 		Example: `  kern run --model script:replies.yaml "say hello"
   kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
-  kern run --workspace . --model openai:gpt-6-luna "mend the tests"
+  kern run --workspace . --model openai:gpt-6-luna "fix the tests"
   git diff | kern run -f reviewer.yaml`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args:        atMost(1, "one task; put it in quotes"),
@@ -141,9 +140,9 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the pid and leave the process to the daemon")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the pid and return at once")
 	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object at the end")
-	cmd.Flags().BoolVar(&out.events, "events", false, "print the records as lines of JSON while it runs, then the JSON object")
+	cmd.Flags().BoolVar(&out.events, "events", false, "print each record as a line of JSON, then the JSON object")
 	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
 	return cmd
 }
@@ -151,7 +150,7 @@ kern exec runs it is a child: what it takes counts there too, and it ends with i
 func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r api.Run, detach bool, out output) error {
 	c, err := d.Connect(ctx)
 	if err != nil {
-		return notRun(err, r.Program.Model)
+		return explainNoStart(err, r.Program.Model)
 	}
 	provider, _, _ := strings.Cut(r.Program.Model, ":")
 	d.NoteOutdated(ctx, c, provider)
@@ -160,7 +159,7 @@ func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r api.R
 		pid, err = c.Spawn(ctx, r)
 	}
 	if err != nil {
-		return notRun(err, r.Program.Model)
+		return explainNoStart(err, r.Program.Model)
 	}
 	if !detach {
 		return followProcess(ctx, t, cli.NewSession(t, d.Connect, c), pid, out)
@@ -172,10 +171,9 @@ func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r api.R
 	return t.Print("%d\n", pid)
 }
 
-// notRun says why a process was not started: what was asked for makes no sense,
-// or nobody could be asked. It is never exit code 1, for nothing has run that
-// could have failed.
-func notRun(err error, ref string) error {
+// explainNoStart explains why a process was not started. The exit code is never
+// 1, because nothing ran that could have failed.
+func explainNoStart(err error, ref string) error {
 	var e *abi.Error
 	var u *cli.UsageError
 	switch {
@@ -188,43 +186,42 @@ func notRun(err error, ref string) error {
 	case abi.UnknownModel:
 		hint := e.Hint
 		if hint == "" && !strings.HasPrefix(ref, "script:") && !strings.Contains(e.Message, ", expected ") {
-			hint = "the daemon keeps the environment it was started in: after a change end it with kern stop-daemon"
+			hint = "the daemon keeps the environment that it was started in; after a change run: kern stop-daemon"
 		}
-		return &cli.UsageError{Message: e.Error(), Advice: cmp.Or(hint, "mend it and try again; nothing was started")}
+		return &cli.UsageError{Message: e.Error(), Advice: cmp.Or(hint, "correct it and try again; nothing was started")}
 	case abi.InvalidCall, abi.InvalidArguments, abi.WorkspaceRefused, abi.WorkspaceUnsupported:
 		return &exitError{exitUsage, err}
 	}
 	return &exitError{exitUnknown, err}
 }
 
-// maxTask is the largest task that is read from a pipe.
+// maxTask is the size of the largest task that is read from a pipe.
 const maxTask = 16 << 20
 
-// task is the task of the command line, or from the pipe.
+// readTask reads the task from the arguments or from a pipe.
 func readTask(t *cli.Terminal, args []string) (task string, err error) {
 	switch {
 	case len(args) == 1 && args[0] != "-":
 		task = args[0]
 	case len(args) == 0 && !piped(t.In):
-		return "", cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or from a pipe")
+		return "", cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected a task, as an argument or on standard input")
 	default:
 		b, err := io.ReadAll(io.LimitReader(t.In, maxTask+1))
 		if err != nil {
-			return "", fmt.Errorf("the task cannot be read: %w", err)
+			return "", fmt.Errorf("cannot read the task: %w", err)
 		}
 		if len(b) > maxTask {
-			return "", cli.Usage("give the agent a tool that reads the file", "the task is larger than %d bytes", maxTask)
+			return "", cli.Usage("give the agent a tool that reads the text from a file", "the task is larger than %d bytes", maxTask)
 		}
 		task = strings.TrimSuffix(string(b), "\n")
 	}
 	if strings.TrimSpace(task) == "" {
-		return "", cli.Usage("say in a sentence what is to be done", "the task is empty")
+		return "", cli.Usage("say in a sentence what the agent shall do", "the task is empty")
 	}
 	return task, nil
 }
 
-// piped reports whether r is something to read to its end, not a terminal nor
-// nothing at all.
+// piped reports whether r is a pipe or a file, and not a terminal.
 func piped(r io.Reader) bool {
 	f, ok := r.(*os.File)
 	if !ok {
@@ -240,10 +237,9 @@ func waitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait PID",
 		Short: "Wait for a process to exit, and print its output",
-		Long: `Wait for a process to exit, and print its output. The exit code says how it
-ended, as that of run does. When --timeout is over, the process goes on, and the
-exit code is 6.`,
-		Args:              exactly(1, "the number of a process"),
+		Long: `Wait for a process to exit, and print its output. The exit code says how it ended,
+as for kern run. After --timeout the process continues, and the exit code is 6.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pid, err := onePid(args)
@@ -253,7 +249,7 @@ exit code is 6.`,
 			return waitForExit(cmd.Context(), t, d, pid, timeout, out)
 		},
 	}
-	cmd.Flags().Var(&timeout, "timeout", "wait no longer than this `duration`")
+	cmd.Flags().Var(&timeout, "timeout", "wait at most this `duration`")
 	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")
 	return cmd
 }
@@ -277,7 +273,7 @@ func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid 
 		if errors.Is(context.Cause(ctx), cli.ErrInterrupted) {
 			why = fmt.Sprintf("process %d has not exited", pid)
 		}
-		return unfinished(s, pid, out, why)
+		return printUnfinished(s, pid, out, why)
 	}
 	if err != nil {
 		return &exitError{exitUnknown, err}
@@ -285,21 +281,21 @@ func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid 
 	return printEnd(t, r, out, nil)
 }
 
-// lookTime is how long a last look at a process may take.
-const lookTime = 2 * time.Second
+// lastLookTime is how long the last request may take after a timeout.
+const lastLookTime = 2 * time.Second
 
-// unfinished shows how a process stands that was waited for long enough.
-func unfinished(s *cli.Session, pid abi.Pid, out output, why string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+// printUnfinished prints the state of a process after a timeout.
+func printUnfinished(s *cli.Session, pid abi.Pid, out output, why string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastLookTime)
 	defer cancel()
-	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it goes on; kern log -f %d shows what it does", pid)}}
+	end := &exitError{exitUnknown, &abi.Error{Code: abi.Interrupted, Message: why, Hint: fmt.Sprintf("it continues; kern log -f %d shows what it does", pid)}}
 	var raw json.RawMessage
 	if err := s.Do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, false, &raw) }); err != nil {
 		return end
 	}
 	var r struct{ Exit abi.Exit }
 	if json.Unmarshal(raw, &r) == nil && r.Exit != "" {
-		return printEnd(s.Term, raw, out, nil) // at the last moment
+		return printEnd(s.Term, raw, out, nil) // it exited just now
 	}
 	if out.json {
 		if err := s.Term.Print("%s\n", raw); err != nil {

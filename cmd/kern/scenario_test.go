@@ -325,7 +325,7 @@ replies:
 			}
 			w.checkEffects(w.records(1))
 			w.checkBooks(1, "0.05")
-			if out := w.ok("log", "1", "--verify"); !strings.Contains(out, "each as it was written") {
+			if out := w.ok("log", "1", "--verify"); !strings.Contains(out, "all intact") {
 				t.Errorf("verify: %s", out)
 			}
 			if out := w.ok("replay", "1", "--json"); !strings.Contains(out, `"same":true`) {

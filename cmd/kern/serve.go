@@ -31,7 +31,7 @@ func stopDaemonCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop-daemon",
 		Short: "Stop the daemon; processes continue when it starts again",
-		Args:  none,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			stopped, err := d.Stop(cmd.Context())
 			if err != nil || stopped {

@@ -23,15 +23,18 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show PID",
-		Short: "Show everything about a process, its registers included",
-		Long: `Show everything about a process, its registers included: R0 its last call, R1 the
-watchdog, R2 the context, R3 the digest of its workspace, R4 the last error, R5 the
-last tool, R6 what is open, R7 the task and what was used.`,
-		Args:              exactly(1, "the number of a process"),
+		Short: "Show everything about a process",
+		Long: `Show everything about a process. The last lines are its registers:
+
+  R0  the last call                R4  the last error
+  R1  the watchdog                 R5  the last tool
+  R2  the context                  R6  the open transaction
+  R3  the digest of the workspace  R7  the task and the usage`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				s, err := lookAt(cmd.Context(), c, pid)
+				s, err := readDetails(cmd.Context(), c, pid)
 				if err != nil {
 					return err
 				}
@@ -46,13 +49,13 @@ last tool, R6 what is open, R7 the task and what was used.`,
 	return cmd
 }
 
-// shown is all there is to show of a process.
-type shown struct {
+// processDetails is everything that kern show prints.
+type processDetails struct {
 	api.Process
 	Output    string           `json:"output"`
 	Err       *abi.Error       `json:"error"`
-	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls whose end nobody saw
-	Drift     string           `json:"drift"`    // dollars taken beyond what was reserved
+	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls with an unknown outcome
+	Drift     string           `json:"drift"`    // dollars billed beyond the reservation
 	Registers map[string]any   `json:"registers"`
 	Task      string           `json:"task"`
 	Program   syscalls.Program `json:"program"`
@@ -62,7 +65,7 @@ type shown struct {
 
 var errEnough = errors.New("enough")
 
-func lookAt(ctx context.Context, c *api.Client, pid abi.Pid) (s shown, err error) {
+func readDetails(ctx context.Context, c *api.Client, pid abi.Pid) (s processDetails, err error) {
 	if s.Process, err = c.Show(ctx, pid); err != nil {
 		return s, err
 	}
@@ -76,7 +79,7 @@ func lookAt(ctx context.Context, c *api.Client, pid abi.Pid) (s shown, err error
 		if r.Spawn != nil {
 			s.Task, s.Watchdog, s.Fork = string(r.Spawn.Task.Bytes), r.Spawn.Watchdog, r.Spawn.Fork
 			if s.Fork != nil {
-				s.Fork.State.Bytes = nil // long, and the kernel's own
+				s.Fork.State.Bytes = nil // internal to the kernel, and long
 			}
 			if err := json.Unmarshal(r.Spawn.Program.Bytes, &s.Program); err != nil {
 				return err
@@ -97,7 +100,7 @@ func orZero(money string) string {
 	return money
 }
 
-func showProcess(t *cli.Terminal, s shown) error {
+func showProcess(t *cli.Terminal, s processDetails) error {
 	p := &s.Process
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {
@@ -147,10 +150,10 @@ func showProcess(t *cli.Terminal, s shown) error {
 		add("reserved", "%s", reserved)
 	}
 	if s.InDoubt != "0" {
-		add("in doubt", "$%s: reserved by calls whose end nobody saw", s.InDoubt)
+		add("in doubt", "$%s: reserved by calls with an unknown outcome", s.InDoubt)
 	}
 	if s.Drift != "0" {
-		add("drift", "$%s: taken beyond what was reserved", s.Drift)
+		add("drift", "$%s: billed beyond the reservation", s.Drift)
 	}
 	add("records", "%d", p.Records)
 	add("output", "%s", s.Output)

@@ -18,7 +18,7 @@ func signalCommand(t *cli.Terminal, d *daemon.Directory, s abi.Signal, short str
 	return &cobra.Command{
 		Use:               string(s) + " PID",
 		Short:             short,
-		Args:              exactly(1, "the number of a process"),
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
@@ -32,11 +32,11 @@ func resumeCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume PID",
-		Short: "Let a paused process go on, and say which outcomes are unknown",
-		Long: `Let a paused process go on, as cont does, and list the calls whose end nobody
-saw because the machine stopped in the middle of them. They are not repeated;
-whether they took effect only a look at the world can tell.`,
-		Args:              exactly(1, "the number of a process"),
+		Short: "Continue a paused process, and list unknown outcomes",
+		Long: `Continue a paused process, as cont does, and list the calls with an unknown
+outcome, because the machine stopped while they ran. Kern does not repeat them.
+Check in the outside world whether they took effect.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return resumeProcess(cmd.Context(), t, d, c, pid, asJSON) })
@@ -46,11 +46,11 @@ whether they took effect only a look at the world can tell.`,
 	return cmd
 }
 
-// Doubt is a call whose end nobody saw.
+// A doubt is a call with an unknown outcome.
 type doubt struct {
 	Call     uint64    `json:"call"`
 	Name     string    `json:"name"`
-	Again    bool      `json:"again"` // it was tried again, for that does no harm
+	Again    bool      `json:"again"` // the call was repeated, because its tool is idempotent
 	Args     abi.Data  `json:"args"`
 	Reserved abi.Usage `json:"reserved"`
 }
@@ -59,7 +59,7 @@ func resumeProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c 
 	if err := c.Signal(ctx, pid, api.Signal{Signal: abi.Cont, By: t.User()}); err != nil {
 		return err
 	}
-	doubts, err := doubtful(ctx, c, pid)
+	doubts, err := findDoubts(ctx, c, pid)
 	if err != nil {
 		return err
 	}
@@ -70,18 +70,18 @@ func resumeProcess(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c 
 		}{pid, doubts})
 	}
 	for _, d := range doubts {
-		what := "was not tried again: look whether it took effect"
+		what := "was not repeated: check whether it took effect"
 		if d.Again {
-			what = "was tried again, which does no harm"
+			what = "was repeated, because its tool is idempotent"
 		}
-		if err := t.Print("call %d, %s %s: nobody saw its end; it %s\n", d.Call, cli.Clean(d.Name), cli.Cut(cli.Clean(string(d.Args.Bytes)), 80), what); err != nil {
+		if err := t.Print("call %d, %s %s: unknown outcome; it %s\n", d.Call, cli.Clean(d.Name), cli.Cut(cli.Clean(string(d.Args.Bytes)), 80), what); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func doubtful(ctx context.Context, c *api.Client, pid abi.Pid) ([]doubt, error) {
+func findDoubts(ctx context.Context, c *api.Client, pid abi.Pid) ([]doubt, error) {
 	begun := make(map[uint64]*abi.Intent)
 	all := []doubt{}
 	err := c.Records(ctx, pid, 0, false, func(r *abi.Record, _ []byte) error {
@@ -100,7 +100,7 @@ func niceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	return &cobra.Command{
 		Use:               "nice PID PRIORITY",
 		Short:             "Change the priority of a process: 0 is the most urgent",
-		Args:              exactly(2, "the number of a process and a priority"),
+		Args:              exactly(2, "a pid and a priority"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -128,7 +128,7 @@ func (l *limitFlags) add(flags *pflag.FlagSet, units []abi.Unit) {
 	flags.BoolVar(&l.json, "json", false, "print a JSON object")
 }
 
-// change is what the flags ask for.
+// change builds the request from the flags.
 func (l *limitFlags) change(by string, units []abi.Unit) (api.Change, error) {
 	c := api.Change{Limits: l.limits, Unset: l.unset, By: by}
 	for _, name := range l.unset {
@@ -137,7 +137,7 @@ func (l *limitFlags) change(by string, units []abi.Unit) (api.Change, error) {
 			return c, cli.Usage("limits are: "+strings.Join(unitNames(units), ", "), "--unset %q, expected the name of a limit", name)
 		}
 		if _, set := l.limits.Get(u); set {
-			return c, cli.Usage("say one of both", "--%s and --unset %s", flagName(u), name)
+			return c, cli.Usage("give only one of them", "--%s and --unset %s", flagName(u), name)
 		}
 	}
 	return c, nil
@@ -148,10 +148,10 @@ func limitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limit PID --money 5 --unset steps ...",
 		Short: "Change limits of a process",
-		Long: `Change limits of a process. What is not named stays as it is. A limit below what
-is used already lets nothing more begin; the accounts above the process bind as
-before.`,
-		Args:              exactly(1, "the number of a process"),
+		Long: `Change limits of a process. Limits that are not named stay. With a limit below what
+is already used, no new call begins. The limits of the accounts above the process
+still hold.`,
+		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := l.change(t.User(), abi.SettableUnits())
@@ -179,18 +179,18 @@ before.`,
 
 func decideCommand(t *cli.Terminal, d *daemon.Directory, yes bool) *cobra.Command {
 	var words string
-	verb, short := "approve", "Say yes to what a process asks"
+	verb, short := "approve", "Approve what a process asks for"
 	if !yes {
-		verb, short = "deny", "Say no to what a process asks"
+		verb, short = "deny", "Deny what a process asks for"
 	}
 	cmd := &cobra.Command{
 		Use:   verb + " PID [CALL]",
 		Short: short,
-		Long: short + `. The call need not be named when the process asks only
-one thing; kern ps shows the questions.`,
+		Long: short + `. The call may be left out if the process asks only
+one question; kern ps shows the questions.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return cli.Usage("kern ps shows the questions", "%d arguments, expected the number of a process, and of a call if it asks several things", len(args))
+				return cli.Usage("kern ps shows the questions", "%d arguments, expected a pid, and the number of a call if the process asks several questions", len(args))
 			}
 			return nil
 		},
@@ -200,13 +200,13 @@ one thing; kern ps shows the questions.`,
 			if len(args) == 2 {
 				n, err := strconv.ParseUint(args[1], 10, 64)
 				if err != nil || n == 0 {
-					return cli.Usage("kern ps shows the questions", "%q is not the number of a call", args[1])
+					return cli.Usage("kern ps shows the questions", "%q is not a call number", args[1])
 				}
 				answer.Call = n
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, answer) })
 		},
 	}
-	cmd.Flags().StringVar(&words, "words", "", "what to tell the process with it")
+	cmd.Flags().StringVar(&words, "words", "", "a message for the process")
 	return cmd
 }

@@ -23,9 +23,9 @@ func toolsCommand(t *cli.Terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "List system calls, and the tools of an agent file",
-		Long: `List the system calls there are, and with -f the tools that an agent file
-declares: their schemas, what they may do to the world, and their limits.`,
-		Args: none,
+		Long: `List the system calls. With -f also list the tools of an agent file: schema, effect
+on the world, limits.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l := listing{Calls: systemCalls(), Tools: []tools.Spec{}}
 			if file != "" {
@@ -63,14 +63,14 @@ type listing struct {
 type systemCall struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
-	Effect      abi.Effect      `json:"effect"` // of a tool: its own
+	Effect      abi.Effect      `json:"effect"` // a tool declares its own
 	Schema      json.RawMessage `json:"schema"`
-	ForModel    bool            `json:"for_model"` // a model can be given it as a tool, by naming it under tools: without a command
+	ForModel    bool            `json:"for_model"` // an agent file can offer it to the model, under tools without a command
 	Granted     bool            `json:"granted"`   // the agent file grants it
 }
 
-// systemCalls reads the table of an empty world: what a call may do is in the
-// plan of its row, also when the row then finds nothing to do it with.
+// systemCalls reads the system call table. The plan of a row has the effect class,
+// also if the row could not run.
 func systemCalls() []systemCall {
 	rows := syscalls.Table(&syscalls.World{Journal: syscalls.Journal{Bytes: func(abi.Data) ([]byte, error) { return []byte("{}"), nil }}})
 	var all []systemCall
@@ -95,15 +95,15 @@ func listTools(t *cli.Terminal, l listing, file string) error {
 	for _, c := range l.Calls {
 		notes := []string{string(c.Effect)}
 		if c.Name == "tool" {
-			notes = []string{"as the tool declares"}
+			notes = []string{"effect as the tool declares"}
 		}
 		if c.ForModel {
-			notes = append(notes, "a model can be given it")
+			notes = append(notes, "can be offered to a model")
 		}
 		if c.Granted {
 			notes = append(notes, "granted")
 		}
-		fmt.Fprintf(&b, "  %-6s %s\n         %s\n         %s\n", c.Name, c.Description, strings.Join(notes, "; "), flat(c.Schema))
+		fmt.Fprintf(&b, "  %-6s %s\n         %s\n         %s\n", c.Name, c.Description, strings.Join(notes, "; "), oneLine(c.Schema))
 	}
 	if file != "" {
 		fmt.Fprintf(&b, "%s\n", t.Paint(cli.Bold, "tools of "+cli.Clean(file)))
@@ -111,20 +111,20 @@ func listTools(t *cli.Terminal, l listing, file string) error {
 	for _, t := range l.Tools {
 		notes := []string{string(t.Effect), "timeout " + t.Timeout.String(), cli.Plural(int64(t.Attempts), "attempt"), "$" + abi.FormatMoney(t.Cost) + " a call"}
 		if t.Approval {
-			notes = append(notes, "every call waits for a person")
+			notes = append(notes, "every call waits for approval")
 		}
 		fmt.Fprintf(&b, "  %s  %s\n         %s\n         %s\n", t.Name, cli.Clean(t.Description), strings.Join(notes, "; "), cli.Clean(strings.Join(t.Command, " ")))
 		if len(t.Schema) > 0 {
-			fmt.Fprintf(&b, "         arguments %s\n", flat(t.Schema))
+			fmt.Fprintf(&b, "         arguments %s\n", oneLine(t.Schema))
 		}
 		if len(t.Result) > 0 {
-			fmt.Fprintf(&b, "         result %s\n", flat(t.Result))
+			fmt.Fprintf(&b, "         result %s\n", oneLine(t.Result))
 		}
 	}
 	return t.Print("%s", b.String())
 }
 
-// flat is a schema in one line.
-func flat(schema json.RawMessage) string {
+// oneLine formats a schema in one line.
+func oneLine(schema json.RawMessage) string {
 	return cli.Clean(strings.Join(strings.Fields(string(schema)), " "))
 }

@@ -15,15 +15,16 @@ func trafficCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "traffic",
-		Short: "Show how the limits of providers stand, and what waits for them",
-		Long: `Show each model, for each key, that calls went to: the requests, the tokens, and
-those of input and of output in the last minute, each of how many where there is a
-limit, in kern.yaml or told by the provider; the calls that run and that wait, and
-what the next one waits for. A provider that asks to slow down is paused; the
-calls to it wait, and none of them fails. One that cannot be reached, or fails,
-rests: calls that can go to another provider do, and one of them tries it again
-when the time has come that is told.`,
-		Args: none,
+		Short: "Show the limits of providers and the calls that wait for them",
+		Long: `Show each model and key that calls went to: requests, tokens, input tokens and
+output tokens of the last minute, each with its limit if there is one. A limit
+comes from kern.yaml or from the provider. RUN and WAIT count calls; FOR says what
+the next call waits for.
+
+When a provider says to slow down, its calls wait and none fails. When a provider
+fails or cannot be reached, calls with a fallback go to another provider, and one
+call tests the provider again after the time shown.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.View, error) { return c.Traffic(cmd.Context()) }, showTraffic)
 		},
@@ -34,7 +35,7 @@ when the time has come that is told.`,
 
 func showTraffic(t *cli.Terminal, all []quota.View) error {
 	if len(all) == 0 {
-		t.Note("kern: no calls to a model since the daemon started")
+		t.Note("kern: no model calls since the daemon started")
 		return nil
 	}
 	var rows [][]string
@@ -42,5 +43,5 @@ func showTraffic(t *cli.Terminal, all []quota.View) error {
 		rows = append(rows, []string{cli.Clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
 			fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
 	}
-	return t.Table([]cli.Column{{Head: "RESOURCE", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
+	return t.Table([]cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
 }

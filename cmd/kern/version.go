@@ -17,7 +17,7 @@ func versionCommand(t *cli.Terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  none,
+		Args:  noArgs,
 		RunE:  func(*cobra.Command, []string) error { return printVersion(t, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
@@ -38,7 +38,7 @@ func printVersion(t *cli.Terminal, asJSON bool) error {
 	return t.Print("kern %s (revision %s, %s, %s/%s)\n", v.Version, v.Revision, v.Go, v.OS, v.Arch)
 }
 
-// revision is the commit this was built from, as far as the build knows it.
+// revision is the commit that this was built from, if the build knows it.
 func revision() string {
 	rev, dirty := "unknown", ""
 	if i, ok := debug.ReadBuildInfo(); ok {

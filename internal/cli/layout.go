@@ -1,6 +1,8 @@
-// Package cli lays text out for a width: tables, names with what is to be
-// said of them, and prose. A width of 0 is that of a pipe or a file: nothing is
-// shortened or wrapped for a program that reads.
+// Package cli is what the verbs of the command line share: the terminal, tables
+// and wrapped text, errors with hints, and following a process.
+//
+// A width of 0 is the width of a pipe or a file: lines are neither shortened nor
+// wrapped, because a program reads them.
 package cli
 
 import (
@@ -12,16 +14,16 @@ import (
 	"unicode/utf8"
 )
 
-// A Column of a table says what becomes of it where there is not room for all.
+// A Column says how a table shortens it when the terminal is too narrow.
 type Column struct {
 	Head  string
-	Least int  // it is cut to no fewer characters; 0: it is not cut
-	Spare int  // when cutting does not do, columns go, the lowest of these first; 0: it stays
-	End   bool // it is cut at its beginning: its end says more
+	Least int  // shortened to no fewer characters; 0: never shortened
+	Spare int  // if shortening does not suffice, columns are omitted, lowest Spare first; 0: never omitted
+	End   bool // shortened at its beginning, because its end says more
 }
 
-// Table lays rows out below the heads of their columns, which are as wide as
-// they need to be. The last is not filled up.
+// Table lays out rows below the heads of their columns. Columns are as wide as
+// their longest cell; the last is not padded.
 func Table(columns []Column, rows [][]string, width int) string {
 	var heads []string
 	need := make([]int, len(columns))
@@ -65,8 +67,8 @@ func Cut(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// fitted is how wide columns are that need so much, where there is so much room
-// in all: the widest are cut first, and one that goes has no width.
+// fitted computes the widths of columns that need so much, in a room for all of
+// them. The widest are shortened first; an omitted column has width 0.
 func fitted(columns []Column, need []int, room int) []int {
 	widths := slices.Clone(need)
 	for room > 0 {
@@ -101,8 +103,7 @@ func fitted(columns []Column, need []int, room int) []int {
 	return widths
 }
 
-// Facts lays out names and what is to be said of each, which goes on below
-// itself.
+// Facts lays out pairs of a name and a text. A long text wraps below itself.
 func Facts(rows [][]string, width int) string {
 	var b strings.Builder
 	most := 0
@@ -116,11 +117,11 @@ func Facts(rows [][]string, width int) string {
 	return b.String()
 }
 
-// second is where the second column of an indented line begins.
+// second matches an indented line up to its second column.
 var second = regexp.MustCompile(`^\s+(\S+  +)?`)
 
-// Fill breaks the paragraphs of a text anew. A line that is indented is none of
-// a paragraph.
+// Fill wraps the paragraphs of a text to a width. An indented line stays a line
+// of its own.
 func Fill(text string, width int) string {
 	var b strings.Builder
 	paragraph := ""
@@ -143,16 +144,16 @@ func Fill(text string, width int) string {
 	return b.String()
 }
 
-// Wrap breaks a line, and goes on at column indent. A word is never broken, so
-// an address can be copied.
+// Wrap breaks a line between words, and continues at column indent. It never
+// breaks a word, so addresses can be copied.
 func Wrap(line string, width, indent int) string {
-	if width == 0 || seen(line) <= width {
+	if width == 0 || visible(line) <= width {
 		return line
 	}
 	var b strings.Builder
 	at := 0
 	for i, word := range strings.Split(line, " ") {
-		n := seen(word)
+		n := visible(word)
 		switch {
 		case i == 0:
 		case n > 0 && at > indent && at+1+n > width:
@@ -168,8 +169,8 @@ func Wrap(line string, width, indent int) string {
 	return b.String()
 }
 
-// seen is how many characters of s are seen: colours are not.
-func seen(s string) int {
+// visible counts the characters of s without its colour codes.
+func visible(s string) int {
 	n := utf8.RuneCountInString(s)
 	for {
 		_, code, coloured := strings.Cut(s, "\x1b[")

@@ -160,7 +160,7 @@ func (t *Terminal) Interruptible(ctx context.Context) context.Context {
 	return ctx
 }
 
-// User is the name of the person who runs the command.
+// User is the name of the person that runs the command.
 func (t *Terminal) User() string {
 	for _, v := range []string{"USER", "LOGNAME", "USERNAME"} {
 		if s := t.Getenv(v); s != "" {

@@ -1,5 +1,5 @@
-// Package manual holds what kern help tells that is of no command: the files
-// that people write, and the codes of errors.
+// Package manual holds the help topics that belong to no command: configuration
+// files, headers and error codes.
 package manual
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Page is told by kern help NAME. Its indented lines are shown as they are.
+// A Page is shown by kern help NAME. Its indented lines are never wrapped.
 type Page struct{ Name, Short, Text string }
 
-// In each of these files the indented lines are an example that has every key
-// there is; tests read it as the program does.
+// In config and agent the indented lines are an example with every key. Tests
+// read it as the program does.
 var (
 	//go:embed config.txt
 	config string
@@ -26,27 +26,27 @@ var (
 	exits string
 )
 
-// Pages are all of them.
+// Pages are all help topics.
 func Pages() []Page {
 	return []Page{
-		{"config", "What kern.yaml may hold: providers, prices, limits", config},
-		{"agent", "What an agent file may hold: the model, tools, limits", agent},
-		{"keys", "What a program with a key may ask, and is told, by headers", keys},
-		{"codes", "The codes of errors, and the exit codes", codes()},
+		{"config", "kern.yaml: providers, prices, limits", config},
+		{"agent", "Agent files: the model, tools, limits", agent},
+		{"keys", "Headers for programs that use a key", keys},
+		{"codes", "Error codes and exit codes", codes()},
 	}
 }
 
-// codes lists the codes of errors.
+// codes lists the error codes and the exit codes.
 func codes() string {
 	var b strings.Builder
-	b.WriteString("The codes of errors, as refused and failed calls, results and the control API\nbear them. They are never renamed.\n\n")
+	b.WriteString("Every refused or failed call has one of these codes, in results, in the journal\nand in the control API. A code is never renamed.\n\n")
 	for _, c := range abi.Codes {
 		fmt.Fprintf(&b, "  %-21s  %s\n", c.Code, c.Meaning)
 	}
 	return b.String() + "\n" + exits
 }
 
-// Example is the file that a page shows: its indented lines.
+// Example is the example file in a page: its indented lines.
 func (p Page) Example() string {
 	var b strings.Builder
 	for line := range strings.Lines(p.Text) {
