@@ -12,9 +12,9 @@ import (
 	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
-// holds looks whether settled + reserved is within the limit everywhere. A limit
-// may have been lowered below what was used: the highest that ever stood counts.
-func (w *world) holds(ctx context.Context) {
+// checkLimits checks that settled + reserved is within the limit everywhere. A limit
+// may have been lowered below the usage, so the highest one ever set counts.
+func (w *world) checkLimits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c := w.control()
@@ -51,7 +51,7 @@ func (w *notes) within(who string, used, reserved api.Usage, l abi.Limits) {
 	}{{abi.Money, money(used.Money) + money(reserved.Money)}, {abi.Tokens, used.Tokens + reserved.Tokens}, {abi.Steps, used.Steps + reserved.Steps},
 		{abi.ModelCalls, used.ModelCalls + reserved.ModelCalls}, {abi.ToolCalls, used.ToolCalls + reserved.ToolCalls}, {abi.Children, used.Children + reserved.Children}} {
 		if limit, set := l.Get(m.unit); set && m.n > limit {
-			w.wrong("%s: %s settled and reserved %s are over the limit %s", who, m.unit, abi.FormatUnit(m.unit, m.n), abi.FormatUnit(m.unit, limit))
+			w.fault("%s: %s settled and reserved %s are over the limit %s", who, m.unit, abi.FormatUnit(m.unit, m.n), abi.FormatUnit(m.unit, limit))
 		}
 	}
 }
@@ -64,7 +64,7 @@ func money(s string) int64 {
 	return n
 }
 
-// finish ends all processes, and then the daemon, and compares the books.
+// finish ends all processes and the daemon, and compares the three bills.
 func (w *world) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -74,13 +74,13 @@ func (w *world) finish(ctx context.Context) error {
 	}
 	for i := range list {
 		if p := &list[i]; p.State != abi.Exited {
-			w.opEnded("kern kill at the end", w.control().Signal(ctx, p.Pid, api.Signal{Signal: abi.Kill, By: "the soak"}))
+			w.countOrder("kern kill at the end", w.control().Signal(ctx, p.Pid, api.Signal{Signal: abi.Kill, By: "the soak"}))
 		}
 	}
 	for i := range list {
 		var out any
 		if err := w.control().Result(ctx, list[i].Pid, true, &out); err != nil {
-			w.wrong("process %d does not end: %v", list[i].Pid, err)
+			w.fault("process %d does not end: %v", list[i].Pid, err)
 		}
 	}
 	if list, err = w.control().List(ctx); err != nil {
@@ -92,15 +92,15 @@ func (w *world) finish(ctx context.Context) error {
 	}
 	for i := range list {
 		if _, err := w.control().Verify(ctx, list[i].Pid); err != nil {
-			w.wrong("process %d does not verify: %v", list[i].Pid, err)
+			w.fault("process %d does not verify: %v", list[i].Pid, err)
 		}
 	}
-	w.holds(ctx)
-	w.tell("after the end of all processes")
-	for _, p := range marked(w.mark, w.pid) {
-		w.wrong("a process is left: %s", p)
+	w.checkLimits(ctx)
+	w.printSample("after the end of all processes")
+	for _, p := range findMarked(w.mark, w.pid) {
+		w.fault("a process is left: %s", p)
 	}
-	books, err := w.books(ctx, true)
+	books, err := w.providerBill(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (w *world) finish(ctx context.Context) error {
 	if err := w.daemon.WaitForEnd(); err != nil {
 		return err
 	}
-	_, procs, _ := w.hears.heard()
-	fmt.Printf("    %d goroutines at the end: %s\n", procs["all"], most(procs, 20))
+	_, procs, _ := w.hears.take()
+	fmt.Printf("    %d goroutines at the end: %s\n", procs["all"], mostCommon(procs, 20))
 	a, err := w.audit(ctx)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (w *world) finish(ctx context.Context) error {
 	a.compare(w, list, accounts)
 	for name, t := range books.Models {
 		if most := a.models[name]; t.Nano > most {
-			w.wrong("model %s: the provider billed %s, and the daemon has booked and reserved %s", name, abi.FormatMoney(t.Nano), abi.FormatMoney(most))
+			w.fault("model %s: the provider billed %s, and the daemon has booked and reserved %s", name, abi.FormatMoney(t.Nano), abi.FormatMoney(most))
 		}
 	}
 	fmt.Printf("    provider: %d requests, %d ok, %d refused, %d errors, %d aborted, billed $%s; %d crashes; %d records, %d processes, %.1f KB of journal a request\n",
@@ -127,7 +127,7 @@ func (w *world) finish(ctx context.Context) error {
 	return nil
 }
 
-// An audit is what the journal says, read apart from the kernel.
+// An audit is the bill of the journal, read without the kernel.
 type audit struct {
 	records int
 	doubt   map[abi.Pid]abi.Usage // reserved by attempts whose end nobody saw, with those below
@@ -161,15 +161,15 @@ func (w *world) audit(_ context.Context) (*audit, error) {
 			a.parent[r.Pid] = r.Spawn.Parent
 		case abi.KindBegan:
 			if answered[c] {
-				w.wrong("process %d: call %d begins after its answer", r.Pid, r.Call)
+				w.fault("process %d: call %d begins after its answer", r.Pid, r.Call)
 			}
 			open[c] = r.Intent
 		case abi.KindEnded, abi.KindRefused:
 			if answered[c] {
-				w.wrong("process %d: call %d is answered twice", r.Pid, r.Call)
+				w.fault("process %d: call %d is answered twice", r.Pid, r.Call)
 			}
 			answered[c] = !r.Answer.Again
-			a.book(w, r, open[c])
+			a.addAttempt(w, r, open[c])
 			delete(open, c)
 		case abi.KindExited:
 			a.exits[r.Pid]++
@@ -177,13 +177,13 @@ func (w *world) audit(_ context.Context) (*audit, error) {
 		return nil
 	})
 	for c := range open {
-		w.wrong("process %d: call %d began and has no end", c.pid, c.n)
+		w.fault("process %d: call %d began and has no end", c.pid, c.n)
 	}
 	return a, err
 }
 
-// book adds what an attempt took, or leaves in doubt.
-func (a *audit) book(w *world, r *abi.Record, in *abi.Intent) {
+// addAttempt adds the usage of an attempt, or its doubt.
+func (a *audit) addAttempt(w *world, r *abi.Record, in *abi.Intent) {
 	top := r.Pid
 	for a.parent[top] != 0 {
 		top = a.parent[top]
@@ -201,17 +201,17 @@ func (a *audit) book(w *world, r *abi.Record, in *abi.Intent) {
 	}
 }
 
-// compare holds the daemon's book against the journal.
+// compare compares the daemon's bill with the journal's.
 func (a *audit) compare(w *world, list []api.Process, accounts []api.Account) {
 	sums := make(map[string]int64)
 	for i := range list {
 		p := &list[i]
 		if a.exits[p.Pid] != 1 || a.last[p.Pid] != abi.KindExited {
-			w.wrong("process %d has %d terminal records, and ends with %v", p.Pid, a.exits[p.Pid], a.last[p.Pid])
+			w.fault("process %d has %d terminal records, and ends with %v", p.Pid, a.exits[p.Pid], a.last[p.Pid])
 		}
 		d := a.doubt[p.Pid]
 		if money(p.Reserved.Money) != d[abi.Money] || p.Reserved.ModelCalls != d[abi.ModelCalls] || p.Reserved.ToolCalls != d[abi.ToolCalls] || p.Reserved.Tokens != d[abi.Tokens] {
-			w.wrong("process %d keeps reserved %+v, and in doubt are %v", p.Pid, p.Reserved, d)
+			w.fault("process %d keeps reserved %+v, and in doubt are %v", p.Pid, p.Reserved, d)
 		}
 		if p.Account != "" && p.Parent == 0 {
 			sums[p.Account] += d[abi.Money]
@@ -219,7 +219,7 @@ func (a *audit) compare(w *world, list []api.Process, accounts []api.Account) {
 	}
 	for _, b := range accounts {
 		if money(b.Reserved.Money) != sums[b.Name] {
-			w.wrong("account %s keeps reserved %s, and in doubt are %s", b.Name, b.Reserved.Money, abi.FormatMoney(sums[b.Name]))
+			w.fault("account %s keeps reserved %s, and in doubt are %s", b.Name, b.Reserved.Money, abi.FormatMoney(sums[b.Name]))
 		}
 	}
 }

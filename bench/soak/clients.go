@@ -17,8 +17,8 @@ import (
 // obj is a JSON object.
 type obj = map[string]any
 
-// A talk is a conversation of a client with a model, in one of the formats.
-type talk struct {
+// A conversation of a client with a model, in one of the formats.
+type conversation struct {
 	w     *world
 	t     *tenant
 	rnd   *rand.Rand
@@ -28,29 +28,29 @@ type talk struct {
 	said  []any
 }
 
-// client has one conversation after the other.
-func (w *world) client(ctx context.Context, rnd *rand.Rand) {
+// runClient has one conversation after the other.
+func (w *world) runClient(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		t := w.anyTenant(rnd)
 		if t == nil {
-			w.rest(ctx, 50*time.Millisecond)
+			w.pause(ctx, 50*time.Millisecond)
 			continue
 		}
-		k := &talk{w: w, t: t, rnd: rnd, face: []string{"chat", "chat", "responses", "messages", "messages", "embeddings"}[rnd.IntN(6)], tools: rnd.IntN(2) == 0}
+		k := &conversation{w: w, t: t, rnd: rnd, face: []string{"chat", "chat", "responses", "messages", "messages", "embeddings"}[rnd.IntN(6)], tools: rnd.IntN(2) == 0}
 		if rnd.IntN(8) == 0 {
 			k.child = fmt.Sprintf("kid%d", rnd.IntN(5))
 		}
 		for turns := 1 + rnd.IntN(7); turns > 0 && ctx.Err() == nil; turns-- {
-			if !k.turn(ctx) {
+			if !k.ask(ctx) {
 				break
 			}
 		}
-		w.rest(ctx, time.Duration(rnd.IntN(60))*time.Millisecond)
+		w.pause(ctx, time.Duration(rnd.IntN(60))*time.Millisecond)
 	}
 }
 
-// rest is a client's own pause.
-func (w *world) rest(ctx context.Context, d time.Duration) {
+// pause waits between two requests of a client.
+func (w *world) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -59,23 +59,23 @@ func (w *world) rest(ctx context.Context, d time.Duration) {
 
 var paths = map[string]string{"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages", "embeddings": "/v1/embeddings"}
 
-// turn asks once, and reports whether the conversation goes on.
-func (k *talk) turn(ctx context.Context) bool {
+// ask sends one request, and reports whether the conversation goes on.
+func (k *conversation) ask(ctx context.Context) bool {
 	stream := k.face != "embeddings" && k.rnd.IntN(2) == 0
 	said := obj{"role": "user", "content": words(k.rnd, 5+k.rnd.IntN(60))}
-	if n := len(k.said); n == 0 || !toolTurn(k.said[n-1]) {
+	if n := len(k.said); n == 0 || !isToolResult(k.said[n-1]) {
 		k.said = append(k.said, said)
 	}
 	body, err := json.Marshal(k.request(stream))
 	if err != nil {
-		k.w.wrong("a request cannot be written: %v", err)
+		k.w.fault("a request cannot be written: %v", err)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "POST", k.t.base+paths[k.face], bytes.NewReader(body))
 	if err != nil {
-		k.w.wrong("no request: %v", err)
+		k.w.fault("no request: %v", err)
 		return false
 	}
 	r.Header.Set("Content-Type", "application/json")
@@ -104,7 +104,7 @@ func (k *talk) turn(ctx context.Context) bool {
 			if _, err := io.CopyN(io.Discard, res.Body, 32); err != nil {
 				break
 			}
-			k.w.rest(ctx, 20*time.Millisecond)
+			k.w.pause(ctx, 20*time.Millisecond)
 		}
 		k.w.count(k.face + ": read slowly")
 		return false
@@ -115,10 +115,10 @@ func (k *talk) turn(ctx context.Context) bool {
 		return false
 	}
 	k.w.count(k.face + ": answered")
-	return k.face != "embeddings" && k.hear(b, stream)
+	return k.face != "embeddings" && k.addAnswer(b, stream)
 }
 
-func (k *talk) refused(res *http.Response) bool {
+func (k *conversation) refused(res *http.Response) bool {
 	b, _ := io.ReadAll(res.Body) // it is a refusal all the same
 	code := res.Header.Get("X-Kern-Code")
 	if code == "" {
@@ -126,7 +126,7 @@ func (k *talk) refused(res *http.Response) bool {
 	}
 	k.w.count(fmt.Sprintf("%s: %d %s", k.face, res.StatusCode, code))
 	if res.StatusCode == http.StatusInternalServerError {
-		k.w.wrong("%s: 500 %.300s", k.face, b)
+		k.w.fault("%s: 500 %.300s", k.face, b)
 	}
 	if res.StatusCode == 401 || res.StatusCode == 403 || res.StatusCode == 402 {
 		k.w.forget(k.t)
@@ -140,14 +140,14 @@ func between(s, from, to string) string {
 	return s
 }
 
-// toolTurn reports whether a message brings results: then nothing else is said.
-func toolTurn(m any) bool {
+// isToolResult reports whether a message brings tool results.
+func isToolResult(m any) bool {
 	o, _ := m.(obj)
 	_, list := o["content"].([]any)
 	return o["role"] == "tool" || o["type"] == "function_call_output" || list && o["role"] == "user"
 }
 
-func (k *talk) request(stream bool) obj {
+func (k *conversation) request(stream bool) obj {
 	schema := obj{"type": "object", "properties": obj{"page": obj{"type": "integer"}, "text": obj{"type": "string"}}}
 	switch k.face {
 	case "embeddings":
@@ -172,8 +172,8 @@ func (k *talk) request(stream bool) obj {
 	return q
 }
 
-// hear adds what was answered to the conversation, with the results of tools.
-func (k *talk) hear(b []byte, stream bool) bool {
+// addAnswer adds an answer to the conversation, with the results of its tools.
+func (k *conversation) addAnswer(b []byte, stream bool) bool {
 	if stream { // its words are not put together again: something like it was said
 		if !bytes.Contains(b, []byte("[DONE]")) && !bytes.Contains(b, []byte("message_stop")) && !bytes.Contains(b, []byte("response.completed")) {
 			k.w.count(k.face + ": of these, a stream without its end")
@@ -222,9 +222,9 @@ func (k *talk) hear(b []byte, stream bool) bool {
 	return !leaves
 }
 
-// agent is the program that kern exec runs: it asks as long as it is let, and
-// starts what would like to outlive it.
-func agent() {
+// runAgentProgram is the program under kern exec. It asks until it is refused, and
+// starts descendants that try to outlive it.
+func runAgentProgram() {
 	startStubborn()
 	base, key, model := os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"), os.Getenv("SOAK_MODEL")
 	said := []any{}

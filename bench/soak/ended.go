@@ -20,12 +20,11 @@ import (
 	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
-// ended asks what n processes cost that have ended: in memory, on the disk, at
-// the next start and in kern ps. A third of them are keys that made a few calls,
-// a third programs under kern exec that did, and a third agents of the built-in
-// loop with pages and mail. One of each lives; the others are its journal again,
-// under pids and keys of their own.
-func ended(ctx context.Context, n, calls int) error {
+// measureEnded measures the cost of n ended processes: memory, disk, the next start
+// and kern ps. A third are keys, a third programs under kern exec, and a third agents
+// of the built-in loop with pages and messages. One of each really runs. The others
+// are copies of its records under pids and keys of their own.
+func measureEnded(ctx context.Context, n, calls int) error {
 	provider, end, err := rig.StartMock("--reply", strings.Repeat("word ", 30), "--price", "1/10")
 	if err != nil {
 		return err
@@ -35,13 +34,13 @@ func ended(ctx context.Context, n, calls int) error {
 	if err != nil {
 		return err
 	}
-	hears := &ears{}
+	hears := &daemonOutput{}
 	k.Output, k.Env = hears, []string{"GODEBUG=gctrace=1"}
 	if err := k.Serve(); err != nil {
 		return err
 	}
 	defer k.Close()
-	if err := oneOfEach(ctx, k, calls); err != nil {
+	if err := runOneOfEach(ctx, k, calls); err != nil {
 		return err
 	}
 	fmt.Printf("%9s %9s %10s %10s %12s %10s %10s %10s %10s\n", "processes", "records", "start", "resident", "live heap", "journal", "ps", "ps -a", "ps --json")
@@ -64,8 +63,8 @@ func ended(ctx context.Context, n, calls int) error {
 	return nil
 }
 
-// line is one row of the table, of a daemon that was just started.
-func line(ctx context.Context, k *rig.Daemon, hears *ears, made, records int, start time.Duration) error {
+// printRow prints one row of the table, for a daemon that has just started.
+func line(ctx context.Context, k *rig.Daemon, hears *daemonOutput, made, records int, start time.Duration) error {
 	var took [3]time.Duration
 	for i, args := range [][]string{{"ps"}, {"ps", "-a"}, {"ps", "--json"}} {
 		begin := time.Now()
@@ -84,19 +83,19 @@ func line(ctx context.Context, k *rig.Daemon, hears *ears, made, records int, st
 		if err != nil {
 			return err
 		}
-		live, _, _ := hears.heard()
+		live, _, _ := hears.take()
 		fmt.Printf("%9d %9d %10s %7d MB %9d MB %7d MB", made, records, start.Round(time.Millisecond), s.resident>>20, live>>20, size(k.Dir)>>20)
 	}
 	fmt.Printf(" %10s %10s %10s\n", took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), took[2].Round(time.Millisecond))
 	return nil
 }
 
-// sorts is how many sorts of process there are; the first one of each has its
+// sorts is the number of sorts of process. The first process of a sort has its
 // number as pid.
 const sorts = 3
 
-// oneOfEach lets one process of each sort live and end.
-func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
+// runOneOfEach runs one process of each sort until it ends.
+func runOneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
 	c, _, err := control(ctx, k.Dir)
 	if err != nil {
 		return err
@@ -138,9 +137,8 @@ func oneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
 	return nil
 }
 
-// multiply writes into a journal that nobody has open what the first of each
-// sort did again, until there are n processes, and says how many records
-// there are.
+// multiply copies the records of the first process of each sort until the journal
+// has n processes, and returns the number of records. The journal must be closed.
 func multiply(dir string, n int) (records int, err error) {
 	s, lease, err := sqlite.Open(dir)
 	if err != nil {
@@ -181,7 +179,7 @@ func multiply(dir string, n int) (records int, err error) {
 	return records, nil
 }
 
-// again is a record as another process would have it.
+// copyRecord returns a record as another process would have it.
 func again(s journal.Store, r *abi.Record, pid abi.Pid) (abi.Record, error) {
 	c := *r
 	c.Pid = pid
@@ -244,7 +242,7 @@ func limits(m map[abi.Unit]int64) (l abi.Limits) {
 	return l
 }
 
-// words are n of them, and never the same twice.
+// words returns n words, different each time.
 func words(rnd *rand.Rand, n int) string {
 	var b strings.Builder
 	for range n {

@@ -1,16 +1,17 @@
-// Command soak lets a whole Kern run as production would, with everything on,
-// and looks at what must hold: a real daemon before a real provider that cuts,
-// garbles, overloads and refuses; many keys with limits, on accounts with
-// limits; clients of all four formats that stream, hang up, read slowly and
-// leave tool calls open; programs under kern exec, agents under kern run;
-// limits, priorities and signals at random moments; kill -9 every minute.
+// Command soak runs a whole Kern as in production, and checks its promises.
 //
-// After each start and at the end it compares three books: the provider's, the
-// daemon's and the journal's (check.go). It prints what the daemon has of the
-// machine, so that what grows is seen.
+// A real daemon stands in front of a provider that cuts, garbles, overloads and
+// refuses. Many keys have limits and draw on accounts with limits. Clients of all
+// four formats stream, hang up, read slowly and leave tool calls open. Programs run
+// under kern exec and agents under kern run. Limits, priorities and signals change
+// at random moments, and kill -9 comes every minute.
 //
-//	go run ./bench/soak -for 30m          # all follows from -seed but the moments
-//	go run ./bench/soak -ended 50000      # what processes cost that have ended
+// After each start and at the end it compares three bills: the provider's, the
+// daemon's and the journal's (check.go). It prints the resources of the daemon, so
+// that growth becomes visible.
+//
+//	go run ./bench/soak -for 30m          # -seed decides everything but the times
+//	go run ./bench/soak -ended 50000      # the cost of ended processes
 package main
 
 import (
@@ -31,7 +32,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) == 2 && os.Args[1] == "agent" { // a program that kern exec runs
-		agent()
+		runAgentProgram()
 		return
 	}
 	if len(os.Args) == 3 && os.Args[1] == "chat" { // another, that ends soon
@@ -58,7 +59,7 @@ func main() {
 	defer stop()
 	var err error
 	if o.ended > 0 {
-		err = ended(ctx, o.ended, o.calls)
+		err = measureEnded(ctx, o.ended, o.calls)
 	} else {
 		err = o.soak(ctx)
 	}
@@ -88,16 +89,16 @@ func (o *options) soak(ctx context.Context) error {
 	defer quit()
 	var all sync.WaitGroup
 	for i := range o.clients {
-		all.Go(func() { w.client(busy, w.chance(uint64(1000+i))) })
+		all.Go(func() { w.runClient(busy, w.random(uint64(1000+i))) })
 	}
-	for i, work := range []func(context.Context, *rand.Rand){w.founds, w.meddles, w.meddles, w.types, w.executes, w.executes, w.runs, w.looks} {
-		all.Go(func() { work(busy, w.chance(uint64(2000+i))) })
+	for i, work := range []func(context.Context, *rand.Rand){w.makeKeys, w.sendOrders, w.sendOrders, w.typeCommands, w.execPrograms, w.execPrograms, w.runAgents, w.followRecords} {
+		all.Go(func() { work(busy, w.random(uint64(2000+i))) })
 	}
-	rnd := w.chance(1)
+	rnd := w.random(1)
 	fmt.Println(heading)
 	for left := time.Until(deadline); left > 0 && ctx.Err() == nil; left = time.Until(deadline) {
 		life := min(left, o.life/2+time.Duration(rnd.Int64N(int64(o.life))))
-		w.lives(ctx, life)
+		w.observe(ctx, life)
 		if time.Until(deadline) > 0 && ctx.Err() == nil {
 			if err := w.restart(ctx, rnd.IntN(2) == 0); err != nil {
 				quit()

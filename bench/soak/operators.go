@@ -17,8 +17,8 @@ import (
 	"github.com/kern-run/kern/internal/api"
 )
 
-// startStubborn starts a descendant in a session of its own that hears no
-// signal but the last.
+// startStubborn starts a descendant in a session of its own that ignores every signal
+// but SIGKILL.
 func startStubborn() {
 	c := exec.Command("sh", "-c", "trap '' TERM HUP INT; (sleep 600; true) & wait")
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -40,14 +40,14 @@ func (w *world) forget(t *tenant) {
 	w.tenants = slices.DeleteFunc(w.tenants, func(u *tenant) bool { return u == t })
 }
 
-// bounded remembers the highest limits that ever stood for a process.
-func (n *notes) bounded(pid abi.Pid, l abi.Limits) {
+// rememberLimits remembers the highest limits that a process ever had.
+func (n *notes) rememberLimits(pid abi.Pid, l abi.Limits) {
 	n.lock.Lock()
 	defer n.lock.Unlock()
 	n.caps[pid] = higher(n.caps[pid], l)
 }
 
-// higher is a with what b sets higher, or sets and a does not.
+// higher returns the higher limit of a and b for each unit.
 func higher(a, b abi.Limits) abi.Limits {
 	b.Each(func(u abi.Unit, n int64) {
 		if was, set := a.Get(u); !set || n > was {
@@ -57,14 +57,14 @@ func higher(a, b abi.Limits) abi.Limits {
 	return a
 }
 
-// founds makes keys as long as there are too few.
-func (w *world) founds(ctx context.Context, rnd *rand.Rand) {
+// makeKeys makes keys whenever there are too few.
+func (w *world) makeKeys(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		n, made := len(w.tenants), w.made
 		w.mu.Unlock()
 		if n >= w.o.tenants {
-			w.rest(ctx, 100*time.Millisecond)
+			w.pause(ctx, 100*time.Millisecond)
 			continue
 		}
 		l := limits(map[abi.Unit]int64{abi.Money: 1_000_000 + rnd.Int64N(40_000_000), abi.Wall: int64(10*time.Second) + rnd.Int64N(int64(4*time.Minute))})
@@ -83,12 +83,12 @@ func (w *world) founds(ctx context.Context, rnd *rand.Rand) {
 		}
 		i, err := w.control().Keys.New(ctx, k)
 		if err != nil {
-			w.opEnded("new key", err)
-			w.rest(ctx, 50*time.Millisecond)
+			w.countOrder("new key", err)
+			w.pause(ctx, 50*time.Millisecond)
 			continue
 		}
 		t.pid, t.key, t.base = i.Pid, i.Key, i.Anthropic
-		w.bounded(i.Pid, l)
+		w.rememberLimits(i.Pid, l)
 		w.mu.Lock()
 		w.made++
 		w.tenants = append(w.tenants, t)
@@ -99,9 +99,9 @@ func (w *world) founds(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// opEnded counts how an order ended. A daemon that is away is not wrong, nor is
-// a process that has ended.
-func (n *notes) opEnded(what string, err error) {
+// countOrder counts the result of an order. An absent daemon or an ended process is
+// no fault.
+func (n *notes) countOrder(what string, err error) {
 	var e *abi.Error
 	switch {
 	case err == nil:
@@ -109,17 +109,17 @@ func (n *notes) opEnded(what string, err error) {
 	case errors.As(err, &e):
 		n.count(what + ": " + string(e.Code))
 		if e.Code == abi.Internal {
-			n.wrong("%s: %v", what, err)
+			n.fault("%s: %v", what, err)
 		}
 	default:
 		n.count(what + ": no daemon")
 	}
 }
 
-// meddles does to processes what people do to them.
-func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
+// sendOrders sends random signals and changes limits, as people do.
+func (w *world) sendOrders(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		w.rest(ctx, time.Duration(50+rnd.IntN(300))*time.Millisecond)
+		w.pause(ctx, time.Duration(50+rnd.IntN(300))*time.Millisecond)
 		c := w.control()
 		list, err := c.List(ctx)
 		if err != nil {
@@ -131,7 +131,7 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 		}
 		p := list[rnd.IntN(len(list))]
 		signal := func(s abi.Signal) {
-			w.opEnded("kern "+string(s), c.Signal(ctx, p.Pid, api.Signal{Signal: s, By: "the soak"}))
+			w.countOrder("kern "+string(s), c.Signal(ctx, p.Pid, api.Signal{Signal: s, By: "the soak"}))
 		}
 		switch rnd.IntN(12) {
 		case 0:
@@ -140,13 +140,13 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			signal(abi.Term)
 		case 2, 3, 4:
 			signal(abi.Stop)
-			w.rest(ctx, time.Duration(rnd.IntN(1500))*time.Millisecond)
+			w.pause(ctx, time.Duration(rnd.IntN(1500))*time.Millisecond)
 			c = w.control()
 			signal(abi.Cont)
 		case 5, 6:
 			n := rnd.IntN(30)
 			_, err := c.Change(ctx, p.Pid, api.Change{Priority: &n})
-			w.opEnded("kern nice", err)
+			w.countOrder("kern nice", err)
 		case 7:
 			name := payers[rnd.IntN(len(payers))]
 			w.lock.Lock()
@@ -156,21 +156,21 @@ func (w *world) meddles(ctx context.Context, rnd *rand.Rand) {
 			w.purses[name] = l
 			w.lock.Unlock()
 			_, err := c.Accounts.Set(ctx, name, api.Change{Limits: l})
-			w.opEnded("kern account set", err)
+			w.countOrder("kern account set", err)
 		default:
 			l := limits(map[abi.Unit]int64{abi.Money: 1_000_000 + rnd.Int64N(60_000_000)})
 			if _, set := p.Limits.Get(abi.Steps); set { // one that was not there may stand below what was used
 				l.Set(abi.Steps, rnd.Int64N(400))
 			}
-			w.bounded(p.Pid, p.Limits)
-			w.bounded(p.Pid, l) // before, for it may stand although nobody hears so
+			w.rememberLimits(p.Pid, p.Limits)
+			w.rememberLimits(p.Pid, l) // before, for it may stand although nobody hears so
 			_, err := c.Change(ctx, p.Pid, api.Change{Limits: l})
-			w.opEnded("kern limit", err)
+			w.countOrder("kern limit", err)
 		}
 	}
 }
 
-// command runs a command line as its user does, and returns its exit code.
+// command runs a kern command, and returns its exit code and output.
 func (w *world) command(ctx context.Context, more []string, args ...string) (code int, out []byte) {
 	c := w.daemon.Command(args...)
 	c.Env = append(append(c.Env, "GODEBUG="), more...)
@@ -189,16 +189,16 @@ func (w *world) command(ctx context.Context, more []string, args ...string) (cod
 	return -1, out
 }
 
-// tail is the end of what a command said.
+// tail returns the end of an output.
 func tail(out []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// types types commands that only look, and some that do not.
-func (w *world) types(ctx context.Context, rnd *rand.Rand) {
+// typeCommands runs commands that show things, and some that change them.
+func (w *world) typeCommands(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		w.rest(ctx, time.Duration(500+rnd.IntN(1500))*time.Millisecond)
+		w.pause(ctx, time.Duration(500+rnd.IntN(1500))*time.Millisecond)
 		t := w.anyTenant(rnd)
 		if t == nil {
 			continue
@@ -209,15 +209,15 @@ func (w *world) types(ctx context.Context, rnd *rand.Rand) {
 		code, out := w.command(ctx, nil, args...)
 		w.count(fmt.Sprintf("kern %s: exit %d", args[0], code))
 		if args[0] == "replay" && strings.Contains(string(out), "is not the fold") {
-			w.wrong("kern replay %s: %s", pid, out)
+			w.fault("kern replay %s: %s", pid, out)
 		}
 	}
 }
 
-// executes runs programs under kern exec, one after the other; some are killed.
-func (w *world) executes(ctx context.Context, rnd *rand.Rand) {
+// execPrograms runs programs under kern exec, one after the other. It kills some.
+func (w *world) execPrograms(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		w.rest(ctx, time.Duration(rnd.IntN(500))*time.Millisecond)
+		w.pause(ctx, time.Duration(rnd.IntN(500))*time.Millisecond)
 		args := []string{"exec", "--quiet", "--money", fmt.Sprintf("0.%03d", 1+rnd.IntN(8)), "--wall", fmt.Sprintf("%ds", 3+rnd.IntN(20)), "--grace", "1s", "--name", "program", "--account", payers[rnd.IntN(len(payers))]}
 		if rnd.IntN(2) == 0 {
 			args = append(args, "--steps", strconv.Itoa(1+rnd.IntN(20)))
@@ -239,10 +239,10 @@ func (w *world) executes(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// runs runs agents of the built-in loop, one after the other.
-func (w *world) runs(ctx context.Context, rnd *rand.Rand) {
+// runAgents runs agents of the built-in loop, one after the other.
+func (w *world) runAgents(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
-		w.rest(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
+		w.pause(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
 		code, out := w.command(ctx, nil, "run", "-f", filepath.Join(w.dir, "agent.yaml"), "--account", payers[rnd.IntN(len(payers))], "--wall", fmt.Sprintf("%ds", 2+rnd.IntN(20)), words(rnd, 10))
 		w.count(fmt.Sprintf("kern run: exit %d", code))
 		if code == 2 || code == 6 {
@@ -251,29 +251,29 @@ func (w *world) runs(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// looks follows the records of a process as kern log --follow does, and goes on
-// where it was when the daemon was away.
-func (w *world) looks(ctx context.Context, rnd *rand.Rand) {
+// followRecords follows the records of a process as kern log --follow does, and
+// continues from its position after the daemon was away.
+func (w *world) followRecords(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		t := w.anyTenant(rnd)
 		if t == nil {
-			w.rest(ctx, 100*time.Millisecond)
+			w.pause(ctx, 100*time.Millisecond)
 			continue
 		}
 		last := uint64(0)
 		for ended := false; !ended && ctx.Err() == nil; {
 			err := w.control().Records(ctx, t.pid, last, true, func(r *abi.Record, _ []byte) error {
 				if r.N != last+1 {
-					w.wrong("process %d: record %d came after record %d", t.pid, r.N, last)
+					w.fault("process %d: record %d came after record %d", t.pid, r.N, last)
 				}
 				last, ended = r.N, r.Kind == abi.KindExited
 				return nil
 			})
 			if err == nil && !ended {
-				w.wrong("process %d: its records ended at %d without the terminal one", t.pid, last)
+				w.fault("process %d: its records ended at %d without the terminal one", t.pid, last)
 			}
 			if err != nil {
-				w.rest(ctx, 100*time.Millisecond)
+				w.pause(ctx, 100*time.Millisecond)
 			}
 		}
 	}

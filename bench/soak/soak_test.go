@@ -9,17 +9,16 @@ import (
 	"github.com/kern-run/kern/internal/leaktest"
 )
 
-// TestMain is the program that kern exec runs, where it is asked to be.
+// TestMain is also the program that kern exec runs.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "agent" {
-		agent()
+		runAgentProgram()
 		return
 	}
 	leaktest.Main(m)
 }
 
-// TestSoak is a short soak, with a crash or two. KERN_SOAK=1 makes it ten
-// minutes.
+// TestSoak is a short soak with a crash or two. KERN_SOAK=1 makes it ten minutes.
 func TestSoak(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it reads what Linux says of processes")

@@ -17,10 +17,9 @@ import (
 	"github.com/kern-run/kern/internal/api"
 )
 
-// ears hear what the daemon says: how much of its heap lived after each
-// collection (GODEBUG=gctrace=1), and the stacks of its goroutines when it is
-// ended by SIGQUIT.
-type ears struct {
+// daemonOutput parses the stderr of the daemon: the live heap after each collection
+// (GODEBUG=gctrace=1), and the stacks of its goroutines after SIGQUIT.
+type daemonOutput struct {
 	mu    sync.Mutex
 	rest  []byte
 	live  int64          // bytes
@@ -34,7 +33,7 @@ var (
 	began   = regexp.MustCompile(`^goroutine \d+ (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[`)
 )
 
-func (e *ears) Write(b []byte) (int, error) {
+func (e *daemonOutput) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rest = append(e.rest, b...)
@@ -48,7 +47,7 @@ func (e *ears) Write(b []byte) (int, error) {
 	}
 }
 
-func (e *ears) line(s string) {
+func (e *daemonOutput) line(s string) {
 	switch {
 	case heap.MatchString(s):
 		n, _ := strconv.ParseInt(heap.FindStringSubmatch(s)[1], 10, 64) // it is digits
@@ -64,8 +63,8 @@ func (e *ears) line(s string) {
 	}
 }
 
-// heard is what was heard since it was asked last.
-func (e *ears) heard() (live int64, procs map[string]int, odd []string) {
+// take returns everything since the last call.
+func (e *daemonOutput) take() (live int64, procs map[string]int, odd []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	live, procs, odd = e.live, e.procs, e.odd
@@ -73,8 +72,8 @@ func (e *ears) heard() (live int64, procs map[string]int, odd []string) {
 	return live, procs, odd
 }
 
-// most prints the commonest of them.
-func most(counts map[string]int, n int) string {
+// mostCommon prints the n largest counts.
+func mostCommon(counts map[string]int, n int) string {
 	names := make([]string, 0, len(counts))
 	for name := range counts {
 		names = append(names, name)
@@ -87,7 +86,7 @@ func most(counts map[string]int, n int) string {
 	return strings.Join(all, ", ")
 }
 
-// A sample is what a daemon has of the machine.
+// A sample is the resources that a daemon holds.
 type sample struct {
 	resident    int64
 	descriptors int
@@ -107,9 +106,9 @@ func sampled(pid int) (s sample, err error) {
 	return s, err
 }
 
-// marked are the processes of the machine that have a mark in their environment,
-// but for those that are known.
-func marked(mark string, known ...int) (all []string) {
+// findMarked returns the processes of this machine with a mark in their environment,
+// except the known ones.
+func findMarked(mark string, known ...int) (all []string) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, dir := range dirs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
@@ -123,7 +122,7 @@ func marked(mark string, known ...int) (all []string) {
 	return all
 }
 
-// size is how many bytes the journal takes.
+// journalSize returns the bytes of the journal on disk.
 func size(dir string) (n int64) {
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -137,7 +136,7 @@ func size(dir string) (n int64) {
 	return n
 }
 
-// control speaks to the daemon of a directory.
+// connect connects to the daemon of a directory.
 func control(ctx context.Context, dir string) (*api.Client, api.About, error) {
 	for version := ""; ; {
 		c, err := api.Dial(ctx, api.SocketOf(dir), version)

@@ -24,14 +24,14 @@ import (
 	"github.com/kern-run/kern/internal/mockprovider"
 )
 
-// models is how many models the provider has. Each key asks for one of its own
-// as long as there are enough, so that the provider's books tell keys apart.
+// models is the number of models of the provider. Each key uses one of its own while
+// there are enough, so that the provider's bill separates the keys.
 const models = 400
 
-// payers are the named accounts.
+// payers is the number of named accounts.
 var payers = []string{"alpha", "beta", "gamma", "delta"}
 
-// A world is everything that runs.
+// A world is everything that a soak runs.
 type world struct {
 	o        *options
 	mark     string // in the environment of all that is started
@@ -40,7 +40,7 @@ type world struct {
 	provider string
 	end      func()
 	daemon   *rig.Daemon
-	hears    *ears
+	hears    *daemonOutput
 	http     *http.Client
 
 	mu         sync.Mutex
@@ -54,7 +54,7 @@ type world struct {
 	notes
 }
 
-// notes are what was seen and asked.
+// notes are the observations of a soak, and the orders it gave.
 type notes struct {
 	lock   sync.Mutex
 	caps   map[abi.Pid]abi.Limits // the highest that ever stood, by process
@@ -64,7 +64,7 @@ type notes struct {
 	asked  map[string]int         // what was asked, by how it ended
 }
 
-// A tenant is a key that lives, as its users know it.
+// A tenant is an open key, as its clients know it.
 type tenant struct {
 	pid   abi.Pid
 	key   string
@@ -101,7 +101,7 @@ tools:
 `
 
 func newWorld(o *options) (w *world, err error) {
-	w = &world{o: o, mark: fmt.Sprintf("KERN_SOAK_MARK=%d-%d", o.seed, os.Getpid()), hears: &ears{},
+	w = &world{o: o, mark: fmt.Sprintf("KERN_SOAK_MARK=%d-%d", o.seed, os.Getpid()), hears: &daemonOutput{},
 		notes: notes{caps: map[abi.Pid]abi.Limits{}, purses: map[string]abi.Limits{}, names: map[abi.Pid]string{}, wrongs: map[string]int{}, asked: map[string]int{}},
 		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.clients}, Timeout: 30 * time.Second}}
 	if w.self, err = os.Executable(); err != nil {
@@ -140,7 +140,7 @@ func newWorld(o *options) (w *world, err error) {
 	if err := w.daemon.Serve(); err != nil {
 		return nil, err
 	}
-	if err := w.meet(context.Background()); err != nil {
+	if err := w.reconnect(context.Background()); err != nil {
 		return nil, err
 	}
 	for i, name := range payers {
@@ -165,11 +165,11 @@ func (w *world) close() {
 	os.RemoveAll(w.dir)
 }
 
-// chance is a source of chance of its own for whoever asks.
-func (w *world) chance(n uint64) *rand.Rand { return rand.New(rand.NewPCG(w.o.seed, n)) }
+// random returns a source of random numbers for one worker.
+func (w *world) random(n uint64) *rand.Rand { return rand.New(rand.NewPCG(w.o.seed, n)) }
 
-// meet connects to the daemon, whoever started it.
-func (w *world) meet(ctx context.Context) error {
+// reconnect connects to the running daemon.
+func (w *world) reconnect(ctx context.Context) error {
 	c, about, err := control(ctx, w.daemon.Dir)
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (w *world) control() *api.Client {
 	return w.daemonLine
 }
 
-// wrong is something that must not be.
-func (n *notes) wrong(format string, args ...any) {
+// fault notes a broken promise.
+func (n *notes) fault(format string, args ...any) {
 	s := fmt.Sprintf(format, args...)
 	n.lock.Lock()
 	defer n.lock.Unlock()
@@ -218,28 +218,28 @@ func (n *notes) count(what string) {
 	n.asked[what]++
 }
 
-// lives lets the daemon live, and looks at it meanwhile.
-func (w *world) lives(ctx context.Context, d time.Duration) {
+// observe lets the daemon run for a time, and samples it meanwhile.
+func (w *world) observe(ctx context.Context, d time.Duration) {
 	end := time.After(d)
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
 		select {
 		case <-end:
-			w.tell("")
+			w.printSample("")
 			return
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			w.holds(ctx)
+			w.checkLimits(ctx)
 		}
 	}
 }
 
 const heading = "    requests  processes  live  resident  heap  descriptors  threads  journal"
 
-// tell prints how the daemon stands.
-func (w *world) tell(what string) {
+// printSample prints the resources of the daemon.
+func (w *world) printSample(what string) {
 	w.mu.Lock()
 	pid, asked := w.pid, w.requests.Load()
 	w.mu.Unlock()
@@ -254,18 +254,18 @@ func (w *world) tell(what string) {
 			live++
 		}
 	}
-	heap, _, _ := w.hears.heard()
+	heap, _, _ := w.hears.take()
 	fmt.Printf("    %8d  %9d %5d %6d MB %2d MB %12d %8d %5d KB  %s\n", asked, len(list), live, s.resident>>20, heap>>20, s.descriptors, s.threads, size(w.daemon.Dir)>>10, what)
 }
 
-// restart ends the daemon as a crash does, and starts it again. With asked, it
-// tells the stacks of its goroutines first.
-func (w *world) restart(ctx context.Context, asked bool) error {
+// restart kills the daemon and starts it again. With dump, the daemon prints the
+// stacks of its goroutines first.
+func (w *world) restart(ctx context.Context, dump bool) error {
 	w.mu.Lock()
 	pid := w.pid
 	w.mu.Unlock()
 	signal := syscall.SIGKILL
-	if asked {
+	if dump {
 		signal = syscall.SIGQUIT
 	}
 	if err := syscall.Kill(pid, signal); err != nil {
@@ -281,27 +281,27 @@ func (w *world) restart(ctx context.Context, asked bool) error {
 	if err != nil {
 		return err
 	}
-	_, procs, odd := w.hears.heard()
+	_, procs, odd := w.hears.take()
 	for _, s := range odd {
 		if strings.Contains(s, "panic") || strings.Contains(s, "fatal error") || strings.Contains(s, "DATA RACE") {
-			w.wrong("the daemon said %q", s)
+			w.fault("the daemon said %q", s)
 		}
 	}
 	if procs != nil {
-		fmt.Printf("    %d goroutines at its end: %s\n", procs["all"], most(procs, 12))
+		fmt.Printf("    %d goroutines at its end: %s\n", procs["all"], mostCommon(procs, 12))
 	}
-	w.holds(ctx)
-	w.tell(fmt.Sprintf("started again in %s", took.Round(time.Millisecond)))
+	w.checkLimits(ctx)
+	w.printSample(fmt.Sprintf("started again in %s", took.Round(time.Millisecond)))
 	return nil
 }
 
-// serve starts the daemon. A command may have done so a moment before: then that
-// daemon is ended, for the one that is started here is the one that is heard.
+// serve starts the daemon. A command may have started one a moment before. That one
+// is ended, because only the daemon started here has its output read.
 func (w *world) serve(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		err := w.daemon.Serve()
 		if err == nil {
-			return w.meet(ctx)
+			return w.reconnect(ctx)
 		}
 		if !strings.Contains(err.Error(), "serves") && !strings.Contains(err.Error(), "is held by another kern") {
 			return err
@@ -319,8 +319,8 @@ func (w *world) serve(ctx context.Context) error {
 	return errors.New("the daemon cannot be started: another is always there")
 }
 
-// books are the provider's.
-func (w *world) books(ctx context.Context, idle bool) (s mockprovider.Stats, err error) {
+// providerBill returns the bill of the provider.
+func (w *world) providerBill(ctx context.Context, idle bool) (s mockprovider.Stats, err error) {
 	url := strings.TrimSuffix(w.provider, "/v1") + "/mock/stats"
 	if idle {
 		url += "?idle=1"
