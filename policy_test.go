@@ -272,7 +272,6 @@ var larger = map[string]string{
 	"internal/gateway.View":             "",
 	"internal/journal.Store":            "",
 	"internal/kernel.Plan":              "",
-	"cmd/kern.shown":                    "",
 }
 
 func TestShape(t *testing.T) {

@@ -61,7 +61,7 @@ func replayWith(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *ap
 	if err != nil {
 		return api.Run{}, err
 	}
-	r := api.Run{Program: s.Program, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Task: task}
+	r := api.Run{Program: s.Program, Limits: s.Process.Limits, Priority: s.Process.Priority, Watchdog: s.Watchdog, Task: task}
 	if f.model != "" {
 		with, err := f.spec(cmd.Flags(), task)
 		if err != nil {

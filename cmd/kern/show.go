@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 
 // processDetails is everything that kern show prints.
 type processDetails struct {
-	api.Process
+	Process   api.Process      `json:"-"` // its fields stand beside the others in JSON
 	Output    string           `json:"output"`
 	Err       *abi.Error       `json:"error"`
 	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls with an unknown outcome
@@ -61,6 +62,18 @@ type processDetails struct {
 	Program   syscalls.Program `json:"program"`
 	Watchdog  abi.Watchdog     `json:"watchdog"`
 	Fork      *abi.Fork        `json:"fork,omitempty"`
+}
+
+// MarshalJSON writes one object with the fields of Process and its own.
+func (d processDetails) MarshalJSON() ([]byte, error) {
+	type own processDetails // has no MarshalJSON
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // as [cli.Terminal.JSON] does
+	if err := errors.Join(e.Encode(d.Process), e.Encode(own(d))); err != nil {
+		return nil, err
+	}
+	return bytes.Replace(b.Bytes(), []byte("}\n{"), []byte(","), 1), nil
 }
 
 var errEnough = errors.New("enough")
