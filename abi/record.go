@@ -1,6 +1,9 @@
 package abi
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+)
 
 // Kind says what a Record states.
 type Kind uint8
@@ -199,4 +202,35 @@ type ExitInfo struct {
 	Code   Code   `json:"code,omitempty"`
 	Output Data   `json:"output,omitzero"`
 	Err    *Error `json:"error,omitempty"`
+}
+
+// Payloads yields the payloads of a record, inline or not, set or not.
+func (r *Record) Payloads() iter.Seq[*Data] {
+	return func(yield func(*Data) bool) {
+		var all [8]*Data
+		list := all[:0]
+		if s := r.Spawn; s != nil {
+			list = append(list, &s.Program, &s.Task)
+			if s.Fork != nil {
+				list = append(list, &s.Fork.State)
+			}
+		}
+		if i := r.Intent; i != nil {
+			list = append(list, &i.Args, &i.Say)
+		}
+		if a := r.Answer; a != nil {
+			list = append(list, &a.Value)
+		}
+		if n := r.Note; n != nil {
+			list = append(list, &n.Body)
+		}
+		if e := r.Exit; e != nil {
+			list = append(list, &e.Output)
+		}
+		for _, d := range list {
+			if !yield(d) {
+				return
+			}
+		}
+	}
 }

@@ -37,6 +37,7 @@ type Server struct {
 	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (abi.ReplayResult, error)
 	Verify     func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
+	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
 	Keys       KeyService
 	Request    func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
 	Traffic    func() []quota.View                            // how the limits of providers stand
@@ -120,6 +121,7 @@ func (srv *Server) Handler() http.Handler {
 		"GET /v1/keys/{pid}/calls/{call}": keyHandler{srv}.request,
 		"GET /v1/keys/{pid}/hold":         keyHandler{srv}.hold,
 		"GET /v1/accounts":                srv.accounts,
+		"GET /v1/feed":                    srv.feed,
 		"GET /v1/traffic":                 srv.traffic,
 		"PUT /v1/accounts/{name}":         srv.setAccount,
 	} {

@@ -297,6 +297,30 @@ func (f *fake) api() *Server {
 			}
 			return nil
 		},
+		Feed: func(ctx context.Context, o abi.FeedOptions, each func(abi.FeedItem) error) error {
+			after := uint64(len(f.records))
+			if o.After != nil {
+				after = *o.After
+			}
+			f.note("feed %d %v %v", o.Pid, o.Tree, o.Live)
+			if err := each(abi.FeedItem{Cursor: after}); err != nil {
+				return err
+			}
+			for _, r := range f.records[after:] {
+				after++
+				c := *r
+				if err := each(abi.FeedItem{Cursor: after, Record: &c}); err != nil {
+					return err
+				}
+			}
+			if o.Live {
+				return each(abi.FeedItem{Live: &abi.LiveItem{Kind: abi.LiveText, Pid: 7, Call: 3, Text: "so", Dropped: 2}})
+			}
+			f.waiting <- struct{}{}
+			<-ctx.Done()
+			f.left <- ctx.Err()
+			return ctx.Err()
+		},
 		Keys: f,
 		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
@@ -338,6 +362,14 @@ func TestRequests(t *testing.T) {
 		{"GET", "/v1/processes/7/records?after=x", "", 400, `"where":"/after"`, ""},
 		{"GET", "/v1/processes/7/records?after=-1", "", 400, `"where":"/after"`, ""},
 		{"GET", "/v1/processes/7/records?follow=1&follow=0", "", 400, "each once", ""},
+		{"GET", "/v1/feed?live=1", "", 200, `{"live":{"kind":"text","pid":7,"call":3,"text":"so","dropped":2}}`, "feed 0 false true"},
+		{"GET", "/v1/feed?live=1&after=0&pid=7&tree=1", "", 200, `{"live":`, "feed 7 true true"},
+		{"GET", "/v1/feed?after=x", "", 400, `"where":"/after"`, ""},
+		{"GET", "/v1/feed?after=-1", "", 400, `"where":"/after"`, ""},
+		{"GET", "/v1/feed?pid=seven", "", 400, `"where":"/pid"`, ""},
+		{"GET", "/v1/feed?pid=8", "", 404, `"code":"UNKNOWN_PROCESS"`, ""},
+		{"GET", "/v1/feed?live=maybe", "", 400, `"where":"/live"`, ""},
+		{"GET", "/v1/feed?from=1", "", 400, "only the parameters", ""},
 		{"GET", "/v1/processes/8/records", "", 404, "UNKNOWN_PROCESS", ""},
 		{"POST", "/v1/processes", okRun, 200, `{"pid":8}`, "spawn script:x go"},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x","modell":"y"},"priority":1,"task":"go"}`, 400, `unknown field \"modell\"`, ""},
@@ -717,7 +749,7 @@ func TestPayloads(t *testing.T) {
 	dir, _ := serve(t, f)
 	var got []abi.Data
 	if err := dial(t, dir, "1.2.3").Records(t.Context(), 7, 0, false, func(r *abi.Record, _ []byte) error {
-		for _, d := range payloads(r) {
+		for d := range r.Payloads() {
 			got = append(got, *d)
 		}
 		switch r.N { // they are where they are looked for

@@ -35,17 +35,27 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) (any, error) 
 	if _, err := srv.Views.Info(pid); err != nil {
 		return nil, err
 	}
+	return nil, srv.stream(w, r, func(s *stream) error {
+		return srv.Records(r.Context(), pid, after, follow, s.record)
+	})
+}
+
+// stream answers with lines of JSON that write writes. An error of write is the
+// last line.
+func (srv *Server) stream(w http.ResponseWriter, r *http.Request, write func(*stream) error) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	s := &stream{w: w, c: http.NewResponseController(w), bytes: srv.Views.Bytes}
-	// A reader that reads nothing does not hold up the daemon's end.
+	// When the daemon stops it does not wait for a client that reads nothing.
 	defer context.AfterFunc(r.Context(), func() { _ = s.c.SetWriteDeadline(time.Now().Add(lastTime)) })()
-	if err := srv.Records(r.Context(), pid, after, follow, s.record); err != nil && s.err == nil && r.Context().Err() == nil {
-		s.line(failure{asError(err)})
-	} else if r.Context().Err() != nil {
-		s.line(failure{asError(r.Context().Err())}) // the daemon's end, if somebody is there to read it
+	err := write(s)
+	if r.Context().Err() != nil {
+		err, s.err = r.Context().Err(), nil // the daemon stops, which a client that is still there learns
 	}
-	return nil, nil
+	if err != nil && s.err == nil {
+		s.line(failure{asError(err)})
+	}
+	return nil
 }
 
 // lastTime is how long a reader may take over what is left of its stream.
@@ -59,7 +69,15 @@ type stream struct {
 }
 
 func (s *stream) record(r *abi.Record) error {
-	for _, d := range payloads(r) {
+	if err := s.fill(r); err != nil {
+		return err
+	}
+	return s.line(r)
+}
+
+// fill reads the large payloads of a record into it.
+func (s *stream) fill(r *abi.Record) error {
+	for d := range r.Payloads() {
 		if d.Hash.IsZero() {
 			continue
 		}
@@ -69,7 +87,7 @@ func (s *stream) record(r *abi.Record) error {
 		}
 		d.Bytes = b
 	}
-	return s.line(r)
+	return nil
 }
 
 func (s *stream) line(v any) error {
@@ -81,28 +99,4 @@ func (s *stream) line(v any) error {
 		s.err = s.c.Flush()
 	}
 	return s.err
-}
-
-// payloads are the payloads of a record.
-func payloads(r *abi.Record) []*abi.Data {
-	var all []*abi.Data
-	if s := r.Spawn; s != nil {
-		all = append(all, &s.Program, &s.Task)
-		if s.Fork != nil {
-			all = append(all, &s.Fork.State)
-		}
-	}
-	if i := r.Intent; i != nil {
-		all = append(all, &i.Args, &i.Say)
-	}
-	if a := r.Answer; a != nil {
-		all = append(all, &a.Value)
-	}
-	if n := r.Note; n != nil {
-		all = append(all, &n.Body)
-	}
-	if e := r.Exit; e != nil {
-		all = append(all, &e.Output)
-	}
-	return all
 }

@@ -21,6 +21,7 @@ func (k *Kernel) API() *api.Server {
 		},
 		Verify:  k.Verify,
 		Records: k.Records,
+		Feed:    k.Feed.Follow,
 		Traffic: k.Traffic,
 	}
 }

@@ -41,6 +41,7 @@ type Kernel struct {
 	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
 
 	Files   *FileHistory     // what processes did to their workspaces
+	Feed    Feed             // the records of all processes and the live channel
 	Gateway *gateway.Gateway // where programs come in that were written for a provider
 
 	reader
@@ -86,6 +87,10 @@ func Open(cfg Config) (*Kernel, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv)}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
+	k.Feed = Feed{log: k.log, ctx: ctx, parent: func(pid abi.Pid) abi.Pid {
+		i, _ := k.Kernel.Info(pid)
+		return i.Parent
+	}}
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
 	for _, a := range cfg.Agents {

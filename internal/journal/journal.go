@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/journal/format"
 )
 
 // A Reader gives back what was stored, and checks it on the way.
@@ -145,7 +144,7 @@ func Verify(s Reader, pid abi.Pid) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		for d := range format.Payloads(r) {
+		for d := range r.Payloads() {
 			if d.Hash.IsZero() {
 				continue
 			}

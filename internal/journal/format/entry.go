@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"iter"
 
 	"github.com/kern-run/kern/abi"
 )
@@ -75,37 +74,6 @@ func (e *Entry) Sum(prev Sum) Sum {
 	b = append(binary.AppendUvarint(b, uint64(len(e.Tool))), e.Tool...)
 	b = append(b, e.Body...)
 	return sha256.Sum256(b)
-}
-
-// Payloads are the payloads of a record, inline or not, set or not.
-func Payloads(r *abi.Record) iter.Seq[*abi.Data] {
-	return func(yield func(*abi.Data) bool) {
-		var all [8]*abi.Data
-		list := all[:0]
-		if s := r.Spawn; s != nil {
-			list = append(list, &s.Program, &s.Task)
-			if s.Fork != nil {
-				list = append(list, &s.Fork.State)
-			}
-		}
-		if i := r.Intent; i != nil {
-			list = append(list, &i.Args, &i.Say)
-		}
-		if a := r.Answer; a != nil {
-			list = append(list, &a.Value)
-		}
-		if n := r.Note; n != nil {
-			list = append(list, &n.Body)
-		}
-		if e := r.Exit; e != nil {
-			list = append(list, &e.Output)
-		}
-		for _, d := range list {
-			if !yield(d) {
-				return
-			}
-		}
-	}
 }
 
 // Append writes a whole entry at the end of b, its columns too.

@@ -254,7 +254,7 @@ func TestPayloads(t *testing.T) {
 			want[int64(len(want)+1)] = name
 		}
 	})
-	for d := range format.Payloads(r) {
+	for d := range r.Payloads() {
 		delete(want, d.Size)
 	}
 	for _, name := range want {
