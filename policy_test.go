@@ -271,6 +271,7 @@ var larger = map[string]string{
 	"internal/gateway.Kernel":           "",
 	"internal/gateway.View":             "",
 	"internal/journal.Store":            "",
+	"internal/journal.Log":              "",
 	"internal/kernel.Plan":              "",
 }
 
