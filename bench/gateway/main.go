@@ -1,6 +1,6 @@
-// Command gateway measures the time that Kern's gateway adds to a request. The same
-// clients ask the same provider (kern mock, in a process of its own), once directly
-// and once through a daemon that limits and journals every call on disk.
+// Command gateway measures the time that Kern's gateway adds to a request. Clients
+// ask kern mock, in a process of its own: once directly, and once through a daemon
+// that limits and journals every call on disk.
 //
 // A call writes two records: one before the provider is asked, and one before the
 // program sees the end of the answer. Two baselines are measured in the same rounds:

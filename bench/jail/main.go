@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command jail measures the jail beside its baselines, in one run: every
-// round takes one sample of each line in turn, so that a busy machine is
-// equally busy for all. It prints the least, medians, 90th percentiles,
-// ratios of medians to the plain program and the aims.
+// Command jail measures the jail beside its baselines, in one run. Every round takes
+// one sample of each line in turn, so that a busy machine slows all of them. It prints
+// minima, medians, 90th percentiles, ratios to the plain program and the aims.
 //
 //	go run ./bench/jail [-n rounds]
 package main
@@ -24,7 +23,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/jail"
 )
 
-// A line is one thing measured.
+// A line is one variant that is measured.
 type line struct {
 	name string
 	base string // the line it is a multiple of
@@ -76,7 +75,7 @@ func measure(n int) error {
 		}
 	}
 	report(lines)
-	return overshoot(cold)
+	return measureOvershoot(cold)
 }
 
 func table(cold, warm *jail.Backend, dir string) ([]*line, error) {
@@ -89,8 +88,8 @@ func table(cold, warm *jail.Backend, dir string) ([]*line, error) {
 		{name: "jail true", base: "plain true", aim: 5 * time.Millisecond, once: confined(cold, sandbox.Spec{Argv: trueArgv})},
 		{name: "jail true, named directory", base: "plain true", once: confined(cold, sandbox.Spec{Argv: trueArgv, Dir: dir})},
 		{name: "jail python, cold", base: "plain python3 -I -c", once: confined(cold, print1)},
-		{name: "jail python, warm", base: "plain python3 -I -c", aim: 2500 * time.Microsecond, once: settled(warm, print1)},
-		{name: "jail python, warm, named directory", base: "plain python3 -I -c", once: settled(warm, lent)},
+		{name: "jail python, warm", base: "plain python3 -I -c", aim: 2500 * time.Microsecond, once: warmRun(warm, print1)},
+		{name: "jail python, warm, named directory", base: "plain python3 -I -c", once: warmRun(warm, lent)},
 	}
 	peers := []struct {
 		name, base string
@@ -106,7 +105,7 @@ func table(cold, warm *jail.Backend, dir string) ([]*line, error) {
 		}
 		lines = append(lines, &line{name: p.name, base: p.base, once: plain(p.argv...)})
 	}
-	crun, err := bundle(dir)
+	crun, err := crunTrue(dir)
 	if err != nil {
 		fmt.Printf("not measured: crun true (%v)\n", err)
 		return lines, nil
@@ -122,7 +121,7 @@ func plain(argv ...string) func() (time.Duration, error) {
 	}
 }
 
-// confined times from call to return, when nothing of the run is left.
+// confined measures a run from call to return, when none of its processes is left.
 func confined(b *jail.Backend, s sandbox.Spec) func() (time.Duration, error) {
 	return func() (time.Duration, error) {
 		start := time.Now()
@@ -135,9 +134,9 @@ func confined(b *jail.Backend, s sandbox.Spec) func() (time.Duration, error) {
 	}
 }
 
-// settled waits until the pool has refilled, so that what is timed is a warm
-// run, not the start of the next.
-func settled(b *jail.Backend, s sandbox.Spec) func() (time.Duration, error) {
+// warmRun waits until the pool has refilled, so that it measures a warm run and not the
+// start of the next.
+func warmRun(b *jail.Backend, s sandbox.Spec) func() (time.Duration, error) {
 	run := confined(b, s)
 	return func() (time.Duration, error) {
 		for b.Warm() == 0 {
@@ -147,8 +146,8 @@ func settled(b *jail.Backend, s sandbox.Spec) func() (time.Duration, error) {
 	}
 }
 
-// bundle makes what crun needs to run true, and returns how to.
-func bundle(dir string) (func() (time.Duration, error), error) {
+// crunTrue makes a bundle for crun, and returns a function that runs true in it.
+func crunTrue(dir string) (func() (time.Duration, error), error) {
 	if _, err := exec.LookPath("crun"); err != nil {
 		return nil, err
 	}
@@ -205,8 +204,8 @@ func report(lines []*line) {
 	}
 }
 
-// overshoot is how long a run outlives a wall limit of half a second.
-func overshoot(b *jail.Backend) error {
+// measureOvershoot measures how long a run outlives a wall limit of half a second.
+func measureOvershoot(b *jail.Backend) error {
 	var took []time.Duration
 	const wall = 500 * time.Millisecond
 	for range 10 {

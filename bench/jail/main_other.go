@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Command jail measures the jail, which exists on Linux alone.
+// Command jail measures the jail, which exists on Linux only.
 package main
 
 import (

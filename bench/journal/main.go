@@ -1,6 +1,6 @@
-// Command journal measures the journal against what it stands on, in the same
-// run and turn by turn: the fsync of this disk, and a bare SQLite transaction
-// that stores as many rows of the same size.
+// Command journal measures the journal beside its lower bounds, in the same run and in
+// turn: a sync of this disk, and a bare SQLite transaction with as many rows of the
+// same size.
 //
 //	go run ./bench/journal [-dir DIR] [-n ROUNDS]
 package main
@@ -41,7 +41,7 @@ func run(dir string, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for _, step := range []func(string, int) error{latency, throughput, put, recovery, conversation, opening} {
+	for _, step := range []func(string, int) error{measureLatency, measureThroughput, measurePut, measureRecovery, measureConversation, measureOpening} {
 		sub, err := os.MkdirTemp(dir, "")
 		if err != nil {
 			return err
@@ -53,9 +53,8 @@ func run(dir string, rounds int) error {
 	return nil
 }
 
-// line prints one row of the table: what, how much, and how that stands to the
-// baseline and to the aim.
-func line(what, value, ratio, aim string) {
+// printRow prints one row of the table.
+func printRow(what, value, ratio, aim string) {
 	fmt.Printf("%-46s %14s  %-28s %s\n", what, value, ratio, aim)
 }
 
@@ -77,7 +76,7 @@ func times(n int, fn func() error) (time.Duration, error) {
 	return median(all), nil
 }
 
-// bare is SQLite with nothing around it but prepared statements.
+// bare is SQLite with prepared statements, and nothing else.
 type bare struct {
 	conn                  driver.Conn
 	begin, insert, commit driver.StmtExecContext
@@ -127,17 +126,17 @@ func (b *bare) store(rows, size int) error {
 	return err
 }
 
-// rowSize is about what a record of a call takes in its row.
+// rowSize is about the size of a row with a record of a call.
 const rowSize = 120
 
-func latency(dir string, rounds int) error {
+func measureLatency(dir string, rounds int) error {
 	f, err := os.Create(filepath.Join(dir, "raw"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	again, err1 := reused(filepath.Join(dir, "again"), 0)
-	through, err2 := reused(filepath.Join(dir, "through"), os.O_SYNC)
+	again, err1 := openFull(filepath.Join(dir, "again"), 0)
+	through, err2 := openFull(filepath.Join(dir, "through"), os.O_SYNC)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -198,24 +197,24 @@ func latency(dir string, rounds int) error {
 			*m.all = append(*m.all, d)
 		}
 	}
-	line("write and fsync of 4 KiB, p50", median(raw).String(), "", "")
-	line("the same over what is there, p50", median(over).String(), "", "")
-	line("the same in a file opened with O_SYNC, p50", median(synced).String(), "", "")
-	line("bare SQLite commit of 1 row, p50", median(sql).String(), "", "")
-	line("durable record, 1 caller, p50", median(ours).String(),
-		fmt.Sprintf("%.2fx bare", ratios(ours, sql)), "aim <= 1.5x bare")
+	printRow("write and fsync of 4 KiB, p50", median(raw).String(), "", "")
+	printRow("the same over what is there, p50", median(over).String(), "", "")
+	printRow("the same in a file opened with O_SYNC, p50", median(synced).String(), "", "")
+	printRow("bare SQLite commit of 1 row, p50", median(sql).String(), "", "")
+	printRow("durable record, 1 caller, p50", median(ours).String(),
+		fmt.Sprintf("%.2fx bare", medianRatio(ours, sql)), "aim <= 1.5x bare")
 	if err := log.Close(); err != nil {
 		return err
 	}
 	return s.Close()
 }
 
-// logSize is as large as a write-ahead log becomes before it is used again.
+// logSize is the size at which SQLite reuses its write-ahead log.
 const logSize = 4 << 20
 
-// reused is a file that has its size, so that what is written changes nothing
-// but data.
-func reused(name string, flag int) (*os.File, error) {
+// openFull opens a file that has its full size already, so that a write changes only
+// data.
+func openFull(name string, flag int) (*os.File, error) {
 	if err := os.WriteFile(name, make([]byte, logSize+4096), 0o600); err != nil {
 		return nil, err
 	}
@@ -226,8 +225,8 @@ func reused(name string, flag int) (*os.File, error) {
 	return f, err
 }
 
-// ratios is the median of the ratios of each round.
-func ratios(a, b []time.Duration) float64 {
+// medianRatio returns the median of the ratios of each round.
+func medianRatio(a, b []time.Duration) float64 {
 	var all []float64
 	for i := range a {
 		all = append(all, float64(a[i])/float64(b[i]))
@@ -247,7 +246,7 @@ func (c *counted) Append(l journal.Lease, batch []abi.Record) error {
 	return c.Store.Append(l, batch)
 }
 
-func throughput(dir string, rounds int) error {
+func measureThroughput(dir string, rounds int) error {
 	const callers, each = 64, 100
 	b, err := openBare(dir)
 	if err != nil {
@@ -293,8 +292,8 @@ func throughput(dir string, rounds int) error {
 		}
 		bareRate = append(bareRate, float64(size*c.batches)/time.Since(start).Seconds())
 	}
-	line("bare SQLite, batches of the same size", fmt.Sprintf("%.0f rows/s", median(bareRate)), "", "")
-	line("durable records, 64 callers", fmt.Sprintf("%.0f/s", median(rate)),
+	printRow("bare SQLite, batches of the same size", fmt.Sprintf("%.0f rows/s", median(bareRate)), "", "")
+	printRow("durable records, 64 callers", fmt.Sprintf("%.0f/s", median(rate)),
 		fmt.Sprintf("%.2fx bare, %d a batch", median(rate)/median(bareRate), c.records/c.batches), "aim >= 30000/s")
 	if err := log.Close(); err != nil {
 		return err
@@ -307,7 +306,7 @@ type nowhere struct{ journal.Store }
 
 func (nowhere) Append(journal.Lease, []abi.Record) error { return nil }
 
-func put(string, int) error {
+func measurePut(string, int) error {
 	log := journal.NewLog(nowhere{}, journal.Lease{})
 	r := storetest.Began(1, 1, 1)
 	var t journal.Ticket
@@ -317,7 +316,7 @@ func put(string, int) error {
 			t = log.Put(&r)
 		}
 	})
-	line("Put of a record", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "aim well under 1 us")
+	printRow("Put of a record", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "aim well under 1 us")
 	res = testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -327,11 +326,11 @@ func put(string, int) error {
 			}
 		}
 	})
-	line("Put and Wait, with a store that takes no time", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "")
+	printRow("Put and Wait, with a store that takes no time", fmt.Sprintf("%d ns", res.NsPerOp()), fmt.Sprintf("%d allocations", res.AllocsPerOp()), "")
 	return log.Close()
 }
 
-func recovery(dir string, rounds int) error {
+func measureRecovery(dir string, rounds int) error {
 	const count = 40_000
 	s, l, err := sqlite.Open(dir)
 	if err != nil {
@@ -354,7 +353,7 @@ func recovery(dir string, rounds int) error {
 	if read != count*rounds {
 		return fmt.Errorf("%d records were read", read)
 	}
-	line("Scan of 40000 records, verified and decoded", d.String(), fmt.Sprintf("%d ns a record", d.Nanoseconds()/count), "aim well under 100 ms")
+	printRow("Scan of 40000 records, verified and decoded", d.String(), fmt.Sprintf("%d ns a record", d.Nanoseconds()/count), "aim well under 100 ms")
 	d, err = times(rounds, func() error {
 		_, err := s.Answer(1, count/2+1)
 		return err
@@ -362,13 +361,13 @@ func recovery(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	line("Answer among 40000 records", d.String(), "", "")
+	printRow("Answer among 40000 records", d.String(), "", "")
 	return s.Close()
 }
 
-// conversation stores what scenario 36 speaks of: 209,000 tokens in a thousand
-// rounds of a model call and a tool call.
-func conversation(dir string, _ int) error {
+// measureConversation stores the conversation of scenario 36: 209,000 tokens in a
+// thousand rounds of a model call and a tool call.
+func measureConversation(dir string, _ int) error {
 	for name, words := range map[string]string{"prose": storetest.Prose, "hexadecimal": storetest.Hex} {
 		sub := filepath.Join(dir, name)
 		s, l, err := sqlite.Open(sub)
@@ -394,13 +393,13 @@ func conversation(dir string, _ int) error {
 		if err != nil {
 			return err
 		}
-		line(fmt.Sprintf("conversation of %d tool calls, %s", c.Calls, name), fmt.Sprintf("%d bytes", info.Size()),
+		printRow(fmt.Sprintf("conversation of %d tool calls, %s", c.Calls, name), fmt.Sprintf("%d bytes", info.Size()),
 			fmt.Sprintf("%.2fx of %d unique", float64(info.Size())/float64(c.Unique), c.Unique), "aim < 1.2x")
 	}
 	return nil
 }
 
-func opening(dir string, rounds int) error {
+func measureOpening(dir string, rounds int) error {
 	n := 0
 	d, err := times(rounds*3, func() error {
 		n++
@@ -414,6 +413,6 @@ func opening(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	line("open a new directory, scan, close", d.String(), "", "aim a few ms")
+	printRow("open a new directory, scan, close", d.String(), "", "aim a few ms")
 	return nil
 }

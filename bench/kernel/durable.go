@@ -15,8 +15,8 @@ import (
 	"github.com/kern-run/kern/internal/journal/sqlite"
 )
 
-// bare is SQLite with nothing around it but prepared statements and a group
-// commit: whoever comes while a transaction runs is in the next one.
+// bare is SQLite with prepared statements and a group commit: rows that arrive during
+// a transaction belong to the next one.
 type bare struct {
 	conn                  driver.Conn
 	begin, insert, commit driver.StmtExecContext
@@ -25,7 +25,7 @@ type bare struct {
 	ended                 chan struct{}
 }
 
-// rowSize is about what a record of a call takes in its row.
+// rowSize is about the size of a row with a record of a call.
 const rowSize = 120
 
 func openBare(dir string) (*bare, error) {
@@ -96,9 +96,9 @@ func (b *bare) close() error {
 	return b.conn.Close()
 }
 
-// many runs fn by callers at the same time, each so often, and returns how many
-// there were in a second.
-func many(callers, each int, fn func(caller int) error) (float64, error) {
+// runMany runs fn from several goroutines, a number of times each, and returns the
+// runs a second.
+func runMany(callers, each int, fn func(caller int) error) (float64, error) {
 	start := time.Now()
 	errs := make(chan error, callers)
 	var all sync.WaitGroup
@@ -119,10 +119,10 @@ func many(callers, each int, fn func(caller int) error) (float64, error) {
 	return float64(callers*each) / time.Since(start).Seconds(), nil
 }
 
-// durable compares calls through the whole kernel, on the store that is
-// shipped, with the disk and with SQLite alone. A call without effects is one
-// record, one with an effect is two, one after the other.
-func durable(dir string, rounds int) error {
+// measureDurable compares calls through the whole kernel and its store with the bare
+// disk and with bare SQLite. A call without effects writes one record, a call with an
+// effect two, one after the other.
+func measureDurable(dir string, rounds int) error {
 	f, err := os.Create(filepath.Join(dir, "raw"))
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func durable(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	pid, err := m.deep()
+	pid, err := m.spawnDeep()
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func durable(dir string, rounds int) error {
 	for range rounds {
 		for i := range kinds {
 			k := &kinds[i]
-			r, err := many(k.callers, k.each, k.fn)
+			r, err := runMany(k.callers, k.each, k.fn)
 			if err != nil {
 				return err
 			}
@@ -172,11 +172,11 @@ func durable(dir string, rounds int) error {
 	}
 	rate := func(i int) float64 { return median(kinds[i].rates) }
 	each := func(i int) string { return time.Duration(1e9 / rate(i)).Round(time.Microsecond).String() }
-	line("write and fsync of 4 KiB", each(0), fmt.Sprintf("%.0f/s", rate(0)), "", "")
-	line("durable call, 1 caller", each(2), "bare SQLite commit "+each(1), ratio(rate(1), rate(2)), "<= 1.5x")
-	line("durable effect (2 records), 1 caller", each(3), "2 bare commits", ratio(rate(1)/2, rate(3)), "")
-	line("durable calls, 64 callers", fmt.Sprintf("%.0f/s", rate(5)), fmt.Sprintf("bare group commit %.0f/s", rate(4)), ratio(rate(5), rate(4)), ">= 30000/s")
-	line("durable effects (2 records), 64 callers", fmt.Sprintf("%.0f/s", rate(6)), fmt.Sprintf("%.0f records/s", 2*rate(6)), ratio(2*rate(6), rate(4)), "")
+	printRow("write and fsync of 4 KiB", each(0), fmt.Sprintf("%.0f/s", rate(0)), "", "")
+	printRow("durable call, 1 caller", each(2), "bare SQLite commit "+each(1), ratio(rate(1), rate(2)), "<= 1.5x")
+	printRow("durable effect (2 records), 1 caller", each(3), "2 bare commits", ratio(rate(1)/2, rate(3)), "")
+	printRow("durable calls, 64 callers", fmt.Sprintf("%.0f/s", rate(5)), fmt.Sprintf("bare group commit %.0f/s", rate(4)), ratio(rate(5), rate(4)), ">= 30000/s")
+	printRow("durable effects (2 records), 64 callers", fmt.Sprintf("%.0f/s", rate(6)), fmt.Sprintf("%.0f records/s", 2*rate(6)), ratio(2*rate(6), rate(4)), "")
 	if err := b.close(); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
-// Command kernel measures the kernel against what it stands on, in the same run
-// and turn by turn: the fsync of this disk, a bare SQLite transaction, and the
-// bytes that a conversation has at least.
+// Command kernel measures the kernel beside its lower bounds, in the same run and in
+// turn: a sync of this disk, a bare SQLite transaction, and the unique bytes of a
+// conversation.
 //
 //	go run ./bench/kernel [-dir DIR] [-n ROUNDS]
 package main
@@ -46,8 +46,8 @@ func run(dir string, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	line("what", "measured", "baseline", "ratio", "aim")
-	for _, step := range []func(string, int) error{noop, ledger, durable, parked, recovery, conversation} {
+	printRow("what", "measured", "baseline", "ratio", "aim")
+	for _, step := range []func(string, int) error{measureNoop, measureLedger, measureDurable, measureParked, measureRecovery, measureConversation} {
 		sub, err := os.MkdirTemp(dir, "")
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func run(dir string, rounds int) error {
 	return nil
 }
 
-func line(what, measured, baseline, ratio, aim string) {
+func printRow(what, measured, baseline, ratio, aim string) {
 	fmt.Printf("%-44s | %18s | %28s | %7s | %s\n", what, measured, baseline, ratio, aim)
 }
 
@@ -68,8 +68,8 @@ func median[T int | int64 | float64 | time.Duration](list []T) T {
 	return list[len(list)/2]
 }
 
-// hop is a store that takes no time, behind the committer's goroutine like any
-// other; [journal.Nowhere] does without.
+// hop is a store that takes no time, behind the goroutine of the committer.
+// [journal.Nowhere] has no such goroutine.
 type hop struct{ journal.Store }
 
 var use = abi.Usage{abi.ToolCalls: 1}
@@ -103,12 +103,12 @@ func rows() (kernel.Table, error) {
 		"model": {Name: "model", Plan: func(_ kernel.View, c abi.Call) (kernel.Plan, *abi.Error) {
 			return kernel.Plan{Effect: abi.Irreversible, Intent: true, Reserve: abi.Usage{abi.Money: 1000, abi.ModelCalls: 1, abi.Steps: 1, abi.Tokens: 1000}}, nil
 		}, Run: func(_ context.Context, j *kernel.Job) kernel.Done {
-			return kernel.Done{Value: said(j.Call.N), Usage: j.Plan.Reserve}
+			return kernel.Done{Value: uniqueText(j.Call.N), Usage: j.Plan.Reserve}
 		}},
 		"tool": {Name: "tool", Watch: true, Plan: func(_ kernel.View, c abi.Call) (kernel.Plan, *abi.Error) {
 			return kernel.Plan{Effect: abi.Irreversible, Intent: true, Tool: "read", Subject: fmt.Append(nil, c.N), Reserve: use}, nil
 		}, Run: func(_ context.Context, j *kernel.Job) kernel.Done {
-			return kernel.Done{Value: said(j.Call.N), Usage: use}
+			return kernel.Done{Value: uniqueText(j.Call.N), Usage: use}
 		}},
 	}, nil
 }
@@ -121,33 +121,33 @@ func limits() (l abi.Limits) {
 	return l
 }
 
-// machine is a kernel on a store.
-type machine struct {
+// bench is a kernel on a store.
+type bench struct {
 	*kernel.Kernel
 	log   *journal.Log
 	store journal.Store
 }
 
-func open(s journal.Store, l journal.Lease) (*machine, error) {
+func open(s journal.Store, l journal.Lease) (*bench, error) {
 	t, err := rows()
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{log: journal.NewLog(s, l), store: s}
+	m := &bench{log: journal.NewLog(s, l), store: s}
 	m.Kernel, err = kernel.New(kernel.Config{Store: s, Log: m.log, Rows: t})
 	return m, err
 }
 
-func (m *machine) close() error {
+func (m *bench) close() error {
 	if err := m.log.Close(); err != nil {
 		return err
 	}
 	return m.store.Close()
 }
 
-// deep is a process whose usage is booked on four accounts: its own, its
-// parent's, that of its team, and the root.
-func (m *machine) deep() (abi.Pid, error) {
+// spawnDeep starts a process whose usage is booked on four accounts: its own, its
+// parent's, its team's and the root.
+func (m *bench) spawnDeep() (abi.Pid, error) {
 	ctx := context.Background()
 	if err := m.SetAccount(ctx, "team", abi.Edit{Limits: limits(), By: "bench"}); err != nil {
 		return 0, err
@@ -164,18 +164,17 @@ func (m *machine) deep() (abi.Pid, error) {
 	return pid + 1, nil
 }
 
-func (m *machine) call(pid abi.Pid, n uint64, row string) error {
+func (m *bench) call(pid abi.Pid, n uint64, row string) error {
 	if r := m.Do(context.Background(), abi.Call{Pid: pid, N: n, Row: row, Args: fmt.Appendf(nil, `{"n":%d}`, n)}); r.Err != nil {
 		return r.Err
 	}
 	return nil
 }
 
-// noop is the whole path of a call that does nothing: grants, schema, watchdog,
-// limits on four accounts, and a record. Without a store, that is the kernel
-// alone; on a store that takes no time, there is the way to the committer and
-// back as well.
-func noop(_ string, rounds int) error {
+// measureNoop measures the whole path of a call that does nothing: grants, schema,
+// watchdog, limits on four accounts, and a record. Without a store it measures the
+// kernel alone. A store that takes no time adds the way to the committer and back.
+func measureNoop(_ string, rounds int) error {
 	const calls = 50_000
 	args := make([]json.RawMessage, calls*rounds+1)
 	for i := range args {
@@ -186,7 +185,7 @@ func noop(_ string, rounds int) error {
 		if err != nil {
 			return err
 		}
-		pid, err := m.deep()
+		pid, err := m.spawnDeep()
 		if err != nil {
 			return err
 		}
@@ -229,9 +228,9 @@ func noop(_ string, rounds int) error {
 			what, aim = "the same, and to the committer and back", ""
 		}
 		a, b := median(p50), median(put)
-		line(what, a.String(), "Put and Wait alone "+b.String(), ratio(float64(a), float64(b)), aim)
+		printRow(what, a.String(), "Put and Wait alone "+b.String(), ratio(float64(a), float64(b)), aim)
 		if aim != "" {
-			line("allocations of it", fmt.Sprintf("%.1f", median(allocs)), fmt.Sprintf("%.0f bytes", median(bytes)), "", "0-2")
+			printRow("allocations of it", fmt.Sprintf("%.1f", median(allocs)), fmt.Sprintf("%.0f bytes", median(bytes)), "", "0-2")
 		}
 		if err := m.close(); err != nil {
 			return err
@@ -242,8 +241,8 @@ func noop(_ string, rounds int) error {
 
 func ratio(a, b float64) string { return fmt.Sprintf("%.2fx", a/b) }
 
-// ledger runs the package's own benchmark: accounts are not exported.
-func ledger(string, int) error {
+// measureLedger runs the benchmark of the ledger.
+func measureLedger(string, int) error {
 	out, err := exec.Command("go", "test", "-run", "^$", "-bench", "ReserveSettle", "-count", "5", "github.com/kern-run/kern/internal/kernel").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -259,13 +258,13 @@ func ledger(string, int) error {
 	if len(all) == 0 {
 		return fmt.Errorf("no numbers in\n%s", out)
 	}
-	line("check, hold, reserve and settle, 4 accounts", fmt.Sprintf("%.0f ns", median(all)), "", "", "<= 100ns")
+	printRow("check, hold, reserve and settle, 4 accounts", fmt.Sprintf("%.0f ns", median(all)), "", "", "<= 100ns")
 	return nil
 }
 
-// parked is what a process takes that waits for something outside: a record and
-// its fold, and no goroutine.
-func parked(_ string, rounds int) error {
+// measureParked measures the memory of a waiting process: a record and its fold, and
+// no goroutine.
+func measureParked(_ string, rounds int) error {
 	const count = 100_000
 	var bytes, each []float64
 	for range min(rounds, 3) {
@@ -294,7 +293,7 @@ func parked(_ string, rounds int) error {
 			return err
 		}
 	}
-	line("a parked process, at 100,000", fmt.Sprintf("%.0f bytes", median(bytes)), time.Duration(median(each)*1e9).String()+" to spawn", "", "<= 1536 bytes")
+	printRow("a parked process, at 100,000", fmt.Sprintf("%.0f bytes", median(bytes)), time.Duration(median(each)*1e9).String()+" to spawn", "", "<= 1536 bytes")
 	return nil
 }
 
@@ -306,9 +305,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// recovery opens a kernel on the journal of one process of 10,000 steps, each a
-// model call and a call with an effect, of two records each.
-func recovery(dir string, rounds int) error {
+// measureRecovery opens a kernel on the journal of one process of 10,000 steps. Each
+// step is a model call and a call with an effect, of two records each.
+func measureRecovery(dir string, rounds int) error {
 	const steps = 10_000
 	s, l, err := sqlite.Open(dir)
 	if err != nil {
@@ -318,7 +317,7 @@ func recovery(dir string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	pid, err := m.deep()
+	pid, err := m.spawnDeep()
 	if err != nil {
 		return err
 	}
@@ -368,13 +367,13 @@ func recovery(dir string, rounds int) error {
 		}
 	}
 	a, b := median(fold), median(scan)
-	line("recovery of 10,000 steps (40,001 records)", a.String(), "reading them alone "+b.String(), ratio(float64(a), float64(b)), "<= 100ms")
+	printRow("recovery of 10,000 steps (40,001 records)", a.String(), "reading them alone "+b.String(), ratio(float64(a), float64(b)), "<= 100ms")
 	return nil
 }
 
-// said is a text of about a hundred tokens that is like no other, so that it
-// cannot be stored once for many, nor be guessed from those before.
-func said(n uint64) json.RawMessage {
+// uniqueText returns a text of about a hundred tokens that occurs once, so that it can
+// be neither shared nor compressed by the texts before it.
+func uniqueText(n uint64) json.RawMessage {
 	r := rand.New(rand.NewPCG(n, 7))
 	words := make([]string, 80)
 	for i := range words {
@@ -392,9 +391,9 @@ var vocabulary = strings.Fields(`the of and to in is that for it as was with be 
 	new some could time these two may then do first any my now such like our over man me even most made after also did many before must through
 	record journal kernel process account limit reserve settle commit answer effect signal memory page tool model child parent`)
 
-// conversation is scenario 36 through the kernel: a thousand rounds of a model
-// call and a tool call, 209,000 tokens, against the bytes that are in it once.
-func conversation(dir string, _ int) error {
+// measureConversation is scenario 36 through the kernel: a thousand rounds of a model
+// call and a tool call, 209,000 tokens, compared with their unique bytes.
+func measureConversation(dir string, _ int) error {
 	s, l, err := sqlite.Open(dir)
 	if err != nil {
 		return err
@@ -436,6 +435,6 @@ func conversation(dir string, _ int) error {
 		}
 		size += st.Size()
 	}
-	line("journal of scenario 36, prose", fmt.Sprintf("%d KiB", size>>10), fmt.Sprintf("unique %d KiB", unique>>10), ratio(float64(size), float64(unique)), "< 1.2x")
+	printRow("journal of scenario 36, prose", fmt.Sprintf("%d KiB", size>>10), fmt.Sprintf("unique %d KiB", unique>>10), ratio(float64(size), float64(unique)), "< 1.2x")
 	return nil
 }

@@ -48,7 +48,7 @@ func run() error {
 
 var nativePython time.Duration
 
-// row prints a line of the table.
+// row prints one row of the table.
 func row(name string, d []time.Duration, aim string) {
 	slices.Sort(d)
 	p50, p99 := d[len(d)/2], d[len(d)*99/100]
@@ -95,7 +95,7 @@ func native(string) error {
 	return nil
 }
 
-// baselines are peers, when they are installed.
+// baselines measures peers that are installed.
 func baselines(string) error {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -192,7 +192,7 @@ func hostCalls(dir string) error {
 	if _, err := fmt.Sscan(string(out.Stdout), &clock, &raw, &typed); err != nil {
 		return err
 	}
-	line("clock read by the guest", time.Duration(clock).String(), "")
+	line("clock read by the program", time.Duration(clock).String(), "")
 	line("function of the host, raw", time.Duration(raw).String(), "2us")
 	line("function of the host, JSON both ways", time.Duration(typed).String(), "40us")
 	return nil
@@ -284,7 +284,7 @@ func blocked(dir string) error {
 	return errors.Join(append(errs, b.Close())...)
 }
 
-// anonymous is the memory of this process that no file stands behind, in KiB.
+// anonymous returns the memory of this process without files, in KiB.
 func anonymous() int {
 	b, _ := os.ReadFile("/proc/self/status")
 	for l := range strings.Lines(string(b)) {

@@ -123,7 +123,7 @@ func (w *world) finish(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("    provider: %d requests, %d ok, %d refused, %d errors, %d aborted, billed $%s; %d crashes; %d records, %d processes, %.1f KB of journal a request\n",
-		books.Requests, books.OK, books.Refused, books.Errors, books.Aborted, books.Dollars, w.crashes, a.records, len(list), float64(size(w.daemon.Dir))/1024/float64(max(1, books.Requests)))
+		books.Requests, books.OK, books.Refused, books.Errors, books.Aborted, books.Dollars, w.crashes, a.records, len(list), float64(journalSize(w.daemon.Dir))/1024/float64(max(1, books.Requests)))
 	return nil
 }
 

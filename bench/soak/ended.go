@@ -56,7 +56,7 @@ func measureEnded(ctx context.Context, n, calls int) error {
 		if err := k.Serve(); err != nil {
 			return err
 		}
-		if err := line(ctx, k, hears, made, records, time.Since(begin)); err != nil {
+		if err := printRow(ctx, k, hears, made, records, time.Since(begin)); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func measureEnded(ctx context.Context, n, calls int) error {
 }
 
 // printRow prints one row of the table, for a daemon that has just started.
-func line(ctx context.Context, k *rig.Daemon, hears *daemonOutput, made, records int, start time.Duration) error {
+func printRow(ctx context.Context, k *rig.Daemon, hears *daemonOutput, made, records int, start time.Duration) error {
 	var took [3]time.Duration
 	for i, args := range [][]string{{"ps"}, {"ps", "-a"}, {"ps", "--json"}} {
 		begin := time.Now()
@@ -74,17 +74,17 @@ func line(ctx context.Context, k *rig.Daemon, hears *daemonOutput, made, records
 		if took[i] = time.Since(begin); i > 0 {
 			continue
 		}
-		c, about, err := control(ctx, k.Dir)
+		c, about, err := connect(ctx, k.Dir)
 		if err != nil {
 			return err
 		}
 		c.Close()
-		s, err := sampled(about.Pid) // before all are asked for
+		s, err := takeSample(about.Pid) // before all are asked for
 		if err != nil {
 			return err
 		}
 		live, _, _ := hears.take()
-		fmt.Printf("%9d %9d %10s %7d MB %9d MB %7d MB", made, records, start.Round(time.Millisecond), s.resident>>20, live>>20, size(k.Dir)>>20)
+		fmt.Printf("%9d %9d %10s %7d MB %9d MB %7d MB", made, records, start.Round(time.Millisecond), s.resident>>20, live>>20, journalSize(k.Dir)>>20)
 	}
 	fmt.Printf(" %10s %10s %10s\n", took[0].Round(time.Millisecond), took[1].Round(time.Millisecond), took[2].Round(time.Millisecond))
 	return nil
@@ -96,7 +96,7 @@ const sorts = 3
 
 // runOneOfEach runs one process of each sort until it ends.
 func runOneOfEach(ctx context.Context, k *rig.Daemon, calls int) error {
-	c, _, err := control(ctx, k.Dir)
+	c, _, err := connect(ctx, k.Dir)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func multiply(dir string, n int) (records int, err error) {
 	var batch []abi.Record
 	for pid := last + 1; int(pid) <= n; pid++ {
 		for _, r := range lives[int(pid-1)%sorts] {
-			c, err := again(s, r, pid)
+			c, err := copyRecord(s, r, pid)
 			if err != nil {
 				return 0, err
 			}
@@ -180,7 +180,7 @@ func multiply(dir string, n int) (records int, err error) {
 }
 
 // copyRecord returns a record as another process would have it.
-func again(s journal.Store, r *abi.Record, pid abi.Pid) (abi.Record, error) {
+func copyRecord(s journal.Store, r *abi.Record, pid abi.Pid) (abi.Record, error) {
 	c := *r
 	c.Pid = pid
 	if r.Spawn == nil {

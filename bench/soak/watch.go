@@ -93,7 +93,7 @@ type sample struct {
 	threads     int
 }
 
-func sampled(pid int) (s sample, err error) {
+func takeSample(pid int) (s sample, err error) {
 	if s.resident, err = rig.ResidentMemory(pid); err != nil {
 		return s, err
 	}
@@ -123,7 +123,7 @@ func findMarked(mark string, known ...int) (all []string) {
 }
 
 // journalSize returns the bytes of the journal on disk.
-func size(dir string) (n int64) {
+func journalSize(dir string) (n int64) {
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
@@ -137,7 +137,7 @@ func size(dir string) (n int64) {
 }
 
 // connect connects to the daemon of a directory.
-func control(ctx context.Context, dir string) (*api.Client, api.About, error) {
+func connect(ctx context.Context, dir string) (*api.Client, api.About, error) {
 	for version := ""; ; {
 		c, err := api.Dial(ctx, api.SocketOf(dir), version)
 		if err != nil {

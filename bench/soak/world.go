@@ -170,7 +170,7 @@ func (w *world) random(n uint64) *rand.Rand { return rand.New(rand.NewPCG(w.o.se
 
 // reconnect connects to the running daemon.
 func (w *world) reconnect(ctx context.Context) error {
-	c, about, err := control(ctx, w.daemon.Dir)
+	c, about, err := connect(ctx, w.daemon.Dir)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (w *world) printSample(what string) {
 	w.mu.Lock()
 	pid, asked := w.pid, w.requests.Load()
 	w.mu.Unlock()
-	s, err := sampled(pid)
+	s, err := takeSample(pid)
 	if err != nil {
 		return // it is gone
 	}
@@ -255,7 +255,7 @@ func (w *world) printSample(what string) {
 		}
 	}
 	heap, _, _ := w.hears.take()
-	fmt.Printf("    %8d  %9d %5d %6d MB %2d MB %12d %8d %5d KB  %s\n", asked, len(list), live, s.resident>>20, heap>>20, s.descriptors, s.threads, size(w.daemon.Dir)>>10, what)
+	fmt.Printf("    %8d  %9d %5d %6d MB %2d MB %12d %8d %5d KB  %s\n", asked, len(list), live, s.resident>>20, heap>>20, s.descriptors, s.threads, journalSize(w.daemon.Dir)>>10, what)
 }
 
 // restart kills the daemon and starts it again. With dump, the daemon prints the
@@ -306,7 +306,7 @@ func (w *world) serve(ctx context.Context) error {
 		if !strings.Contains(err.Error(), "serves") && !strings.Contains(err.Error(), "is held by another kern") {
 			return err
 		}
-		c, about, err := control(ctx, w.daemon.Dir)
+		c, about, err := connect(ctx, w.daemon.Dir)
 		if err != nil {
 			continue // it is just starting, or just gone
 		}

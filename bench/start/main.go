@@ -1,6 +1,5 @@
-// Command start measures what a user waits for before anything happens: the
-// start of the daemon from nothing, a command with the daemon there, and the
-// size of the program.
+// Command start measures the times that a user waits first: the start of the daemon,
+// and a command with a running daemon. It also prints the size of the program.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package tool measures the checking of arguments and the running of commands,
-// each beside what one would do without Kern. Run it with
+// Package tool measures the check of arguments and the run of commands, each beside
+// the same work without Kern. Run it with
 //
 //	go test ./bench/tool -bench . -count 6
 package tool
@@ -114,8 +114,8 @@ func BenchmarkCanonical(b *testing.B) {
 	})
 }
 
-// BenchmarkCommand runs true: by exec alone, by a warm supervisor, by one that
-// is started for the call, and in a process group without one.
+// BenchmarkCommand runs true in four ways: by exec alone, below a warm supervisor,
+// below a supervisor that is started for the call, and in a process group.
 func BenchmarkCommand(b *testing.B) {
 	if runtime.GOOS != "linux" {
 		b.Fatal("there is a supervisor on Linux only")

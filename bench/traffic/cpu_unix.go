@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// spent is the processor time of this program so far: what others do on the
-// machine is not in it.
+// spent returns the processor time of this program so far, without the load of other
+// programs.
 func spent() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -1,19 +1,16 @@
-// Command traffic measures what a provider sees of many agents, in real time and
+// Command traffic measures the load of many agents on a provider, in real time and
 // over HTTP, with the mock provider on this machine:
 //
-//   - the price of a turn, and of one among many that wait;
-//   - fifty agents that research and report, at a provider that bans a client
-//     after too many 429s: each for itself, and under Kern;
-//   - 512 processes of eight owners at 9,000 requests and 1.5 M tokens a minute,
-//     with an urgent one among them. They come one by one over half a minute: 512
-//     copies of one script that start at once stay in step, want only requests in
-//     one moment and only tokens in the next, and paced evenly then leave a part
-//     of both unused.
+//   - the cost of a turn, alone and with many waiting calls;
+//   - fifty agents at a provider that bans a client after too many 429s, once without
+//     and once under Kern;
+//   - 512 processes of eight owners at 9,000 requests and 1.5 M tokens a minute, with
+//     an urgent one among them. They start one by one over half a minute. 512 copies
+//     of one script that start together stay in step: they want only requests in one
+//     moment and only tokens in the next, and leave a part of both unused.
 //
-// The whole takes three minutes. Journal, admission and accounts are as always;
-// the provider counts.
-//
-// Processes and quota can be scaled down for a machine that is busy otherwise.
+// A run takes three minutes. The provider counts; journal, admission and accounts are
+// the real ones. -scale reduces processes and quota for a busy machine.
 //
 //	go run ./bench/traffic [-warm 60s] [-measure 60s] [-scale 1] [-only turn,fifty,many]
 package main
@@ -50,7 +47,7 @@ func main() {
 	for _, step := range []struct {
 		name string
 		run  func() error
-	}{{"turn", turns}, {"fifty", fifty}, {"many", func() error { return many(*warm, *measure, *scale) }}} {
+	}{{"turn", measureTurns}, {"fifty", measureFifty}, {"many", func() error { return measureMany(*warm, *measure, *scale) }}} {
 		if !slices.Contains(strings.Split(*only, ","), step.name) {
 			continue
 		}
@@ -63,8 +60,8 @@ func main() {
 
 var watch time.Duration
 
-// watched prints how the quota stands until ctx ends.
-func watched(ctx context.Context, k *host.Kernel, m *mockprovider.Mock) {
+// printQuota prints the state of the quota until ctx ends.
+func printQuota(ctx context.Context, k *host.Kernel, m *mockprovider.Mock) {
 	tick := time.NewTicker(watch)
 	defer tick.Stop()
 	last := m.Stats()
@@ -87,7 +84,7 @@ func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 var began = time.Now()
 
-// median runs f five times and returns the middle of what it says.
+// median runs f five times and returns the median.
 func median(f func() time.Duration) time.Duration {
 	var all []time.Duration
 	for range 5 {
@@ -97,8 +94,8 @@ func median(f func() time.Duration) time.Duration {
 	return all[2]
 }
 
-// turns is the price of a turn: alone, and when many wait.
-func turns() error {
+// measureTurns measures the cost of a turn, alone and with many waiting calls.
+func measureTurns() error {
 	ctx := context.Background()
 	const n = 100_000
 	alone := median(func() time.Duration {
@@ -114,14 +111,13 @@ func turns() error {
 	})
 	say("a turn, asked for and given back       %8s of the processor   aim: 2µs", alone)
 	for _, waiting := range []int{100, 10_000} {
-		say("a turn handed on while %6d wait      %8s of the processor   (with waking who waited)", waiting, median(func() time.Duration { return handedOn(waiting) }))
+		say("a turn handed over while %6d wait    %8s of the processor   (with waking the waiter)", waiting, median(func() time.Duration { return handOver(waiting) }))
 	}
 	return nil
 }
 
-// handedOn lets so many wait for one place, each once, and returns the time for
-// each.
-func handedOn(waiting int) time.Duration {
+// handOver makes a number of calls wait for one place, and returns the time for each.
+func handOver(waiting int) time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	t := quota.Turns{Configs: map[string]quota.Config{"p": {Limits: quota.Limits{Concurrency: 1}}}}
@@ -158,8 +154,8 @@ func serveMock(c mockprovider.Config) (*mockprovider.Mock, *httptest.Server) {
 	return m, s
 }
 
-// open opens a kernel in a new directory whose provider is at an address.
-func open(base string, l quota.Limits) (*host.Kernel, func(), error) {
+// openKernel opens a kernel in a new directory, with its provider at an address.
+func openKernel(base string, l quota.Limits) (*host.Kernel, func(), error) {
 	dir, err := os.MkdirTemp("", "kern-bench-")
 	if err != nil {
 		return nil, nil, err
@@ -184,15 +180,15 @@ type page struct {
 	Page int `json:"page"`
 }
 
-// researcher is an agent that looks things up until the model has enough.
+// researcher returns an agent that calls a tool until the model has enough.
 func researcher(name, account string, priority int) host.Agent {
 	search := host.Tool("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil }).As(abi.Pure)
 	return host.Agent{Name: name, Model: "openai:m", Tools: []host.Callable{search}, Account: account, Priority: priority, Watchdog: abi.Watchdog{Profile: "off"}}
 }
 
-// fifty agents need 300 calls of a provider that takes 300 a minute and ten at
-// a time, and bans a key after ten refusals within a minute.
-func fifty() error {
+// measureFifty: fifty agents need 300 calls. The provider takes 300 a minute and ten
+// at a time, and bans a key after ten refusals within a minute.
+func measureFifty() error {
 	spread, err := mockprovider.ParseSpread("300ms±200ms")
 	if err != nil {
 		return err
@@ -206,7 +202,7 @@ func fifty() error {
 
 	m, s = serveMock(c)
 	defer s.Close()
-	k, closed, err := open(s.URL, quota.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
+	k, closed, err := openKernel(s.URL, quota.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10})
 	if err != nil {
 		return err
 	}
@@ -233,11 +229,11 @@ func fifty() error {
 	return nil
 }
 
-// arrive is how long it takes until all have started.
+// arrive is the time over which all processes start.
 const arrive = 30 * time.Second
 
-// many is scenario 35.
-func many(warm, measure time.Duration, scale int) error {
+// measureMany is scenario 35.
+func measureMany(warm, measure time.Duration, scale int) error {
 	spread, err := mockprovider.ParseSpread("500ms±300ms")
 	if err != nil {
 		return err
@@ -251,14 +247,14 @@ func many(warm, measure time.Duration, scale int) error {
 	processes := 512 / scale
 	m, s := serveMock(mockprovider.Config{Script: script, Limits: l, Latency: spread, Seed: 35})
 	defer s.Close()
-	k, closed, err := open(s.URL, quota.Limits{Requests: l.Requests, Tokens: l.Tokens})
+	k, closed, err := openKernel(s.URL, quota.Limits{Requests: l.Requests, Tokens: l.Tokens})
 	if err != nil {
 		return err
 	}
 	defer closed()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	idle, err := urgently(ctx, k, 15, 0)
+	idle, err := runUrgent(ctx, k, 15, 0)
 	if err != nil {
 		return err
 	}
@@ -268,15 +264,15 @@ func many(warm, measure time.Duration, scale int) error {
 		}
 	}
 	if watch > 0 {
-		go watched(ctx, k, m)
+		go printQuota(ctx, k, m)
 	}
-	pids, err := crowded(ctx, k, processes)
+	pids, err := startProcesses(ctx, k, processes)
 	if err != nil {
 		return err
 	}
 	time.Sleep(warm)
 	before, used, began := m.Stats(), tokensOf(k, pids), time.Now()
-	busy, err := urgently(ctx, k, 1000, measure)
+	busy, err := runUrgent(ctx, k, 1000, measure)
 	if err != nil {
 		return err
 	}
@@ -311,8 +307,8 @@ func many(warm, measure time.Duration, scale int) error {
 	return nil
 }
 
-// crowded starts so many processes of eight owners, one by one.
-func crowded(ctx context.Context, k *host.Kernel, processes int) (map[string][]abi.Pid, error) {
+// startProcesses starts processes of eight owners, one by one.
+func startProcesses(ctx context.Context, k *host.Kernel, processes int) (map[string][]abi.Pid, error) {
 	pids := make(map[string][]abi.Pid)
 	for i := range processes {
 		owner := fmt.Sprint("owner", i%8)
@@ -329,9 +325,9 @@ func crowded(ctx context.Context, k *host.Kernel, processes int) (map[string][]a
 	return pids, nil
 }
 
-// urgently runs an urgent agent of one call again and again, and returns how
-// long each took, from its start to its exit.
-func urgently(ctx context.Context, k *host.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
+// runUrgent runs an urgent agent of one call again and again, and returns the time of
+// each from start to exit.
+func runUrgent(ctx context.Context, k *host.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
 	start := time.Now()
 	for n := 0; n < most && (d == 0 || time.Since(start) < d); n++ {
 		a := researcher("urgent", "", 0)
@@ -355,7 +351,7 @@ func at(d []time.Duration, percent int) time.Duration {
 	return d[len(d)*percent/100].Round(time.Millisecond)
 }
 
-// tokensOf is what each process has used.
+// tokensOf returns the tokens that each process has used.
 func tokensOf(k *host.Kernel, pids map[string][]abi.Pid) map[abi.Pid]int64 {
 	used := make(map[abi.Pid]int64)
 	for _, list := range pids {
@@ -368,7 +364,7 @@ func tokensOf(k *host.Kernel, pids map[string][]abi.Pid) map[abi.Pid]int64 {
 	return used
 }
 
-// jain is 1 when all have the same, and 1/n when one has all.
+// jain returns Jain's index: 1 when all shares are equal, 1/n when one has everything.
 func jain(shares []float64) float64 {
 	var sum, squares float64
 	for _, s := range shares {

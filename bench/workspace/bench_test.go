@@ -106,8 +106,8 @@ func BenchmarkDigest(b *testing.B) {
 	}
 }
 
-// cpu is the time that this process has computed, which does not depend on
-// what else the machine does.
+// cpu returns the processor time of this process, which does not depend on the load
+// of the machine.
 func cpu(b *testing.B) time.Duration {
 	var r syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
@@ -130,8 +130,8 @@ func gitInit(b *testing.B, dir string) {
 	git(b, dir, "commit", "-qm", "all")
 }
 
-// atomicWrite is what a careful program does: write beside, sync, rename, sync
-// the directory.
+// atomicWrite writes as a careful program does: a new file, sync, rename, sync of the
+// directory.
 func atomicWrite(name string, data []byte) error {
 	f, err := os.Create(name + ".tmp")
 	if err != nil {
