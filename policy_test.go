@@ -67,7 +67,6 @@ var ranks = map[string]int{
 	"internal/program/seccomp":   0,
 	"internal/program/userns":    0,
 	"internal/program/frame":     0,
-	"internal/program/watch":     1,
 	"internal/program/confine":   1,
 	"internal/manual":            1, // text that kern help tells
 	"internal/files":             1, // knows the workspace by two small interfaces

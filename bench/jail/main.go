@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/kern-run/kern/internal/program"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ type line struct {
 }
 
 func main() {
-	jail.Main()
+	program.Main()
 	n := flag.Int("n", 60, "rounds")
 	flag.Parse()
 	if err := measure(*n); err != nil {

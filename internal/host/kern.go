@@ -22,7 +22,6 @@ import (
 	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
-	"github.com/kern-run/kern/internal/sandbox/jail"
 	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
@@ -70,7 +69,6 @@ func Conceal() error { return program.Conceal() }
 // and does not return then. In any other process it returns at once. A program
 // calls it first in main, because command tools and jails are refused without it.
 func Child() {
-	jail.Main()
 	program.Main()
 }
 

@@ -2,11 +2,19 @@ package program
 
 import "github.com/kern-run/kern/internal/program/confine"
 
-// roles are all roles. Each is described where its function is.
+// roles are all of them. A role is described where its function is.
+//
+//	kern ── supervisor (keeper) ── supervisor ── a program
+//	                                  └── jail stage ── jail reaper     kern exec --sandbox jail
+//	     ── jail init ── a program                                      the sandbox jail
+//	     ── jail userns                                                 lends it a workspace
 var roles = []role{
 	{roleSupervisor, supervise},
 	{confine.RoleStage, confine.Stage},
 	{confine.RoleHolder, confine.Hold},
+	{confine.RoleInit, confine.Init},
+	{confine.RoleUserns, confine.HoldNamespace},
+	{confine.RoleProbe, confine.Probe}, // tries the walls of a jail from inside
 }
 
 const (

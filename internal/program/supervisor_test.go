@@ -6,11 +6,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/program/cgroup"
+	"github.com/kern-run/kern/internal/program/confine"
+	"github.com/kern-run/kern/internal/program/frame"
 )
 
 // TestNobodyWaits starts a supervisor whose caller died after it sent a job. The
@@ -61,5 +66,29 @@ func TestCloseOnExec(t *testing.T) {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	if err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("descriptor %d has flags %#x (%v)", fd, flags, err)
+	}
+}
+
+// TestOrder sends orders with every field set: they arrive as they were, also
+// bytes that are no text.
+func TestOrder(t *testing.T) {
+	c, theirs, err := connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(theirs) }()
+	defer func() { _ = c.conn.Close() }()
+	for _, in := range []order{
+		{signal: 9, all: true},
+		{job: &Job{Path: "/p", Argv: []string{"a\xff"}, Env: []string{"b=\xfe"}, Dir: "/d", Timeout: 1, Scratch: "/s", Jail: &confine.Plan{Dir: "/d", Port: 2},
+			Bounds: cgroup.Bounds{Memory: 3, Processes: 4}}, attached: &attachment{true, 5}},
+	} {
+		var out order
+		if err := c.conn.Send(&in); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := frame.Plain(theirs).Receive(&out); err != nil || !reflect.DeepEqual(in, out) {
+			t.Errorf("want %+v, got %+v, %v", in, out, err)
+		}
 	}
 }

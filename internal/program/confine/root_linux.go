@@ -6,29 +6,34 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+// How a jail gets a root directory of its own: clone what the host shows
+// (clone), mount an empty root and enter it (ownMounts, newRoot), put the clones
+// into it (mount.put), and let go of the host's root (leaveHost).
+
+// devices are the devices that every jail has.
+var devices = []string{"null", "zero", "full", "random", "urandom"}
+
+// untrusted are the attributes of a mount that a program may write to.
+const untrusted = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // A mount is something to be put into the new root: a piece of the host, or an
-// empty place.
+// empty directory.
 type mount struct {
 	at    string // absolute
-	fd    int    // a clone of the host's; -1: a place that is empty
+	fd    int    // a clone of the host's; -1: an empty directory
 	file  bool
 	attr  uint64
 	perms string
 }
 
-// take clones a piece of the host. The plan has no links; one that was put in the
-// way since leads nowhere.
-func take(name, at string, attr uint64) (mount, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
-	found, err := unix.Openat2(unix.AT_FDCWD, name, &how)
+// clone clones a piece of the host. With RESOLVE_NO_SYMLINKS it fails at a link,
+// because a program may have put one in the way after the jail was planned.
+func clone(name, at string, attr, resolve uint64) (mount, error) {
+	found, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
 		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
 	}
@@ -59,180 +64,73 @@ func (m mount) put() error {
 	}
 	if m.fd < 0 {
 		if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode="+m.perms); err != nil {
-			return &os.PathError{Op: "empty place", Path: m.at, Err: err}
+			return &os.PathError{Op: "empty directory", Path: m.at, Err: err}
 		}
 		return nil
 	}
-	defer unix.Close(m.fd)
-	if err := unix.MoveMount(m.fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	if err := attach(m.fd, at); err != nil {
 		return &os.PathError{Op: "show", Path: m.at, Err: err}
 	}
-	return restrict(at, m.attr)
+	return restrict(at, m.attr, unix.AT_RECURSIVE)
 }
 
-// restrict adds attributes to a mount and all below.
-func restrict(at string, attr uint64) error {
+// attach puts a clone over a name, and closes it.
+func attach(fd int, at string) error {
+	defer unix.Close(fd)
+	return unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// restrict adds attributes to a mount. With AT_RECURSIVE it adds them to all
+// mounts below too.
+func restrict(at string, attr uint64, flags uint) error {
 	if attr == 0 {
 		return nil
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, at, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr}); err != nil {
+	if err := unix.MountSetattr(unix.AT_FDCWD, at, flags, &unix.MountAttr{Attr_set: attr}); err != nil {
 		return &os.PathError{Op: "mount attributes", Path: at, Err: err}
 	}
 	return nil
 }
 
-const asIs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-
-// mounts are all that is put into the root, whoever holds others first.
-func (p *Plan) mounts() ([]mount, error) {
-	all := []mount{{at: "/tmp", fd: -1, perms: "1777"}, {at: "/dev/shm", fd: -1, perms: "1777"}}
-	if p.Home != "" {
-		all = append(all, mount{at: p.Home, fd: -1, perms: "700"})
-	}
-	add := func(name string, attr uint64) error {
-		m, err := take(name, name, attr)
-		all = append(all, m)
-		return err
-	}
-	for _, name := range slices.Concat(system, p.Show) {
-		fi, err := os.Lstat(name)
-		if slices.Contains(system, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
-			continue // links are made by furnish
-		}
-		if err := add(name, asIs|unix.MOUNT_ATTR_RDONLY); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range append(p.Write, p.Dir) {
-		if err := add(name, asIs); err != nil {
-			return nil, err
-		}
-	}
-	for _, d := range devices {
-		m, err := take("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	for fd := range 3 { // whoever asks for the terminal's name finds this one
-		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if err != nil || !strings.HasPrefix(name, "/dev/pts/") {
-			continue
-		}
-		if m, err := take(name, "/dev/console", unix.MOUNT_ATTR_NOSUID); err == nil {
-			all = append(all, m)
-			break
-		}
-	}
-	slices.SortStableFunc(all, func(a, b mount) int { return strings.Compare(a.at, b.at) })
-	return all, nil
-}
-
-// build makes the root of the program below /tmp, and is in it when it returns.
-// What was the root until then is still there.
-func (p *Plan) build() error {
+// ownMounts keeps what is mounted from here on to this namespace.
+func ownMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
 	}
-	all, err := p.mounts()
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// newRoot mounts an empty root over /tmp and enters it. The root of the host is
+// still there.
+func newRoot() error {
 	const root = "/tmp"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("a root of its own: %w", err)
 	}
-	if err := unix.Chdir(root); err != nil {
-		return err
-	}
-	if err := furnish(); err != nil {
-		return err
-	}
-	for _, m := range all {
-		if err := m.put(); err != nil {
-			return err
-		}
-	}
-	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
-		return fmt.Errorf("terminals of its own: %w", err)
-	}
-	if err := private("./etc"); err != nil {
-		return err
-	}
-	for _, h := range p.Hide {
-		if err := cover("." + h); err != nil {
-			return err
-		}
-	}
-	return unix.MountSetattr(unix.AT_FDCWD, ".", 0, &unix.MountAttr{Attr_set: asIs | unix.MOUNT_ATTR_RDONLY})
+	return unix.Chdir(root)
 }
 
-// furnish makes what little of the tree is not the host's.
-func furnish() error {
-	for _, dir := range []string{"proc", "dev/pts", "run", "sys", "var"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+// leaveHost makes the current directory the root, and lets go of the host's.
+func leaveHost() error {
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
 	}
-	links := map[string]string{"dev/fd": "/proc/self/fd", "dev/stdin": "/proc/self/fd/0", "dev/stdout": "/proc/self/fd/1", "dev/stderr": "/proc/self/fd/2",
-		"dev/ptmx": "pts/ptmx", "var/tmp": "/tmp", "var/run": "/run"}
-	for _, name := range system {
-		if to, err := os.Readlink(name); err == nil {
-			links[name[1:]] = to
-		}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("the host's root: %w", err)
+	}
+	return nil
+}
+
+// makeLinks makes links in the root that is the current directory, by name, with
+// those that every jail has.
+func makeLinks(links map[string]string) error {
+	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
+		links["dev/"+name] = "/proc/self/fd" + to
 	}
 	for name, to := range links {
 		if err := os.Symlink(to, name); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// private covers what not everybody may read, for the program is of the user's,
-// who may be root.
-func private(dir string) error {
-	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, fs.ErrPermission) {
-				return nil // nor may the program
-			}
-			return err
-		}
-		fi, err := d.Info()
-		if err != nil || fi.Mode()&fs.ModeSymlink != 0 {
-			return err
-		}
-		if d.IsDir() && fi.Mode().Perm()&0o005 != 0o005 {
-			if err := cover(name); err != nil {
-				return err
-			}
-			return fs.SkipDir
-		}
-		if !d.IsDir() && fi.Mode().Perm()&0o004 == 0 {
-			return cover(name)
-		}
-		return nil
-	})
-}
-
-// cover puts nothing over a name.
-func cover(name string) error {
-	fi, err := os.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if fi.IsDir() {
-		err = unix.Mount("tmpfs", name, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "mode=000,size=4k")
-	} else {
-		err = unix.Mount("dev/null", name, "", unix.MS_BIND, "")
-	}
-	if err != nil {
-		return &os.PathError{Op: "hide", Path: name, Err: err}
 	}
 	return nil
 }

@@ -1,2 +1,2 @@
-// Package seccomp makes the seccomp program of a box: an allow-list.
+// Package seccomp makes and installs the system call filters of jails.
 package seccomp

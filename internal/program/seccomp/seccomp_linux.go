@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"unsafe"
 
 	bpf "github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
@@ -14,24 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Calls that containers may make and a box may not: they look into other
+// withheld are calls that containers may make and a jail may not: they look into other
 // processes, hide memory, or name files by other means than a path.
 var withheld = []string{
 	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "process_mrelease",
 	"name_to_handle_at", "open_by_handle_at", "memfd_secret", "fanotify_mark", "modify_ldt", "listmount", "statmount",
 }
 
-// Families of sockets a box may have. A network namespace holds INET and INET6;
+// families are the kinds of sockets that a jail may have. A network namespace holds INET and INET6;
 // it does not hold VSOCK, and what is not named here nobody has looked at.
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
-// Program returns the seccomp program of every box, as the kernel takes it. It is an allow-list: the
-// calls containers are given, less what is withheld; all else answers EPERM.
-var Program = sync.OnceValues(func() (string, error) { return program(nil) })
+// Strict returns the filter for code in a sandbox, as the kernel takes it. It is
+// an allow-list: the calls that containers may make, without what is withheld.
+// Every other call fails with EPERM.
+var Strict = sync.OnceValues(func() (string, error) { return program(nil) })
 
-// Guest is Program for what was written for another place: it may also ask
-// which network interfaces there are, as many a runtime does at its start.
-var Guest = sync.OnceValues(func() (string, error) {
+// Lenient is Strict for programs that were not written for a jail: they may also
+// list the network interfaces, as many runtimes do when they start.
+var Lenient = sync.OnceValues(func() (string, error) {
 	return program([]bpf.NameWithConditions{{Name: "socket", Conditions: bpf.ArgumentConditions{
 		{Argument: 0, Operation: bpf.Equal, Value: unix.AF_NETLINK}, {Argument: 2, Operation: bpf.Equal, Value: unix.NETLINK_ROUTE}}}})
 })
@@ -104,11 +106,42 @@ func assemble(p *bpf.Policy) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return encode(raw), nil
+}
+
+// NoTyping returns a filter that refuses to put words into the input of a
+// terminal: the shell would read them after the program ends. The filter behind it
+// checks that a call is for this kind of machine.
+func NoTyping() (string, error) {
+	const nr, request = 0, 24 // where the kernel shows the call, and the low half of its second argument
+	raw, err := rawbpf.Assemble([]rawbpf.Instruction{
+		rawbpf.LoadAbsolute{Off: nr, Size: 4},
+		rawbpf.JumpIf{Cond: rawbpf.JumpNotEqual, Val: unix.SYS_IOCTL, SkipTrue: 3},
+		rawbpf.LoadAbsolute{Off: request, Size: 4},
+		rawbpf.JumpIf{Cond: rawbpf.JumpEqual, Val: unix.TIOCSTI, SkipTrue: 2},
+		rawbpf.JumpIf{Cond: rawbpf.JumpEqual, Val: unix.TIOCLINUX, SkipTrue: 1},
+		rawbpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+		rawbpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+	})
+	return encode(raw), err
+}
+
+// encode returns a filter as the kernel takes it.
+func encode(raw []rawbpf.RawInstruction) string {
 	var b []byte
 	for _, r := range raw {
 		b = binary.NativeEndian.AppendUint16(b, r.Op)
 		b = append(b, r.Jt, r.Jf)
 		b = binary.NativeEndian.AppendUint32(b, r.K)
 	}
-	return string(b), nil
+	return string(b)
+}
+
+// Install puts a filter on the calling thread and everything it starts.
+func Install(filter string) error {
+	prog := unix.SockFprog{Len: uint16(len(filter) / 8), Filter: (*unix.SockFilter)(unsafe.Pointer(unsafe.StringData(filter)))}
+	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); e != 0 {
+		return fmt.Errorf("seccomp: %w", e)
+	}
+	return nil
 }

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // Mutants that were made by hand and die here: what no rule names is allowed.
 
 func TestFilterIsAnAllowList(t *testing.T) {
-	f, err := Program()
+	f, err := Strict()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package jail
 import (
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/program/confine"
 	"os"
 	"sync"
 	"syscall"
@@ -36,9 +37,9 @@ type box struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	links  []*os.File      // our ends of the program's sockets
-	group  *cgroup.Group   // nil without cgroups
-	notes  chan frame.Note // from init; closed when it is gone and buried
+	links  []*os.File        // our ends of the program's sockets
+	group  *cgroup.Group     // nil without cgroups
+	notes  chan confine.Note // from init; closed when it is gone and buried
 	killed sync.Once
 }
 
@@ -77,11 +78,11 @@ func (x *box) end() error {
 
 // start makes a box and its program. An error means that no program ran.
 // lent is a mount for the workspace, or -1; it is closed.
-func (b *Backend) start(slot int, o frame.Order, l limits, owner *identity, lent int) (x *box, err error) {
+func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, lent int) (x *box, err error) {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
-	x = &box{slot: slot, notes: make(chan frame.Note, 4)}
+	x = &box{slot: slot, notes: make(chan confine.Note, 4)}
 	var ends ends
 	defer func() {
 		ends.close()
@@ -138,7 +139,7 @@ func (b *Backend) start(slot int, o frame.Order, l limits, owner *identity, lent
 			return x, err
 		}
 	}
-	_, err = x.await(frame.Started)
+	_, err = x.await(confine.Started)
 	if err == nil && o.Gate {
 		err = x.group.Leave(x.proc.Pid)
 	}
@@ -150,13 +151,13 @@ func (b *Backend) start(slot int, o frame.Order, l limits, owner *identity, lent
 
 // pass lets init into the group while it starts the program.
 func (x *box) pass() error {
-	if _, err := x.await(frame.Poised); err != nil {
+	if _, err := x.await(confine.Poised); err != nil {
 		return err
 	}
 	if err := x.group.Enter(x.proc.Pid); err != nil {
 		return err
 	}
-	return x.wire.Send(&frame.Claim{Go: true})
+	return x.wire.Send(&confine.Claim{Go: true})
 }
 
 // patience is how long a box may take to be built. A caller's context does not
@@ -165,22 +166,22 @@ func (x *box) pass() error {
 const patience = 30 * time.Second
 
 // await returns the next note, which must be of the kind.
-func (x *box) await(kind string) (frame.Note, error) {
+func (x *box) await(kind string) (confine.Note, error) {
 	select {
 	case n, ok := <-x.notes:
 		switch {
 		case !ok:
 			return n, errGone
-		case n.Kind == frame.Failed && n.Barred:
+		case n.Kind == confine.Failed && n.Barred:
 			return n, barred(n.Err)
-		case n.Kind == frame.Failed:
+		case n.Kind == confine.Failed:
 			return n, errors.New(n.Err)
 		case n.Kind != kind:
 			return n, fmt.Errorf("want the box to say %q, got %q", kind, n.Kind)
 		}
 		return n, nil
 	case <-time.After(patience):
-		return frame.Note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
+		return confine.Note{}, fmt.Errorf("the box was not %s after %v", kind, patience)
 	}
 }
 
@@ -188,7 +189,7 @@ func (x *box) await(kind string) (frame.Note, error) {
 // the kernel gives that only when everything in the box is gone.
 func (x *box) listen() {
 	for {
-		var n frame.Note
+		var n confine.Note
 		fds, err := x.wire.Receive(&n)
 		for _, fd := range fds {
 			unix.SetNonblock(fd, true)
@@ -267,13 +268,13 @@ func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, er
 			id = *owner
 		}
 		base := hostBase + 2*slot
-		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: insideUID, HostID: int(id.uid), Size: 1}}
-		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: insideUID, HostID: int(id.gid), Size: 1}}
+		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: confine.InsideUID, HostID: int(id.uid), Size: 1}}
+		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: confine.InsideUID, HostID: int(id.gid), Size: 1}}
 		sys.GidMappingsEnableSetgroups = true
 		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 	} else {
-		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: os.Geteuid(), Size: 1}}
-		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: os.Getegid(), Size: 1}}
+		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Geteuid(), Size: 1}}
+		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Getegid(), Size: 1}}
 		// Without a root to be, init keeps its rights through exec this way.
 		sys.AmbientCaps = initCaps
 	}
@@ -283,7 +284,7 @@ func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, er
 	}
 	got := make(chan result, 1)
 	job := func() {
-		p, err := os.StartProcess("/proc/self/exe", []string{stage}, &os.ProcAttr{Env: initEnv, Files: []*os.File{b.null, b.null, b.null, f}, Sys: sys})
+		p, err := os.StartProcess("/proc/self/exe", []string{confine.RoleInit}, &os.ProcAttr{Env: initEnv, Files: []*os.File{b.null, b.null, b.null, f}, Sys: sys})
 		got <- result{p, err}
 	}
 	select {

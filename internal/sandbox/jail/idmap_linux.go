@@ -3,21 +3,13 @@ package jail
 import (
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/program/confine"
 	"os"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-const holderStage = "kern-jail-holder"
-
-// hold keeps a user namespace alive until its standard input closes.
-func hold() {
-	var b [1]byte
-	os.Stdin.Read(b[:])
-	os.Exit(0)
-}
 
 // An identity is one user and group on the host.
 type identity struct{ uid, gid uint32 }
@@ -72,7 +64,7 @@ func (l *lender) namespace(owner, user identity) (*os.File, error) {
 		return nil, err
 	}
 	defer w.Close()
-	p, err := os.StartProcess("/proc/self/exe", []string{holderStage}, &os.ProcAttr{
+	p, err := os.StartProcess("/proc/self/exe", []string{confine.RoleUserns}, &os.ProcAttr{
 		Env:   initEnv,
 		Files: []*os.File{r, nil, nil},
 		Sys: &syscall.SysProcAttr{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/confine"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -56,8 +58,8 @@ const (
 // New returns a Backend for this host, after clearing away what backends that
 // were killed have left. Close it.
 func New(cfg Config) (*Backend, error) {
-	if !armed {
-		return nil, refuse("this program does not call jail.Main first thing in main", "call it")
+	if !program.Ready() {
+		return nil, refuse(program.ErrNotReady.Error(), "")
 	}
 	if cfg.Max < 0 || cfg.Warm < 0 {
 		return nil, fmt.Errorf("sandbox jail: want Max and Warm at least 0, got %d and %d", cfg.Max, cfg.Warm)
@@ -77,7 +79,7 @@ func New(cfg Config) (*Backend, error) {
 		}
 	}
 	var err error
-	if b.filter, err = seccomp.Program(); err != nil {
+	if b.filter, err = seccomp.Strict(); err != nil {
 		return nil, refuse("no seccomp filter: "+err.Error(), "")
 	}
 	if b.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
@@ -93,7 +95,7 @@ func New(cfg Config) (*Backend, error) {
 
 // survey finds out what this host can enforce.
 func (b *Backend) survey() {
-	if b.abi = min(landlockABI(), 6); b.abi == 0 {
+	if b.abi = min(confine.LandlockABI(), 6); b.abi == 0 {
 		b.lacks = append(b.lacks, sandbox.Weakness{Name: weakLandlock, Why: "this kernel has no Landlock", Fix: "boot with lsm=landlock,... on Linux 5.13 or later"})
 	}
 	d, err := cgroup.Find(b.cfg.Cgroup)
@@ -194,7 +196,7 @@ func showable(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return fmt.Errorf("sandbox jail: want Config.ReadOnly as clean absolute paths, got %q", dir)
 	}
-	for _, own := range []string{"/usr", "/etc", "/dev", "/proc", "/tmp", workspace, "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+	for _, own := range []string{"/usr", "/etc", "/dev", "/proc", "/tmp", confine.Workspace, "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		if dir == "/" || dir == own || strings.HasPrefix(dir, own+"/") {
 			return fmt.Errorf("sandbox jail: want Config.ReadOnly outside of %s, got %q", own, dir)
 		}

@@ -9,9 +9,6 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// Main does nothing here; see the package comment.
-func Main() {}
-
 // A Backend does not exist here.
 type Backend struct{}
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/program"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,7 +24,7 @@ import (
 // the bootstrap's frames left in a traceback.
 
 func TestMain(m *testing.M) {
-	jail.Main()
+	program.Main()
 	if f := roles[os.Getenv("KERN_JAIL_ROLE")]; f != nil {
 		os.Exit(f())
 	}

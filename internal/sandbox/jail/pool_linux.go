@@ -3,11 +3,11 @@ package jail
 import (
 	"context"
 	"errors"
+	"github.com/kern-run/kern/internal/program/confine"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/kern-run/kern/internal/program/frame"
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
 )
@@ -261,7 +261,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 			return err
 		}
 	}
-	c := frame.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
+	c := confine.Claim{Lent: lent >= 0, Dir: r.spec.Dir, Bounds: b.bounds(r.limits)}
 	c.Bounds.Data = r.limits.Memory
 	var files []int
 	if lent >= 0 {
@@ -270,7 +270,7 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	if err := x.wire.Send(&c, files...); err != nil {
 		return err
 	}
-	if _, err := x.await(frame.Claimed); err != nil {
+	if _, err := x.await(confine.Claimed); err != nil {
 		return err
 	}
 	return x.hand(ctx, r.spec)
@@ -298,8 +298,8 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 }
 
 // order is what every box is told.
-func (b *Backend) order(s *sandbox.Spec, l limits) frame.Order {
-	o := frame.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
+func (b *Backend) order(s *sandbox.Spec, l limits) confine.Order {
+	o := confine.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {
 		return o
 	}
@@ -311,8 +311,8 @@ func (b *Backend) order(s *sandbox.Spec, l limits) frame.Order {
 	return o
 }
 
-func (b *Backend) bounds(l limits) frame.Bounds {
-	n := frame.Bounds{FileBytes: l.FileBytes, Files: l.Files}
+func (b *Backend) bounds(l limits) confine.Bounds {
+	n := confine.Bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
 		n.Data, n.Memory, n.Processes, n.CPU = l.Memory, l.Memory, l.Processes, l.CPU
 	}

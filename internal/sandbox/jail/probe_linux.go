@@ -5,22 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/kern-run/kern/internal/program/confine"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
 )
-
-// probeStage is the name under which this program tries the walls, in a box.
-const probeStage = "/probe/program"
 
 // Walls without which there is no jail; no caller can accept to lack one.
 const (
@@ -69,7 +63,7 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 	if err != nil {
 		return sandbox.Outcome{}, err
 	}
-	s.Argv = append([]string{probeStage}, args...)
+	s.Argv = append([]string{confine.RoleProbe}, args...)
 	r := &run{spec: &s, limits: s.Limits.WithDefaults(), began: time.Now()}
 	o := b.order(&s, r.limits)
 	o.Probe = true
@@ -86,9 +80,6 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 	return r.wait(ctx), nil
 }
 
-// A breach is a wall that did not hold, as the probe saw it from inside.
-type breach struct{ Wall, What string }
-
 func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weakness, error) {
 	out, err := b.inBox(ctx, sandbox.Spec{Allow: accept, Limits: limits{Memory: ample}}, "walls")
 	if ctx.Err() != nil {
@@ -101,7 +92,7 @@ func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weak
 		}
 		return []sandbox.Weakness{w}, nil
 	}
-	var found []breach
+	var found []confine.Breach
 	if err := json.Unmarshal(out.Stdout, &found); err != nil || out.Cause != sandbox.OK {
 		return nil, fmt.Errorf("sandbox jail: the probe ended %s, exit %d: %s%s", out.Cause, out.Exit, out.Stdout, out.Stderr)
 	}
@@ -182,150 +173,4 @@ func (b *Backend) tryWorkspace(ctx context.Context, accept []string) ([]sandbox.
 		return []sandbox.Weakness{w}, nil
 	}
 	return nil, nil
-}
-
-// probeMain is the probe, in the box.
-func probeMain(args []string) int {
-	err := fmt.Errorf("want a probe, got %q", args)
-	switch {
-	case len(args) == 1 && args[0] == "walls":
-		err = json.NewEncoder(os.Stdout).Encode(breaches())
-	case len(args) == 1 && args[0] == "spin":
-		//lint:ignore SA5002 the probe looks whether this can be stopped
-		for {
-		}
-	case len(args) == 1 && args[0] == "own":
-		err = os.WriteFile(workspace+"/mine", nil, 0o644)
-	case len(args) == 2 && args[0] == "touch":
-		err = touch(args[1])
-	case len(args) == 2 && args[0] == "crowd":
-		err = crowd(args[1])
-	case len(args) == 2 && args[0] == "fill":
-		err = fillUp(args[1] == "bytes")
-	case len(args) == 1 && args[0] == "stay":
-		os.Stdin.Read(make([]byte, 1))
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// touch uses so many MiB of memory.
-func touch(mib string) error {
-	n, err := strconv.Atoi(mib)
-	if err != nil {
-		return err
-	}
-	for range n {
-		b, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			return err
-		}
-		for i := 0; i < len(b); i += 4096 {
-			b[i] = 1
-		}
-	}
-	return nil
-}
-
-// crowd starts so many processes at one time.
-func crowd(n string) error {
-	count, err := strconv.Atoi(n)
-	if err != nil {
-		return err
-	}
-	for range count {
-		c := exec.Command("/proc/self/exe")
-		c.Args = []string{probeStage, "stay"}
-		if _, err := c.StdinPipe(); err != nil {
-			return err
-		}
-		if err := c.Start(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func fillUp(bytes bool) error {
-	if bytes {
-		return os.WriteFile(workspace+"/f", make([]byte, 2<<20), 0o644)
-	}
-	for i := range 40 {
-		if err := os.WriteFile(fmt.Sprintf("%s/%d", workspace, i), nil, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// breaches tries every wall once.
-func breaches() []breach {
-	found := []breach{}
-	tries := []struct {
-		wall, what string
-		want       syscall.Errno
-		try        func() error
-	}{
-		{wallSeccomp, "socket of AF_VSOCK", unix.EPERM, openSocket(unix.AF_VSOCK)},
-		{wallSeccomp, "socket of AF_NETLINK", unix.EPERM, openSocket(unix.AF_NETLINK)},
-		{wallSeccomp, "socket of AF_PACKET", unix.EPERM, openSocket(unix.AF_PACKET)},
-		{wallSeccomp, "ptrace", unix.EPERM, call(unix.SYS_PTRACE, 0, 0)},
-		{wallSeccomp, "keyctl", unix.EPERM, call(unix.SYS_KEYCTL, 0, 0)},
-		{wallSeccomp, "bpf", unix.EPERM, call(unix.SYS_BPF, 0, 0)},
-		{wallSeccomp, "io_uring_setup", unix.EPERM, call(unix.SYS_IO_URING_SETUP, 1, 0)},
-		{wallSeccomp, "unshare", unix.EPERM, call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0)},
-		{wallSeccomp, "mount", unix.EPERM, call(unix.SYS_MOUNT, 0, 0)},
-		{wallSeccomp, "clone3", unix.ENOSYS, call(unix.SYS_CLONE3, 0, 0)},
-		{wallNamespaces, "write to /etc", unix.EACCES, create("/etc/x")},
-		{wallNamespaces, "write to /usr", unix.EACCES, create("/usr/x")},
-		{weakLandlock, "write where no rule allows it", unix.EACCES, create("/unruled/x")},
-	}
-	for _, t := range tries {
-		err := t.try()
-		if errors.Is(err, t.want) || t.wall == wallNamespaces && errors.Is(err, unix.EROFS) {
-			continue
-		}
-		found = append(found, breach{t.wall, fmt.Sprintf("%s: want %v, got %v", t.what, t.want, err)})
-	}
-	if os.Getuid() != insideUID {
-		found = append(found, breach{wallNamespaces, fmt.Sprintf("want to be user %d, am %d", insideUID, os.Getuid())})
-	}
-	if e, err := os.ReadDir("/sys/class/net"); err == nil && len(e) > 1 {
-		found = append(found, breach{wallNamespaces, "more network than the loopback"})
-	}
-	return found
-}
-
-func openSocket(family int) func() error {
-	return func() error {
-		fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
-		if err == nil {
-			unix.Close(fd)
-		}
-		return err
-	}
-}
-
-func call(trap, a, b uintptr) func() error {
-	return func() error {
-		var zero [8]byte
-		if _, _, e := unix.Syscall6(trap, a, b, uintptr(unsafe.Pointer(&zero)), 0, 0, 0); e != 0 {
-			return e
-		}
-		return nil
-	}
-}
-
-func create(path string) func() error {
-	return func() error {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-		if err == nil {
-			f.Close()
-		}
-		return err
-	}
 }

@@ -94,16 +94,6 @@ func TestProbeFindsLies(t *testing.T) {
 	}
 }
 
-// TestAttestRefusesAnOpenFence: what init reads back, it reads from the kernel.
-func TestAttestRefusesAnOpenFence(t *testing.T) {
-	if err := attest(); err == nil || !strings.Contains(err.Error(), "the kernel says") {
-		t.Errorf("want a thread with all its rights refused, got %v", err)
-	}
-	if err := inGroup("kern-jail-not-there", 1); err == nil {
-		t.Error("want a thread outside of its cgroup refused")
-	}
-}
-
 // TestRunFindsLies: a cgroup that takes limits and processes and is none.
 func TestRunFindsLies(t *testing.T) {
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package jail
 
 import (
 	"context"
+	"github.com/kern-run/kern/internal/program/confine"
 	"io"
 	"net"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/program/cgroup"
-	"github.com/kern-run/kern/internal/program/frame"
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
 )
@@ -90,7 +90,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 
 // watch ends the run at its limits. It returns what init said last: that all
 // of the run has ended and been reaped, or, when init was killed, nothing.
-func (r *run) watch(ctx context.Context) (last frame.Note) {
+func (r *run) watch(ctx context.Context) (last confine.Note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
 	check := time.NewTimer(r.next(0))
@@ -102,7 +102,7 @@ func (r *run) watch(ctx context.Context) (last frame.Note) {
 			if !ok {
 				return last
 			}
-			if last = n; n.Kind == frame.Done {
+			if last = n; n.Kind == confine.Done {
 				return last
 			}
 		case <-gone:
@@ -129,7 +129,7 @@ func (r *run) next(used time.Duration) time.Duration {
 
 // outcome puts together what is known. A limit that refuses what goes past it,
 // as a full disk does, is the cause only of a run that failed.
-func (r *run) outcome(n frame.Note, wall time.Duration) sandbox.Outcome {
+func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	out := sandbox.Outcome{Exit: n.Exit, Signal: n.Signal}
 	out.Usage = sandbox.Usage{Wall: wall, CPU: n.CPU, PeakBytes: n.Peak}
 	var c cgroup.Readings
@@ -141,13 +141,13 @@ func (r *run) outcome(n frame.Note, wall time.Duration) sandbox.Outcome {
 	}
 	out.Stdout, out.Stderr, out.Truncated = r.out.take()
 	out.Usage.OutputBytes = int64(len(out.Stdout) + len(out.Stderr))
-	if n.Kind != frame.Done {
+	if n.Kind != confine.Done {
 		// Init was killed with its box, or by somebody outside.
 		out.Exit, out.Signal = -1, "SIGKILL"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fine := n.Kind == frame.Done && n.Exit == 0 && n.Signal == ""
+	fine := n.Kind == confine.Done && n.Exit == 0 && n.Signal == ""
 	switch {
 	case r.cause != "":
 		out.Cause = r.cause

@@ -1,4 +1,4 @@
-package watch
+package confine
 
 import (
 	"io"
@@ -7,18 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern/internal/program/frame"
 	"github.com/kern-run/kern/internal/sandbox"
 	"golang.org/x/sys/unix"
 )
 
-// A Watch looks at what a run holds, in the box, with init's rights: a program
-// can hide a file from its user but not from here.
-type Watch struct {
-	frame.Bounds
-	Lent    bool          // the workspace is somebody's directory
-	Largest int64         // file in it when the run began
-	Peak    int64         // memory, where no cgroup counts it
+// A usage measures what a run holds, inside its jail, with the rights of init: a
+// program can hide a file from its user but not from here.
+type usage struct {
+	Bounds
+	lent    bool          // the workspace is somebody's directory
+	largest int64         // file in it when the run began
+	peak    int64         // memory, where no cgroup counts it
 	private unix.Statfs_t // the private file system, empty
 	base    held          // of a lent workspace when the run began
 	last    unix.Statfs_t // of its file system at the last walk
@@ -28,11 +27,8 @@ type Watch struct {
 	full    bool // all that may be held was seen held
 }
 
-// Where a run writes, as it sees it.
-const (
-	workspace = "/workspace"
-	private   = "/tmp"
-)
+// privateFiles is where a run writes beside its workspace.
+const privateFiles = "/tmp"
 
 // held is what a directory tree holds.
 type held struct {
@@ -40,71 +36,71 @@ type held struct {
 	files int
 }
 
-// New begins to watch a run that may hold b more than there is. lent says that
+// newUsage begins to measure a run that may hold b more than there is. lent says that
 // its workspace is a directory of the host; private is the private file system
 // while it is empty.
-func New(b frame.Bounds, lent bool, private unix.Statfs_t) (*Watch, error) {
-	w := &Watch{Bounds: b, Lent: lent, private: private}
+func newUsage(b Bounds, lent bool, private unix.Statfs_t) (*usage, error) {
+	u := &usage{Bounds: b, lent: lent, private: private}
 	if !lent {
-		return w, nil
+		return u, nil
 	}
 	t := tally{}
-	w.walk(&t)
-	w.base, w.now, w.Largest = t.held, t.held, t.largest
-	return w, t.err
+	u.walk(&t)
+	u.base, u.now, u.largest = t.held, t.held, t.largest
+	return u, t.err
 }
 
-// Look says which limit the run is past, if any.
-func (w *Watch) Look() string {
+// look says which limit the run is past, if any.
+func (u *usage) look() string {
 	var fs unix.Statfs_t
-	if unix.Statfs(private, &fs) == nil {
-		w.full = w.full || fs.Bfree == 0 || fs.Ffree == 0
+	if unix.Statfs(privateFiles, &fs) == nil {
+		u.full = u.full || fs.Bfree == 0 || fs.Ffree == 0
 	}
-	if w.Lent && w.due() {
-		if w.recount(fs) {
+	if u.lent && u.due() {
+		if u.recount(fs) {
 			return string(sandbox.Files)
 		}
 	}
-	if w.Memory > 0 || w.CPU > 0 {
-		return w.count()
+	if u.Memory > 0 || u.CPU > 0 {
+		return u.count()
 	}
 	return ""
 }
 
-// Final is the last look; nothing runs any more.
-func (w *Watch) Final() (over string, full bool) {
-	over = w.Look()
-	if over == "" && w.Lent && w.stirred(0) {
+// final is the last look; nothing runs any more.
+func (u *usage) final() (over string, full bool) {
+	over = u.look()
+	if over == "" && u.lent && u.stirred(0) {
 		var fs unix.Statfs_t
-		if unix.Statfs(private, &fs) == nil && w.recount(fs) {
+		if unix.Statfs(privateFiles, &fs) == nil && u.recount(fs) {
 			over = string(sandbox.Files)
 		}
 	}
-	return over, w.full
+	return over, u.full
 }
 
 // due says whether to walk the workspace again: at once when its file system
 // lost as much as the run has left, else now and then, for at most a twentieth
 // of the time.
-func (w *Watch) due() bool {
-	since := time.Since(w.walked)
-	if since < 4*w.cost {
+func (u *usage) due() bool {
+	since := time.Since(u.walked)
+	if since < 4*u.cost {
 		return false
 	}
-	return w.stirred(w.FileBytes-(w.now.bytes-w.base.bytes)) || since > max(100*time.Millisecond, 20*w.cost)
+	return u.stirred(u.FileBytes-(u.now.bytes-u.base.bytes)) || since > max(100*time.Millisecond, 20*u.cost)
 }
 
 // stirred says whether the file system under the workspace lost more than room
 // bytes, or files enough, since the last walk. It is cheap, and may say so for
 // what others do.
-func (w *Watch) stirred(room int64) bool {
+func (u *usage) stirred(room int64) bool {
 	var fs unix.Statfs_t
-	if unix.Statfs(workspace, &fs) != nil {
+	if unix.Statfs(Workspace, &fs) != nil {
 		return true
 	}
-	bytes := (int64(w.last.Bfree) - int64(fs.Bfree)) * fs.Bsize
-	files := int64(w.last.Ffree) - int64(fs.Ffree)
-	left := int64(w.Files - (w.now.files - w.base.files))
+	bytes := (int64(u.last.Bfree) - int64(fs.Bfree)) * fs.Bsize
+	files := int64(u.last.Ffree) - int64(fs.Ffree)
+	left := int64(u.Files - (u.now.files - u.base.files))
 	if room == 0 {
 		left = 0
 	}
@@ -113,32 +109,32 @@ func (w *Watch) stirred(room int64) bool {
 
 // recount walks the workspace and says whether the run holds too much.
 // fs is the private file system.
-func (w *Watch) recount(fs unix.Statfs_t) bool {
+func (u *usage) recount(fs unix.Statfs_t) bool {
 	t := tally{}
-	w.walk(&t)
-	w.now = t.held
+	u.walk(&t)
+	u.now = t.held
 	own := held{
-		bytes: int64(w.private.Bfree+fs.Blocks-w.private.Blocks-fs.Bfree) * fs.Bsize,
-		files: int(w.private.Ffree + fs.Files - w.private.Files - fs.Ffree),
+		bytes: int64(u.private.Bfree+fs.Blocks-u.private.Blocks-fs.Bfree) * fs.Bsize,
+		files: int(u.private.Ffree + fs.Files - u.private.Files - fs.Ffree),
 	}
-	bytes := t.bytes - w.base.bytes + own.bytes
-	files := t.files - w.base.files + own.files
-	w.full = w.full || bytes >= w.FileBytes || files >= w.Files
-	return t.err != nil || bytes > w.FileBytes || files > w.Files
+	bytes := t.bytes - u.base.bytes + own.bytes
+	files := t.files - u.base.files + own.files
+	u.full = u.full || bytes >= u.FileBytes || files >= u.Files
+	return t.err != nil || bytes > u.FileBytes || files > u.Files
 }
 
-func (w *Watch) walk(t *tally) {
+func (u *usage) walk(t *tally) {
 	start := time.Now()
-	unix.Statfs(workspace, &w.last)
-	fd, err := unix.Open(workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	unix.Statfs(Workspace, &u.last)
+	fd, err := unix.Open(Workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.err = &os.PathError{Op: "count", Path: workspace, Err: err}
+		t.err = &os.PathError{Op: "count", Path: Workspace, Err: err}
 		return
 	}
 	t.dir(fd)
 	t.bytes += nameless()
-	w.walked = time.Now()
-	w.cost = w.walked.Sub(start)
+	u.walked = time.Now()
+	u.cost = u.walked.Sub(start)
 }
 
 // A tally adds up a tree.
@@ -209,7 +205,7 @@ func nameless() (n int64) {
 		for _, fd := range fds {
 			path := dir + "/" + fd.Name()
 			to, err := os.Readlink(path)
-			if err != nil || !strings.HasPrefix(to, workspace+"/") || !strings.HasSuffix(to, " (deleted)") {
+			if err != nil || !strings.HasPrefix(to, Workspace+"/") || !strings.HasSuffix(to, " (deleted)") {
 				continue
 			}
 			var st unix.Stat_t
@@ -245,7 +241,7 @@ func eachProcess(f func(pid string)) {
 
 // count adds up memory and processor time of everything alive in the box,
 // where no cgroup does. It sees only what is alive when it looks.
-func (w *Watch) count() string {
+func (u *usage) count() string {
 	const hertz = 100 // of times in /proc, on every Linux
 	var memory, ticks int64
 	eachProcess(func(pid string) {
@@ -265,11 +261,11 @@ func (w *Watch) count() string {
 		pages, _ := strconv.ParseInt(f[21], 10, 64)
 		memory += pages * int64(os.Getpagesize())
 	})
-	w.Peak = max(w.Peak, memory)
+	u.peak = max(u.peak, memory)
 	switch {
-	case w.Memory > 0 && memory > w.Memory:
+	case u.Memory > 0 && memory > u.Memory:
 		return string(sandbox.Memory)
-	case w.CPU > 0 && time.Duration(ticks)*time.Second/hertz > w.CPU:
+	case u.CPU > 0 && time.Duration(ticks)*time.Second/hertz > u.CPU:
 		return string(sandbox.Timeout)
 	}
 	return ""

@@ -290,11 +290,8 @@ func (i *Inmate) prepare() (port int, err error) {
 	if err := i.startHolder(); err != nil {
 		return -1, err
 	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return -1, fmt.Errorf("pivot_root: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return -1, fmt.Errorf("the host's root: %w", err)
+	if err := leaveHost(); err != nil {
+		return -1, err
 	}
 	return port, unix.Chdir(i.Plan.Dir)
 }
@@ -378,7 +375,7 @@ func Hold() {
 // launch starts the program from a thread without rights. The child is our
 // parent's.
 func (i *Inmate) launch() (int, error) {
-	if err := renounce(); err != nil {
+	if err := dropRights(); err != nil {
 		return 0, err
 	}
 	sys := &syscall.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_PARENT}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package watch
+package confine
 
 import (
 	"fmt"
@@ -9,11 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kern-run/kern/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTally: what a tree holds is its blocks, each file once, however it is
 // named, whatever its size claims, and nothing that a link only points at.

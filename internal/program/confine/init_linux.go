@@ -1,4 +1,4 @@
-package jail
+package confine
 
 import (
 	"errors"
@@ -15,54 +15,48 @@ import (
 	"unsafe"
 
 	"github.com/kern-run/kern/internal/program/frame"
-	"github.com/kern-run/kern/internal/program/watch"
 	"golang.org/x/sys/unix"
 )
 
-// stage is the name under which this program starts itself to be an init.
-const stage = "kern-jail-init"
+// The roles inside a sandbox, see package program. A probe is found by its path,
+// because it is a file that [Order.Probe] shows.
+const (
+	RoleInit   = "kern-jail-init"
+	RoleUserns = "kern-jail-userns"
+	RoleProbe  = "/probe/program"
+)
 
 const (
 	controlFD = 3    // init's socket to the supervisor
-	insideUID = 1000 // who the program is, inside
+	InsideUID = 1000 // who the program is, inside
 )
 
 // control is init's end of the socket.
 var control = frame.Plain(controlFD)
 
-// armed says that Main was called: only then may New start this program again.
-var armed bool
-
-// Main turns a process started to build a box into that box's init and never
-// returns; in any other process it returns at once. Call it first in main and
-// in TestMain.
-func Main() {
-	armed = true
-	if len(os.Args) == 0 {
-		return
-	}
-	switch os.Args[0] {
-	case stage:
-		os.Exit(initialise())
-	case holderStage:
-		hold()
-	case probeStage:
-		os.Exit(probeMain(os.Args[1:]))
-	}
-}
-
 // An initProc is the first process of a box.
 type initProc struct {
-	order   frame.Order
+	order   Order
 	fds     []int // stdin, stdout, stderr of the program, doors, workspace
 	built   bool  // the root stands
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
-	watch   atomic.Pointer[watch.Watch]
+	usage   atomic.Pointer[usage]
 	bound   chan struct{} // closed when there is something to watch
 }
 
-// initialise is the life of an init; what it returns ends the box.
+// Init is the role of the first process of a box. It never returns.
+func Init() { os.Exit(initialise()) }
+
+// HoldNamespace is the role of a process that keeps a user namespace alive until
+// its standard input closes. It never returns.
+func HoldNamespace() {
+	var b [1]byte
+	_, _ = os.Stdin.Read(b[:])
+	os.Exit(0)
+}
+
+// initialise returns what ends the box.
 func initialise() int {
 	// Whatever the caller of our caller left open is not for the program.
 	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -85,7 +79,7 @@ func initialise() int {
 	if err := p.begin(); err != nil {
 		// Who builds has every right it takes, unless a host such as Ubuntu makes
 		// the namespaces and withholds the rights in them.
-		control.Send(&frame.Note{Kind: frame.Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
+		control.Send(&Note{Kind: Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
 		return 1
 	}
 	debug.SetGCPercent(100) // it was off to be quick; now init may live long
@@ -127,8 +121,8 @@ func (p *initProc) begin() error {
 		return fmt.Errorf("hide init's memory: %w", err)
 	}
 	if p.order.Gate {
-		var c frame.Claim
-		if err := control.Send(&frame.Note{Kind: frame.Poised}); err != nil {
+		var c Claim
+		if err := control.Send(&Note{Kind: Poised}); err != nil {
 			return err
 		}
 		if _, err := control.Receive(&c); err != nil {
@@ -152,7 +146,7 @@ func (p *initProc) begin() error {
 	for _, fd := range p.fds {
 		unix.Close(fd)
 	}
-	err = control.Send(&frame.Note{Kind: frame.Started}, links...)
+	err = control.Send(&Note{Kind: Started}, links...)
 	for _, fd := range links {
 		unix.Close(fd)
 	}
@@ -206,10 +200,10 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 		runtime.UnlockOSThread()
 		return
 	}
-	err := fence(&p.order, p.fds[3:3+p.order.Doors], p.rules)
+	err := cutRights(&p.order, p.fds[3:3+p.order.Doors], p.rules)
 	if err == nil {
 		p.program, err = syscall.ForkExec(p.order.Argv[0], p.order.Argv, &syscall.ProcAttr{
-			Dir:   workspace,
+			Dir:   Workspace,
 			Env:   p.order.Env,
 			Files: files,
 			Sys:   &syscall.SysProcAttr{Setsid: true},
@@ -233,7 +227,7 @@ func find(name string, env []string) (string, error) {
 		}
 	}
 	for dir := range strings.SplitSeq(path, ":") {
-		at := filepath.Join(workspace, dir, name)
+		at := filepath.Join(Workspace, dir, name)
 		if filepath.IsAbs(dir) {
 			at = filepath.Join(dir, name)
 		}
@@ -253,16 +247,16 @@ type startError struct {
 func (e *startError) Error() string { return fmt.Sprintf("start %s: %v", e.path, e.err) }
 
 // bind puts the bounds of one run in force.
-func (p *initProc) bind(b frame.Bounds, dir string) error {
-	w, err := watch.New(b, p.order.Lent || dir != "", furniture)
+func (p *initProc) bind(b Bounds, dir string) error {
+	w, err := newUsage(b, p.order.Lent || dir != "", emptyFiles)
 	if err != nil {
 		return err
 	}
-	p.watch.Store(w)
+	p.usage.Store(w)
 	close(p.bound)
 	pid := p.program // 0 while there is none: then init itself, for its children
-	if w.Lent {
-		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.Largest+b.FileBytes)); err != nil {
+	if w.lent {
+		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
 			return err
 		}
 	}
@@ -279,7 +273,7 @@ func (p *initProc) bind(b frame.Bounds, dir string) error {
 }
 
 // ration limits the started program by what one process can be limited to.
-func (p *initProc) ration(b frame.Bounds) error {
+func (p *initProc) ration(b Bounds) error {
 	if b.Data > 0 {
 		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
 			return err
@@ -304,21 +298,21 @@ func lower(pid, resource int, v uint64) error {
 // listen takes a claim, then waits for the supervisor to go away.
 func (p *initProc) listen() {
 	for {
-		var c frame.Claim
+		var c Claim
 		fds, err := control.Receive(&c)
 		if err != nil {
 			os.Exit(1)
 		}
 		if err := p.take(c, fds); err != nil {
-			control.Send(&frame.Note{Kind: frame.Failed, Err: err.Error()})
+			control.Send(&Note{Kind: Failed, Err: err.Error()})
 			os.Exit(1)
 		}
-		control.Send(&frame.Note{Kind: frame.Claimed})
+		control.Send(&Note{Kind: Claimed})
 	}
 }
 
 // take makes a warm box that of one run.
-func (p *initProc) take(c frame.Claim, fds []int) error {
+func (p *initProc) take(c Claim, fds []int) error {
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
 	}
@@ -328,7 +322,10 @@ func (p *initProc) take(c frame.Claim, fds []int) error {
 		if len(fds) == 1 {
 			lent = fds[0]
 		}
-		if err := attach(lent, c.Dir); err != nil {
+		if lent < 0 {
+			return fmt.Errorf("want the workspace %s as a descriptor", c.Dir)
+		}
+		if err := putWorkspace(lent, Workspace); err != nil {
 			return err
 		}
 	}
@@ -365,7 +362,7 @@ func (p *initProc) reap() int {
 		}
 	}
 	close(stop)
-	n := frame.Note{Kind: frame.Done, Over: <-over}
+	n := Note{Kind: Done, Over: <-over}
 	if ws.Signaled() {
 		n.Exit, n.Signal = -1, unix.SignalName(ws.Signal())
 	} else {
@@ -378,13 +375,13 @@ func (p *initProc) reap() int {
 			break
 		}
 	}
-	if w := p.watch.Load(); w != nil {
-		over, full := w.Final()
+	if w := p.usage.Load(); w != nil {
+		over, full := w.final()
 		n.Full = full
 		if n.Over == "" {
 			n.Over = over
 		}
-		n.Peak = w.Peak
+		n.Peak = w.peak
 	}
 	var all unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &all) == nil {
@@ -415,10 +412,19 @@ func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
 			return
 		case <-tick.C:
 		}
-		if w := p.watch.Load(); w != nil && reason == "" {
-			if reason = w.Look(); reason != "" {
+		if w := p.usage.Load(); w != nil && reason == "" {
+			if reason = w.look(); reason != "" {
 				unix.Kill(-1, unix.SIGKILL)
 			}
 		}
 	}
+}
+
+// threads counts the threads of this process.
+func threads() int {
+	e, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 16
+	}
+	return len(e)
 }

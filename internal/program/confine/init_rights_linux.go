@@ -1,0 +1,115 @@
+package confine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kern-run/kern/internal/program/seccomp"
+)
+
+// cutRights takes everything from the calling thread that the program may not
+// have, then reads back from the kernel that it is gone. The thread must be
+// locked: all of this holds for one thread and what it starts.
+func cutRights(o *Order, doors []int, rules int) error {
+	for _, fd := range doors {
+		if _, err := unix.Write(fd, []byte("0")); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	if err := inGroup(o.Group, o.Groups); err != nil {
+		return err
+	}
+	// From here its cgroup is all of the tree the program can see.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("cgroup namespace: %w", err)
+	}
+	change := becomeUser
+	if !o.Root {
+		change = func() error { return nil } // the user is the only one there is
+	}
+	if err := dropCapabilities(change); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if rules >= 0 && !o.Warm {
+		if err := permit(rules, o.Landlock, writable...); err != nil {
+			return err
+		}
+		if _, _, e := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); e != 0 {
+			return fmt.Errorf("landlock: %w", e)
+		}
+	}
+	if err := seccomp.Install(o.Filter); err != nil {
+		return err
+	}
+	return attest()
+}
+
+// inGroup reads where the kernel says this thread is: a limit set on a cgroup
+// the program is not in would be none.
+func inGroup(name string, groups int) error {
+	if groups == 0 {
+		return nil
+	}
+	b, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return err
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		if strings.HasSuffix(strings.TrimSpace(line), "/"+name) {
+			n++
+		}
+	}
+	if n < groups {
+		return fmt.Errorf("want to be in the cgroup %s in %d hierarchies, the kernel says %d", name, groups, n)
+	}
+	return nil
+}
+
+// becomeUser makes the calling thread the user inside. Go's own calls would
+// change every thread of init.
+func becomeUser() error {
+	for _, c := range []struct {
+		what       string
+		trap, a, b uintptr
+	}{
+		{"groups", unix.SYS_SETGROUPS, 0, 0},
+		{"group", unix.SYS_SETRESGID, InsideUID, InsideUID},
+		{"user", unix.SYS_SETRESUID, InsideUID, InsideUID},
+	} {
+		if _, _, e := unix.RawSyscall(c.trap, c.a, c.b, c.b); e != 0 {
+			return fmt.Errorf("become %s %d: %w", c.what, InsideUID, e)
+		}
+	}
+	return nil
+}
+
+// attest reads all of that back. A kernel that took our calls and did nothing
+// ends here, before the program exists.
+func attest() error {
+	b, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return err
+	}
+	id := strconv.Itoa(InsideUID)
+	for field, want := range map[string]string{
+		"Uid": id + "\t" + id + "\t" + id + "\t" + id, "Gid": id + "\t" + id + "\t" + id + "\t" + id,
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
+	} {
+		_, rest, _ := bytes.Cut(b, []byte("\n"+field+":\t"))
+		got, _, _ := bytes.Cut(rest, []byte("\n"))
+		if string(got) != want {
+			return fmt.Errorf("rights: want %s %q, the kernel says %q", field, want, got)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mounts are all that is put into the root, whoever holds others first.
+func (p *Plan) mounts() ([]mount, error) {
+	all := []mount{{at: "/tmp", fd: -1, perms: "1777"}, {at: "/dev/shm", fd: -1, perms: "1777"}}
+	if p.Home != "" {
+		all = append(all, mount{at: p.Home, fd: -1, perms: "700"})
+	}
+	add := func(name string, attr uint64) error {
+		m, err := clone(name, name, attr, unix.RESOLVE_NO_SYMLINKS)
+		all = append(all, m)
+		return err
+	}
+	for _, name := range slices.Concat(system, p.Show) {
+		fi, err := os.Lstat(name)
+		if slices.Contains(system, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
+			continue // links are made by makeTree
+		}
+		if err := add(name, untrusted|unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range append(p.Write, p.Dir) {
+		if err := add(name, untrusted); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range append(devices, "tty") {
+		m, err := clone("/dev/"+d, "/dev/"+d, unix.MOUNT_ATTR_NOSUID, unix.RESOLVE_NO_SYMLINKS)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	for fd := range 3 { // whoever asks for the terminal's name finds this one
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if err != nil || !strings.HasPrefix(name, "/dev/pts/") {
+			continue
+		}
+		if m, err := clone(name, "/dev/console", unix.MOUNT_ATTR_NOSUID, unix.RESOLVE_NO_SYMLINKS); err == nil {
+			all = append(all, m)
+			break
+		}
+	}
+	slices.SortStableFunc(all, func(a, b mount) int { return strings.Compare(a.at, b.at) })
+	return all, nil
+}
+
+// build makes the root of the program below /tmp, and is in it when it returns.
+// What was the root until then is still there.
+func (p *Plan) build() error {
+	if err := ownMounts(); err != nil {
+		return err
+	}
+	all, err := p.mounts()
+	if err != nil {
+		return err
+	}
+	if err := newRoot(); err != nil {
+		return err
+	}
+	if err := makeTree(); err != nil {
+		return err
+	}
+	for _, m := range all {
+		if err := m.put(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
+		return fmt.Errorf("terminals of its own: %w", err)
+	}
+	if err := private("./etc"); err != nil {
+		return err
+	}
+	for _, h := range p.Hide {
+		if err := cover("." + h); err != nil {
+			return err
+		}
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, ".", 0, &unix.MountAttr{Attr_set: untrusted | unix.MOUNT_ATTR_RDONLY})
+}
+
+// makeTree makes what little of the tree is not the host's.
+func makeTree() error {
+	for _, dir := range []string{"proc", "dev/pts", "run", "sys", "var"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{"dev/ptmx": "pts/ptmx", "var/tmp": "/tmp", "var/run": "/run"}
+	for _, name := range system {
+		if to, err := os.Readlink(name); err == nil {
+			links[name[1:]] = to
+		}
+	}
+	return makeLinks(links)
+}
+
+// private covers what not everybody may read, for the program is of the user's,
+// who may be root.
+func private(dir string) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrPermission) {
+				return nil // nor may the program
+			}
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil || fi.Mode()&fs.ModeSymlink != 0 {
+			return err
+		}
+		if d.IsDir() && fi.Mode().Perm()&0o005 != 0o005 {
+			if err := cover(name); err != nil {
+				return err
+			}
+			return fs.SkipDir
+		}
+		if !d.IsDir() && fi.Mode().Perm()&0o004 == 0 {
+			return cover(name)
+		}
+		return nil
+	})
+}
+
+// cover puts nothing over a name.
+func cover(name string) error {
+	fi, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fi.IsDir() {
+		err = unix.Mount("tmpfs", name, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "mode=000,size=4k")
+	} else {
+		err = unix.Mount("dev/null", name, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return &os.PathError{Op: "hide", Path: name, Err: err}
+	}
+	return nil
+}
