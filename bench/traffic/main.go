@@ -102,7 +102,7 @@ func measureTurns() error {
 		t := quota.Turns{Configs: map[string]quota.Config{"p": {Limits: quota.Limits{Requests: 1e12, Tokens: 1e12, Concurrency: 64}}}}
 		start := spent()
 		for range n {
-			turn, err := t.Acquire(ctx, quota.Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
+			turn, err := t.Acquire(ctx, quota.Demand{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
 			if err == nil {
 				turn.Release(quota.Feedback{In: 100, Out: 50})
 			}
@@ -121,14 +121,14 @@ func handOver(waiting int) time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	t := quota.Turns{Configs: map[string]quota.Config{"p": {Limits: quota.Limits{Concurrency: 1}}}}
-	hold, err := t.Acquire(ctx, quota.Ask{Resource: "p/m"})
+	hold, err := t.Acquire(ctx, quota.Demand{Resource: "p/m"})
 	if err != nil {
 		return 0
 	}
 	var all sync.WaitGroup
 	for i := range waiting {
 		all.Go(func() {
-			if turn, err := t.Acquire(ctx, quota.Ask{Resource: "p/m", Owner: fmt.Sprint(i % 50), Pid: int64(i), Priority: 10, In: 100}); err == nil {
+			if turn, err := t.Acquire(ctx, quota.Demand{Resource: "p/m", Owner: fmt.Sprint(i % 50), Pid: int64(i), Priority: 10, In: 100}); err == nil {
 				turn.Release(quota.Feedback{In: 100})
 			}
 		})

@@ -26,14 +26,14 @@ fails or cannot be reached, calls with a fallback go to another provider, and on
 call tests the provider again after the time shown.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.View, error) { return c.Traffic(cmd.Context()) }, showTraffic)
+			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) ([]quota.Snapshot, error) { return c.Traffic(cmd.Context()) }, showTraffic)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	return cmd
 }
 
-func showTraffic(t *cli.Terminal, all []quota.View) error {
+func showTraffic(t *cli.Terminal, all []quota.Snapshot) error {
 	if len(all) == 0 {
 		t.Note("kern: no model calls since the daemon started")
 		return nil

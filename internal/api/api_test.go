@@ -325,7 +325,7 @@ func (f *fake) api() *Server {
 		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
 		},
-		Traffic: func() []quota.View { return []quota.View{{Name: "p/m", Waiting: 3}} },
+		Traffic: func() []quota.Snapshot { return []quota.Snapshot{{Name: "p/m", Waiting: 3}} },
 		Stop:    func() { close(f.stopped) },
 	}
 }

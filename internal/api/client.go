@@ -229,8 +229,8 @@ func (c AccountClient) List(ctx context.Context) ([]Account, error) {
 }
 
 // Traffic asks how the limits of providers stand.
-func (c *Client) Traffic(ctx context.Context) ([]quota.View, error) {
-	return ask[[]quota.View](ctx, c.conn, "GET", "/v1/traffic", nil)
+func (c *Client) Traffic(ctx context.Context) ([]quota.Snapshot, error) {
+	return ask[[]quota.Snapshot](ctx, c.conn, "GET", "/v1/traffic", nil)
 }
 
 // Set sets limits of a named account, and makes the account if it does not exist.

@@ -42,7 +42,7 @@ type exchange struct {
 	own    bool        // it brings a credential of its own
 
 	routes  []*provider.Endpoint
-	way     quota.Way  // which of them it goes by
+	way     quota.RoutePicker  // which of them it goes by
 	attempt            // in hand, or the last
 	begun   bool       // the client has the head of the answer
 	whole   []byte     // an answer that is not streamed, until it is written down
@@ -617,7 +617,7 @@ func (x *exchange) lost(ctx context.Context, j *kernel.Job, err error) kernel.Do
 		d.Usage = x.booked(j, model.Usage{Input: x.bound.Input}, 0)
 	}
 	if syscalls.Hear(&d, me, model.Quota{}, 0); ctx.Err() != nil {
-		d.Heard = quota.Feedback{Word: quota.Cut}
+		d.Heard = quota.Feedback{Status: quota.Cut}
 	}
 	syscalls.Failed(&d, &x.way, me)
 	return d

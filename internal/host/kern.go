@@ -101,14 +101,14 @@ func Open(cfg Config) (*Kernel, error) {
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: syscalls.Table(k.world),
 		Turn:  k.turn,
-		Rank:  func(pid abi.Pid, priority int) { k.turns.Rank(int64(pid), priority) },
+		Rank:  func(pid abi.Pid, priority int) { k.turns.SetPriority(int64(pid), priority) },
 		Count: func(b []byte) int { return tokens.CountText(string(b)) },
 		Start: k.start,
 		Found: ring.Found,
 	})
 	if err == nil {
 		k.Files = &FileHistory{kernel: k.Kernel, world: k.world, journal: &k.reader, workspaces: &k.spaces}
-		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Away, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
+		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
@@ -117,7 +117,7 @@ func Open(cfg Config) (*Kernel, error) {
 	}
 	k.spaces.recover()
 	living, _ := k.Kernel.Recent(0)
-	k.turns.Again = len(living) > 0
+	k.turns.Restarted = len(living) > 0
 	k.Resume()
 	return k, nil
 }
@@ -136,7 +136,7 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	command := func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, runner) }
 	return &syscalls.World{
 		Open:    k.openModel,
-		Away:    k.turns.Away,
+		Away:    k.turns.Backoff,
 		Command: command,
 		Hosted:  k.hostedTool,
 		Sandbox: k.boxes.get,

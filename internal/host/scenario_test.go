@@ -286,7 +286,7 @@ func killed(t *testing.T, w *world, during string) {
 	if during == "turn" {
 		w.spawn(k, host.Agent{})
 		until(t, func() bool {
-			return slices.ContainsFunc(k.Traffic(), func(v quota.View) bool { return v.Running == 1 })
+			return slices.ContainsFunc(k.Traffic(), func(v quota.Snapshot) bool { return v.Running == 1 })
 		})
 	}
 	pid := w.spawn(k, host.Agent{Tools: []host.Callable{slow}})

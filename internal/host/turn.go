@@ -13,10 +13,10 @@ import (
 
 // turn waits for the turn of a call at a provider, for the kernel.
 func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.Done), err error) {
-	turn, err := k.turns.Acquire(ctx, quota.Ask{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, Now: t.Now,
-		In: t.In, Out: t.Out, Elsewhere: t.Other})
+	turn, err := k.turns.Acquire(ctx, quota.Demand{Resource: t.Resource, Owner: t.Owner, Pid: int64(t.Pid), Priority: t.Priority, CurrentPriority: t.Now,
+		In: t.In, Out: t.Out, HasFallback: t.Other})
 	switch {
-	case errors.Is(err, quota.ErrAway):
+	case errors.Is(err, quota.ErrBackoff):
 		return nil, kernel.ErrElsewhere
 	case err != nil:
 		return nil, err
@@ -33,18 +33,18 @@ func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.
 // feedback is what a call tells of the provider it was at.
 func feedback(d *kernel.Done) quota.Feedback {
 	if d == nil {
-		return quota.Feedback{Word: quota.Unsent}
+		return quota.Feedback{Status: quota.NotSent}
 	}
 	f, heard := d.Heard.(quota.Feedback)
 	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
-		f.Word = quota.Cut // it broke down here, and found out nothing of the provider
+		f.Status = quota.Cut // it broke down here, and found out nothing of the provider
 	}
 	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
 	return f
 }
 
 // Traffic shows how the limits of providers stand.
-func (k *Kernel) Traffic() []quota.View { return k.turns.View() }
+func (k *Kernel) Traffic() []quota.Snapshot { return k.turns.Snapshots() }
 
 // Info describes a process; a wait for a turn with what is in its way.
 func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
@@ -80,7 +80,7 @@ func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {
 func (k *Kernel) explain(i *kernel.Info) {
 	for n, w := range i.Waits {
 		if at, ok := strings.CutPrefix(w, "turn "); ok {
-			if why := k.turns.Why(at); why != "" {
+			if why := k.turns.WaitReason(at); why != "" {
 				i.Waits[n] += ": " + why
 			}
 		}

@@ -22,16 +22,16 @@ func TestFeedback(t *testing.T) {
 	e := &abi.Error{Code: abi.Internal}
 	for name, c := range map[string]struct {
 		d    *kernel.Done
-		want quota.Word
+		want quota.Status
 	}{
-		"not made":             {nil, quota.Unsent},
-		"answered":             {&kernel.Done{}, quota.Fine},
+		"not made":             {nil, quota.NotSent},
+		"answered":             {&kernel.Done{}, quota.Served},
 		"broken down":          {&kernel.Done{Err: e}, quota.Cut},
-		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, quota.Fine},
-		"heard of":             {&kernel.Done{Err: e, Heard: quota.Feedback{Word: quota.Gone}}, quota.Gone},
+		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, quota.Served},
+		"heard of":             {&kernel.Done{Err: e, Heard: quota.Feedback{Status: quota.Unreachable}}, quota.Unreachable},
 	} {
-		if f := host.Feedback(c.d); f.Word != c.want {
-			t.Errorf("%s: %d, want %d", name, f.Word, c.want)
+		if f := host.Feedback(c.d); f.Status != c.want {
+			t.Errorf("%s: %d, want %d", name, f.Status, c.want)
 		}
 	}
 }

@@ -8,34 +8,34 @@ import (
 // bench lets calls go and end at times that a test names.
 type bench struct {
 	t *testing.T
-	sched
+	scheduler
 	now int64
 }
 
 func newBench(t *testing.T, configs map[string]Config) *bench {
-	return &bench{t: t, sched: sched{configs: configs}, now: second}
+	return &bench{t: t, scheduler: scheduler{configs: configs}, now: second}
 }
 
-func (s *bench) bucket() *bucket { return s.sched.bucket(s.now, "p/m") }
+func (s *bench) bucket() *bucket { return s.scheduler.bucket(s.now, "p/m") }
 
 // goes lets a call go that may take so much.
 func (s *bench) goes(in, out int64) *call {
 	s.t.Helper()
-	c := &call{key: "p/m", priority: 10, weight: weigh(in, out)}
-	if s.ask(s.now, c); c.went != s.now {
+	c := &call{resource: "p/m", priority: 10, bound: amountOf(in, out)}
+	if s.enqueue(s.now, c); c.startedAt != s.now {
 		s.t.Fatalf("at %v it does not go", time.Duration(s.now))
 	}
 	return c
 }
 
 // ends ends a call and says for how long the bucket is paused from now on.
-func (s *bench) ends(c *call, f news) (paused time.Duration) {
+func (s *bench) ends(c *call, f report) (paused time.Duration) {
 	s.release(s.now, c, &f)
-	return time.Duration(max(0, s.bucket().care.paused-s.now))
+	return time.Duration(max(0, s.bucket().pace.paused-s.now))
 }
 
 // pass waits for the end of the pause.
-func (s *bench) pass() { s.now = max(s.now, s.bucket().care.paused) + second }
+func (s *bench) pass() { s.now = max(s.now, s.bucket().pace.paused) + second }
 
 // TestBackOff: who is asked to slow down again and again waits longer each time,
 // also when the provider asks for less, and never for longer than half a minute
@@ -59,13 +59,13 @@ func TestBackOff(t *testing.T) {
 	} {
 		s := newBench(t, nil)
 		for i, want := range v.want {
-			if got := s.ends(s.goes(1, 1), news{word: Slow, after: v.after}); got != want {
+			if got := s.ends(s.goes(1, 1), report{status: RateLimited, after: v.after}); got != want {
 				t.Errorf("%s: pause %d is %s, want %s", v.name, i+1, got, want)
 			}
 			s.pass()
 		}
-		s.ends(s.goes(1, 1), news{})
-		if got := s.ends(s.goes(1, 1), news{word: Slow, after: v.after}); got != v.want[0] {
+		s.ends(s.goes(1, 1), report{})
+		if got := s.ends(s.goes(1, 1), report{status: RateLimited, after: v.after}); got != v.want[0] {
 			t.Errorf("%s: after an answer it is paused for %s", v.name, got)
 		}
 	}
@@ -76,27 +76,27 @@ func TestBackOff(t *testing.T) {
 func TestOnTheirWay(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 6000}}}) // so that more than one goes after a pause
 	early := s.goes(1, 1)
-	struck := s.goes(1, 1)
+	pausedAt := s.goes(1, 1)
 	another := s.goes(1, 1)
 	s.now += second
 	late := s.goes(1, 1) // in the moment of the pause
-	if got := s.ends(struck, news{word: Slow}); got != time.Second {
+	if got := s.ends(pausedAt, report{status: RateLimited}); got != time.Second {
 		t.Fatalf("the first pause is %s", got)
 	}
-	s.ends(early, news{})
-	s.ends(late, news{})
-	if got := s.ends(another, news{word: Slow}); got != time.Second {
+	s.ends(early, report{})
+	s.ends(late, report{})
+	if got := s.ends(another, report{status: RateLimited}); got != time.Second {
 		t.Errorf("a call that was on its way makes it %s", got)
 	}
 	s.pass()
-	if got := s.ends(s.goes(1, 1), news{word: Slow}); got != 2*time.Second {
+	if got := s.ends(s.goes(1, 1), report{status: RateLimited}); got != 2*time.Second {
 		t.Errorf("the second pause is %s, though nothing went well since the first", got)
 	}
 	s.pass()
-	early, struck = s.goes(1, 1), s.goes(1, 1)
+	early, pausedAt = s.goes(1, 1), s.goes(1, 1)
 	s.now += second
-	s.ends(struck, news{word: Slow})
-	if got := s.ends(early, news{word: Slow, after: 48 * 60 * minute}); got != 24*time.Hour {
+	s.ends(pausedAt, report{status: RateLimited})
+	if got := s.ends(early, report{status: RateLimited, after: 48 * 60 * minute}); got != 24*time.Hour {
 		t.Errorf("it is made %s, want what was asked for, and at most a day", got)
 	}
 }
@@ -108,7 +108,7 @@ func TestSick(t *testing.T) {
 		s := newBench(t, nil)
 		var got time.Duration
 		for _, w := range heard {
-			f := map[rune]news{'o': {word: Overloaded}, 'a': {word: Overloaded, after: second}}[w]
+			f := map[rune]report{'o': {status: Overloaded}, 'a': {status: Overloaded, after: second}}[w]
 			got = s.ends(s.goes(1, 1), f)
 		}
 		if (got > 0) != paused {
@@ -132,9 +132,9 @@ func TestWidth(t *testing.T) {
 		{"at the ceiling", 9, 8000, 9000, 8000, 8000},
 	} {
 		b := newBucket("p/m", nil, Limits{})
-		b.running, b.care = v.running, care{width: v.width, threshold: v.threshold, ceiling: v.ceiling}
-		if b.well(second, &call{}); b.care.width != v.want {
-			t.Errorf("%s: %d, want %d", v.name, b.care.width, v.want)
+		b.running, b.pace = v.running, pace{width: v.width, threshold: v.threshold, ceiling: v.ceiling}
+		if b.recordSuccess(second, &call{}); b.pace.width != v.want {
+			t.Errorf("%s: %d, want %d", v.name, b.pace.width, v.want)
 		}
 	}
 	limited := Limits{Requests: 100}
@@ -152,9 +152,9 @@ func TestWidth(t *testing.T) {
 		{"overloaded", limited, Limits{}, whyBusy, false, 8000, 8000, 99_000},
 	} {
 		b := newBucket("p/m", newBucket("p#", nil, v.above), v.own)
-		b.running, b.care = 15, care{width: 32_000, ceiling: 99_000, why: v.why}
-		b.thin(v.rate)
-		if k := b.care; k.width != v.width || k.threshold != v.threshold || k.ceiling != v.ceiling {
+		b.running, b.pace = 15, pace{width: 32_000, ceiling: 99_000, why: v.why}
+		b.narrowWidth(v.rate)
+		if k := b.pace; k.width != v.width || k.threshold != v.threshold || k.ceiling != v.ceiling {
 			t.Errorf("%s: %+v", v.name, k)
 		}
 	}
@@ -165,15 +165,15 @@ func TestWidth(t *testing.T) {
 func TestEased(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 600}}})
 	s.now = 10 * minute
-	s.ends(s.goes(1, 1), news{word: Slow})
-	at, margin := s.now, s.bucket().care.margin
+	s.ends(s.goes(1, 1), report{status: RateLimited})
+	at, margin := s.now, s.bucket().pace.margin
 	s.pass()
-	if s.ends(s.goes(1, 1), news{}); margin == 0 || s.bucket().care.margin != margin {
-		t.Errorf("soon after: %d in place of %d", s.bucket().care.margin, margin)
+	if s.ends(s.goes(1, 1), report{}); margin == 0 || s.bucket().pace.margin != margin {
+		t.Errorf("soon after: %d in place of %d", s.bucket().pace.margin, margin)
 	}
 	s.now = at + minute
-	if s.ends(s.goes(1, 1), news{}); s.bucket().care.margin != margin*3/4 {
-		t.Errorf("a minute later: %d in place of %d", s.bucket().care.margin, margin*3/4)
+	if s.ends(s.goes(1, 1), report{}); s.bucket().pace.margin != margin*3/4 {
+		t.Errorf("a minute later: %d in place of %d", s.bucket().pace.margin, margin*3/4)
 	}
 }
 
@@ -181,12 +181,12 @@ func TestEased(t *testing.T) {
 // as fast as the limit grants, and not as many as a moment would hold.
 func TestAfterPause(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 6000}}})
-	paused := s.ends(s.goes(1, 1), news{word: Slow, after: 10 * second})
+	paused := s.ends(s.goes(1, 1), report{status: RateLimited, after: 10 * second})
 	s.now += int64(paused)
 	went := 0
 	for range 10 {
-		c := &call{key: "p/m", priority: 10, weight: weigh(1, 1)}
-		if s.ask(s.now, c); c.went > 0 {
+		c := &call{resource: "p/m", priority: 10, bound: amountOf(1, 1)}
+		if s.enqueue(s.now, c); c.startedAt > 0 {
 			went++
 		}
 	}
@@ -209,7 +209,7 @@ func TestNear(t *testing.T) {
 		{"less than it takes", [units]level{requests: {1000, 500}, tokens: {1000, 299}}, true},
 	} {
 		b := newBucket("p/m", nil, Limits{})
-		if got := b.near(&call{weight: weigh(200, 100)}, &news{levels: v.levels}); got != v.want {
+		if got := b.hitMinuteLimit(&call{bound: amountOf(200, 100)}, &report{levels: v.levels}); got != v.want {
 			t.Errorf("%s: %v", v.name, got)
 		}
 	}
@@ -219,16 +219,16 @@ func TestNear(t *testing.T) {
 // that it read the input as it is; of an output perhaps all.
 func TestSpare(t *testing.T) {
 	for _, v := range []struct {
-		f    news
+		f    report
 		want amount
 	}{
-		{news{word: Slow}, weigh(200, 100)},
-		{news{in: 150, out: 10}, amount{0, 50, 50, 0}},
-		{news{}, amount{}},
-		{news{word: Overloaded, in: 150}, amount{}},
+		{report{status: RateLimited}, amountOf(200, 100)},
+		{report{in: 150, out: 10}, amount{0, 50, 50, 0}},
+		{report{}, amount{}},
+		{report{status: Overloaded, in: 150}, amount{}},
 	} {
 		for u, want := range v.want {
-			if got := (&call{weight: weigh(200, 100)}).spare(u, &v.f); got != want {
+			if got := (&call{bound: amountOf(200, 100)}).uncounted(u, &v.f); got != want {
 				t.Errorf("%+v: of %s %d, want %d", v.f, unitNames[u], got, want)
 			}
 		}
@@ -242,13 +242,13 @@ func TestLimit(t *testing.T) {
 		{0, 0, 0, 0}, {100, 0, 0, 100}, {0, 70, 0, 70}, {100, 70, 0, 70}, {100, 700, 0, 100}, {100, 0, 10, 99}, {1, 0, mostMargin, 1}, {2, 0, mostMargin, 1},
 	} {
 		b := newBucket("p/m", nil, Limits{Tokens: v.set})
-		b.told[tokens], b.care.margin = v.told, v.margin
+		b.learned[tokens], b.pace.margin = v.told, v.margin
 		if got := b.limit(tokens); got != v.want {
 			t.Errorf("%+v: %d", v, got)
 		}
 	}
 	for n, want := range map[int64]int64{0: 0, 50: minute / 2, 100: minute, 5000: minute, -50: -minute / 2, -5000: -minute} {
-		if got := spread(n, 100); got != want {
+		if got := timeFor(n, 100); got != want {
 			t.Errorf("of 100 a minute %d take %d ns, want %d", n, got, want)
 		}
 	}
@@ -259,23 +259,23 @@ func TestLimit(t *testing.T) {
 func TestSweep(t *testing.T) {
 	s := newBench(t, nil)
 	c := s.goes(1, 1)
-	s.ends(c, news{word: Slow, after: 100 * minute})
+	s.ends(c, report{status: RateLimited, after: 100 * minute})
 	for i := range manyBuckets - 1 {
-		s.sched.bucket(s.now, "p#other/"+string(rune('a'+i)))
+		s.scheduler.bucket(s.now, "p#other/"+string(rune('a'+i)))
 	}
 	s.now += 10 * minute
-	s.sweep(s.now)
-	if len(s.buckets) != 1 || s.buckets["p/m"] != c.bucket || len(s.above) != 2 || s.above["p#"] != c.bucket.up || s.above["p"] != c.bucket.up.up || c.bucket.up.up.below != 1 {
-		t.Errorf("kept are %d and %d above", len(s.buckets), len(s.above))
+	s.forgetIdle(s.now)
+	if len(s.buckets) != 1 || s.buckets["p/m"] != c.bucket || len(s.parents) != 2 || s.parents["p#"] != c.bucket.parent || s.parents["p"] != c.bucket.parent.parent || c.bucket.parent.parent.below != 1 {
+		t.Errorf("urgentShare are %d and %d above", len(s.buckets), len(s.parents))
 	}
 	if s.many != 2 {
-		t.Errorf("it is looked again at %d, want at twice as many as are kept", s.many)
+		t.Errorf("it is looked again at %d, want at twice as many as are urgentShare", s.many)
 	}
 	s.now += 100 * minute
 	for i := range manyBuckets { // p/m is one of them
-		s.sched.bucket(s.now, "p/"+string(rune('a'+i)))
+		s.scheduler.bucket(s.now, "p/"+string(rune('a'+i)))
 	}
-	if s.sweep(s.now); len(s.buckets)+len(s.above) != 0 {
-		t.Errorf("kept are %d and %d above", len(s.buckets), len(s.above))
+	if s.forgetIdle(s.now); len(s.buckets)+len(s.parents) != 0 {
+		t.Errorf("urgentShare are %d and %d above", len(s.buckets), len(s.parents))
 	}
 }

@@ -3,33 +3,33 @@ package quota
 // A bucket is one thing that has limits: a provider, a key there, or a model
 // for that key. What a model's bucket lets through, those above it let through.
 type bucket struct {
-	name string
-	up   *bucket
-	line *line  // who waits; of a model's bucket alone
-	kin  *party // owners and how much they had; of a key's bucket
+	name    string
+	parent  *bucket
+	waiters *waiters // who waits; of a model's bucket alone
+	owners  *share   // owners and how much they had; of a key's bucket
 
-	set     amount // configured
-	told    amount // by the provider,
-	heard   amount // and when it did last
-	most    int    // calls at one time; 0: as the width says
-	running int
-	below   int // buckets below
+	configured amount // configured
+	learned    amount // by the provider,
+	learnedAt  amount // and when it did last
+	maxRunning int    // calls at one time; 0: as the width says
+	running    int
+	below      int // buckets below
 
-	window window
-	due    amount // when the slope of each unit will be level again
-	open   amount // what calls that run may take at most, beyond what is counted of them
-	writes flight
-	all    amount // what all calls that went might have taken at most, and what others took
-	care   care
-	rest   rest
+	window  window
+	levelAt amount // when the slope of each unit will be level again
+	slack   amount // what calls that run may take at most, beyond what is counted of them
+	outputs outputs
+	total   amount // what all calls that went might have taken at most, and what others took
+	pace    pace
+	outage  outage
 
-	habit   habit
-	blocked map[*bucket]bool // models whose next call waits for room here
-	closed  uint64           // the round of looking in which there was none
+	estimate    estimate
+	blocked     map[*bucket]bool // models whose next call waits for room here
+	fullInRound uint64           // the round of looking in which there was none
 }
 
 // How carefully a bucket is used follows from what came back.
-type care struct {
+type pace struct {
 	width     int64 // calls at one time, in thousandths
 	ceiling   int64 // as wide as it may get
 	was       int64 // width before it was overloaded
@@ -39,12 +39,12 @@ type care struct {
 	ease   int64 // of the burst, in thousandths
 	eased  int64 // when margin and ease were last relaxed
 
-	paused  int64 // until then nothing is let through
-	away    int64 // until then who can go elsewhere does
-	struck  int64 // when the last pause was ordered
-	strikes int   // pauses since something went well
-	sick    int   // how often it was overloaded lately
-	why     string
+	paused        int64 // until then nothing is let through
+	fallbackUntil int64 // until then who can go elsewhere does
+	pausedAt      int64 // when the last pause was ordered
+	pauses        int   // pauses since something went well
+	breakdowns    int   // how often it was overloaded lately
+	why           string
 }
 
 // How many calls go to a provider of which nothing is known at one time, at
@@ -60,32 +60,32 @@ const (
 const (
 	burst       = second / 4
 	smallBurst  = 15 * second
-	keenBurst   = second // more, for urgent calls
+	urgentBurst = second // more, for urgent calls
 	fewRequests = 4
 	fewTokens   = 20_000
 )
 
 // kept is the share of a limit, in thousandths, that is kept for urgent calls,
-// and keptSlots the share of the calls at one time where there are many.
+// and urgentSlots the share of the calls at one time where there are many.
 const (
-	kept      = 15
-	keptSlots = 16
+	urgentShare = 15
+	urgentSlots = 16
 )
 
-func newBucket(name string, up *bucket, l Limits) *bucket {
-	b := &bucket{name: name, up: up, set: l.amount(), most: l.Concurrency}
-	b.care = care{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
-	b.habit = habit{in: measure{mean: 1000}, out: measure{mean: 1000}, ahead: 1000}
-	if up != nil {
-		up.below++
+func newBucket(name string, parent *bucket, l Limits) *bucket {
+	b := &bucket{name: name, parent: parent, configured: l.amount(), maxRunning: l.Concurrency}
+	b.pace = pace{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
+	b.estimate = estimate{in: ratio{mean: 1000}, out: ratio{mean: 1000}, ahead: 1000}
+	if parent != nil {
+		parent.below++
 	}
-	for x := b; x != nil; x = x.up {
-		if x.most > 0 {
-			b.care.width = int64(x.most) * 1000
+	for x := b; x != nil; x = x.parent {
+		if x.maxRunning > 0 {
+			b.pace.width = int64(x.maxRunning) * 1000
 			return b
 		}
-		if x.set != (amount{}) {
-			b.care.width = mostWidth * 1000
+		if x.configured != (amount{}) {
+			b.pace.width = mostWidth * 1000
 		}
 	}
 	return b
@@ -94,44 +94,44 @@ func newBucket(name string, up *bucket, l Limits) *bucket {
 // idle reports whether nothing is lost when the bucket is forgotten.
 func (b *bucket) idle(now int64) bool {
 	b.window.slide(now)
-	return b.running == 0 && b.below == 0 && (b.line == nil || b.line.waiting == 0) && b.window.sum == amount{} && now > max(b.care.paused, b.rest.until)
+	return b.running == 0 && b.below == 0 && (b.waiters == nil || b.waiters.waiting == 0) && b.window.sum == amount{} && now > max(b.pace.paused, b.outage.until)
 }
 
 // limit is what is used of a unit in a minute at most; 0: no limit.
 func (b *bucket) limit(u int) int64 {
-	l := b.set[u]
-	if t := b.told[u]; t > 0 && (l == 0 || t < l) {
+	l := b.configured[u]
+	if t := b.learned[u]; t > 0 && (l == 0 || t < l) {
 		l = t
 	}
 	if l == 0 {
 		return 0
 	}
-	return l - l*b.care.margin/1000 // the margin is never all
+	return l - l*b.pace.margin/1000 // the margin is never all
 }
 
 // room says when a call may go: now, later, or never before something changes;
 // and if not now, what is in the way.
-func (b *bucket) room(now int64, c *call) (at int64, why string) {
-	if now < b.care.paused {
-		return b.care.paused, b.care.why
+func (b *bucket) freeAt(now int64, c *call) (at int64, why string) {
+	if now < b.pace.paused {
+		return b.pace.paused, b.pace.why
 	}
-	if n := b.places(c.keen()); b.running >= n {
+	if n := b.slots(c.urgent()); b.running >= n {
 		return never, "concurrency"
 	}
 	at = now
-	for u := range b.set {
+	for u := range b.configured {
 		l := b.limit(u)
 		if l == 0 {
 			continue
 		}
-		if t := b.slope(u, l, c); t > at {
+		if t := b.burstFreeAt(u, l, c); t > at {
 			at, why = t, unitNames[u]
 		}
 		most := l
-		if !c.keen() {
-			most -= l * kept / 1000
+		if !c.urgent() {
+			most -= l * urgentShare / 1000
 		}
-		if t := b.window.room(now, u, max(0, most-c.guess[u])); t > at {
+		if t := b.window.freeAt(now, u, max(0, most-c.counted[u])); t > at {
 			at, why = t, unitNames[u]
 		}
 	}
@@ -139,78 +139,78 @@ func (b *bucket) room(now int64, c *call) (at int64, why string) {
 }
 
 // places is how many calls there may be at one time.
-func (b *bucket) places(urgent bool) int {
-	n := int(b.care.width / 1000)
-	if b.line == nil {
-		n = b.most
-	} else if b.most > 0 {
-		n = min(n, b.most)
+func (b *bucket) slots(urgent bool) int {
+	n := int(b.pace.width / 1000)
+	if b.waiters == nil {
+		n = b.maxRunning
+	} else if b.maxRunning > 0 {
+		n = min(n, b.maxRunning)
 	}
 	if n == 0 {
 		return int(never)
 	}
 	if !urgent {
-		n -= n / keptSlots
+		n -= n / urgentSlots
 	}
 	return n
 }
 
 // slope is when the slope of a unit allows the next call.
-func (b *bucket) slope(u int, limit int64, c *call) int64 {
+func (b *bucket) burstFreeAt(u int, limit int64, c *call) int64 {
 	few := int64(fewTokens)
 	if u == requests {
 		few = fewRequests
 	}
-	allowed := max(burst, min(smallBurst, spread(few, limit))) * b.care.ease / 1000
-	if c.keen() {
-		allowed += max(keenBurst, allowed)
+	allowed := max(burst, min(smallBurst, timeFor(few, limit))) * b.pace.ease / 1000
+	if c.urgent() {
+		allowed += max(urgentBurst, allowed)
 	}
-	return b.due[u] - allowed
+	return b.levelAt[u] - allowed
 }
 
 // spread is the time in which a limit grants n.
-func spread(n, limit int64) int64 {
+func timeFor(n, limit int64) int64 {
 	n = max(-limit, min(n, limit))
 	return int64(float64(n) / float64(limit) * float64(minute))
 }
 
 // take counts a call that goes.
-func (b *bucket) take(now int64, c *call) {
+func (b *bucket) startCall(now int64, c *call) {
 	b.running++
-	b.window.add(now, &c.guess)
-	b.incline(now, &c.guess)
-	b.open.add(&c.weight)
-	b.open.sub(&c.guess)
-	b.all.add(&c.weight)
-	b.writes.guess += c.guess[output]
-	b.writes.bound += c.weight[output]
+	b.window.add(now, &c.counted)
+	b.raiseLevel(now, &c.counted)
+	b.slack.add(&c.bound)
+	b.slack.sub(&c.counted)
+	b.total.add(&c.bound)
+	b.outputs.counted += c.counted[output]
+	b.outputs.bound += c.bound[output]
 }
 
 // incline moves the slope by what is used, or given back.
-func (b *bucket) incline(now int64, a *amount) {
+func (b *bucket) raiseLevel(now int64, a *amount) {
 	for u := range a {
 		if l := b.limit(u); l > 0 {
-			b.due[u] = max(b.due[u], now) + spread(a[u], l)
+			b.levelAt[u] = max(b.levelAt[u], now) + timeFor(a[u], l)
 		}
 	}
 }
 
 // give replaces what a call was thought to take by what it took. Input is taken
 // to be read when the call goes, output to be written when it ends.
-func (b *bucket) give(now int64, c *call, took amount) {
+func (b *bucket) endCall(now int64, c *call, took amount) {
 	b.running--
-	b.window.take(now, c.went, &c.guess)
-	b.open.sub(&c.weight)
-	b.open.add(&c.guess)
-	b.writes.guess -= c.guess[output]
-	b.writes.bound -= c.weight[output]
+	b.window.remove(now, c.startedAt, &c.counted)
+	b.slack.sub(&c.bound)
+	b.slack.add(&c.counted)
+	b.outputs.counted -= c.counted[output]
+	b.outputs.bound -= c.bound[output]
 	then := amount{took[requests], took[input], took[input], 0}
-	b.window.take(now, c.went, then.negative())
+	b.window.remove(now, c.startedAt, then.negative())
 	b.window.add(now, &amount{0, took[output], 0, took[output]})
-	took.sub(&c.guess)
+	took.sub(&c.counted)
 	for u := range took {
 		if l := b.limit(u); l > 0 {
-			b.due[u] += spread(took[u], l)
+			b.levelAt[u] += timeFor(took[u], l)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (p *minutes) now() int64 { return int64(time.Since(p.epoch)) + second }
 func (p *minutes) call(in, out, bound int64) (f Feedback) {
 	count := amount{1, in, in, 0}
 	if p.bounds {
-		count = weigh(in, bound)
+		count = amountOf(in, bound)
 	}
 	p.mu.Lock()
 	came := p.now()
@@ -41,15 +41,15 @@ func (p *minutes) call(in, out, bound int64) (f Feedback) {
 	f.Quota = model.Quota{At: time.Now(), Tokens: model.Allowance{Limit: p.limit, Left: max(0, p.limit-p.window.sum[tokens])}}
 	p.mu.Unlock()
 	if !ok {
-		f.Word, f.After = Slow, time.Second
+		f.Status, f.RetryAfter = RateLimited, time.Second
 		return f
 	}
 	time.Sleep(10 * time.Second)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.window.take(p.now(), came, &count)
+	p.window.remove(p.now(), came, &count)
 	rest := amount{1, in, in, 0}
-	p.window.take(p.now(), came, rest.negative())
+	p.window.remove(p.now(), came, rest.negative())
 	p.window.add(p.now(), &amount{0, out, 0, out})
 	p.served += in + out
 	f.In, f.Out = in, out
@@ -60,7 +60,7 @@ func (p *minutes) call(in, out, bound int64) (f Feedback) {
 // one weighs a sixteenth. One call alone is taken to be as large as they come;
 // many together are near the mean.
 func TestMeasure(t *testing.T) {
-	m := measure{mean: 1000}
+	m := ratio{mean: 1000}
 	m.follow(0, 0) // nothing that could be a share
 	m.follow(1, 4)
 	m.follow(3, 4)
@@ -74,14 +74,14 @@ func TestMeasure(t *testing.T) {
 	if m.follow(9, 8); m.mean != was.mean+(1000-was.mean)/16 {
 		t.Errorf("%+v, and then %+v", was, m)
 	}
-	m = measure{mean: 200, off: 40}
+	m = ratio{mean: 200, off: 40}
 	for beside, want := range map[int]int64{0: 320, 3: 260, 15: 230} {
-		if got := m.share(beside); got != want {
+		if got := m.expected(beside); got != want {
 			t.Errorf("beside %d others it is %d, want %d", beside, got, want)
 		}
 	}
-	if m.off = 900; m.share(0) != 1000 {
-		t.Errorf("it is taken to need %d of 1000", m.share(0))
+	if m.off = 900; m.expected(0) != 1000 {
+		t.Errorf("it is taken to need %d of 1000", m.expected(0))
 	}
 }
 
@@ -90,9 +90,9 @@ func TestMeasure(t *testing.T) {
 // way to see it, nothing is learned.
 func TestAhead(t *testing.T) {
 	for _, v := range []struct {
-		name              string
-		was, used, writes int64 // bound of what is written; guessed at a tenth
-		left, want        int64
+		name               string
+		was, used, outputs int64 // bound of what is written; guessed at a tenth
+		left, want         int64
 	}{
 		{"all of it is counted", 100, 3000, 10_000, 88_000, 1000},
 		{"none of it is", 800, 3000, 10_000, 98_000, 700},
@@ -101,13 +101,13 @@ func TestAhead(t *testing.T) {
 		{"there is just enough", 100, 3000, 2000, 50_000, 1000},
 	} {
 		for u, other := range map[int]int{tokens: input, output: input} {
-			h := habit{ahead: v.was}
+			h := estimate{ahead: v.was}
 			c := &call{}
-			c.seen.used[u], c.seen.writes = v.used, flight{v.writes / 10, v.writes}
-			f := news{}
+			c.atStart.used[u], c.atStart.outputs = v.used, outputs{v.outputs / 10, v.outputs}
+			f := report{}
 			f.levels[u] = level{100_000, v.left}
 			f.levels[other] = level{7, 7}
-			if h.heard(c, &f); h.ahead != v.want {
+			if h.learnAhead(c, &f); h.ahead != v.want {
 				t.Errorf("%s, of %s: %d, want %d", v.name, unitNames[u], h.ahead, v.want)
 			}
 		}
@@ -130,10 +130,10 @@ func TestWarm(t *testing.T) {
 		{"it was counted, and others hide it", true, -500, 250, true},
 		{"others do not hide it", true, -500, 249, false},
 	} {
-		h := habit{whole: v.was}
+		h := estimate{whole: v.was}
 		c := &call{}
-		c.seen.most[input] = v.beside
-		if h.warm(c, 1000, v.other); h.whole != v.want {
+		c.atStart.bound[input] = v.beside
+		if h.learnCache(c, 1000, v.other); h.whole != v.want {
 			t.Errorf("%s: %v", v.name, h.whole)
 		}
 	}
@@ -156,7 +156,7 @@ func TestHabit(t *testing.T) {
 			for i := range 400 {
 				wg.Go(func() {
 					for time.Now().Before(end) {
-						turn := take(t, &turns, Ask{Resource: "p/m", Pid: int64(i), Priority: 10, In: 3000, Out: 8000})
+						turn := take(t, &turns, Demand{Resource: "p/m", Pid: int64(i), Priority: 10, In: 3000, Out: 8000})
 						turn.Release(p.call(900+int64(i%7)*50, 200+int64(i%11)*40, 8000))
 					}
 				})
@@ -167,7 +167,7 @@ func TestHabit(t *testing.T) {
 			p.mu.Unlock()
 			time.Sleep(5 * time.Minute)
 			turns.mu.Lock()
-			learned := turns.sched.buckets["p/m"].habit
+			learned := turns.scheduler.buckets["p/m"].estimate
 			turns.mu.Unlock()
 			p.mu.Lock()
 			used := float64(p.served-served) / 5 / float64(p.limit)
@@ -209,7 +209,7 @@ func TestCached(t *testing.T) {
 			now := func() int64 { return int64(time.Since(start)) + second }
 			n, refused := 0, 0
 			for time.Since(start) < 30*time.Minute {
-				turn := take(t, &turns, Ask{Resource: "p/m", In: 60_000, Out: 500})
+				turn := take(t, &turns, Demand{Resource: "p/m", In: 60_000, Out: 500})
 				there.slide(now())
 				ok := there.sum[input]+v.counts <= 50_000
 				if ok {
@@ -222,7 +222,7 @@ func TestCached(t *testing.T) {
 					f.In, f.Cached, f.Out = 40_000, 39_000, 200
 				} else {
 					refused++
-					f.Word, f.After = Slow, 10*time.Second
+					f.Status, f.RetryAfter = RateLimited, 10*time.Second
 				}
 				turn.Release(f)
 			}

@@ -15,7 +15,7 @@ import (
 // hostile is a scheduler whose providers say anything, and what is known of it
 // from outside.
 type hostile struct {
-	sched
+	scheduler
 	now     int64
 	checked int64 // when it was last looked for who waits for nothing
 	waiting []*call
@@ -31,8 +31,8 @@ func (h *hostile) gone(t *rapid.T, all []*call) {
 			t.Fatalf("a call goes that does not wait: %+v", *c)
 		}
 		h.waiting = slices.Delete(h.waiting, i, i+1)
-		if c.away {
-			if !c.elsewhere {
+		if c.diverted {
+			if !c.hasFallback {
 				t.Fatal("a call is sent elsewhere that cannot go there")
 			}
 			h.sent++
@@ -40,16 +40,16 @@ func (h *hostile) gone(t *rapid.T, all []*call) {
 		}
 		h.running = append(h.running, c)
 	}
-	h.looks = h.looks[:0]
+	h.rechecks = h.rechecks[:0]
 }
 
 // later lets the alarms ring that are set for a time.
 func (h *hostile) later(t *rapid.T, d int64) {
 	h.now += d
 	for _, b := range h.models() {
-		if b.line.look <= h.now {
-			b.line.look = never
-			h.gone(t, h.run(h.now, b))
+		if b.waiters.checkAt <= h.now {
+			b.waiters.checkAt = never
+			h.gone(t, h.giveTurns(h.now, b))
 		}
 	}
 }
@@ -59,12 +59,12 @@ func (h *hostile) models() []*bucket {
 	return slices.SortedFunc(maps.Values(h.buckets), func(a, b *bucket) int { return strings.Compare(a.name, b.name) })
 }
 
-// check looks for a call that waits though nothing keeps it, and for sums that
+// check rechecks for a call that waits though nothing keeps it, and for sums that
 // do not add up.
 func (h *hostile) check(t *rapid.T) {
 	for _, b := range h.models() {
-		look, why := b.line.look, b.line.why
-		again := h.run(h.now, b)
+		look, why := b.waiters.checkAt, b.waiters.why
+		again := h.giveTurns(h.now, b)
 		h.gone(t, again)
 		if len(again) > 0 && h.checked == h.now { // else age has made another the next, or one so urgent that there is room
 			t.Fatalf("%s: %d waited though there was room: for %q until %d, now %d", b.name, len(again), why, look, h.now)
@@ -73,42 +73,42 @@ func (h *hostile) check(t *rapid.T) {
 	h.checked = h.now
 	runs, waits, free := map[*bucket]int{}, map[*bucket]int{}, map[*bucket]int{}
 	for _, c := range h.running {
-		for b := c.bucket; b != nil; b = b.up {
+		for b := c.bucket; b != nil; b = b.parent {
 			runs[b]++
 		}
 	}
 	for _, c := range h.waiting {
-		if waits[c.bucket]++; c.elsewhere {
+		if waits[c.bucket]++; c.hasFallback {
 			free[c.bucket]++
 		}
 	}
-	for _, b := range append(h.models(), slices.Collect(maps.Values(h.above))...) {
+	for _, b := range append(h.models(), slices.Collect(maps.Values(h.parents))...) {
 		h.sums(t, b, runs[b])
-		if l := b.line; l != nil && (l.waiting != waits[b] || l.free != free[b]) {
+		if l := b.waiters; l != nil && (l.waiting != waits[b] || l.free != free[b]) {
 			t.Fatalf("%s: %d wait, counted %d; of these %d free, counted %d", b.name, waits[b], l.waiting, free[b], l.free)
 		}
 	}
 }
 
-// sums looks at one bucket at which so many run.
+// sums rechecks at one bucket at which so many run.
 func (h *hostile) sums(t *rapid.T, b *bucket, runs int) {
 	b.window.slide(h.now)
 	for u := range b.window.sum {
-		if b.window.sum[u] < 0 || b.open[u] < 0 {
-			t.Fatalf("%s: %v in the minute, %v open", b.name, b.window.sum, b.open)
+		if b.window.sum[u] < 0 || b.slack[u] < 0 {
+			t.Fatalf("%s: %v in the minute, %v open", b.name, b.window.sum, b.slack)
 		}
-		if l := b.limit(u); l < 0 || l == 0 && b.told[u] > 0 {
-			t.Fatalf("%s: the limit on %s is %d, told was %d", b.name, unitNames[u], l, b.told[u])
+		if l := b.limit(u); l < 0 || l == 0 && b.learned[u] > 0 {
+			t.Fatalf("%s: the limit on %s is %d, told was %d", b.name, unitNames[u], l, b.learned[u])
 		}
 	}
-	if b.running != runs || b.writes.guess < 0 || b.writes.bound < b.writes.guess || runs == 0 && b.writes != (flight{}) {
-		t.Fatalf("%s: %d run, counted %d, writes %+v", b.name, runs, b.running, b.writes)
+	if b.running != runs || b.outputs.counted < 0 || b.outputs.bound < b.outputs.counted || runs == 0 && b.outputs != (outputs{}) {
+		t.Fatalf("%s: %d run, counted %d, outputs %+v", b.name, runs, b.running, b.outputs)
 	}
-	if k := b.care; k.width < 1000 || k.ceiling < 1000 || k.margin < 0 || k.margin > mostMargin || k.ease < leastEase || k.ease > 1000 {
+	if k := b.pace; k.width < 1000 || k.ceiling < 1000 || k.margin < 0 || k.margin > mostMargin || k.ease < leastEase || k.ease > 1000 {
 		t.Fatalf("%s: %+v", b.name, k)
 	}
-	if p := b.rest.probe; p != nil && !slices.Contains(h.running, p) && !slices.Contains(h.waiting, p) {
-		t.Fatalf("%s: a call looks whether it is back that is no more", b.name)
+	if p := b.outage.probe; p != nil && !slices.Contains(h.running, p) && !slices.Contains(h.waiting, p) {
+		t.Fatalf("%s: a call rechecks whether it is back that is no more", b.name)
 	}
 }
 
@@ -116,38 +116,38 @@ func (h *hostile) sums(t *rapid.T, b *bucket, runs int) {
 // anything, neither open a limit to others nor close it for ever. An agent may
 // name any bound it likes.
 //
-// Mutants that die here: weigh believes all; news does.
+// Mutants that die here: weigh believes all; report does.
 func TestBeyondNumbers(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Tokens: 1000, Requests: math.MaxInt64}}})
 	c := s.goes(100, math.MaxInt64)
-	next := &call{key: "p/m", owner: "other", weight: weigh(600, 300)}
-	if s.ask(s.now, next); next.lane == nil || c.weight[tokens] <= 0 || c.party.had <= 0 {
-		t.Errorf("another goes beside it; it counts as %v, its owner had %d", c.weight, c.party.had)
+	next := &call{resource: "p/m", owner: "other", bound: amountOf(600, 300)}
+	if s.enqueue(s.now, next); next.queue == nil || c.bound[tokens] <= 0 || c.share.used <= 0 {
+		t.Errorf("another goes beside it; it counts as %v, its owner had %d", c.bound, c.share.used)
 	}
 	f := Feedback{In: math.MaxInt64, Out: math.MaxInt64, Cached: math.MaxInt64, Quota: model.Quota{At: time.Now(),
 		Requests: model.Allowance{Limit: math.MaxInt64}, Tokens: model.Allowance{Limit: 1_000_000, Left: 5}}}
-	n := f.news()
+	n := f.report()
 	if n.levels[requests] != (level{}) || n.levels[tokens] != (level{1_000_000, 5}) {
 		t.Errorf("of the limits it is believed %v", n.levels)
 	}
 	s.ends(c, n)
 	b := s.bucket()
 	for u, sum := range b.window.sum {
-		if sum < 0 || c.party.had <= 0 {
-			t.Errorf("%s used: %d, its owner had %d", unitNames[u], sum, c.party.had)
+		if sum < 0 || c.share.used <= 0 {
+			t.Errorf("%s used: %d, its owner had %d", unitNames[u], sum, c.share.used)
 		}
 	}
 	s.now += 3 * minute
-	if s.run(s.now, b); next.went != s.now {
-		t.Errorf("then nobody goes: %q", b.line.why)
+	if s.giveTurns(s.now, b); next.startedAt != s.now {
+		t.Errorf("then nobody goes: %q", b.waiters.why)
 	}
-	s.ends(next, news{})
+	s.ends(next, report{})
 }
 
 // asked asks with a priority, for so many tokens.
 func (s *bench) asked(key string, priority int, out int64) *call {
-	c := &call{key: key, owner: key, priority: priority, weight: weigh(0, out)}
-	s.ask(s.now, c)
+	c := &call{resource: key, owner: key, priority: priority, bound: amountOf(0, out)}
+	s.enqueue(s.now, c)
 	return c
 }
 
@@ -158,19 +158,19 @@ func (s *bench) asked(key string, priority int, out int64) *call {
 // the way.
 func TestOtherModels(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Tokens: 300}}})
-	s.ends(s.asked("p/n", 0, 100), news{out: 100})
+	s.ends(s.asked("p/n", 0, 100), report{out: 100})
 	s.now += minute / 2
-	s.ends(s.asked("p/n", 0, 200), news{out: 200})
+	s.ends(s.asked("p/n", 0, 200), report{out: 200})
 	s.now += minute / 2
 	urgent := s.asked("p/n", 0, 290)
 	s.now += 2 * second // the first hundred are free again
 	bulk := s.asked("p/m", 50, 80)
-	if urgent.lane == nil || bulk.lane == nil {
-		t.Errorf("the urgent one waits: %v, the other one: %v", urgent.lane != nil, bulk.lane != nil)
+	if urgent.queue == nil || bulk.queue == nil {
+		t.Errorf("the urgent one waits: %v, the other one: %v", urgent.queue != nil, bulk.queue != nil)
 	}
-	s.now = urgent.bucket.line.look
-	if s.run(s.now, urgent.bucket); urgent.went != s.now {
-		t.Errorf("the urgent one waits for %q", urgent.bucket.line.why)
+	s.now = urgent.bucket.waiters.checkAt
+	if s.giveTurns(s.now, urgent.bucket); urgent.startedAt != s.now {
+		t.Errorf("the urgent one waits for %q", urgent.bucket.waiters.why)
 	}
 }
 
@@ -182,33 +182,33 @@ func TestOtherKeys(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Tokens: 300, Concurrency: 1}}})
 	first := s.asked("p/m", 0, 10)
 	s.asked("p/n", 2, 300)
-	s.ends(first, news{out: 10}) // now that one waits for the minute
+	s.ends(first, report{out: 10}) // now that one waits for the minute
 	urgent, small := s.asked("p/m", 0, 300), s.asked("p/n", 1, 0)
 	other := s.asked("p#k/m", 0, 0)
-	if urgent.lane == nil || small.lane == nil || other.went != s.now {
-		t.Fatalf("urgent waits %v, small waits %v, other went at %d", urgent.lane != nil, small.lane != nil, other.went)
+	if urgent.queue == nil || small.queue == nil || other.startedAt != s.now {
+		t.Fatalf("urgent waits %v, small waits %v, other went at %d", urgent.queue != nil, small.queue != nil, other.startedAt)
 	}
-	if s.ends(other, news{}); small.lane == nil {
+	if s.ends(other, report{}); small.queue == nil {
 		t.Error("the small one overtakes the urgent one")
 	}
 }
 
-// TestBehindTheDiverted: when those at the head of a line go elsewhere, because
+// TestBehindTheDiverted: when those at the head of a waiters go elsewhere, because
 // their provider was not to be reached for another model, who stood behind them
 // goes as soon as there is room for it.
 //
-// Mutant that dies here: only the line of the call that found nobody is looked at.
+// Mutant that dies here: only the waiters of the call that found nobody is looked at.
 func TestBehindTheDiverted(t *testing.T) {
 	s := newBench(t, nil)
 	hold := s.goes(1, 1)
-	s.ends(s.asked("p/other", 0, 1), news{out: 1, levels: [units]level{output: {10, 0}}})
-	large, behind := &call{key: "p/other", elsewhere: true, weight: weigh(0, 10)}, &call{key: "p/other"}
-	s.ask(s.now, large)
-	if s.ask(s.now, behind); large.lane == nil || behind.lane == nil {
+	s.ends(s.asked("p/other", 0, 1), report{out: 1, levels: [units]level{output: {10, 0}}})
+	large, behind := &call{resource: "p/other", hasFallback: true, bound: amountOf(0, 10)}, &call{resource: "p/other"}
+	s.enqueue(s.now, large)
+	if s.enqueue(s.now, behind); large.queue == nil || behind.queue == nil {
 		t.Fatal("they do not wait")
 	}
-	if s.ends(hold, news{word: Gone}); !large.away || behind.went != s.now {
-		t.Errorf("the large one is away: %v; the one behind it went at %d, it is %d", large.away, behind.went, s.now)
+	if s.ends(hold, report{status: Unreachable}); !large.diverted || behind.startedAt != s.now {
+		t.Errorf("the large one is away: %v; the one behind it went at %d, it is %d", large.diverted, behind.startedAt, s.now)
 	}
 }
 
@@ -223,20 +223,20 @@ func TestToldOnce(t *testing.T) {
 	b := s.bucket()
 	for i, step := range []struct {
 		after int64
-		f     news
+		f     report
 		want  int64
 	}{
-		{0, news{in: 1, levels: [units]level{requests: {2, 2}}}, 2},
-		{toldFor, news{in: 1}, 2},
-		{second, news{in: 1, word: Failing}, 2},
-		{second, news{}, 2},
-		{second, news{in: 1, levels: [units]level{tokens: {500, 500}}}, 5000},
-		{second, news{in: 1, levels: [units]level{requests: {3, 3}}}, 3},
-		{second, news{in: 1}, 3},
-		{toldFor, news{in: 1}, 5000},
+		{0, report{in: 1, levels: [units]level{requests: {2, 2}}}, 2},
+		{learnedFor, report{in: 1}, 2},
+		{second, report{in: 1, status: Failing}, 2},
+		{second, report{}, 2},
+		{second, report{in: 1, levels: [units]level{tokens: {500, 500}}}, 5000},
+		{second, report{in: 1, levels: [units]level{requests: {3, 3}}}, 3},
+		{second, report{in: 1}, 3},
+		{learnedFor, report{in: 1}, 5000},
 	} {
 		s.now += step.after
-		b.learn(s.now, &call{bucket: b, weight: weigh(1, 0)}, &step.f)
+		b.learnLimits(s.now, &call{bucket: b, bound: amountOf(1, 0)}, &step.f)
 		if got := b.limit(requests); got != step.want {
 			t.Errorf("step %d: %d requests, want %d", i, got, step.want)
 		}
@@ -252,12 +252,12 @@ func TestHostile(t *testing.T) {
 		h.configs = map[string]Config{"p": {Limits: Limits{Concurrency: rapid.IntRange(0, 4).Draw(t, "at a time"), Tokens: rapid.SampledFrom([]int64{0, 300, 5000, math.MaxInt64}).Draw(t, "tpm")}}}
 		ask := func(t *rapid.T) {
 			// Owners have calls at one model only: elsewhere they would change who is the next here.
-			c := &call{key: rapid.SampledFrom([]string{"p/m", "p/n", "p#k/m", "q/m", "q#k/m"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
-				pid: rapid.Int64Range(1, 3).Draw(t, "pid"), priority: rapid.IntRange(0, 12).Draw(t, "priority"), elsewhere: rapid.Bool().Draw(t, "elsewhere"),
-				weight: weigh(rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "in"), rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "out"))}
-			c.owner += c.key
+			c := &call{resource: rapid.SampledFrom([]string{"p/m", "p/n", "p#k/m", "q/m", "q#k/m"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
+				pid: rapid.Int64Range(1, 3).Draw(t, "pid"), priority: rapid.IntRange(0, 12).Draw(t, "priority"), hasFallback: rapid.Bool().Draw(t, "elsewhere"),
+				bound: amountOf(rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "in"), rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "out"))}
+			c.owner += c.resource
 			h.waiting = append(h.waiting, c)
-			h.gone(t, h.ask(h.now, c))
+			h.gone(t, h.enqueue(h.now, c))
 		}
 		release := func(t *rapid.T) {
 			if len(h.running) == 0 {
@@ -266,9 +266,9 @@ func TestHostile(t *testing.T) {
 			i := rapid.IntRange(0, len(h.running)-1).Draw(t, "call")
 			c := h.running[i]
 			h.running = slices.Delete(h.running, i, i+1)
-			f := &news{word: Word(rapid.IntRange(int(Fine), int(Cut)).Draw(t, "word")), age: rapid.SampledFrom([]int64{0, second, minute, 100 * minute}).Draw(t, "age"),
+			f := &report{status: Status(rapid.IntRange(int(Served), int(Cut)).Draw(t, "word")), age: rapid.SampledFrom([]int64{0, second, minute, 100 * minute}).Draw(t, "age"),
 				after: rapid.SampledFrom([]int64{0, 0, second, 61 * second, 24 * 60 * minute}).Draw(t, "after")}
-			if f.word == Fine || f.word == Failing {
+			if f.status == Served || f.status == Failing {
 				f.in = rapid.SampledFrom([]int64{0, 10, 1_000_000}).Draw(t, "took in")
 				f.out = rapid.SampledFrom([]int64{0, 10, 1_000_000}).Draw(t, "took out")
 				f.cached = rapid.SampledFrom([]int64{0, f.in / 2, f.in}).Draw(t, "cached")
@@ -291,7 +291,7 @@ func TestHostile(t *testing.T) {
 				h.later(t, rapid.SampledFrom([]int64{minute, 10 * minute, 24 * 60 * minute}).Draw(t, "time"))
 			},
 			"rank": func(t *rapid.T) {
-				h.gone(t, h.rank(h.now, rapid.Int64Range(1, 3).Draw(t, "pid"), rapid.IntRange(0, 120).Draw(t, "priority")))
+				h.gone(t, h.setPriority(h.now, rapid.Int64Range(1, 3).Draw(t, "pid"), rapid.IntRange(0, 120).Draw(t, "priority")))
 			},
 			"cancel": func(t *rapid.T) {
 				if len(h.waiting) > 0 {
@@ -306,14 +306,14 @@ func TestHostile(t *testing.T) {
 			for len(h.running) > 0 {
 				c := h.running[0]
 				h.running = h.running[1:]
-				h.gone(t, h.release(h.now, c, &news{in: c.weight[input], out: c.weight[output]}))
+				h.gone(t, h.release(h.now, c, &report{in: c.bound[input], out: c.bound[output]}))
 			}
 			if len(h.waiting) == 0 {
 				break
 			}
 			next := never
 			for _, b := range h.models() {
-				next = min(next, b.line.look)
+				next = min(next, b.waiters.checkAt)
 			}
 			if next == never {
 				t.Fatalf("%d wait, nothing runs, and no time is set", len(h.waiting))
@@ -325,9 +325,9 @@ func TestHostile(t *testing.T) {
 		}
 		h.check(t)
 		h.later(t, 3*24*60*minute)
-		h.sched.many = -manyBuckets
+		h.scheduler.many = -manyBuckets
 		for name, b := range h.buckets {
-			if !b.idle(h.now) || b.line.look != never || len(b.up.blocked)+len(b.up.up.blocked) > 0 {
+			if !b.idle(h.now) || b.waiters.checkAt != never || len(b.parent.blocked)+len(b.parent.parent.blocked) > 0 {
 				t.Fatalf("%s is not forgotten: %+v", name, *b)
 			}
 		}

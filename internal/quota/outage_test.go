@@ -25,20 +25,20 @@ import (
 
 // asks asks for a turn that could be had elsewhere and says whether it is.
 func (s *bench) asks(model string) (c *call, here bool) {
-	c = &call{key: "p/" + model, priority: 10, weight: weigh(1, 1), elsewhere: true}
-	s.ask(s.now, c)
-	return c, !c.away
+	c = &call{resource: "p/" + model, priority: 10, bound: amountOf(1, 1), hasFallback: true}
+	s.enqueue(s.now, c)
+	return c, !c.diverted
 }
 
 // TestRest follows a provider that cannot be reached: what can go elsewhere
-// does, and one call at a time looks whether it is back.
+// does, and one call at a time rechecks whether it is back.
 func TestRest(t *testing.T) {
 	s := newBench(t, nil)
 	early, late := s.goes(1, 1), s.goes(1, 1)
 	s.now += second
-	s.ends(early, news{word: Gone})
+	s.ends(early, report{status: Unreachable})
 	for i, want := range []int64{1, 2, 4, 8, 16, 32, 60, 60} {
-		if got := s.bucket().back(s.now) - s.now; got != want*second {
+		if got := s.bucket().readyAt(s.now) - s.now; got != want*second {
 			t.Fatalf("rest %d is %s, want %d s", i+1, time.Duration(got), want)
 		}
 		for _, model := range []string{"m", "other"} {
@@ -46,51 +46,51 @@ func TestRest(t *testing.T) {
 				t.Fatalf("in rest %d a call of %s goes that could go elsewhere", i+1, model)
 			}
 		}
-		s.ends(s.goes(1, 1), news{word: Gone}) // one that cannot: it tries, and says nothing new
-		if got := s.bucket().back(s.now) - s.now; got != want*second {
+		s.ends(s.goes(1, 1), report{status: Unreachable}) // one that cannot: it tries, and says nothing new
+		if got := s.bucket().readyAt(s.now) - s.now; got != want*second {
 			t.Fatalf("a failure within rest %d makes it %s", i+1, time.Duration(got))
 		}
-		s.now = s.bucket().back(s.now)
+		s.now = s.bucket().readyAt(s.now)
 		probe, here := s.asks("other")
 		if !here {
-			t.Fatalf("nobody looks whether rest %d is over", i+1)
+			t.Fatalf("nobody rechecks whether rest %d is over", i+1)
 		}
 		for _, model := range []string{"m", "other"} {
 			if _, here := s.asks(model); here {
 				t.Fatalf("two look whether rest %d is over", i+1)
 			}
 		}
-		if got := s.bucket().back(s.now) - s.now; got <= 0 {
-			t.Fatalf("while one looks it is taken to be there")
+		if got := s.bucket().readyAt(s.now) - s.now; got <= 0 {
+			t.Fatalf("while one rechecks it is taken to be there")
 		}
 		s.now += 10 * second
-		s.ends(probe, news{word: Gone})
+		s.ends(probe, report{status: Unreachable})
 	}
-	s.ends(late, news{}) // it went before all that
+	s.ends(late, report{}) // it went before all that
 	if _, here := s.asks("m"); here {
 		t.Error("an answer to a call that went long ago ends the rest")
 	}
-	s.ends(s.goes(1, 1), news{word: Cut})
-	s.ends(s.goes(1, 1), news{word: Unsent})
+	s.ends(s.goes(1, 1), report{status: Cut})
+	s.ends(s.goes(1, 1), report{status: NotSent})
 	if _, here := s.asks("m"); here {
 		t.Error("a call that was stopped ends the rest")
 	}
 	before := s.goes(1, 1)
 	s.now += second
-	s.ends(s.goes(1, 1), news{word: Slow}) // who says no is there
+	s.ends(s.goes(1, 1), report{status: RateLimited}) // who says no is there
 	for range 3 {
 		c, here := s.asks("other")
 		if !here {
 			t.Fatal("it is back, and what could go elsewhere does")
 		}
-		s.ends(c, news{})
+		s.ends(c, report{})
 	}
-	s.ends(before, news{word: Gone})
+	s.ends(before, report{status: Unreachable})
 	if _, here := s.asks("other"); !here {
 		t.Error("a call that went before somebody found it there makes it rest")
 	}
-	s.ends(s.goesAt("other"), news{word: Gone})
-	if got := s.bucket().away() - s.now; got != second {
+	s.ends(s.goesAt("other"), report{status: Unreachable})
+	if got := s.bucket().backoffUntil() - s.now; got != second {
 		t.Errorf("the first rest of the next outage is %s", time.Duration(got))
 	}
 }
@@ -98,8 +98,8 @@ func TestRest(t *testing.T) {
 // goesAt lets a call of another model go.
 func (s *bench) goesAt(model string) *call {
 	s.t.Helper()
-	c := &call{key: "p/" + model, priority: 10, weight: weigh(1, 1)}
-	if s.ask(s.now, c); c.went != s.now {
+	c := &call{resource: "p/" + model, priority: 10, bound: amountOf(1, 1)}
+	if s.enqueue(s.now, c); c.startedAt != s.now {
 		s.t.Fatal("it does not go")
 	}
 	return c
@@ -113,58 +113,58 @@ func TestRestEmptiesLines(t *testing.T) {
 	var wait []*call
 	for _, model := range []string{"m", "m", "other"} {
 		w, here := s.asks(model)
-		if here = here && w.lane != nil; !here {
+		if here = here && w.queue != nil; !here {
 			t.Fatal("it does not wait")
 		}
 		wait = append(wait, w)
 	}
-	stays := &call{key: "p/other", priority: 10}
-	s.ask(s.now, stays)
-	s.ends(c, news{word: Gone})
+	stays := &call{resource: "p/other", priority: 10}
+	s.enqueue(s.now, stays)
+	s.ends(c, report{status: Unreachable})
 	for i, w := range wait {
-		if !w.away || w.lane != nil {
+		if !w.diverted || w.queue != nil {
 			t.Errorf("%d is left there", i)
 		}
 	}
-	if stays.away || stays.went != s.now {
+	if stays.diverted || stays.startedAt != s.now {
 		t.Errorf("what has no other place to go does not go: %+v", stays)
 	}
-	s.ends(stays, news{})
+	s.ends(stays, report{})
 }
 
-// TestLookGivenUp: when the one call that looks whether a provider is back is
-// stopped, in the line or on its way, the next one looks.
+// TestLookGivenUp: when the one call that rechecks whether a provider is back is
+// stopped, in the waiters or on its way, the next one rechecks.
 func TestLookGivenUp(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Concurrency: 1}}})
-	s.ends(s.goes(1, 1), news{word: Gone})
+	s.ends(s.goes(1, 1), report{status: Unreachable})
 	s.now += second
 	hold := s.goes(1, 1)
 	for range 3 {
 		c, here := s.asks("m")
-		if !here || c.lane == nil {
+		if !here || c.queue == nil {
 			t.Fatal("it does not wait for its look")
 		}
 		if _, here := s.asks("m"); here {
-			t.Fatal("another looks too")
+			t.Fatal("another rechecks too")
 		}
 		s.cancel(s.now, c)
 	}
 	c, _ := s.asks("m")
-	urgent := &call{key: "p/m", priority: 1}
-	s.ask(s.now, urgent)
-	if s.ends(hold, news{word: Cut}); urgent.went != s.now || c.away || c.lane == nil {
+	urgent := &call{resource: "p/m", priority: 1}
+	s.enqueue(s.now, urgent)
+	if s.ends(hold, report{status: Cut}); urgent.startedAt != s.now || c.diverted || c.queue == nil {
 		t.Fatal("what was to look is sent elsewhere by who was stopped")
 	}
-	if s.ends(urgent, news{word: Gone}); !c.away || c.lane != nil {
+	if s.ends(urgent, report{status: Unreachable}); !c.diverted || c.queue != nil {
 		t.Fatal("what was to look waits, and the provider rests")
 	}
-	s.now = s.bucket().away()
+	s.now = s.bucket().backoffUntil()
 	for range 3 {
 		c, here := s.asks("m")
-		if !here || c.lane != nil {
+		if !here || c.queue != nil {
 			t.Fatal("it does not look")
 		}
-		s.ends(c, news{word: Cut})
+		s.ends(c, report{status: Cut})
 	}
 }
 
@@ -174,39 +174,39 @@ func TestFailing(t *testing.T) {
 	for heard, rests := range map[string]bool{"f": false, "ff": true, "f.f": false, "f.ff": true, "f....f": false, "......ff": true, "fs": false, "of": true} {
 		s := newBench(t, nil)
 		for _, w := range heard {
-			s.ends(s.goes(1, 1), news{word: map[rune]Word{'f': Failing, 'o': Overloaded, 's': Slow}[w]})
+			s.ends(s.goes(1, 1), report{status: map[rune]Status{'f': Failing, 'o': Overloaded, 's': RateLimited}[w]})
 			s.pass()
 		}
-		if got := s.bucket().rest.failed > 0; got != rests {
+		if got := s.bucket().outage.failed > 0; got != rests {
 			t.Errorf("%s: rests %v", heard, got)
 		}
 	}
 	s := newBench(t, nil)
-	s.ends(s.goes(1, 1), news{word: Failing})
-	s.ends(s.goes(1, 1), news{word: Failing})
+	s.ends(s.goes(1, 1), report{status: Failing})
+	s.ends(s.goes(1, 1), report{status: Failing})
 	if _, here := s.asks("m"); here {
 		t.Error("a call that could go elsewhere goes")
 	}
 	if _, here := s.asks("other"); !here {
 		t.Error("another model rests too")
 	}
-	s.ends(s.goes(1, 1), news{}) // no pause for what has no other place to go
+	s.ends(s.goes(1, 1), report{}) // no pause for what has no other place to go
 	if _, here := s.asks("m"); !here {
 		t.Error("it answered, and rests")
 	}
-	s.ends(s.goes(1, 1), news{word: Failing})
+	s.ends(s.goes(1, 1), report{status: Failing})
 	if _, here := s.asks("m"); here {
 		t.Error("just out of an outage one error is not enough")
 	}
 	for range 100 {
-		s.now = s.bucket().away()
-		s.ends(s.goes(1, 1), news{word: Failing})
+		s.now = s.bucket().backoffUntil()
+		s.ends(s.goes(1, 1), report{status: Failing})
 	}
-	s.now = s.bucket().away()
-	for range sickBound {
-		s.ends(s.goes(1, 1), news{})
+	s.now = s.bucket().backoffUntil()
+	for range breakdownBound {
+		s.ends(s.goes(1, 1), report{})
 	}
-	s.ends(s.goes(1, 1), news{word: Failing})
+	s.ends(s.goes(1, 1), report{status: Failing})
 	if _, here := s.asks("m"); !here {
 		t.Error("an outage that was long is held against it when it is long over")
 	}
@@ -217,17 +217,17 @@ func TestFailing(t *testing.T) {
 func TestNothingTaken(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Tokens: 1_000_000}}})
 	for range 20 {
-		s.ends(s.goes(1000, 1000), news{word: Gone})
-		s.now = s.bucket().away()
+		s.ends(s.goes(1000, 1000), report{status: Unreachable})
+		s.now = s.bucket().backoffUntil()
 	}
 	if sum := s.bucket().window.sum; sum != (amount{}) {
 		t.Errorf("%v were used by calls that reached nobody", sum)
 	}
 	for range 20 {
-		s.ends(s.goes(1000, 1000), news{})
+		s.ends(s.goes(1000, 1000), report{})
 		s.now += second
 	}
-	if got := s.bucket().habit.guess(&amount{1, 2000, 1000, 1000}, 0)[tokens]; got != 2000 {
+	if got := s.bucket().estimate.amount(&amount{1, 2000, 1000, 1000}, 0)[tokens]; got != 2000 {
 		t.Errorf("a call that may take 2000 tokens is taken to take %d", got)
 	}
 }
@@ -246,11 +246,11 @@ func TestOutage(t *testing.T) {
 		lost, late, back := 0, 0, time.Duration(0)
 		names := []string{"first/m", "second/m"}
 		one := func(id int64) {
-			w, began := Way{Of: 2}, time.Now()
+			w, began := RoutePicker{Of: 2}, time.Now()
 			for {
-				other := w.Choose(func(at int) time.Duration { return turns.Away(names[at]) })
-				turn, err := turns.Acquire(t.Context(), Ask{Resource: names[w.At], Pid: id, Elsewhere: other})
-				if err == ErrAway {
+				other := w.Choose(func(at int) time.Duration { return turns.Backoff(names[at]) })
+				turn, err := turns.Acquire(t.Context(), Demand{Resource: names[w.At], Pid: id, HasFallback: other})
+				if err == ErrBackoff {
 					continue
 				}
 				if err != nil {
@@ -259,7 +259,7 @@ func TestOutage(t *testing.T) {
 				}
 				if w.At == 0 && gone() {
 					time.Sleep(dial)
-					turn.Release(Feedback{Word: Gone})
+					turn.Release(Feedback{Status: Unreachable})
 					mu.Lock()
 					lost++
 					mu.Unlock()
@@ -292,7 +292,7 @@ func TestOutage(t *testing.T) {
 		if lost > callers+10 || late > callers+10 || lost < 5 {
 			t.Errorf("%d connections were waited for in vain, %d calls came late; want the %d at first and one for each of some eight rests", lost, late, callers)
 		}
-		if back == 0 || back > time.Duration(mostRest)+dial+2*think {
+		if back == 0 || back > time.Duration(longestOutage)+dial+2*think {
 			t.Errorf("it is used again %s after it came back", back)
 		}
 		empty(t, &turns)
@@ -310,47 +310,47 @@ func TestRecovers(t *testing.T) {
 	}
 	s.now += second
 	for _, c := range many {
-		s.ends(c, news{word: Overloaded})
+		s.ends(c, report{status: Overloaded})
 	}
 	for range 5 {
 		s.pass()
-		s.ends(s.goes(1, 1), news{word: Overloaded})
+		s.ends(s.goes(1, 1), report{status: Overloaded})
 	}
 	s.pass()
 	b, rounds := s.bucket(), 0
-	for ; b.care.recovers(); rounds++ {
+	for ; b.pace.recovers(); rounds++ {
 		var all []*call
-		for b.running < b.places(false) {
+		for b.running < b.slots(false) {
 			c, here := s.asks("m")
-			if !here || c.lane != nil {
+			if !here || c.queue != nil {
 				t.Fatalf("round %d: there is room, and it does not go", rounds)
 			}
 			all = append(all, c)
 		}
 		if _, here := s.asks("m"); here {
-			t.Fatalf("round %d: it stands in a line, and could go elsewhere", rounds)
+			t.Fatalf("round %d: it stands in a waiters, and could go elsewhere", rounds)
 		}
-		stays := &call{key: "p/m", priority: 10}
-		if s.ask(s.now, stays); stays.lane == nil {
+		stays := &call{resource: "p/m", priority: 10}
+		if s.enqueue(s.now, stays); stays.queue == nil {
 			t.Fatalf("round %d: what has no other place to go does not wait", rounds)
 		}
 		s.now += second
 		for _, c := range append(all, stays) {
-			s.ends(c, news{})
+			s.ends(c, report{})
 		}
-		if rounds == 5 && b.care.width < 9000 {
-			t.Errorf("after six rounds it takes %d calls at one time, and took 20", b.care.width/1000)
+		if rounds == 5 && b.pace.width < 9000 {
+			t.Errorf("after six rounds it takes %d calls at one time, and took 20", b.pace.width/1000)
 		}
 	}
-	if rounds > 60 || b.care.width < firstWidth*1000 {
-		t.Errorf("after %d rounds it takes %d calls at one time", rounds, b.care.width/1000)
+	if rounds > 60 || b.pace.width < firstWidth*1000 {
+		t.Errorf("after %d rounds it takes %d calls at one time", rounds, b.pace.width/1000)
 	}
 	full := func(when string) {
-		for b.running < b.places(false) {
+		for b.running < b.slots(false) {
 			many = append(many, s.goes(1, 1))
 		}
-		if c, here := s.asks("m"); !here || c.lane == nil {
-			t.Errorf("%s its line is not waited in", when)
+		if c, here := s.asks("m"); !here || c.queue == nil {
+			t.Errorf("%s its waiters is not waited in", when)
 		} else {
 			s.cancel(s.now, c)
 		}
@@ -358,9 +358,9 @@ func TestRecovers(t *testing.T) {
 	many = nil
 	full("it has recovered, and")
 	for _, c := range many[1:] {
-		s.ends(c, news{})
+		s.ends(c, report{})
 	}
-	s.ends(many[0], news{word: Slow})
+	s.ends(many[0], report{status: RateLimited})
 	s.pass()
 	full("it was asked to slow down, and")
 }

@@ -8,12 +8,12 @@
 //
 //   - no minute, wherever it begins, has more in it than the limits, and no
 //     moment much more than its share (bucket.go);
-//   - who is asked to slow down pauses, and comes back slowly (care.go);
+//   - who is asked to slow down pauses, and comes back slowly (pace.go);
 //   - that a provider cannot be had is found out by one call at a time, where there
-//     is another provider (rest.go);
+//     is another provider (outage.go);
 //   - the most urgent go first, and who waits grows more urgent with time; among
 //     equals, owners have equal shares of the tokens, and so have the processes
-//     of an owner (line.go);
+//     of an owner (waiters.go);
 //   - a wait ends with its context, at once, and leaves nothing behind.
 //
 // All that decides is in those files and in sched.go, without clock, goroutine
@@ -31,30 +31,30 @@ import (
 
 // Turns hands out turns. The zero Turns is ready, and knows no limits.
 type Turns struct {
-	Configs map[string]Config // by provider, or by what stands before its @; not changed after first use
-	Again   bool              // somebody was here a moment ago and may have used the minute: at first few calls go at one time
+	Configs   map[string]Config // by provider, or by what stands before its @; not changed after first use
+	Restarted bool              // somebody was here a moment ago and may have used the minute: at first few calls go at one time
 
-	mu     sync.Mutex
-	epoch  time.Time
-	sched  sched
-	timers map[*bucket]*time.Timer
+	mu        sync.Mutex
+	epoch     time.Time
+	scheduler scheduler
+	timers    map[*bucket]*time.Timer
 }
 
-// An Ask is a wish for a turn.
-type Ask struct {
-	Resource string     // as Resource.String writes it
-	Owner    string     // whose share it is taken from
-	Pid      int64      // of the process, within the owner's share
-	Priority int        // 0 is the most urgent
-	Now      func() int // the priority as it is by now, when it may change: see Rank; else nil
-	In, Out  int64      // tokens it may take at most
+// An Demand is a wish for a turn.
+type Demand struct {
+	Resource        string     // as Resource.String outputs it
+	Owner           string     // whose share it is taken from
+	Pid             int64      // of the process, within the owner's share
+	Priority        int        // 0 is the most urgent
+	CurrentPriority func() int // the priority as it is by now, when it may change: see Rank; else nil
+	In, Out         int64      // tokens it may take at most
 
-	Elsewhere bool // it can be made at another provider: it does not wait for one that is away
+	HasFallback bool // it can be made at another provider: it does not wait for one that is away
 }
 
-// ErrAway is the end of a wait for a provider that is overloaded, that asked
+// ErrBackoff is the end of a wait for a provider that is overloaded, that asked
 // for a longer pause than a limit by the minute explains, or that cannot be had.
-var ErrAway = errors.New("the provider is away, and there is another")
+var ErrBackoff = errors.New("the provider is away, and there is another")
 
 // A Turn lasts until it is released.
 type Turn struct {
@@ -72,19 +72,19 @@ func (t *Turns) clock() int64 {
 }
 
 // Acquire waits for a turn, until ctx ends.
-func (t *Turns) Acquire(ctx context.Context, a Ask) (*Turn, error) {
+func (t *Turns) Acquire(ctx context.Context, a Demand) (*Turn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{key: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, weight: weigh(a.In, a.Out), elsewhere: a.Elsewhere}
+	c := &call{resource: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, bound: amountOf(a.In, a.Out), hasFallback: a.HasFallback}
 	t.mu.Lock()
-	t.sched.configs, t.sched.again = t.Configs, t.Again
-	if a.Now != nil {
-		c.priority = a.Now()
+	t.scheduler.configs, t.scheduler.again = t.Configs, t.Restarted
+	if a.CurrentPriority != nil {
+		c.priority = a.CurrentPriority()
 	}
 	now := t.clock()
-	t.wake(now, t.sched.ask(now, c), c)
-	if c.lane == nil {
+	t.wake(now, t.scheduler.enqueue(now, c), c)
+	if c.queue == nil {
 		t.mu.Unlock()
 		return t.given(c)
 	}
@@ -98,57 +98,57 @@ func (t *Turns) Acquire(ctx context.Context, a Ask) (*Turn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now = t.clock()
-	if c.lane != nil {
-		t.wake(now, t.sched.cancel(now, c), nil)
-	} else if !c.away { // the turn came at the same moment: it is the next one's
-		t.wake(now, t.sched.release(now, c, &news{word: Unsent}), nil)
+	if c.queue != nil {
+		t.wake(now, t.scheduler.cancel(now, c), nil)
+	} else if !c.diverted { // the turn came at the same moment: it is the next one's
+		t.wake(now, t.scheduler.release(now, c, &report{status: NotSent}), nil)
 	}
 	return nil, ctx.Err()
 }
 
 func (t *Turns) given(c *call) (*Turn, error) {
-	if c.away {
-		return nil, ErrAway
+	if c.diverted {
+		return nil, ErrBackoff
 	}
 	return &Turn{t, c}, nil
 }
 
-// Away is how long a provider will be away, as far as is known; see [ErrAway].
-func (t *Turns) Away(resource string) time.Duration {
+// Away is how long a provider will be away, as far as is known; see [ErrBackoff].
+func (t *Turns) Backoff(resource string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.sched.buckets[resource]
+	b := t.scheduler.buckets[resource]
 	if b == nil { // no call went to that model yet
-		b = t.sched.above[ParseResource(resource).Provider]
+		b = t.scheduler.parents[ParseResource(resource).Provider]
 	}
 	if b == nil {
 		return 0
 	}
 	now := t.clock()
-	return time.Duration(max(0, b.back(now)-now))
+	return time.Duration(max(0, b.readyAt(now)-now))
 }
 
 // Rank gives the calls of a process that wait another priority. They have
 // waited as long as they have: their place, and their age, are those of calls
 // that came with it.
-func (t *Turns) Rank(pid int64, priority int) {
+func (t *Turns) SetPriority(pid int64, priority int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
-	t.wake(now, t.sched.rank(now, pid, priority), nil)
+	t.wake(now, t.scheduler.setPriority(now, pid, priority), nil)
 }
 
 // Feedback is what came of a call.
 type Feedback struct {
-	In, Out int64 // tokens it took
-	Cached  int64 // of the input, what the provider had in its cache
-	Word    Word
-	After   time.Duration // as long as the provider asked to wait; 0: it did not say
-	Quota   model.Quota   // from its headers
+	In, Out    int64 // tokens it took
+	Cached     int64 // of the input, what the provider had in its cache
+	Status     Status
+	RetryAfter time.Duration // as long as the provider asked to wait; 0: it did not say
+	Quota      model.Quota   // from its headers
 }
 
-func (f *Feedback) news() news {
-	n := news{in: bounded(f.In), out: bounded(f.Out), word: f.Word, after: int64(max(0, f.After))}
+func (f *Feedback) report() report {
+	n := report{in: bounded(f.In), out: bounded(f.Out), status: f.Status, after: int64(max(0, f.RetryAfter))}
 	if f.Quota.Input.Limit > 0 { // it tells a limit on input alone: it counts as Anthropic does
 		n.cached = max(0, min(f.Cached, n.in))
 	}
@@ -170,13 +170,13 @@ func (u *Turn) Release(f Feedback) (over string) {
 	t := u.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if u.c.gone {
+	if u.c.released {
 		return ""
 	}
-	u.c.gone = true
-	now, n := t.clock(), f.news()
-	t.wake(now, t.sched.release(now, u.c, &n), nil)
-	return u.c.over
+	u.c.released = true
+	now, n := t.clock(), f.report()
+	t.wake(now, t.scheduler.release(now, u.c, &n), nil)
+	return u.c.tooLarge
 }
 
 // wake tells those that go, but for the one that asks, and sets the alarms for
@@ -187,40 +187,40 @@ func (t *Turns) wake(now int64, gone []*call, self *call) {
 			close(c.ready)
 		}
 	}
-	for i, b := range t.sched.looks {
+	for i, b := range t.scheduler.rechecks {
 		t.alarm(now, b)
-		t.sched.looks[i] = nil
+		t.scheduler.rechecks[i] = nil
 	}
-	t.sched.looks = t.sched.looks[:0]
+	t.scheduler.rechecks = t.scheduler.rechecks[:0]
 }
 
-// alarm has a line looked at again when its time comes.
+// alarm has a waiters looked at again when its time comes.
 func (t *Turns) alarm(now int64, b *bucket) {
 	timer := t.timers[b]
 	switch {
-	case b.line.look == never:
+	case b.waiters.checkAt == never:
 		if timer != nil {
 			timer.Stop()
 			delete(t.timers, b)
 		}
 	case timer != nil:
-		timer.Reset(time.Duration(b.line.look - now))
+		timer.Reset(time.Duration(b.waiters.checkAt - now))
 	default:
 		if t.timers == nil {
 			t.timers = make(map[*bucket]*time.Timer)
 		}
-		t.timers[b] = time.AfterFunc(time.Duration(b.line.look-now), func() { t.look(b) })
+		t.timers[b] = time.AfterFunc(time.Duration(b.waiters.checkAt-now), func() { t.recheck(b) })
 	}
 }
 
-func (t *Turns) look(b *bucket) {
+func (t *Turns) recheck(b *bucket) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
-	if b.line.look > now {
+	if b.waiters.checkAt > now {
 		return // set anew meanwhile
 	}
-	b.line.look = never
+	b.waiters.checkAt = never
 	delete(t.timers, b)
-	t.wake(now, t.sched.run(now, b), nil)
+	t.wake(now, t.scheduler.giveTurns(now, b), nil)
 }

@@ -20,7 +20,7 @@ func one(n int) map[string]Config {
 	return map[string]Config{"p": {Limits: Limits{Concurrency: n}}}
 }
 
-func take(t *testing.T, turns *Turns, a Ask) *Turn {
+func take(t *testing.T, turns *Turns, a Demand) *Turn {
 	t.Helper()
 	turn, err := turns.Acquire(t.Context(), a)
 	if err != nil {
@@ -32,20 +32,20 @@ func take(t *testing.T, turns *Turns, a Ask) *Turn {
 // empty fails when a wait or a turn left something behind.
 func empty(t *testing.T, turns *Turns) {
 	t.Helper()
-	for _, all := range []map[string]*bucket{turns.sched.buckets, turns.sched.above} {
+	for _, all := range []map[string]*bucket{turns.scheduler.buckets, turns.scheduler.parents} {
 		for name, b := range all {
-			if b.running != 0 || b.line != nil && (b.line.waiting != 0 || b.line.some != [2]uint64{}) || len(b.blocked) != 0 {
-				t.Errorf("%s: %d running, line %+v, blocked %d", name, b.running, b.line, len(b.blocked))
+			if b.running != 0 || b.waiters != nil && (b.waiters.waiting != 0 || b.waiters.some != [2]uint64{}) || len(b.blocked) != 0 {
+				t.Errorf("%s: %d running, waiters %+v, blocked %d", name, b.running, b.waiters, len(b.blocked))
 			}
-			if b.open != (amount{}) || b.writes != (flight{}) || b.line != nil && b.line.free != 0 {
-				t.Errorf("%s: of calls that ended, %v and %+v are kept", name, b.open, b.writes)
+			if b.slack != (amount{}) || b.outputs != (outputs{}) || b.waiters != nil && b.waiters.free != 0 {
+				t.Errorf("%s: of calls that ended, %v and %+v are urgentShare", name, b.slack, b.outputs)
 			}
-			if b.kin == nil {
+			if b.owners == nil {
 				continue
 			}
-			for _, o := range b.kin.kids {
-				if o.busy != 0 || len(o.lanes) != 0 {
-					t.Errorf("%s: owner %s is busy %d, lanes %d", name, o.name, o.busy, len(o.lanes))
+			for _, o := range b.owners.children {
+				if o.calls != 0 || len(o.queues) != 0 {
+					t.Errorf("%s: owner %s is busy %d, queues %d", name, o.name, o.calls, len(o.queues))
 				}
 			}
 		}
@@ -62,7 +62,7 @@ func TestConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m", Owner: string(rune('a' + i%3)), Pid: int64(i), Priority: i % 20, In: 10})
+			turn, err := turns.Acquire(t.Context(), Demand{Resource: "p/m", Owner: string(rune('a' + i%3)), Pid: int64(i), Priority: i % 20, In: 10})
 			if err != nil {
 				t.Error(err)
 				return
@@ -83,14 +83,14 @@ func TestConcurrency(t *testing.T) {
 }
 
 // TestOrder lets callers of several priorities arrive while the only turn is
-// taken, and looks at the order in which they get it.
+// taken, and rechecks at the order in which they get it.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
-		hold := take(t, &turns, Ask{Resource: "p"})
+		hold := take(t, &turns, Demand{Resource: "p"})
 		var mu sync.Mutex
 		var order []string
-		arrive := func(name string, a Ask) {
+		arrive := func(name string, a Demand) {
 			go func() {
 				a.Resource = "p"
 				turn, err := turns.Acquire(t.Context(), a)
@@ -105,18 +105,18 @@ func TestOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		arrive("old bulk", Ask{Owner: "a", Priority: 12})
+		arrive("old bulk", Demand{Owner: "a", Priority: 12})
 		time.Sleep(40 * time.Second) // virtual: it ages by eight levels
-		arrive("bulk of a", Ask{Owner: "a", Pid: 1, Priority: 10, In: 100})
-		arrive("more of a", Ask{Owner: "a", Pid: 1, Priority: 10, In: 100})
-		arrive("other process of a", Ask{Owner: "a", Pid: 2, Priority: 10, In: 100})
-		arrive("bulk of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
-		arrive("more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
-		arrive("still more of b", Ask{Owner: "b", Pid: 3, Priority: 10, In: 10})
-		arrive("made urgent", Ask{Owner: "d", Pid: 5, Priority: 10})
-		arrive("urgent by now", Ask{Owner: "c", Pid: 4, Priority: 10, Now: func() int { return 1 }})
-		arrive("urgent", Ask{Owner: "a"})
-		turns.Rank(5, 2)
+		arrive("bulk of a", Demand{Owner: "a", Pid: 1, Priority: 10, In: 100})
+		arrive("more of a", Demand{Owner: "a", Pid: 1, Priority: 10, In: 100})
+		arrive("other process of a", Demand{Owner: "a", Pid: 2, Priority: 10, In: 100})
+		arrive("bulk of b", Demand{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("more of b", Demand{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("still more of b", Demand{Owner: "b", Pid: 3, Priority: 10, In: 10})
+		arrive("made urgent", Demand{Owner: "d", Pid: 5, Priority: 10})
+		arrive("urgent by now", Demand{Owner: "c", Pid: 4, Priority: 10, CurrentPriority: func() int { return 1 }})
+		arrive("urgent", Demand{Owner: "a"})
+		turns.SetPriority(5, 2)
 		hold.Release(Feedback{})
 		synctest.Wait()
 		want := []string{"urgent", "urgent by now", "made urgent", "old bulk", "bulk of b", "bulk of a", "more of b", "still more of b", "other process of a", "more of a"}
@@ -131,15 +131,15 @@ func TestOrder(t *testing.T) {
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
-		hold := take(t, &turns, Ask{Resource: "p"})
+		hold := take(t, &turns, Demand{Resource: "p"})
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := turns.Acquire(ctx, Ask{Resource: "p", In: 7})
+			_, err := turns.Acquire(ctx, Demand{Resource: "p", In: 7})
 			left <- err
 		}()
 		synctest.Wait()
-		if why := turns.Why("p"); why != "concurrency" {
+		if why := turns.WaitReason("p"); why != "concurrency" {
 			t.Errorf("it waits for %q", why)
 		}
 		cancel()
@@ -147,7 +147,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		hold.Release(Feedback{})
-		take(t, &turns, Ask{Resource: "p"}).Release(Feedback{})
+		take(t, &turns, Demand{Resource: "p"}).Release(Feedback{})
 		empty(t, &turns)
 	})
 }
@@ -164,7 +164,7 @@ func TestCancelRaces(t *testing.T) {
 			if i%2 == 0 {
 				go cancel()
 			}
-			turn, err := turns.Acquire(ctx, Ask{Resource: "p/m", Pid: int64(i)})
+			turn, err := turns.Acquire(ctx, Demand{Resource: "p/m", Pid: int64(i)})
 			if err != nil {
 				return
 			}
@@ -185,10 +185,10 @@ func TestTurnAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
 		for i := range 200 {
-			hold := take(t, &turns, Ask{Resource: "p"})
+			hold := take(t, &turns, Demand{Resource: "p"})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				if turn, err := turns.Acquire(ctx, Ask{Resource: "p"}); err == nil {
+				if turn, err := turns.Acquire(ctx, Demand{Resource: "p"}); err == nil {
 					turn.Release(Feedback{})
 				}
 			}()
@@ -211,7 +211,7 @@ func TestMinute(t *testing.T) {
 		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 60, Tokens: 60_000}}}}
 		start := time.Now()
 		for range 120 {
-			take(t, &turns, Ask{Resource: "p/m", In: 400, Out: 4000}).Release(Feedback{In: 400, Out: 100})
+			take(t, &turns, Demand{Resource: "p/m", In: 400, Out: 4000}).Release(Feedback{In: 400, Out: 100})
 		}
 		if d := time.Since(start); d < time.Minute || d > 125*time.Second {
 			t.Errorf("120 calls at 60 a minute took %s", d)
@@ -223,7 +223,7 @@ func TestMinute(t *testing.T) {
 // TestKinds holds a provider at another address to the limits of its kind,
 // unless it has its own, and a model to what the provider grants.
 func TestKinds(t *testing.T) {
-	s := sched{configs: map[string]Config{
+	s := scheduler{configs: map[string]Config{
 		"openai":             {Limits: Limits{Concurrency: 3, Tokens: 1000}, Models: map[string]Limits{"small": {Tokens: 50, Requests: 7}}},
 		"openai@own.example": {Limits: Limits{Concurrency: 2}},
 	}}
@@ -232,14 +232,14 @@ func TestKinds(t *testing.T) {
 		"openai@own.example/gpt": {2, 0, 0}, "anthropic/claude": {0, 0, 0},
 	} {
 		b := s.bucket(0, resource)
-		if got := [3]int64{int64(b.up.up.most), b.set[requests], b.set[tokens]}; got != want {
+		if got := [3]int64{int64(b.parent.parent.maxRunning), b.configured[requests], b.configured[tokens]}; got != want {
 			t.Errorf("%s: %v, want %v", resource, got, want)
 		}
 		if r := ParseResource(resource); r.String() != resource {
 			t.Errorf("%q is read as %+v", resource, r)
 		}
 	}
-	if a, b := s.bucket(0, "openai/gpt"), s.bucket(0, "openai#key/gpt"); a.up == b.up || a.up.up != b.up.up {
+	if a, b := s.bucket(0, "openai/gpt"), s.bucket(0, "openai#key/gpt"); a.parent == b.parent || a.parent.parent != b.parent.parent {
 		t.Error("two keys share limits, or one provider is two")
 	}
 }
@@ -251,10 +251,10 @@ func TestSlow(t *testing.T) {
 		var turns Turns
 		var all []*Turn
 		for range 16 {
-			all = append(all, take(t, &turns, Ask{Resource: "p/m"}))
+			all = append(all, take(t, &turns, Demand{Resource: "p/m"}))
 		}
 		for _, u := range all {
-			u.Release(Feedback{Word: Slow, After: 20 * time.Second})
+			u.Release(Feedback{Status: RateLimited, RetryAfter: 20 * time.Second})
 		}
 		start := time.Now()
 		var went []time.Duration
@@ -262,7 +262,7 @@ func TestSlow(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 40 {
 			wg.Go(func() {
-				turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m"})
+				turn, err := turns.Acquire(t.Context(), Demand{Resource: "p/m"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -275,7 +275,7 @@ func TestSlow(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if why := turns.Why("p/m"); why != "asked to slow down, 20s" {
+		if why := turns.WaitReason("p/m"); why != "asked to slow down, 20s" {
 			t.Errorf("they wait for %q", why)
 		}
 		wg.Wait()
@@ -296,37 +296,37 @@ func TestSlow(t *testing.T) {
 func TestNarrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
-		b := func() *bucket { return turns.sched.buckets["p/m"] }
+		b := func() *bucket { return turns.scheduler.buckets["p/m"] }
 		refuse := func(left int64) {
 			var all []*Turn
 			for range 10 {
-				all = append(all, take(t, &turns, Ask{Resource: "p/m"}))
+				all = append(all, take(t, &turns, Demand{Resource: "p/m"}))
 			}
 			for _, u := range all {
-				u.Release(Feedback{Word: Slow, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 6000, Left: left}}})
+				u.Release(Feedback{Status: RateLimited, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 6000, Left: left}}})
 			}
 		}
 		refuse(0)
-		if k := b().care; k.margin == 0 || k.ease != 1000 || k.width != mostWidth*1000 {
+		if k := b().pace; k.margin == 0 || k.ease != 1000 || k.width != mostWidth*1000 {
 			t.Errorf("after an empty minute: %+v", k)
 		}
-		first := b().care.margin
+		first := b().pace.margin
 		time.Sleep(2 * time.Minute)
 		refuse(0)
-		if k := b().care; k.margin <= first {
+		if k := b().pace; k.margin <= first {
 			t.Errorf("after the second: %+v", k)
 		}
 		time.Sleep(2 * time.Minute)
-		margin := b().care.margin
+		margin := b().pace.margin
 		refuse(3000)
-		if k := b().care; k.margin > margin || k.ease >= 1000 || k.ceiling != 9000 || k.width != 9000 {
+		if k := b().pace; k.margin > margin || k.ease >= 1000 || k.ceiling != 9000 || k.width != 9000 {
 			t.Errorf("after a moment that was too much: %+v", k)
 		}
 		for range 60 {
 			time.Sleep(time.Minute)
-			take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{})
+			take(t, &turns, Demand{Resource: "p/m"}).Release(Feedback{})
 		}
-		if k := b().care; k.margin > 2 || k.ease < 1000 || k.ceiling < 50_000 {
+		if k := b().pace; k.margin > 2 || k.ease < 1000 || k.ceiling < 50_000 {
 			t.Errorf("an hour later: %+v", k)
 		}
 		empty(t, &turns)
@@ -341,17 +341,17 @@ func TestLearned(t *testing.T) {
 		say := func(left int64) Feedback {
 			return Feedback{Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600, Left: left}}}
 		}
-		take(t, &turns, Ask{Resource: "p/m"}).Release(say(100)) // 499 were somebody else's
+		take(t, &turns, Demand{Resource: "p/m"}).Release(say(100)) // 499 were somebody else's
 		start := time.Now()
 		n := 0
 		for time.Since(start) < 59*time.Second {
-			u := take(t, &turns, Ask{Resource: "p/m"})
+			u := take(t, &turns, Demand{Resource: "p/m"})
 			if n++; time.Since(start) < 59*time.Second && n > 100 {
 				t.Fatalf("%d calls in %s", n, time.Since(start))
 			}
 			u.Release(say(max(0, 100-int64(n))))
 		}
-		if v := turns.View(); len(v) != 1 || v[0].Name != "p/m" || v[0].Learned["requests"] != 600 {
+		if v := turns.Snapshots(); len(v) != 1 || v[0].Name != "p/m" || v[0].Learned["requests"] != 600 {
 			t.Errorf("%+v", v)
 		}
 		empty(t, &turns)
@@ -360,7 +360,7 @@ func TestLearned(t *testing.T) {
 
 // TestElsewhere: who can go to another provider does not wait for one that is
 // overloaded or asks for an hour, neither when it comes then nor when it stood in
-// line already; who cannot waits. A pause that a limit by the minute explains is
+// waiters already; who cannot waits. A pause that a limit by the minute explains is
 // waited for by all.
 func TestElsewhere(t *testing.T) {
 	for _, v := range []struct {
@@ -368,40 +368,40 @@ func TestElsewhere(t *testing.T) {
 		f    Feedback
 		away time.Duration
 	}{
-		{"overloaded", Feedback{Word: Overloaded, After: 7 * time.Second}, 7 * time.Second},
-		{"an hour", Feedback{Word: Slow, After: time.Hour}, time.Hour},
-		{"a minute", Feedback{Word: Slow, After: time.Minute}, 0},
+		{"overloaded", Feedback{Status: Overloaded, RetryAfter: 7 * time.Second}, 7 * time.Second},
+		{"an hour", Feedback{Status: RateLimited, RetryAfter: time.Hour}, time.Hour},
+		{"a minute", Feedback{Status: RateLimited, RetryAfter: time.Minute}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			turns := Turns{Configs: one(1)}
 			ask := func(elsewhere bool) (err error, after time.Duration) {
 				start := time.Now()
-				turn, err := turns.Acquire(t.Context(), Ask{Resource: "p/m", Elsewhere: elsewhere})
+				turn, err := turns.Acquire(t.Context(), Demand{Resource: "p/m", HasFallback: elsewhere})
 				if err == nil {
 					turn.Release(Feedback{})
 				}
 				return err, time.Since(start)
 			}
-			hold := take(t, &turns, Ask{Resource: "p/m", Elsewhere: true})
+			hold := take(t, &turns, Demand{Resource: "p/m", HasFallback: true})
 			var wg sync.WaitGroup
 			for i := range 6 {
 				wg.Go(func() {
 					err, after := ask(i%2 == 0)
-					if free := i%2 == 0 && v.away > 0; free != (err == ErrAway) || free != (after == 0) {
+					if free := i%2 == 0 && v.away > 0; free != (err == ErrBackoff) || free != (after == 0) {
 						t.Errorf("%s: waiter %d ends with %v after %s", v.name, i, err, after)
 					}
 				})
 			}
 			synctest.Wait()
-			if n := turns.sched.buckets["p/m"].line.free; n != 3 {
+			if n := turns.scheduler.buckets["p/m"].waiters.free; n != 3 {
 				t.Errorf("%s: %d can go elsewhere, want 3 of 6", v.name, n)
 			}
 			hold.Release(v.f)
 			synctest.Wait()
-			if got := turns.Away("p/m"); got != v.away {
+			if got := turns.Backoff("p/m"); got != v.away {
 				t.Errorf("%s: it is away for %s, want %s", v.name, got, v.away)
 			}
-			if err, after := ask(true); (err == ErrAway) != (v.away > 0) || err == ErrAway && after > 0 {
+			if err, after := ask(true); (err == ErrBackoff) != (v.away > 0) || err == ErrBackoff && after > 0 {
 				t.Errorf("%s: a new one ends with %v after %s", v.name, err, after)
 			}
 			wg.Wait()
@@ -420,10 +420,10 @@ func TestAwayAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
 		for i := range 50 {
-			hold := take(t, &turns, Ask{Resource: "p"})
+			hold := take(t, &turns, Demand{Resource: "p"})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				if turn, err := turns.Acquire(ctx, Ask{Resource: "p", Elsewhere: true}); turn != nil || err == nil {
+				if turn, err := turns.Acquire(ctx, Demand{Resource: "p", HasFallback: true}); turn != nil || err == nil {
 					t.Errorf("it got a turn, %v", err)
 				}
 			}()
@@ -431,7 +431,7 @@ func TestAwayAndEnd(t *testing.T) {
 			if i%2 == 0 {
 				cancel()
 			}
-			hold.Release(Feedback{Word: Overloaded, After: time.Second})
+			hold.Release(Feedback{Status: Overloaded, RetryAfter: time.Second})
 			cancel()
 			synctest.Wait()
 			empty(t, &turns) // also of alarms
@@ -441,22 +441,22 @@ func TestAwayAndEnd(t *testing.T) {
 }
 
 // TestOneAlarm: an alarm that was on its way when another time was set changes
-// nothing, and the line has the one that was set.
+// nothing, and the waiters has the one that was set.
 func TestOneAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 1}}}}
-		take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{})
+		take(t, &turns, Demand{Resource: "p/m"}).Release(Feedback{})
 		var wg sync.WaitGroup
-		wg.Go(func() { take(t, &turns, Ask{Resource: "p/m"}).Release(Feedback{}) })
+		wg.Go(func() { take(t, &turns, Demand{Resource: "p/m"}).Release(Feedback{}) })
 		synctest.Wait()
-		b := turns.sched.buckets["p/m"]
+		b := turns.scheduler.buckets["p/m"]
 		set := func() (int64, *time.Timer) {
 			turns.mu.Lock()
 			defer turns.mu.Unlock()
-			return b.line.look, turns.timers[b]
+			return b.waiters.checkAt, turns.timers[b]
 		}
 		look, alarm := set()
-		turns.look(b)
+		turns.recheck(b)
 		if then, other := set(); then != look || alarm == nil || other != alarm {
 			t.Errorf("it is looked at %v in place of %v, by another alarm", then, look)
 		}
@@ -471,11 +471,11 @@ func TestOldHeaders(t *testing.T) {
 	for age, want := range map[time.Duration]int64{time.Minute: 600, time.Minute + 1: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			var turns Turns
-			u := take(t, &turns, Ask{Resource: "p/m"})
+			u := take(t, &turns, Demand{Resource: "p/m"})
 			at := time.Now()
 			time.Sleep(age)
 			u.Release(Feedback{Quota: model.Quota{At: at, Requests: model.Allowance{Limit: 600, Left: 100}}})
-			v := turns.View()[0]
+			v := turns.Snapshots()[0]
 			if v.Learned["requests"] != want || (v.Used["requests"] >= 400) != (want > 0) {
 				t.Errorf("after %s: learned %v, used %v", age, v.Learned, v.Used)
 			}
@@ -503,8 +503,8 @@ func TestWithin(t *testing.T) {
 // back, and not a second time.
 func TestOver(t *testing.T) {
 	var turns Turns
-	u := take(t, &turns, Ask{Resource: "p/m", In: 1001})
-	f := Feedback{Word: Slow, Quota: model.Quota{At: time.Now(), Input: model.Allowance{Limit: 1000, Left: 1000}}}
+	u := take(t, &turns, Demand{Resource: "p/m", In: 1001})
+	f := Feedback{Status: RateLimited, Quota: model.Quota{At: time.Now(), Input: model.Allowance{Limit: 1000, Left: 1000}}}
 	if over := u.Release(f); over == "" {
 		t.Error("nothing is said of it")
 	}
@@ -517,21 +517,21 @@ func TestOver(t *testing.T) {
 // are on their way, and counted once.
 func TestOthersOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, word := range []Word{Fine, Slow} {
+		for _, status := range []Status{Served, RateLimited} {
 			var turns Turns
 			var all []*Turn
 			for range 20 {
-				all = append(all, take(t, &turns, Ask{Resource: "p/m", In: 10}))
+				all = append(all, take(t, &turns, Demand{Resource: "p/m", In: 10}))
 			}
 			for i, u := range all {
-				f := Feedback{Word: word, In: 10, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600, Left: 600 - 300 - int64(i) - 1}}}
-				if word != Fine {
+				f := Feedback{Status: status, In: 10, Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600, Left: 600 - 300 - int64(i) - 1}}}
+				if status != Served {
 					f.In, f.Quota.Requests.Left = 0, 600-300
 				}
 				u.Release(f)
 			}
-			if used := turns.View()[0].Used["requests"]; used < 300 || used > 320 {
-				t.Errorf("%v: %d requests are counted, want 300 of others and 20", word, used)
+			if used := turns.Snapshots()[0].Used["requests"]; used < 300 || used > 320 {
+				t.Errorf("%v: %d requests are counted, want 300 of others and 20", status, used)
 			}
 		}
 	})
@@ -541,17 +541,17 @@ func TestOthersOnce(t *testing.T) {
 // how it stands, and not with many.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := Turns{Again: true}
+		turns := Turns{Restarted: true}
 		var asked atomic.Int64
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				u := take(t, &turns, Ask{Resource: "p/m"})
+				u := take(t, &turns, Demand{Resource: "p/m"})
 				n := asked.Add(1)
 				time.Sleep(time.Second)
 				f := Feedback{Quota: model.Quota{At: time.Now(), Requests: model.Allowance{Limit: 600}}}
 				if n <= fewRequests {
-					f.Word, f.After = Slow, 30*time.Second
+					f.Status, f.RetryAfter = RateLimited, 30*time.Second
 				} else {
 					f.Quota.Requests.Left = 600 - n
 				}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Way is by which of several routes a call goes: by the first, and by another
+// A RoutePicker is by which of several routes a call goes: by the first, and by another
 // when the provider there cannot be had.
-type Way struct {
+type RoutePicker struct {
 	At int // the route that is tried next, or was tried last
 	Of int // how many there are
 
@@ -15,13 +15,13 @@ type Way struct {
 	tried []bool // which failed since there was none left but those
 }
 
-// Shut is how long the provider of a route is away that is not for a call.
-const Shut = time.Duration(-1)
+// Closed is how long the provider of a route is away that is not for a call.
+const Closed = time.Duration(-1)
 
 // Choose passes over routes that are shut or whose provider is away, and says
 // whether another is there beside the one that it found. When all are away it
 // is the one that is back first.
-func (w *Way) Choose(awayFor func(at int) time.Duration) (other bool) {
+func (w *RoutePicker) Choose(awayFor func(at int) time.Duration) (other bool) {
 	if w.Of < 2 {
 		return false
 	}
@@ -34,7 +34,7 @@ func (w *Way) Choose(awayFor func(at int) time.Duration) (other bool) {
 			w.open[n] = true
 			here++
 		}
-		if away != Shut && away < least {
+		if away != Closed && away < least {
 			at, least = n, away
 		}
 	}
@@ -44,7 +44,7 @@ func (w *Way) Choose(awayFor func(at int) time.Duration) (other bool) {
 
 // Next is the route for another try. It is fresh when it has not failed yet; when
 // all that can be had have, it begins anew with the next.
-func (w *Way) Next() (fresh bool) {
+func (w *RoutePicker) Next() (fresh bool) {
 	if w.tried == nil {
 		w.tried = make([]bool, w.Of)
 	}

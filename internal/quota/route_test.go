@@ -25,17 +25,17 @@ func TestWay(t *testing.T) {
 		{"the second is away", 1, []time.Duration{there, 9}, 0, false},
 		{"all are away", 0, []time.Duration{9, 7, 8}, 1, false},
 		{"all are away for as long", 1, []time.Duration{9, 9}, 1, false},
-		{"the second is shut", 0, []time.Duration{9, Shut, 8}, 2, false},
-		{"the second is shut, and the third is there", 0, []time.Duration{9, Shut, there}, 2, false},
-		{"it stands where it is shut", 1, []time.Duration{9, Shut}, 0, false},
+		{"the second is shut", 0, []time.Duration{9, Closed, 8}, 2, false},
+		{"the second is shut, and the third is there", 0, []time.Duration{9, Closed, there}, 2, false},
+		{"it stands where it is shut", 1, []time.Duration{9, Closed}, 0, false},
 	} {
-		w := Way{At: c.at, Of: len(c.away)}
+		w := RoutePicker{At: c.at, Of: len(c.away)}
 		other := w.Choose(func(at int) time.Duration { return c.away[at] })
 		if w.At != c.want || other != c.other {
 			t.Errorf("%s: %d, %v; want %d, %v", c.name, w.At, other, c.want, c.other)
 		}
 	}
-	w := Way{At: 1, Of: 3}
+	w := RoutePicker{At: 1, Of: 3}
 	if w.Next(); w.At != 2 {
 		t.Errorf("behind the second comes %d", w.At)
 	}
@@ -59,11 +59,11 @@ func TestWayRound(t *testing.T) {
 		{"two", []time.Duration{0, 0}, "01-01-01"},
 		{"three", []time.Duration{0, 0, 0}, "012-012-0"},
 		{"the second is away", []time.Duration{0, 9, 0}, "02-02-02"},
-		{"the second is shut", []time.Duration{0, Shut, 0}, "02-02-02"},
+		{"the second is shut", []time.Duration{0, Closed, 0}, "02-02-02"},
 		{"the others are away", []time.Duration{0, 9, 9}, "0-0-0-0"},
 		{"all are away", []time.Duration{7, 9}, "0-0-0-0"},
 	} {
-		w, got := Way{Of: len(c.away)}, ""
+		w, got := RoutePicker{Of: len(c.away)}, ""
 		for len(got) < len(c.want) {
 			w.Choose(func(at int) time.Duration { return c.away[at] })
 			if got += strconv.Itoa(w.At); !w.Next() {

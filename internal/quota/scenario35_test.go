@@ -58,7 +58,7 @@ func newProvider(t *testing.T, l mockprovider.Limits, latency string) *mockprovi
 }
 
 // call makes one call of a size, under a turn, as often as it takes.
-func (c *crowd) call(a Ask, kind int) (took int64) {
+func (c *crowd) call(a Demand, kind int) (took int64) {
 	s := sizes[kind]
 	a.Resource, a.In, a.Out = "p/m", s[0], 2*s[1]
 	if c.loose > 0 {
@@ -92,7 +92,7 @@ func (c *crowd) call(a Ask, kind int) (took int64) {
 			turn.Release(f)
 			return s[0] + s[1]
 		case http.StatusTooManyRequests:
-			f.Word, f.After = Slow, format.RetryAfter(w.Header(), time.Now())
+			f.Status, f.RetryAfter = RateLimited, format.RetryAfter(w.Header(), time.Now())
 			turn.Release(f)
 		default:
 			c.t.Errorf("%d %s", w.Code, w.Body)
@@ -106,7 +106,7 @@ func (c *crowd) call(a Ask, kind int) (took int64) {
 func (c *crowd) process(owner string, pid int) {
 	r := rand.New(rand.NewPCG(35, uint64(pid)))
 	for time.Now().Before(c.until) {
-		n := c.call(Ask{Owner: owner, Pid: int64(pid), Priority: 10}, r.IntN(len(sizes)))
+		n := c.call(Demand{Owner: owner, Pid: int64(pid), Priority: 10}, r.IntN(len(sizes)))
 		c.mu.Lock()
 		c.took[owner] += n
 		c.each[pid] += n
@@ -175,7 +175,7 @@ func scenario35(t *testing.T, l mockprovider.Limits, known bool, minutes int, lo
 	var idle []time.Duration
 	timed := func(into *[]time.Duration) {
 		start := time.Now()
-		c.call(Ask{Owner: "urgent", Pid: -1}, 2)
+		c.call(Demand{Owner: "urgent", Pid: -1}, 2)
 		*into = append(*into, time.Since(start))
 	}
 	for range 20 {

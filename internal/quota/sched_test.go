@@ -20,34 +20,34 @@ import (
 //	bucket.go   a pause ends early                      TestNeverMore
 //	bucket.go   no slope; nothing kept for urgent calls TestUrgent
 //	sched.go    blocked lines are not remembered        TestNeverMore
-//	sched.go    who comes does not stand in line        TestLargeCall
+//	sched.go    who comes does not stand in waiters        TestLargeCall
 //	sched.go    what was not taken is not given back    TestShares
-//	line.go     who was away has saved up               TestBack
-//	line.go     classes do not age                      TestAgeing, TestOrder
-//	line.go     turns are not charged                   TestOrder
-//	line.go     nobody is forgotten                     TestManyKeys
-//	line.go     who is ranked anew has just come        TestNeverMore
+//	waiters.go     who was away has saved up               TestBack
+//	waiters.go     classes do not age                      TestAgeing, TestOrder
+//	waiters.go     turns are not charged                   TestOrder
+//	waiters.go     nobody is forgotten                     TestManyKeys
+//	waiters.go     who is ranked anew has just come        TestNeverMore
 //	sched.go    rank moves nobody, or only the first    TestRank
-//	care.go     every 429 of one burst counts           TestSlow
-//	care.go     all go at once after a pause            TestSlow
-//	care.go     margin, ease or ceiling is not learned  TestNarrow
-//	care.go     what others use is not seen             TestLearned
-//	habit.go    bounds are counted as they are          TestHabit
+//	pace.go     every 429 of one burst counts           TestSlow
+//	pace.go     all go at once after a pause            TestSlow
+//	pace.go     margin, ease or ceiling is not learned  TestNarrow
+//	pace.go     what others use is not seen             TestLearned
+//	estimate.go    bounds are counted as they are          TestHabit
 //	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
 //	traffic.go  a turn can be given back twice          TestConcurrency
 //	traffic.go  who is sent elsewhere gives a turn back TestAwayAndEnd
 //	traffic.go  a stale alarm sets another              TestOneAlarm
 //	bucket.go   a call that ended leaves something      every test that ends
 //	bucket.go   what is told raises what is configured  TestLimit
-//	care.go     headers are never too old               TestOldHeaders
-//	care.go     who was on its way ends the strikes     TestOnTheirWay
-//	care.go     back-off stays at what is asked for     TestBackOff
-//	care.go     one overload is enough, or never is     TestSick
-//	care.go     all go at once when a pause is over     TestAfterPause
-//	habit.go    what is counted ahead is not unlearned  TestAhead
+//	pace.go     headers are never too old               TestOldHeaders
+//	pace.go     who was on its way ends the pauses     TestOnTheirWay
+//	pace.go     back-off stays at what is asked for     TestBackOff
+//	pace.go     one overload is enough, or never is     TestSick
+//	pace.go     all go at once when a pause is over     TestAfterPause
+//	estimate.go    what is counted ahead is not unlearned  TestAhead
 //	limits.go   a model may take more than its key      TestWithin
-//	line.go     who was back is never forgotten         TestForgotten
-//	sched.go    who is away keeps the line's alarm      TestAwayAndEnd
+//	waiters.go     who was back is never forgotten         TestForgotten
+//	sched.go    who is away keeps the waiters's alarm      TestAwayAndEnd
 //	window.go   a slot on the border is not taken back  TestTakeBack
 
 // A judge counts what goes as a provider does: each call when it goes, with
@@ -72,7 +72,7 @@ func (j *judge) sum(of func(*call) bool, late bool) (a amount) {
 		if !of(c.call) {
 			continue
 		}
-		fresh, done := j.now-c.call.went < minute, c.ended > 0
+		fresh, done := j.now-c.call.startedAt < minute, c.ended > 0
 		switch {
 		case late && done:
 			if fresh {
@@ -82,12 +82,12 @@ func (j *judge) sum(of func(*call) bool, late bool) (a amount) {
 				a.add(&amount{0, c.out, 0, c.out})
 			}
 		case fresh && done:
-			w := weigh(c.in, c.out)
+			w := amountOf(c.in, c.out)
 			a.add(&w)
 		case fresh && late:
-			a.add(&amount{1, c.weight[input], c.weight[input], 0})
+			a.add(&amount{1, c.bound[input], c.bound[input], 0})
 		case fresh:
-			a.add(&c.weight)
+			a.add(&c.bound)
 		}
 	}
 	return a
@@ -102,14 +102,14 @@ func (j *judge) running(of func(*call) bool) (n int) {
 	return n
 }
 
-// TestNeverMore asks, gives back, cancels and waits at random, and looks after
+// TestNeverMore asks, gives back, cancels and waits at random, and rechecks after
 // each step whether any limit is passed, as a provider counts, and in the end
 // whether everybody had a turn.
 func TestNeverMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := Limits{Requests: rapid.Int64Range(3, 40).Draw(t, "rpm"), Tokens: rapid.Int64Range(500, 5000).Draw(t, "tpm"), Concurrency: rapid.IntRange(1, 20).Draw(t, "at a time")}
 		some := Limits{Input: rapid.Int64Range(200, 3000).Draw(t, "itpm"), Output: rapid.Int64Range(100, 2000).Draw(t, "otpm"), Concurrency: rapid.IntRange(1, 10).Draw(t, "of m")}
-		s := &sched{configs: map[string]Config{"p": {Limits: all, Models: map[string]Limits{"m": some}}}}
+		s := &scheduler{configs: map[string]Config{"p": {Limits: all, Models: map[string]Limits{"m": some}}}}
 		j := &judge{now: second, paused: map[string]int64{}}
 		var waiting []*call
 		went := func(gone []*call) {
@@ -119,21 +119,21 @@ func TestNeverMore(t *testing.T) {
 					t.Fatalf("a call goes that does not wait")
 				}
 				waiting = slices.Delete(waiting, i, i+1)
-				if j.now < j.paused[c.key] {
-					t.Fatalf("%s was asked within its pause", c.key)
+				if j.now < j.paused[c.resource] {
+					t.Fatalf("%s was asked within its pause", c.resource)
 				}
 				j.went = append(j.went, &judged{call: c})
 				j.check(t, all, some, c)
 			}
 		}
 		ask := func(t *rapid.T) {
-			c := &call{key: rapid.SampledFrom([]string{"p/m", "p/n", "p/o"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
+			c := &call{resource: rapid.SampledFrom([]string{"p/m", "p/n", "p/o"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
 				pid: rapid.Int64Range(1, 3).Draw(t, "pid"), priority: rapid.IntRange(0, 12).Draw(t, "priority"),
-				weight: weigh(rapid.Int64Range(0, 199).Draw(t, "in"), rapid.Int64Range(0, 99).Draw(t, "out"))}
+				bound: amountOf(rapid.Int64Range(0, 199).Draw(t, "in"), rapid.Int64Range(0, 99).Draw(t, "out"))}
 			waiting = append(waiting, c)
-			went(s.ask(j.now, c))
+			went(s.enqueue(j.now, c))
 		}
-		release := func(t *rapid.T, word Word) {
+		release := func(t *rapid.T, status Status) {
 			var open []*judged
 			for _, c := range j.went {
 				if c.ended == 0 {
@@ -144,12 +144,12 @@ func TestNeverMore(t *testing.T) {
 				return
 			}
 			c := rapid.SampledFrom(open).Draw(t, "call")
-			f := &news{word: word}
-			if word == Fine {
-				f.in, f.out = c.weight[input], rapid.Int64Range(0, c.weight[output]).Draw(t, "gave")
+			f := &report{status: status}
+			if status == Served {
+				f.in, f.out = c.bound[input], rapid.Int64Range(0, c.bound[output]).Draw(t, "gave")
 			} else {
 				f.after = rapid.Int64Range(0, 20*second).Draw(t, "after")
-				j.paused[c.key] = max(j.paused[c.key], j.now+f.after)
+				j.paused[c.resource] = max(j.paused[c.resource], j.now+f.after)
 			}
 			c.ended, c.in, c.out = j.now, f.in, f.out
 			went(s.release(j.now, c.call, f))
@@ -157,23 +157,23 @@ func TestNeverMore(t *testing.T) {
 		later := func(d int64) {
 			j.now += d
 			for _, b := range s.buckets {
-				if b.line.look <= j.now {
-					b.line.look = never
-					went(s.run(j.now, b))
+				if b.waiters.checkAt <= j.now {
+					b.waiters.checkAt = never
+					went(s.giveTurns(j.now, b))
 				}
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"ask":  ask,
 			"ask ": ask,
-			"done": func(t *rapid.T) { release(t, Fine) },
-			"slow": func(t *rapid.T) { release(t, Slow) },
+			"done": func(t *rapid.T) { release(t, Served) },
+			"slow": func(t *rapid.T) { release(t, RateLimited) },
 			"time": func(t *rapid.T) { later(rapid.Int64Range(1, 10*second).Draw(t, "time")) },
 			"rank": func(t *rapid.T) {
-				went(s.rank(j.now, rapid.Int64Range(1, 3).Draw(t, "pid"), rapid.IntRange(0, 12).Draw(t, "priority")))
+				went(s.setPriority(j.now, rapid.Int64Range(1, 3).Draw(t, "pid"), rapid.IntRange(0, 12).Draw(t, "priority")))
 				for _, c := range waiting {
-					if k := c.bucket.line.classes[c.priority]; k.oldest == nil || k.oldest.seq > c.seq || k.newest.seq < c.seq {
-						t.Fatalf("call %d is not within the ages of its class", c.seq)
+					if k := c.bucket.waiters.classes[c.priority]; k.oldest == nil || k.oldest.seq > c.seq || k.newest.seq < c.seq {
+						t.Fatalf("call %d is not within the ages of its priorityClass", c.seq)
 					}
 				}
 			},
@@ -189,8 +189,8 @@ func TestNeverMore(t *testing.T) {
 		for range 10_000 { // everybody gets a turn
 			for _, c := range j.went {
 				if c.ended == 0 {
-					c.ended, c.in, c.out = j.now, c.weight[input], c.weight[output]
-					went(s.release(j.now, c.call, &news{in: c.in, out: c.out}))
+					c.ended, c.in, c.out = j.now, c.bound[input], c.bound[output]
+					went(s.release(j.now, c.call, &report{in: c.in, out: c.out}))
 				}
 			}
 			if len(waiting) == 0 {
@@ -198,7 +198,7 @@ func TestNeverMore(t *testing.T) {
 			}
 			next := never
 			for _, b := range s.buckets {
-				next = min(next, b.line.look)
+				next = min(next, b.waiters.checkAt)
 			}
 			if next == never && j.running(func(*call) bool { return true }) == 0 {
 				t.Fatalf("%d wait, nothing runs, and no time is set", len(waiting))
@@ -213,13 +213,13 @@ func TestNeverMore(t *testing.T) {
 
 func (j *judge) check(t *rapid.T, all, some Limits, c *call) {
 	every := func(*call) bool { return true }
-	model := func(d *call) bool { return d.key == "p/m" }
+	model := func(d *call) bool { return d.resource == "p/m" }
 	for _, late := range []bool{false, true} {
 		a, m := j.sum(every, late), j.sum(model, late)
-		if a[requests] > all.Requests || a[tokens] > max(all.Tokens, c.weight[tokens]) {
+		if a[requests] > all.Requests || a[tokens] > max(all.Tokens, c.bound[tokens]) {
 			t.Fatalf("%v in a minute, limits %+v (output late: %v)", a, all, late)
 		}
-		if m[input] > max(some.Input, c.weight[input]) || m[output] > max(some.Output, c.weight[output]) {
+		if m[input] > max(some.Input, c.bound[input]) || m[output] > max(some.Output, c.bound[output]) {
 			t.Fatalf("%v for the model in a minute, limits %+v (output late: %v)", m, some, late)
 		}
 	}
@@ -230,23 +230,23 @@ func (j *judge) check(t *rapid.T, all, some Limits, c *call) {
 
 // inTurn runs calls one after the other through one bucket and says in which
 // order they went.
-func inTurn(s *sched, now int64, calls ...*call) (order []string) {
-	hold := &call{key: calls[0].key, owner: "hold", weight: weigh(0, 0)}
-	s.ask(now, hold)
+func inTurn(s *scheduler, now int64, calls ...*call) (order []string) {
+	hold := &call{resource: calls[0].resource, owner: "hold", bound: amountOf(0, 0)}
+	s.enqueue(now, hold)
 	for i, c := range calls {
-		s.ask(now+int64(i), c)
+		s.enqueue(now+int64(i), c)
 	}
-	next := s.release(now, hold, &news{})
+	next := s.release(now, hold, &report{})
 	for len(next) > 0 {
 		c := next[0]
 		order = append(order, c.owner)
-		next = append(next[1:], s.release(now, c, &news{in: c.weight[input], out: c.weight[output]})...)
+		next = append(next[1:], s.release(now, c, &report{in: c.bound[input], out: c.bound[output]})...)
 	}
 	return order
 }
 
-func single() *sched {
-	return &sched{configs: map[string]Config{"p": {Limits: Limits{Concurrency: 1}}}}
+func single() *scheduler {
+	return &scheduler{configs: map[string]Config{"p": {Limits: Limits{Concurrency: 1}}}}
 }
 
 // TestAway: an owner that comes late starts where the others are, and one that
@@ -254,11 +254,11 @@ func single() *sched {
 func TestAway(t *testing.T) {
 	s := single()
 	for range 10 {
-		inTurn(s, second, &call{key: "p/m", owner: "old", pid: 1, weight: weigh(100, 0)})
+		inTurn(s, second, &call{resource: "p/m", owner: "old", pid: 1, bound: amountOf(100, 0)})
 	}
 	var calls []*call
 	for range 4 {
-		calls = append(calls, &call{key: "p/m", owner: "old", pid: 1, weight: weigh(100, 0)}, &call{key: "p/m", owner: "new", pid: 2, weight: weigh(100, 0)})
+		calls = append(calls, &call{resource: "p/m", owner: "old", pid: 1, bound: amountOf(100, 0)}, &call{resource: "p/m", owner: "new", pid: 2, bound: amountOf(100, 0)})
 	}
 	got := fmt.Sprint(inTurn(s, 2*second, calls...))
 	if got != "[new old new old new old new old]" && got != "[old new old new old new old new]" {
@@ -271,18 +271,18 @@ func TestAway(t *testing.T) {
 func TestBack(t *testing.T) {
 	s := single()
 	b := s.bucket(second, "p/m")
-	b.up.kin.member(id{name: "stays"}).join() // somebody is always there, so nobody is forgotten
-	inTurn(s, second, &call{key: "p/m", owner: "back", pid: 1, weight: weigh(1, 0)})
-	back := b.up.kin.member(id{name: "back"})
+	b.parent.owners.child(shareKey{name: "stays"}).join() // somebody is always there, so nobody is forgotten
+	inTurn(s, second, &call{resource: "p/m", owner: "back", pid: 1, bound: amountOf(1, 0)})
+	back := b.parent.owners.child(shareKey{name: "back"})
 	back.join()
 	for range 50 {
-		inTurn(s, second, &call{key: "p/m", owner: "busy", pid: 2, weight: weigh(100, 0)}, &call{key: "p/m", owner: "also busy", pid: 3, weight: weigh(100, 0)})
+		inTurn(s, second, &call{resource: "p/m", owner: "busy", pid: 2, bound: amountOf(100, 0)}, &call{resource: "p/m", owner: "also busy", pid: 3, bound: amountOf(100, 0)})
 	}
 	back.leave()
 	var calls []*call
 	for i := range 3 {
-		calls = append(calls, &call{key: "p/m", owner: "back", pid: 1, weight: weigh(100, 0)}, &call{key: "p/m", owner: "busy", pid: 2, weight: weigh(100, 0)},
-			&call{key: "p/m", owner: "also busy", pid: 3, weight: weigh(100, int64(i))})
+		calls = append(calls, &call{resource: "p/m", owner: "back", pid: 1, bound: amountOf(100, 0)}, &call{resource: "p/m", owner: "busy", pid: 2, bound: amountOf(100, 0)},
+			&call{resource: "p/m", owner: "also busy", pid: 3, bound: amountOf(100, int64(i))})
 	}
 	order := inTurn(s, second, calls...)
 	if n := slices.Index(order, "busy"); n < 0 || n > 2 {
@@ -293,18 +293,18 @@ func TestBack(t *testing.T) {
 // TestShares: what counts is what was taken, not what was asked for.
 func TestShares(t *testing.T) {
 	s := single()
-	hold := &call{key: "p/m", owner: "hold"}
-	s.ask(second, hold)
+	hold := &call{resource: "p/m", owner: "hold"}
+	s.enqueue(second, hold)
 	for range 6 {
-		s.ask(second, &call{key: "p/m", owner: "careful", pid: 1, weight: weigh(10, 0)})
-		s.ask(second, &call{key: "p/m", owner: "generous", pid: 2, weight: weigh(10, 1000)})
+		s.enqueue(second, &call{resource: "p/m", owner: "careful", pid: 1, bound: amountOf(10, 0)})
+		s.enqueue(second, &call{resource: "p/m", owner: "generous", pid: 2, bound: amountOf(10, 1000)})
 	}
 	first := 0
-	for next, n := s.release(second, hold, &news{}), 0; len(next) > 0 && n < 6; n++ {
+	for next, n := s.release(second, hold, &report{}), 0; len(next) > 0 && n < 6; n++ {
 		if next[0].owner == "generous" {
 			first++
 		}
-		next = s.release(second, next[0], &news{in: 10})
+		next = s.release(second, next[0], &report{in: 10})
 	}
 	if first != 3 {
 		t.Errorf("%d of the first 6 turns went to the one that asks for more than it takes, want 3", first)
@@ -325,14 +325,14 @@ func TestUrgent(t *testing.T) {
 		{"the minute", Limits{Tokens: 1000}, 199, 2, 2},
 		{"at one time", Limits{Concurrency: 32}, 1, 30, 30},
 	} {
-		s := &sched{configs: map[string]Config{"p": {Limits: v.l}}}
+		s := &scheduler{configs: map[string]Config{"p": {Limits: v.l}}}
 		now, went := second, 0
 		var last *call
 		for i := range 100 {
-			c := &call{key: "p/m", owner: "bulk", pid: int64(i), priority: 10, weight: weigh(v.size, 0)}
-			if i == 0 || last != nil && last.went > 0 {
-				s.ask(now, c)
-				if c.went > 0 {
+			c := &call{resource: "p/m", owner: "bulk", pid: int64(i), priority: 10, bound: amountOf(v.size, 0)}
+			if i == 0 || last != nil && last.startedAt > 0 {
+				s.enqueue(now, c)
+				if c.startedAt > 0 {
 					went++
 				}
 				last = c
@@ -343,22 +343,22 @@ func TestUrgent(t *testing.T) {
 		}
 		for b := s.bucket(now, "p/m"); v.l.Tokens > 0 && now < 50*second; { // until the minute is full
 			switch {
-			case last.went > 0:
-				last = &call{key: "p/m", owner: "bulk", pid: 1, priority: 10, weight: weigh(v.size, 0)}
-				s.ask(now, last)
-			case b.line.look > 50*second:
+			case last.startedAt > 0:
+				last = &call{resource: "p/m", owner: "bulk", pid: 1, priority: 10, bound: amountOf(v.size, 0)}
+				s.enqueue(now, last)
+			case b.waiters.checkAt > 50*second:
 				now = 50 * second
 			default:
-				now, b.line.look = b.line.look, never
-				s.run(now, b)
+				now, b.waiters.checkAt = b.waiters.checkAt, never
+				s.giveTurns(now, b)
 			}
 		}
-		if last.went > 0 {
+		if last.startedAt > 0 {
 			t.Fatalf("%s: bulk never waits", v.name)
 		}
-		u := &call{key: "p/m", owner: "urgent", weight: weigh(12, 0)}
-		if s.ask(now, u); u.went != now {
-			t.Errorf("%s: the urgent call waits for %s", v.name, s.bucket(now, "p/m").line.why)
+		u := &call{resource: "p/m", owner: "urgent", bound: amountOf(12, 0)}
+		if s.enqueue(now, u); u.startedAt != now {
+			t.Errorf("%s: the urgent call waits for %s", v.name, s.bucket(now, "p/m").waiters.why)
 		}
 	}
 }
@@ -366,30 +366,30 @@ func TestUrgent(t *testing.T) {
 // TestLargeCall: a call that needs the whole quota is not kept waiting by small
 // ones that come after it, and they not by it for longer than it takes.
 func TestLargeCall(t *testing.T) {
-	s := &sched{configs: map[string]Config{"p": {Limits: Limits{Tokens: 1000}}}}
+	s := &scheduler{configs: map[string]Config{"p": {Limits: Limits{Tokens: 1000}}}}
 	now := second
-	first := &call{key: "p/m", owner: "b", weight: weigh(200, 0)}
-	if len(s.ask(now, first)) != 1 {
+	first := &call{resource: "p/m", owner: "b", bound: amountOf(200, 0)}
+	if len(s.enqueue(now, first)) != 1 {
 		t.Fatal("the first waits")
 	}
-	s.release(now, first, &news{in: 200})
-	large := &call{key: "p/m", owner: "a", weight: weigh(2000, 0)}
-	if len(s.ask(now, large)) != 0 {
+	s.release(now, first, &report{in: 200})
+	large := &call{resource: "p/m", owner: "a", bound: amountOf(2000, 0)}
+	if len(s.enqueue(now, large)) != 0 {
 		t.Fatal("it does not wait")
 	}
 	for i := range 10 {
-		if len(s.ask(now, &call{key: "p/m", owner: "a", pid: int64(i), weight: weigh(10, 0)})) != 0 {
+		if len(s.enqueue(now, &call{resource: "p/m", owner: "a", pid: int64(i), bound: amountOf(10, 0)})) != 0 {
 			t.Fatal("a small one overtakes")
 		}
 	}
 	b := s.bucket(now, "p/m")
-	for b.line.look < never && large.went == 0 {
-		now = b.line.look
-		b.line.look = never
-		s.run(now, b)
+	for b.waiters.checkAt < never && large.startedAt == 0 {
+		now = b.waiters.checkAt
+		b.waiters.checkAt = never
+		s.giveTurns(now, b)
 	}
-	if large.went == 0 || large.went > 62*second {
-		t.Errorf("it went at %d s", large.went/second)
+	if large.startedAt == 0 || large.startedAt > 62*second {
+		t.Errorf("it went at %d s", large.startedAt/second)
 	}
 }
 
@@ -397,19 +397,19 @@ func TestLargeCall(t *testing.T) {
 func TestAgeing(t *testing.T) {
 	s := single()
 	now := second
-	hold := &call{key: "p/m", owner: "u", weight: weigh(10, 0)}
-	s.ask(now, hold)
-	bulk := &call{key: "p/m", owner: "bulk", priority: 10, weight: weigh(10, 0)}
-	s.ask(now, bulk)
-	for bulk.went == 0 && now < 100*second {
-		next := &call{key: "p/m", owner: "u", weight: weigh(10, 0)}
-		s.ask(now, next)
+	hold := &call{resource: "p/m", owner: "u", bound: amountOf(10, 0)}
+	s.enqueue(now, hold)
+	bulk := &call{resource: "p/m", owner: "bulk", priority: 10, bound: amountOf(10, 0)}
+	s.enqueue(now, bulk)
+	for bulk.startedAt == 0 && now < 100*second {
+		next := &call{resource: "p/m", owner: "u", bound: amountOf(10, 0)}
+		s.enqueue(now, next)
 		now += second
-		if gone := s.release(now, hold, &news{in: 10}); len(gone) == 1 {
+		if gone := s.release(now, hold, &report{in: 10}); len(gone) == 1 {
 			hold = gone[0]
 		}
 	}
-	if w := bulk.went - bulk.asked; w < 45*second || w > 55*second {
+	if w := bulk.startedAt - bulk.queuedAt; w < 45*second || w > 55*second {
 		t.Errorf("it waited %d s", w/second)
 	}
 }
@@ -418,22 +418,22 @@ func TestAgeing(t *testing.T) {
 // it: before those that came later, and with all its age.
 func TestRank(t *testing.T) {
 	s := single()
-	hold := &call{key: "p/m", owner: "hold", weight: weigh(1, 0)}
-	s.ask(second, hold)
+	hold := &call{resource: "p/m", owner: "hold", bound: amountOf(1, 0)}
+	s.enqueue(second, hold)
 	for i, owner := range []string{"a", "b", "c", "d", "e", "b"} {
-		s.ask(second+int64(i), &call{key: "p/m", owner: owner, pid: int64(owner[0] - 'a'), priority: 10, weight: weigh(1, 0)})
+		s.enqueue(second+int64(i), &call{resource: "p/m", owner: owner, pid: int64(owner[0] - 'a'), priority: 10, bound: amountOf(1, 0)})
 	}
-	u := &call{key: "p/m", owner: "urgent", pid: 9, priority: 3, weight: weigh(1, 0)}
-	s.ask(2*second, u)
-	if gone := append(s.rank(2*second, 1, 3), s.rank(2*second, 3, 3)...); len(gone) > 0 { // b and d came before the urgent one
+	u := &call{resource: "p/m", owner: "urgent", pid: 9, priority: 3, bound: amountOf(1, 0)}
+	s.enqueue(2*second, u)
+	if gone := append(s.setPriority(2*second, 1, 3), s.setPriority(2*second, 3, 3)...); len(gone) > 0 { // b and d came before the urgent one
 		t.Fatal("somebody goes while the turn is taken")
 	}
-	s.rank(2*second, 0, 20)
+	s.setPriority(2*second, 0, 20)
 	now := 2*second + 6*ageStep // by now 20 is as urgent as 14, and both 3 and 5 as 0
-	s.rank(now, 9, 5)
+	s.setPriority(now, 9, 5)
 	var order []string
 	for c := hold; ; {
-		next := s.release(now, c, &news{in: 1})
+		next := s.release(now, c, &report{in: 1})
 		if len(next) == 0 {
 			break
 		}
@@ -443,32 +443,32 @@ func TestRank(t *testing.T) {
 	if want := []string{"b", "d", "urgent", "b", "c", "e", "a"}; !slices.Equal(order, want) {
 		t.Errorf("order %q, want %q", order, want)
 	}
-	if l := s.bucket(now, "p/m").line; l.waiting != 0 || l.some != [2]uint64{} {
+	if l := s.bucket(now, "p/m").waiters; l.waiting != 0 || l.some != [2]uint64{} {
 		t.Errorf("%d wait, at %b", l.waiting, l.some)
 	}
 }
 
 // TestManyKeys: what nobody uses any more is forgotten.
 func TestManyKeys(t *testing.T) {
-	s := &sched{}
+	s := &scheduler{}
 	now := second
 	for i := range 12 * manyBuckets {
 		now += second / 10
-		c := &call{key: fmt.Sprintf("p#key%d/m", i), owner: "a", weight: weigh(10, 0)}
-		s.ask(now, c)
-		s.release(now, c, &news{in: 10})
+		c := &call{resource: fmt.Sprintf("p#key%d/m", i), owner: "a", bound: amountOf(10, 0)}
+		s.enqueue(now, c)
+		s.release(now, c, &report{in: 10})
 	}
-	if n := len(s.buckets) + len(s.above); n > 8*manyBuckets {
-		t.Errorf("%d buckets are kept", n)
+	if n := len(s.buckets) + len(s.parents); n > 8*manyBuckets {
+		t.Errorf("%d buckets are urgentShare", n)
 	}
-	owners := &sched{}
+	owners := &scheduler{}
 	for i := range 20_000 {
-		c := &call{key: "p/m", owner: fmt.Sprint(i), pid: int64(i), weight: weigh(10, 0)}
-		owners.ask(second, c)
-		owners.release(second, c, &news{in: 10})
+		c := &call{resource: "p/m", owner: fmt.Sprint(i), pid: int64(i), bound: amountOf(10, 0)}
+		owners.enqueue(second, c)
+		owners.release(second, c, &report{in: 10})
 	}
-	if n := len(owners.above["p#"].kin.kids); n > 100 {
-		t.Errorf("%d owners are kept", n)
+	if n := len(owners.parents["p#"].owners.children); n > 100 {
+		t.Errorf("%d owners are urgentShare", n)
 	}
 }
 
@@ -481,7 +481,7 @@ func BenchmarkTurn(b *testing.B) {
 			turns := Turns{Configs: v.c}
 			b.ReportAllocs()
 			for b.Loop() {
-				turn, err := turns.Acquire(b.Context(), Ask{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
+				turn, err := turns.Acquire(b.Context(), Demand{Resource: "p/m", Owner: "a", Pid: 1, Priority: 10, In: 100, Out: 100})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -497,11 +497,11 @@ func BenchmarkWaiting(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := single()
 			now := second
-			running := &call{key: "p/m", weight: weigh(1, 0)}
-			s.ask(now, running)
+			running := &call{resource: "p/m", bound: amountOf(1, 0)}
+			s.enqueue(now, running)
 			come := func(i int) {
 				now++
-				s.ask(now, &call{key: "p/m", owner: fmt.Sprint(i % 100), pid: int64(i), priority: 10, weight: weigh(100, 100)})
+				s.enqueue(now, &call{resource: "p/m", owner: fmt.Sprint(i % 100), pid: int64(i), priority: 10, bound: amountOf(100, 100)})
 			}
 			for i := range n {
 				come(i)
@@ -509,7 +509,7 @@ func BenchmarkWaiting(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				come(i)
-				gone := s.release(now, running, &news{in: 100, out: 50})
+				gone := s.release(now, running, &report{in: 100, out: 50})
 				if len(gone) != 1 {
 					b.Fatalf("%d went", len(gone))
 				}
@@ -544,30 +544,30 @@ func TestTooLarge(t *testing.T) {
 		{"configured, and told another", Limits{Input: 1000}, told(2000, 2000), 1001, 0, ""},
 		{"nothing known", Limits{}, told(0, 0), 1001, 0, ""},
 	} {
-		s := &sched{configs: map[string]Config{"p": {Limits: v.set}}}
+		s := &scheduler{configs: map[string]Config{"p": {Limits: v.set}}}
 		now := second
 		if v.before > 0 {
 			for range 90 { // so that less than the bound is expected
-				c := &call{key: "p/m", weight: weigh(100, 0)}
-				s.ask(now, c)
-				s.release(now, c, &news{in: 1})
+				c := &call{resource: "p/m", bound: amountOf(100, 0)}
+				s.enqueue(now, c)
+				s.release(now, c, &report{in: 1})
 				now += 2 * minute
 			}
-			c := &call{key: "p/m", weight: weigh(v.before, 0)}
-			s.ask(now, c)
-			s.release(now, c, &news{in: v.before})
+			c := &call{resource: "p/m", bound: amountOf(v.before, 0)}
+			s.enqueue(now, c)
+			s.release(now, c, &report{in: v.before})
 		}
-		c := &call{key: "p/m", weight: weigh(v.size, 0), priority: 10}
-		s.ask(now, c)
+		c := &call{resource: "p/m", bound: amountOf(v.size, 0), priority: 10}
+		s.enqueue(now, c)
 		b := c.bucket
-		for now = b.line.look; c.went == 0 && now < never; now = b.line.look {
-			b.line.look = never
-			s.run(now, b)
+		for now = b.waiters.checkAt; c.startedAt == 0 && now < never; now = b.waiters.checkAt {
+			b.waiters.checkAt = never
+			s.giveTurns(now, b)
 		}
-		now = c.went + second
-		s.release(now, c, &news{word: Slow, after: minute, levels: v.levels})
-		if c.over != v.want || (b.care.paused > now) != (v.want == "") {
-			t.Errorf("%s: %q, paused for %d s", v.name, c.over, (b.care.paused-now)/second)
+		now = c.startedAt + second
+		s.release(now, c, &report{status: RateLimited, after: minute, levels: v.levels})
+		if c.tooLarge != v.want || (b.pace.paused > now) != (v.want == "") {
+			t.Errorf("%s: %q, paused for %d s", v.name, c.tooLarge, (b.pace.paused-now)/second)
 		}
 	}
 }
@@ -577,46 +577,46 @@ func TestTooLarge(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	s := newBench(t, nil)
 	owned := func(owner string, in int64) *call {
-		c := &call{key: "p/m", owner: owner, weight: weigh(in, 0)}
-		if s.ask(s.now, c); c.went == 0 {
+		c := &call{resource: "p/m", owner: owner, bound: amountOf(in, 0)}
+		if s.enqueue(s.now, c); c.startedAt == 0 {
 			t.Fatalf("%s does not go", owner)
 		}
 		return c
 	}
 	stays := owned("stays", 1) // so that they are never all away
 	for i := range 9 {
-		s.ends(owned("large"+strconv.Itoa(i), 1_000_000), news{in: 1_000_000})
+		s.ends(owned("large"+strconv.Itoa(i), 1_000_000), report{in: 1_000_000})
 	}
-	s.ends(owned("again", 1), news{in: 1})
+	s.ends(owned("again", 1), report{in: 1})
 	again := owned("again", 1)
-	for i := range 4 * fewParties { // each looks at two of those that left
-		s.ends(owned("a"+strconv.Itoa(i), 1), news{in: 1})
+	for i := range 4 * keptShares { // each rechecks at two of those that left
+		s.ends(owned("a"+strconv.Itoa(i), 1), report{in: 1})
 	}
-	s.ends(again, news{in: 1})
-	kin := s.bucket().up.kin
+	s.ends(again, report{in: 1})
+	kin := s.bucket().parent.owners
 	for i := range 9 {
-		if p := kin.kids[id{name: "large" + strconv.Itoa(i)}]; p == nil || p.had < 1_000_000 {
+		if p := kin.children[shareKey{name: "large" + strconv.Itoa(i)}]; p == nil || p.used < 1_000_000 {
 			t.Errorf("of those who had most %d is forgotten: %+v", i, p)
 		}
 	}
-	if p := again.party.up; !slices.Contains(kin.asleep, p) {
-		t.Errorf("who was back and is away again is kept for ever: %+v", p)
+	if p := again.share.parent; !slices.Contains(kin.idle, p) {
+		t.Errorf("who was back and is away again is urgentShare for ever: %+v", p)
 	}
-	s.ends(stays, news{in: 1})
+	s.ends(stays, report{in: 1})
 }
 
 // TestStart: where a newcomer starts never goes back, though an urgent turn of
 // one that had more stands between two others.
 func TestStart(t *testing.T) {
-	var top party
-	a, b := top.member(id{name: "a"}), top.member(id{name: "b"})
+	var top share
+	a, b := top.child(shareKey{name: "a"}), top.child(shareKey{name: "b"})
 	a.join()
 	b.join()
 	a.charge(100)
 	a.start(1, 10)
 	b.start(2, 10)
-	if top.now != 100 {
-		t.Errorf("others start at %d, want 100", top.now)
+	if top.floor != 100 {
+		t.Errorf("others start at %d, want 100", top.floor)
 	}
 }
 
@@ -624,8 +624,8 @@ func TestStart(t *testing.T) {
 // a request.
 func TestUnsent(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 600}}})
-	s.ends(s.goes(10, 10), news{word: Unsent})
-	for b := s.bucket(); b != nil; b = b.up {
+	s.ends(s.goes(10, 10), report{status: NotSent})
+	for b := s.bucket(); b != nil; b = b.parent {
 		if b.window.sum != (amount{}) || b.running != 0 {
 			t.Errorf("%s: %v, %d running", b.name, b.window.sum, b.running)
 		}
@@ -635,15 +635,15 @@ func TestUnsent(t *testing.T) {
 // TestLines: models of one key have turns by turns what a process asks of them.
 func TestLines(t *testing.T) {
 	s := single()
-	hold := &call{key: "p/m"}
-	s.ask(second, hold)
+	hold := &call{resource: "p/m"}
+	s.enqueue(second, hold)
 	for _, key := range []string{"p/a", "p/a", "p/a", "p/b", "p/b", "p/b"} {
-		s.ask(second, &call{key: key, owner: "o", pid: 1, weight: weigh(1, 0)})
+		s.enqueue(second, &call{resource: key, owner: "o", pid: 1, bound: amountOf(1, 0)})
 	}
 	var order []string
-	for next := s.release(second, hold, &news{}); len(next) > 0; {
-		order = append(order, next[0].key)
-		next = s.release(second, next[0], &news{in: 1})
+	for next := s.release(second, hold, &report{}); len(next) > 0; {
+		order = append(order, next[0].resource)
+		next = s.release(second, next[0], &report{in: 1})
 	}
 	if want := []string{"p/a", "p/b", "p/a", "p/b", "p/a", "p/b"}; !slices.Equal(order, want) {
 		t.Errorf("order %q", order)
@@ -655,13 +655,13 @@ func TestLines(t *testing.T) {
 func TestInTheWay(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 1, Concurrency: 1}, Models: map[string]Limits{"m": {Tokens: 1000}}}})
 	c := s.goes(10, 10)
-	s.ask(s.now, &call{key: "p/m", priority: 10, weight: weigh(10, 10)})
-	if l := s.bucket().line; l.why != "concurrency" || l.look != never {
-		t.Errorf("it waits for %s, until %d", l.why, l.look)
+	s.enqueue(s.now, &call{resource: "p/m", priority: 10, bound: amountOf(10, 10)})
+	if l := s.bucket().waiters; l.why != "concurrency" || l.checkAt != never {
+		t.Errorf("it waits for %s, until %d", l.why, l.checkAt)
 	}
-	s.ends(c, news{in: 10})
-	if l := s.bucket().line; l.why != "requests" || l.look < s.now+59*second {
-		t.Errorf("then it waits for %s, until %d", l.why, l.look)
+	s.ends(c, report{in: 10})
+	if l := s.bucket().waiters; l.why != "requests" || l.checkAt < s.now+59*second {
+		t.Errorf("then it waits for %s, until %d", l.why, l.checkAt)
 	}
 }
 
@@ -669,11 +669,11 @@ func TestInTheWay(t *testing.T) {
 // a provider is back.
 func TestBackThere(t *testing.T) {
 	s := newBench(t, nil)
-	paused := s.ends(s.goes(1, 1), news{word: Overloaded, after: second})
+	paused := s.ends(s.goes(1, 1), report{status: Overloaded, after: second})
 	for _, early := range []int64{1, 0} {
-		c := &call{key: "p/m", elsewhere: true}
-		if s.ask(s.now+int64(paused)-early, c); c.away != (early > 0) || (c.went > 0) == c.away {
-			t.Errorf("%d ns before: away %v, went at %d", early, c.away, c.went)
+		c := &call{resource: "p/m", hasFallback: true}
+		if s.enqueue(s.now+int64(paused)-early, c); c.diverted != (early > 0) || (c.startedAt > 0) == c.diverted {
+			t.Errorf("%d ns before: away %v, went at %d", early, c.diverted, c.startedAt)
 		}
 	}
 }
@@ -681,11 +681,11 @@ func TestBackThere(t *testing.T) {
 // TestAgainKnown: where limits are configured a daemon that follows another need
 // not feel its way.
 func TestAgainKnown(t *testing.T) {
-	s := &sched{again: true, configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
-	if b := s.bucket(second, "p/m"); b.care.width != mostWidth*1000 {
-		t.Errorf("%d at one time", b.care.width/1000)
+	s := &scheduler{again: true, configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
+	if b := s.bucket(second, "p/m"); b.pace.width != mostWidth*1000 {
+		t.Errorf("%d at one time", b.pace.width/1000)
 	}
-	if b := s.bucket(second, "q/m"); b.care.width != fewRequests*1000 {
-		t.Errorf("of an unknown one %d at one time", b.care.width/1000)
+	if b := s.bucket(second, "q/m"); b.pace.width != fewRequests*1000 {
+		t.Errorf("of an unknown one %d at one time", b.pace.width/1000)
 	}
 }

@@ -21,7 +21,7 @@ const mostAmount = int64(1e12)
 func bounded(n int64) int64 { return max(0, min(n, mostAmount)) }
 
 // weigh is what a call takes.
-func weigh(in, out int64) amount {
+func amountOf(in, out int64) amount {
 	in, out = bounded(in), bounded(out)
 	return amount{1, in + out, in, out}
 }
@@ -89,7 +89,7 @@ func (w *window) add(now int64, a *amount) {
 }
 
 // take takes back a, which was counted at then.
-func (w *window) take(now, then int64, a *amount) {
+func (w *window) remove(now, then int64, a *amount) {
 	w.slide(now)
 	n := then / slotTime
 	if w.last-n >= ring {
@@ -102,7 +102,7 @@ func (w *window) take(now, then int64, a *amount) {
 }
 
 // room is when the sum of a unit will have come down to most.
-func (w *window) room(now int64, u int, most int64) int64 {
+func (w *window) freeAt(now int64, u int, most int64) int64 {
 	w.slide(now)
 	sum := w.sum[u]
 	if sum <= most {

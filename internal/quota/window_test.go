@@ -17,7 +17,7 @@ func TestTakeBack(t *testing.T) {
 		at := v.at * slotTime
 		now := at + v.late*slotTime
 		w.add(at, &one)
-		w.take(now, at, &one)
+		w.remove(now, at, &one)
 		if w.sum != (amount{}) {
 			t.Errorf("%s: %v is counted", v.name, w.sum)
 		}

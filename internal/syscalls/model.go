@@ -46,7 +46,7 @@ const (
 
 type modelWork struct {
 	routes []route
-	way    quota.Way
+	way    quota.RoutePicker
 	req    model.Request
 	input  int64
 }
@@ -78,7 +78,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
 	pl.Subject = digest[:]
-	work := &modelWork{routes: l.routes, way: quota.Way{Of: len(l.routes)}, req: model.Request{Messages: msgs, Index: v.Index}}
+	work := &modelWork{routes: l.routes, way: quota.RoutePicker{Of: len(l.routes)}, req: model.Request{Messages: msgs, Index: v.Index}}
 	if before, ok := v.Before.(*modelWork); ok {
 		work.way = before.way
 	}
@@ -97,7 +97,7 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 		pl.Other = m.way.Choose(func(at int) time.Duration {
 			r := &m.routes[at]
 			if r.model == nil || small[at] {
-				return quota.Shut
+				return quota.Closed
 			}
 			return Away(v, at, &r.facts, Resource(r.facts, ""), away)
 		})
@@ -175,7 +175,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: abi.Clip(s.text.String())}
 		if s.first == 0 {
-			d.Heard = quota.Feedback{Word: quota.Cut}
+			d.Heard = quota.Feedback{Status: quota.Cut}
 		}
 	case errors.As(err, &me):
 		d.Err = ModelError(me)

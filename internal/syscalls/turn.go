@@ -36,37 +36,37 @@ func Resource(f model.Facts, credential string) string {
 func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 	f := quota.Feedback{Quota: q, Cached: cached}
 	if e != nil {
-		f.Word, f.After, d.After = word(e), e.RetryAfter, e.RetryAfter
+		f.Status, f.RetryAfter, d.After = statusOf(e), e.RetryAfter, e.RetryAfter
 		if !e.Quota.At.IsZero() {
 			f.Quota = e.Quota
 		}
 	}
 	d.Heard = f
-	if (f.Word == quota.Slow || f.Word == quota.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
+	if (f.Status == quota.RateLimited || f.Status == quota.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
 		d.Away, d.Usage[abi.ModelCalls] = true, 0
 	}
 }
 
-// word is what an error says to those who wait. Without a status it came within
+// statusOf is what an error says of the provider. An error without an HTTP status came within
 // a stream, or from a script.
-func word(e *model.Error) quota.Word {
+func statusOf(e *model.Error) quota.Status {
 	switch {
 	case e.Unreached:
-		return quota.Gone
+		return quota.Unreachable
 	case e.Kind == model.RateLimit:
-		return quota.Slow
+		return quota.RateLimited
 	case e.Kind == model.Overloaded && (e.Status == 0 || e.Status == 503 || e.Status == 529):
 		return quota.Overloaded
 	case e.Retryable():
 		return quota.Failing
 	}
-	return quota.Fine
+	return quota.Served
 }
 
 // Failed notes that a call failed with e on its way: the next attempt takes
 // another route when the provider was overloaded or could not be reached, and
 // waits only where all have been asked.
-func Failed(d *kernel.Done, w *quota.Way, e *model.Error) {
+func Failed(d *kernel.Done, w *quota.RoutePicker, e *model.Error) {
 	if w.Of > 1 {
 		d.After = 0 // the turn knows who rests for how long
 		if e.Kind == model.Overloaded || e.Kind == model.Network {
@@ -79,7 +79,7 @@ func Failed(d *kernel.Done, w *quota.Way, e *model.Error) {
 // the first, which was asked for, must have a price under a money limit.
 func Away(v *kernel.View, at int, f *model.Facts, resource string, away func(string) time.Duration) time.Duration {
 	if at > 0 && v.Limited && !f.Priced {
-		return quota.Shut
+		return quota.Closed
 	}
 	return away(resource)
 }

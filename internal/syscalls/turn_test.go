@@ -27,19 +27,19 @@ func TestHear(t *testing.T) {
 		name  string
 		e     *model.Error
 		usage abi.Usage
-		word  quota.Word
+		word  quota.Status
 		away  bool
 	}{
-		{"it went well", nil, taken, quota.Fine, false},
-		{"429", &model.Error{Kind: model.RateLimit, Status: 429, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Slow, true},
+		{"it went well", nil, taken, quota.Served, false},
+		{"429", &model.Error{Kind: model.RateLimit, Status: 429, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.RateLimited, true},
 		{"503", &model.Error{Kind: model.Overloaded, Status: 503, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
 		{"529", &model.Error{Kind: model.Overloaded, Status: 529, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
 		{"a script's", &model.Error{Kind: model.Overloaded, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Overloaded, true},
 		{"500 is the server's own error", &model.Error{Kind: model.Overloaded, Status: 500, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Failing, false},
 		{"within a stream, it was billed", &model.Error{Kind: model.Overloaded, RetryAfter: after}, taken, quota.Overloaded, false},
 		{"a broken connection", &model.Error{Kind: model.Network, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Failing, false},
-		{"no connection", &model.Error{Kind: model.Network, Unreached: true, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Gone, false},
-		{"an error of ours", &model.Error{Kind: model.BadRequest, Status: 400, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Fine, false},
+		{"no connection", &model.Error{Kind: model.Network, Unreached: true, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Unreachable, false},
+		{"an error of ours", &model.Error{Kind: model.BadRequest, Status: 400, RetryAfter: after}, abi.Usage{abi.ModelCalls: 1}, quota.Served, false},
 	} {
 		d := kernel.Done{Usage: v.usage}
 		if v.e != nil {
@@ -47,7 +47,7 @@ func TestHear(t *testing.T) {
 		}
 		Hear(&d, v.e, model.Quota{Requests: model.Allowance{Limit: 7, Left: 3}}, 4)
 		f, _ := d.Heard.(quota.Feedback)
-		if f.Word != v.word || d.Away != v.away || f.Quota.Requests.Left != 3 || f.Cached != 4 {
+		if f.Status != v.word || d.Away != v.away || f.Quota.Requests.Left != 3 || f.Cached != 4 {
 			t.Errorf("%s: %+v, away %v", v.name, f, d.Away)
 		}
 		if v.away != (d.Usage[abi.ModelCalls] == 0) || v.e != nil && (d.After != after || f.After != after) {
@@ -84,7 +84,7 @@ func TestFailed(t *testing.T) {
 		{2, model.Overloaded, 1, false, true}, {2, model.Network, 1, false, true}, {2, model.RateLimit, 0, false, false}, {2, model.Auth, 0, false, false},
 		{1, model.Overloaded, 0, true, false}, {1, model.Network, 0, true, false},
 	} {
-		w, d := quota.Way{Of: c.of}, kernel.Done{After: time.Second}
+		w, d := quota.RoutePicker{Of: c.of}, kernel.Done{After: time.Second}
 		w.Choose(func(int) time.Duration { return 0 })
 		Failed(&d, &w, &model.Error{Kind: c.kind})
 		if w.At != c.want || (d.After > 0) != c.waited || d.Fresh != c.fresh {
@@ -210,7 +210,7 @@ func TestAway(t *testing.T) {
 		at              int
 		limited, priced bool
 		want            time.Duration
-	}{{0, true, false, 7}, {1, true, false, quota.Shut}, {1, true, true, 7}, {1, false, false, 7}} {
+	}{{0, true, false, 7}, {1, true, false, quota.Closed}, {1, true, true, 7}, {1, false, false, 7}} {
 		got := Away(&kernel.View{Limited: c.limited}, c.at, &model.Facts{Priced: c.priced}, "p/m", func(r string) time.Duration { return time.Duration(len(r) + 4) })
 		if got != c.want {
 			t.Errorf("%+v: %v", c, got)
