@@ -134,7 +134,7 @@ func handOver(waiting int) time.Duration {
 		})
 	}
 	for { // until all wait
-		if v := t.View(); v[len(v)-1].Waiting == waiting || v[0].Waiting == waiting {
+		if v := t.Snapshots(); v[len(v)-1].Waiting == waiting || v[0].Waiting == waiting {
 			break
 		}
 		time.Sleep(time.Millisecond)

@@ -42,16 +42,16 @@ type exchange struct {
 	own    bool        // it brings a credential of its own
 
 	routes  []*provider.Endpoint
-	way     quota.RoutePicker  // which of them it goes by
-	attempt            // in hand, or the last
-	begun   bool       // the client has the head of the answer
-	whole   []byte     // an answer that is not streamed, until it is written down
-	tail    []byte     // the last events of a stream, likewise
-	refused *abi.Error // of a tool call that the answer asks for
-	carried bool       // what the tools gave is booked
-	told    bool       // the answer ends with an error of the provider's
-	gone    bool       // the client does not read any more
-	failure *reply     // the provider's last word that was an error
+	way     quota.RoutePicker // which of them it goes by
+	attempt                   // in hand, or the last
+	begun   bool              // the client has the head of the answer
+	whole   []byte            // an answer that is not streamed, until it is written down
+	tail    []byte            // the last events of a stream, likewise
+	refused *abi.Error        // of a tool call that the answer asks for
+	carried bool              // what the tools gave is booked
+	told    bool              // the answer ends with an error of the provider's
+	gone    bool              // the client does not read any more
+	failure *reply            // the provider's last word that was an error
 }
 
 // An attempt is one try at a route.

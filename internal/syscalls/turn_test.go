@@ -50,7 +50,7 @@ func TestHear(t *testing.T) {
 		if f.Status != v.word || d.Away != v.away || f.Quota.Requests.Left != 3 || f.Cached != 4 {
 			t.Errorf("%s: %+v, away %v", v.name, f, d.Away)
 		}
-		if v.away != (d.Usage[abi.ModelCalls] == 0) || v.e != nil && (d.After != after || f.After != after) {
+		if v.away != (d.Usage[abi.ModelCalls] == 0) || v.e != nil && (d.After != after || f.RetryAfter != after) {
 			t.Errorf("%s: %v, after %s", v.name, d.Usage, d.After)
 		}
 	}
