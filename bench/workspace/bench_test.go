@@ -78,7 +78,7 @@ func BenchmarkDigest(b *testing.B) {
 			from := cpu(b)
 			for b.Loop() {
 				change(b)
-				_, err := w.Digest(ctx)
+				_, err := w.Snapshot(ctx)
 				must(b, err)
 			}
 			b.ReportMetric(float64((cpu(b)-from).Microseconds())/1000/float64(b.N), "cpu-ms/op")

@@ -6,23 +6,23 @@ import (
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
-// What the rooms of this package give to its users, under one name.
+// Types of the packages below that are part of this API.
 type (
 	Hash     = fsys.Hash     // a SHA-256 sum: of content, of a Git object, or of a tree
-	Kind     = fsys.Kind     // what a name in a directory is
-	Entry    = fsys.Entry    // what is known of one name
-	Snapshot = fsys.Snapshot // what a workspace held at one moment
+	Kind     = fsys.Kind     // the kind of a name in a directory
+	Entry    = fsys.Entry    // one name with its metadata
+	Snapshot = fsys.Snapshot // the state of a workspace at one moment
 	Change   = fsys.Change   // one name before and after
 
 	Layer     = view.Layer     // a copy-on-write file system in Go
 	LayerFile = view.LayerFile // an open file of a Layer
 
 	Commit    = git.Commit    // one state in the history
-	Note      = git.Note      // what a commit is for
+	Note      = git.Note      // the caller's description of a commit
 	Retention = git.Retention // how much history is kept
 
-	Error = fsys.Error // what was not done, where, and what was expected
-	Code  = fsys.Code  // why, in one word
+	Error = fsys.Error // what failed, where, and what was expected
+	Code  = fsys.Code  // the reason, in one word
 )
 
 // The kinds.
@@ -33,7 +33,7 @@ const (
 	Other   = fsys.Other
 )
 
-// How a commit came to be.
+// The origins of a commit.
 const (
 	Transaction = git.Transaction
 	Outside     = git.Outside
@@ -55,5 +55,5 @@ const (
 	Ended       = fsys.Ended
 )
 
-// ParseHash reads what Hash.String writes.
+// ParseHash parses the output of Hash.String.
 func ParseHash(s string) (Hash, error) { return fsys.ParseHash(s) }

@@ -11,19 +11,19 @@ import (
 	"github.com/kern-run/kern/internal/workspace/git"
 )
 
-// Publish makes everything the transaction staged visible, durably, or nothing
-// at all. Until [Tx.Seal] or [Tx.Rollback] the commit is in doubt and holds the
-// workspace: a crash leaves it to [Workspace.Resolve]. The caller writes down
-// in its own journal that the commit is to stand, then calls Seal.
+// Publish makes all staged changes visible and durable, or none. Until [Tx.Seal]
+// or [Tx.Rollback] the commit is in doubt and locks the workspace; after a crash,
+// [Workspace.Resolve] decides it. The caller writes into its own journal that the
+// commit stands, then calls Seal.
 //
-// When Publish fails nothing was published and the transaction can only be
-// rolled back; a Conflict names the paths.
+// If Publish fails, nothing was published, and only Rollback may follow. A
+// Conflict names the paths.
 func (tx *Tx) Publish(ctx context.Context, note Note) (*Commit, error) {
 	return tx.publish(ctx, note, git.Transaction, false)
 }
 
-// Commit is Publish and Seal for a caller without a journal of its own: after
-// a crash the workspace decides by itself, and takes back what was not sealed.
+// Commit is Publish and Seal for a caller without a journal of its own. After a
+// crash the workspace decides by itself: it rolls back a commit without a seal.
 func (tx *Tx) Commit(ctx context.Context, note Note) (*Commit, error) {
 	if note.ID == "" {
 		note.ID = rand.Text()
@@ -47,9 +47,10 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if err := tx.freeze(); err != nil {
 		return nil, err
 	}
+	// From here to Seal or Rollback the lock is held.
 	w := tx.w
-	w.step("frozen")
-	release, err := w.hold(ctx)
+	w.committer.step("frozen")
+	release, err := w.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,100 +59,95 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 			release()
 		}
 	}()
-	w.step("locked")
-	if err := w.recover(); err != nil {
+	w.committer.step("locked")
+	if err := w.committer.undoUnsealed(); err != nil {
 		return nil, err
 	}
-	if err := w.free(note.ID); err != nil {
+	if err := w.repo.checkUnused(note.ID); err != nil {
 		return nil, err
 	}
-	if err := w.tidy(); err != nil {
+	if err := w.repo.makeRoom(); err != nil {
 		return nil, err
 	}
-	if err := w.recordable(ctx); err != nil {
+	if err := w.repo.ensureReadable(ctx); err != nil {
 		return nil, err
 	}
-	root := w.known()
-	p, err := tx.plan(root, tx.changes)
+	root := w.index.current()
+	p, err := tx.stage.plan(root, tx.stage.changes)
 	if err != nil {
 		return nil, err
 	}
-	w.step("checked")
+	w.committer.step("checked")
+	// The history first gets what somebody else changed, then this commit.
 	root = root.Merge(p.before)
 	next := root.Merge(p.after)
 	in := &intent{Note: note, Auto: auto, Boot: boot(), Slots: tx.name, Ops: p.ops}
-	rec, c, err := tx.record(ctx, root, next, in, kind)
+	rec, c, err := tx.writeHistory(ctx, root, next, in, kind)
 	if err != nil {
 		return nil, err
 	}
-	w.step("intent")
-	if err := tx.perform(rec); err != nil {
-		bad := w.takeBack(rec, tx.slots)
-		if w.log.Pending() != nil {
+	w.committer.step("intent")
+	if err := tx.performOps(rec); err != nil {
+		bad := w.committer.rollBack(rec, tx.stage.slots)
+		if w.repo.log.Pending() != nil {
 			tx.state = doubtful
 		}
 		return nil, errors.Join(err, bad)
 	}
 	tx.state, tx.rec, tx.release = published, rec, release
-	tx.next, tx.commit = tx.settled(next, p.after), c
+	tx.next, tx.commit = tx.readBack(next, p.after), c
 	return c, nil
 }
 
-// perform does the operations and makes them last. When nobody else decides,
-// the seal goes to the disk beside them: whichever comes first, recovery on
-// another boot does again what did not.
-func (tx *Tx) perform(rec *logRecord) error {
+// performOps does the operations and syncs them. If only this log decides, the
+// seal goes to the disk beside them. Whichever arrives first, recovery on another
+// boot repeats the rest.
+func (tx *Tx) performOps(rec *logRecord) error {
 	w, ops := tx.w, rec.Intent.Ops
-	if err := w.hand.Perform(ops, tx.slots); err != nil {
+	if err := w.committer.hand.Perform(ops, tx.stage.slots); err != nil {
 		return err
 	}
 	var with []func() error
 	if rec.Intent.Auto {
-		if err := w.log.Put(logRecord{Kind: kindSeal, Head: rec.Head}); err != nil {
+		if err := w.repo.log.Put(logRecord{Kind: kindSeal, Head: rec.Head}); err != nil {
 			return err
 		}
-		w.step("sealing")
-		with = append(with, w.syncLog)
+		w.committer.step("sealing")
+		with = append(with, w.committer.syncLog)
 	}
-	err := w.hand.Sync(ops, tx.slots, with...)
-	if err != nil && rec.Intent.Auto && w.log.Pending() == nil {
-		tx.torn = err
+	err := w.committer.hand.Sync(ops, tx.stage.slots, with...)
+	if err != nil && rec.Intent.Auto && w.repo.log.Pending() == nil {
+		tx.syncErr = err
 		err = nil
 	}
-	w.step("dirs")
+	w.committer.step("dirs")
 	return err
 }
 
-// syncLog is one of several syncs whose order is left to the disk.
-func (w *Workspace) syncLog() error {
-	err := w.log.Sync()
-	w.step("log first")
-	return err
-}
-
-// record writes the new state into the history and makes all of it last: what
-// somebody else did to the directory as a commit of its own, then ours.
-func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *intent, kind string) (*logRecord, *Commit, error) {
+// writeHistory writes the new state into the history and syncs it, together with
+// the intent and the slots. Changes from outside become a commit of their own,
+// before this one.
+func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent, kind string) (*logRecord, *Commit, error) {
 	w := tx.w
-	last, err := w.lastNode()
+	last, err := w.repo.lastNode()
 	if err != nil {
 		return nil, nil, err
 	}
 	slots := map[string]string{}
-	for _, c := range tx.changes {
+	for _, c := range tx.stage.changes {
 		if c.To != nil && c.To.Kind == File {
 			slots[c.Path] = c.Slot
 		}
 	}
-	r := git.NewRecorder(w.hist, w.content)
+	r := git.NewRecorder(w.repo.hist, w.repo.openContent)
 	if err := r.Tree(".", root.Dir, last); err != nil {
 		return nil, nil, err
 	}
-	head, err := w.addOutside(r, root)
+	head, err := w.repo.addOutside(r, root)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.From(func(p string, e *fsys.Item) (*os.File, error) { return tx.slots.Open(slots[p]) })
+	r.From(func(p string, e *fsys.Item) (*os.File, error) { return tx.stage.slots.Open(slots[p]) })
 	if err := r.Tree(".", next.Dir, root.Dir); err != nil {
 		return nil, nil, err
 	}
@@ -161,20 +157,20 @@ func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *intent, kind
 	if err != nil {
 		return nil, nil, err
 	}
-	w.step("packed")
+	w.committer.step("packed")
 	in.Pack = pk.Name
 	rec := &logRecord{Kind: kindIntent, Head: head, Intent: in}
-	if err = w.log.Put(*rec); err == nil {
-		w.step("written")
-		err = tx.stage.sync(w.syncLog, pk.Sync, func() error { return fsys.Sync(w.hist.PackDir()) })
+	if err = w.repo.log.Put(*rec); err == nil {
+		w.committer.step("written")
+		err = tx.stage.syncSlots(w.committer.syncLog, pk.Sync, func() error { return fsys.Sync(w.repo.hist.PackDir()) })
 	}
 	if err == nil {
-		err = w.hist.Adopt(pk)
+		err = w.repo.hist.Adopt(pk)
 	}
 	if err != nil {
-		err = errors.Join(err, pk.Close(), w.log.Append(logRecord{Kind: kindUndone}))
-		w.hist.Forget(in.Pack)
-		if w.log.Pending() != nil {
+		err = errors.Join(err, pk.Close(), w.repo.log.Append(logRecord{Kind: kindUndone}))
+		w.repo.hist.Forget(in.Pack)
+		if w.repo.log.Pending() != nil {
 			tx.state = doubtful
 		}
 		return nil, nil, err
@@ -182,9 +178,9 @@ func (tx *Tx) record(ctx context.Context, root, next fsys.Item, in *intent, kind
 	return rec, c, nil
 }
 
-// settled gives next the metadata that publishing left: entries of next that
-// were published are its own, so they may still be written to.
-func (tx *Tx) settled(next fsys.Item, after []fsys.Edit) fsys.Item {
+// readBack updates next with the metadata of the published files. Only next holds
+// these entries so far, so they may still change.
+func (tx *Tx) readBack(next fsys.Item, after []fsys.Edit) fsys.Item {
 	for _, e := range after {
 		if e.Item == nil {
 			continue
@@ -193,7 +189,7 @@ func (tx *Tx) settled(next fsys.Item, after []fsys.Edit) fsys.Item {
 		if x == nil {
 			continue
 		}
-		now, err := tx.w.place.Lstat(e.Path)
+		now, err := tx.w.index.place.Lstat(e.Path)
 		if err != nil || now.Kind != x.Kind || x.Kind == File && now.Print.Ino != x.Print.Ino {
 			x.Racy = true
 			continue
@@ -203,9 +199,9 @@ func (tx *Tx) settled(next fsys.Item, after []fsys.Edit) fsys.Item {
 	return next
 }
 
-// Seal makes a published commit stand, durably, and ends the transaction. It
-// fails only when the log cannot be written: then the commit is still in doubt,
-// and Seal or Rollback may be called again.
+// Seal makes a published commit stand and ends the transaction. It fails only if
+// the log cannot be written. Then the commit is still in doubt, and the caller may
+// call Seal or Rollback again.
 func (tx *Tx) Seal() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -214,55 +210,55 @@ func (tx *Tx) Seal() error {
 	}
 	w := tx.w
 	if !tx.rec.Intent.Auto {
-		w.step("sealing")
-		if err := w.log.Append(logRecord{Kind: kindSeal, Head: tx.rec.Head}); err != nil {
+		w.committer.step("sealing")
+		if err := w.repo.log.Append(logRecord{Kind: kindSeal, Head: tx.rec.Head}); err != nil {
 			return err
 		}
 	}
-	w.step("sealed")
+	w.committer.step("sealed")
 	tx.state = ended
-	w.mu.Lock()
-	w.root, w.last = tx.next, tx.next.Dir
-	if w.ids != nil {
-		w.ids[tx.commit.ID] = tx.commit.Hash
+	w.index.mu.Lock()
+	w.index.root, w.index.last = tx.next, tx.next.Dir
+	if w.index.ids != nil {
+		w.index.ids[tx.commit.ID] = tx.commit.Hash
 	}
-	w.mu.Unlock()
-	w.stale = false
-	w.mu.Lock()
-	w.upkeep = nil // it is tried again now
-	w.mu.Unlock()
-	err := w.keepUp()
+	w.index.mu.Unlock()
+	w.repo.stale = false
+	w.index.mu.Lock()
+	w.upkeep = nil // the upkeep runs again now
+	w.index.mu.Unlock()
+	err := w.runUpkeep()
 	tx.release()
-	if tx.torn != nil { // recovery may need the slots
-		err = errors.Join(err, tx.close(), tx.torn)
+	if tx.syncErr != nil { // recovery may need the slots
+		err = errors.Join(err, tx.keepDir(), tx.syncErr)
 	} else {
-		err = errors.Join(err, tx.leave())
+		err = errors.Join(err, tx.removeDir())
 	}
-	w.complain(err)
+	w.noteUpkeep(err)
 	return nil
 }
 
-// keepUp does what a commit leaves to do. It decides nothing: what fails is
-// tried again at the next commit or the next Open.
-func (w *Workspace) keepUp() error {
-	err := w.putRefs()
-	w.step("refs")
-	if w.log.Full() {
-		err = errors.Join(err, w.log.Rewrite())
+// runUpkeep updates refs, log and packs after a commit. It decides nothing. A part
+// that fails runs again at the next commit or the next Open.
+func (w *Workspace) runUpkeep() error {
+	err := w.repo.putRefs()
+	w.committer.step("refs")
+	if w.repo.log.Full() {
+		err = errors.Join(err, w.repo.log.Rewrite())
 	}
-	w.room.trash.Go(func() { w.complain(w.hist.Gather()) })
+	w.scratch.background.Go(func() { w.noteUpkeep(w.repo.hist.Gather()) })
 	return err
 }
 
-// complain keeps what upkeep failed, for Close to tell.
-func (w *Workspace) complain(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// noteUpkeep keeps an error of the upkeep, for Close to return.
+func (w *Workspace) noteUpkeep(err error) {
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
 	w.upkeep = errors.Join(w.upkeep, err)
 }
 
-// Rollback takes back whatever the transaction did, also after Publish, and
-// ends it. After Seal it does nothing.
+// Rollback undoes the transaction, also after Publish, and ends it. After Seal it
+// does nothing.
 func (tx *Tx) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -271,20 +267,20 @@ func (tx *Tx) Rollback() error {
 		return nil
 	case doubtful:
 		tx.state = ended
-		return tx.close()
+		return tx.keepDir()
 	case published:
-		err := tx.w.takeBack(tx.rec, tx.slots)
-		doubt := tx.w.log.Pending() != nil
+		err := tx.w.committer.rollBack(tx.rec, tx.stage.slots)
+		doubt := tx.w.repo.log.Pending() != nil
 		tx.release()
-		if doubt { // the intent stands, and its slots with it; recovery repeats this
+		if doubt { // the intent stays, and its slots with it; recovery repeats the rollback
 			tx.state = ended
-			return errors.Join(err, tx.close())
+			return errors.Join(err, tx.keepDir())
 		}
 		if err != nil {
 			tx.state = ended
-			return errors.Join(err, tx.leave())
+			return errors.Join(err, tx.removeDir())
 		}
 	}
 	tx.state = ended
-	return tx.leave()
+	return tx.removeDir()
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // The promise under test: whatever dies when, the tree is as before or as
@@ -82,7 +83,7 @@ func (j *job) run(step func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.hand.Step, w.hand.Link = step, j.Link
+	w.committer.hand.Step, w.committer.hand.Link = step, j.Link
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -373,7 +374,7 @@ func checkStore(t *testing.T, j job, where string) {
 	} else if out, err := exec.Command("git", "--git-dir", w.GitDir(), "fsck", "--strict").CombinedOutput(); err != nil {
 		t.Fatalf("%s: git fsck: %s", where, out)
 	}
-	w.room.trash.Wait()
+	w.scratch.background.Wait()
 	ents, err := os.ReadDir(filepath.Join(j.Store, "scratch"))
 	if err != nil || len(ents) > 0 {
 		t.Fatalf("%s: left in scratch: %v %v", where, ents, err)

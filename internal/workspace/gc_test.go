@@ -53,7 +53,7 @@ func TestTidiedUp(t *testing.T) {
 					tidy("before the seal")
 				}
 				must(t, tx.Seal())
-				if w.gate.taken() {
+				if w.lock.heldHere() {
 					t.Fatal("the lock is kept")
 				}
 				if i%20 == 3 {
@@ -162,7 +162,7 @@ func TestUpkeepFails(t *testing.T) {
 	must(t, os.RemoveAll(refs))
 	must(t, os.WriteFile(refs, nil, 0o600)) // so no ref can be written
 	c := write(t, w, Note{ID: "x"}, "f", "one")
-	if w.gate.taken() {
+	if w.lock.heldHere() {
 		t.Fatal("the lock is kept")
 	}
 	if err := w.Close(); err == nil {

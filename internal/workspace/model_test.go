@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -17,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A model is a file tree in memory. Names that share a file share a node.
@@ -279,7 +280,7 @@ func (g *game) fail(format string, args ...any) {
 func (g *game) start() {
 	w, err := open(g.dir, Config{Store: g.store, Verify: 50})
 	must(g.t, err)
-	w.hand.Link = g.rnd.IntN(2) == 0
+	w.committer.hand.Link = g.rnd.IntN(2) == 0
 	must(g.t, w.start(context.Background()))
 	g.w = w
 }
@@ -496,7 +497,7 @@ var errDied = errors.New("died")
 // try publishes and seals, or panics out of a step, as a crash would.
 func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err error) {
 	n := 0
-	g.w.hand.Step = func(point string) {
+	g.w.committer.hand.Step = func(point string) {
 		if point == "log first" {
 			return // in a goroutine of its own
 		}
@@ -506,7 +507,7 @@ func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err
 		n++
 	}
 	defer func() {
-		g.w.hand.Step = func(string) {}
+		g.w.committer.hand.Step = func(string) {}
 		if r := recover(); r == errDied {
 			died = true
 		} else if r != nil {
@@ -525,16 +526,16 @@ func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err
 // tells whether the commit that died stands.
 func (g *game) recover(journal bool) bool {
 	w := g.w
-	w.room.trash.Wait()
+	w.scratch.background.Wait()
 	for _, p := range g.open {
 		abandon(p.tx)
 	}
 	g.open = nil
-	w.gate.close()
-	w.log.Close()
-	w.hist.Close()
-	w.place.Close()
-	w.room.place.Close()
+	w.lock.close()
+	w.repo.log.Close()
+	w.repo.hist.Close()
+	w.index.place.Close()
+	w.scratch.place.Close()
 	ents, err := os.ReadDir(filepath.Join(g.store, "scratch"))
 	must(g.t, err)
 	for _, e := range ents { // the dying transaction's lock goes with its process
@@ -557,7 +558,7 @@ func (g *game) recover(journal bool) bool {
 
 func abandon(tx *Tx) {
 	tx.lock.Close()
-	tx.slots.Close()
+	tx.stage.slots.Close()
 }
 
 // overlay runs a whole transaction on an overlay, under which nothing may

@@ -13,10 +13,10 @@ import (
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
-// Restore brings back the state of a commit, as a commit of its own after all
-// the others. It writes what differs, and leaves ignored files alone.
+// Restore brings back the state of a commit as a new commit after all others. It
+// writes only what differs, and leaves ignored files alone.
 func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, error) {
-	c, err := w.hist.Commit(id)
+	c, err := w.repo.hist.Commit(id)
 	if err != nil {
 		return nil, err
 	}
@@ -35,18 +35,18 @@ func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, e
 }
 
 func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error) {
-	want, err := tx.w.hist.State(c, tx.ground.Base.Dir)
+	want, err := tx.w.repo.hist.State(c, tx.stage.ground.Base.Dir)
 	if err != nil {
 		return nil, err
 	}
-	cs, err := tx.toward(&want)
+	cs, err := tx.changesTo(&want)
 	if err != nil {
 		return nil, err
 	}
 	if err := tx.view.End(); err != nil {
 		return nil, err
 	}
-	tx.view = fixed(cs)
+	tx.view = fixedView(cs)
 	if note.Message == "" {
 		note.Message = "Restore " + c.Hash.String()[:12] + ": " + strings.SplitN(c.Subject(), "\n", 2)[0]
 	}
@@ -61,16 +61,16 @@ func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error
 	return out, tx.Seal()
 }
 
-// fixed is a view whose changes are known beforehand.
-type fixed []view.Staged
+// fixedView is a view with given changes.
+type fixedView []view.Staged
 
-func (f fixed) Changes() ([]view.Staged, error) { return f, nil }
-func (f fixed) End() error                      { return nil }
+func (f fixedView) Changes() ([]view.Staged, error) { return f, nil }
+func (f fixedView) End() error                      { return nil }
 
-// toward stages what makes the base into want.
-func (tx *Tx) toward(want *fsys.Item) ([]view.Staged, error) {
+// changesTo returns the changes that turn the base into want.
+func (tx *Tx) changesTo(want *fsys.Item) ([]view.Staged, error) {
 	var out []view.Staged
-	for p, d := range fsys.Differ(&tx.ground.Base, want, true) {
+	for p, d := range fsys.Differ(&tx.stage.ground.Base, want, true) {
 		if d[1] == nil {
 			out = append(out, view.Staged{Path: p})
 			continue
@@ -79,13 +79,13 @@ func (tx *Tx) toward(want *fsys.Item) ([]view.Staged, error) {
 		e.Dir, e.Print = nil, fsys.Print{}
 		out = append(out, view.Staged{Path: p, To: &e})
 	}
-	return out, tx.w.fetch(out, tx.ground.Scratch)
+	return out, tx.w.repo.fetchContents(out, tx.stage.ground.Scratch)
 }
 
-// Export writes the state of a commit into dir, which must be empty or not
-// exist: the files of that moment, for a workspace of their own.
+// Export writes the state of a commit into dir, which must be empty or must not
+// exist. The caller may open dir as a workspace of its own.
 func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
-	c, err := w.hist.Commit(id)
+	c, err := w.repo.hist.Commit(id)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 	if ents, err := os.ReadDir(dir); err != nil || len(ents) > 0 {
 		return errors.Join(err, fsys.Errorf(Refused, dir, "expected an empty directory, found %d names", len(ents)))
 	}
-	root, err := w.hist.State(c, nil)
+	root, err := w.repo.hist.State(c, nil)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 		case e.Group != 0 && groups[e.Group] != "":
 			err = os.Link(groups[e.Group], name)
 		default:
-			err = w.fetchOne(e.Hash, name)
+			err = w.repo.fetchContent(e.Hash, name)
 			groups[e.Group] = name
 		}
 		if err == nil && e.Kind != Dir {
@@ -140,7 +140,3 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 	}
 	return p.SyncAllOr()
 }
-
-// The index remembers what was known of the directory, so that the next Open
-// reads only what has changed since. It is a cache: one that does not read
-// back is as good as none.

@@ -14,30 +14,31 @@ import (
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
-// A stage is the staged form of a transaction: what its view left, in slots.
+// A stage is the staged form of a transaction: its changes, with the content in
+// slots.
 type stage struct {
 	ground  view.Ground
 	slots   *fsys.Place
-	began   int64 // when that was, by the clock of the file system
+	began   int64 // time of Begin, by the clock of the file system
 	fine    bool  // that clock tells any two writes apart
 	changes []view.Staged
-	made    []made
+	newDirs []newDir
 }
 
-func (s *stage) scanner() *scan.Scanner {
+func (s *stage) newScanner() *scan.Scanner {
 	return scan.New(context.Background(), s.ground.Rules, s.fine)
 }
 
-// fill moves the content of every change into a slot and names it by hash.
-// From here on no view is needed, and nothing but the slots is.
-func (s *stage) fill(changes []view.Staged) error {
+// fillSlots moves the content of every change into a slot and hashes it. From
+// here on only the slots are needed, and no view.
+func (s *stage) fillSlots(changes []view.Staged) error {
 	groups := map[uint64]*view.Staged{}
 	for i := range changes {
 		c := &changes[i]
 		if c.To == nil {
 			continue
 		}
-		if err := s.allowed(c); err != nil {
+		if err := s.checkAllowed(c); err != nil {
 			return err
 		}
 		c.Slot = strconv.Itoa(i)
@@ -47,14 +48,14 @@ func (s *stage) fill(changes []view.Staged) error {
 				return err
 			}
 			c.To.Hash = first.To.Hash
-		} else if err := s.fillOne(c, name); err != nil {
+		} else if err := s.fillSlot(c, name); err != nil {
 			return err
 		}
 		if c.To.Kind == File && c.To.Group != 0 && groups[c.To.Group] == nil {
 			groups[c.To.Group] = c
 		}
 	}
-	for _, c := range changes { // when all links are made
+	for _, c := range changes { // only now, because making a link changes metadata
 		if c.To == nil || c.To.Kind == Dir {
 			continue
 		}
@@ -68,8 +69,8 @@ func (s *stage) fill(changes []view.Staged) error {
 	return nil
 }
 
-// allowed refuses what is never published.
-func (s *stage) allowed(c *view.Staged) error {
+// checkAllowed refuses changes that are never published.
+func (s *stage) checkAllowed(c *view.Staged) error {
 	if fsys.InGit(c.Path) && !s.ground.WriteGit {
 		return fsys.Errorf(Refused, c.Path, "a transaction may not change a person's repository (Config.WriteGit allows it)")
 	}
@@ -85,17 +86,18 @@ func (s *stage) allowed(c *view.Staged) error {
 	return nil
 }
 
-func (s *stage) fillOne(c *view.Staged, name string) (err error) {
+// fillSlot puts the content of one change into its slot, with mode, time and owner.
+func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 	switch {
 	case c.To.Kind == Dir:
-		return nil // made where it is needed
+		return nil // the plan makes it where it is needed
 	case c.To.Kind == Symlink:
 		c.To.Hash = fsys.Blob([]byte(c.To.Target))
 		if err := os.Symlink(c.To.Target, name); err != nil {
 			return err
 		}
 	case c.Base != "":
-		return s.fillBase(c)
+		return s.linkBase(c)
 	case c.Move:
 		if err := os.Rename(c.Src, name); err != nil {
 			return err
@@ -105,7 +107,7 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 			return err
 		}
 	}
-	if err := fsys.Own(name, s.owner(c.Path)); err != nil {
+	if err := fsys.Own(name, s.ownerOf(c.Path)); err != nil {
 		return err
 	}
 	if err := s.slots.Attr(c.Slot, c.To.Entry); err != nil || c.To.Kind == Symlink {
@@ -128,8 +130,9 @@ func (s *stage) fillOne(c *view.Staged, name string) (err error) {
 	return err
 }
 
-// fillBase makes the slot a further name of a file of the workspace.
-func (s *stage) fillBase(c *view.Staged) error {
+// linkBase makes the slot a hard link to a file of the workspace, for a change
+// that keeps the content of the file.
+func (s *stage) linkBase(c *view.Staged) error {
 	if err := s.ground.Place.Keep(s.slots, c.Base, c.Slot); err != nil {
 		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
 	}
@@ -168,9 +171,9 @@ func (s *stage) fillBase(c *view.Staged) error {
 	return s.slots.Attr(c.Slot, c.To.Entry)
 }
 
-// owner is who a path belongs to after publishing: who had it, or who has the
-// directory it comes to.
-func (s *stage) owner(p string) fsys.Print {
+// ownerOf returns the owner that a path gets when it is published: the owner of
+// the replaced file, or else the owner of the directory.
+func (s *stage) ownerOf(p string) fsys.Print {
 	for ; ; p = path.Dir(p) {
 		if e := s.ground.Base.Lookup(p); e != nil {
 			return e.Print
@@ -184,9 +187,9 @@ func (s *stage) owner(p string) fsys.Print {
 	}
 }
 
-// within holds the staged form to the quota: the view enforced it while it
-// was staged, in its own units.
-func (s *stage) within(cs []view.Staged) error {
+// checkQuota compares the staged form with the quota. The view enforced the quota
+// before, but counted in its own units.
+func (s *stage) checkQuota(cs []view.Staged) error {
 	var bytes int64
 	files := 0
 	for _, c := range cs {
@@ -207,16 +210,16 @@ func (s *stage) within(cs []view.Staged) error {
 	return nil
 }
 
-// sync makes slots and their directories last, and runs jobs beside that: syncs
-// of one moment share the file system's own commit.
-func (s *stage) sync(jobs ...func() error) error {
+// syncSlots syncs slots and their directories, and runs jobs beside that, because
+// syncs at the same moment share one commit of the file system.
+func (s *stage) syncSlots(jobs ...func() error) error {
 	n := 0
 	for _, c := range s.changes {
 		if c.To != nil && c.To.Kind == File {
 			n++
 		}
 	}
-	if n+len(s.made) > 100 {
+	if n+len(s.newDirs) > 100 {
 		err := s.slots.SyncAll()
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return errors.Join(err, fsys.Together(jobs))

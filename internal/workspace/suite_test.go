@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // The suite runs on every view: what a transaction promises does not depend on
@@ -247,11 +248,11 @@ func TestConflictWhilePublishing(t *testing.T) {
 				dir, store := pair(t)
 				furnish(t, dir)
 				w := opened(t, dir, store)
-				w.hand.Link = link
+				w.committer.hand.Link = link
 				tx := begin(t, w, Options{})
 				must(t, rework(tx.Layer()))
 				var theirs string
-				w.hand.Step = func(p string) {
+				w.committer.hand.Step = func(p string) {
 					if p == "intent" {
 						must(t, native(dir).WriteFile(name, []byte("theirs"), 0o600))
 						theirs = dump(t, dir)
@@ -264,7 +265,7 @@ func TestConflictWhilePublishing(t *testing.T) {
 				if got := dump(t, dir); got != theirs {
 					t.Fatalf("something was published:\n%s", unlike(theirs, got))
 				}
-				w.hand.Step = func(string) {}
+				w.committer.hand.Step = func(string) {}
 				if _, ok := w.Pending(); ok {
 					t.Fatal("in doubt")
 				}

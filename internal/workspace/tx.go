@@ -15,7 +15,7 @@ import (
 	"github.com/kern-run/kern/internal/workspace/view"
 )
 
-// View says how a transaction shows the workspace.
+// View is a way to show the workspace to a transaction.
 type View string
 
 // The views. Native picks Overlay where the host allows it, else Copy.
@@ -26,32 +26,31 @@ const (
 	Native  View = "native"
 )
 
-// Options say what a transaction may do. The zero Options are a Layer without
-// bounds.
+// Options bound a transaction. The zero Options mean a Layer without bounds.
 type Options struct {
 	View  View
-	Bytes int64 // at most so many bytes may be staged; 0: no bound
-	Files int   // at most so many files, directories and links may be staged; 0: no bound
+	Bytes int64 // how many bytes may be staged; 0: no bound
+	Files int   // how many files, directories and links may be staged; 0: no bound
 }
 
-// A Tx is a private view of a workspace whose changes come into effect all at
-// once or never. It must end with Seal (or Commit) or Rollback. Its methods may
-// be called from several goroutines; its view must be left alone from Publish on.
+// A Tx is a private view of a workspace. Its changes take effect all at once or
+// never. It must end with Seal, Commit or Rollback. Several goroutines may call
+// its methods. From Publish on nobody may change the view.
 type Tx struct {
-	stage
-	w    *Workspace
-	opt  Options
-	name string   // of its directory in scratch
-	lock *os.File // tells others that its holder lives
-	view view.View
+	w     *Workspace
+	opt   Options
+	name  string   // of its directory in scratch
+	lock  *os.File // locked while the holder lives
+	view  view.View
+	stage stage
 
 	mu      sync.Mutex
 	state   state
 	rec     *logRecord
-	next    fsys.Item
-	torn    error // sealed, but a directory could not be made to last
+	next    fsys.Item // the tree after the commit
+	syncErr error     // the commit is sealed, but a directory could not be synced
 	commit  *Commit
-	release func()
+	release func() // releases the lock of the workspace
 }
 
 type state int
@@ -61,7 +60,7 @@ const (
 	frozen
 	broken // freezing failed
 	published
-	doubtful // taking back failed: the slots stay for recovery
+	doubtful // the rollback failed: the slots stay for recovery
 	ended
 )
 
@@ -73,11 +72,11 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	if opt.Bytes < 0 || opt.Files < 0 {
 		return nil, fsys.Errorf(Refused, "", "expected Options.Bytes and Options.Files of 0 or more")
 	}
-	w.mu.Lock()
-	seen := w.seen
-	w.mu.Unlock()
-	p := w.log.Pending()
-	if p != nil && !p.Intent.Auto && !w.gate.taken() {
+	w.index.mu.Lock()
+	seen := w.index.seen
+	w.index.mu.Unlock()
+	p := w.repo.log.Pending()
+	if p != nil && !p.Intent.Auto && !w.lock.heldHere() {
 		return nil, fsys.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
 	if !seen || !fsys.HasStamps {
@@ -87,24 +86,24 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	}
 	for try := 0; ; try++ {
 		tx := &Tx{w: w, opt: opt, name: fmt.Sprintf("tx-%d-%s", os.Getpid(), rand.Text()[:10])}
-		err := tx.room()
+		err := tx.makeDir()
 		if err == nil {
-			err = tx.begin(ctx)
+			err = tx.openView(ctx)
 		}
 		if err == nil {
 			return tx, nil
 		}
-		tx.leave()
+		tx.removeDir()
 		if !errors.Is(err, fs.ErrNotExist) || try == 3 {
 			return nil, err
 		}
 	}
 }
 
-// room makes the transaction's directory and locks it, so that nobody sweeps
-// it while its holder lives. A sweeper may come between the two: then the
-// directory is gone and Begin takes another.
-func (tx *Tx) room() (err error) {
+// makeDir makes the directory of the transaction and locks it, so that no other
+// process sweeps it while its holder lives. A sweep between the two steps removes
+// the directory; then Begin makes another.
+func (tx *Tx) makeDir() (err error) {
 	dir := filepath.Join(tx.w.conf.Scratch, tx.name)
 	if err := os.MkdirAll(filepath.Join(dir, "slots"), 0o700); err != nil {
 		return err
@@ -115,13 +114,15 @@ func (tx *Tx) room() (err error) {
 	if ok, err := fsys.TryLock(tx.lock); err != nil || !ok {
 		return errors.Join(err, fs.ErrNotExist)
 	}
-	tx.slots, err = fsys.Open(filepath.Join(dir, "slots"))
+	tx.stage.slots, err = fsys.Open(filepath.Join(dir, "slots"))
 	return err
 }
 
-func (tx *Tx) begin(ctx context.Context) error {
-	// A stamp that was looked at is followed by a later one where the file
-	// system can: then everything before now is told from everything after.
+// openView notes the time and opens the view.
+func (tx *Tx) openView(ctx context.Context) error {
+	// Some file systems give a new time stamp only after the last one was read.
+	// So read the stamp, write, and read again: every later change by somebody
+	// else then has a later stamp.
 	if _, err := fsys.Stat(tx.lock); err != nil {
 		return err
 	}
@@ -133,19 +134,19 @@ func (tx *Tx) begin(ctx context.Context) error {
 		return err
 	}
 	w := tx.w
-	tx.began, tx.fine = e.Print.Ctime, w.fine
-	tx.ground = view.Ground{Place: w.place, Base: w.known(), Scratch: filepath.Dir(tx.slots.Name), Quota: fsys.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
-		WriteGit: w.conf.WriteGit, Rules: w.rules}
+	tx.stage.began, tx.stage.fine = e.Print.Ctime, w.index.fine
+	tx.stage.ground = view.Ground{Place: w.index.place, Base: w.index.current(), Scratch: filepath.Dir(tx.stage.slots.Name), Quota: fsys.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
+		WriteGit: w.conf.WriteGit, Rules: w.index.rules}
 	switch tx.opt.View {
 	case Layered, "":
-		tx.view = view.NewLayer(tx.ground)
+		tx.view = view.NewLayer(tx.stage.ground)
 	case Overlay:
-		tx.view, err = view.NewOverlay(tx.ground)
+		tx.view, err = view.NewOverlay(tx.stage.ground)
 	case Copied:
-		tx.view, err = view.NewCopy(ctx, tx.ground)
+		tx.view, err = view.NewCopy(ctx, tx.stage.ground)
 	case Native:
-		if tx.view, err = view.NewOverlay(tx.ground); err != nil {
-			tx.view, err = view.NewCopy(ctx, tx.ground)
+		if tx.view, err = view.NewOverlay(tx.stage.ground); err != nil {
+			tx.view, err = view.NewCopy(ctx, tx.stage.ground)
 		}
 	default:
 		err = fsys.Errorf(Refused, "", "expected a view of layer, overlay, copy or native, found %q", fsys.Clip(string(tx.opt.View)))
@@ -153,7 +154,7 @@ func (tx *Tx) begin(ctx context.Context) error {
 	return err
 }
 
-// Dir is the directory in which a program sees the transaction; empty for a Layer.
+// Dir is the directory that shows the transaction to a program; empty for a Layer.
 func (tx *Tx) Dir() string {
 	if v, ok := tx.view.(interface{ Path() string }); ok {
 		return v.Path()
@@ -169,8 +170,8 @@ func (tx *Tx) Layer() *Layer {
 	return nil
 }
 
-// Diff says what the transaction would change, sorted by path. It closes the
-// view: what is checked is what is published.
+// Diff returns what the transaction would change, sorted by path. It closes the
+// view, so the caller checks exactly what is published later.
 func (tx *Tx) Diff() ([]Change, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -178,9 +179,9 @@ func (tx *Tx) Diff() ([]Change, error) {
 		return nil, err
 	}
 	var out []Change
-	for _, c := range tx.changes {
+	for _, c := range tx.stage.changes {
 		d := Change{Path: c.Path}
-		if b := tx.ground.Base.Lookup(c.Path); b != nil {
+		if b := tx.stage.ground.Base.Lookup(c.Path); b != nil {
 			d.Before = &b.Entry
 		}
 		if c.To != nil {
@@ -194,25 +195,25 @@ func (tx *Tx) Diff() ([]Change, error) {
 	return out, nil
 }
 
-// Open opens the staged content of a path that Diff names, for checks before
-// it is published.
+// Open opens the staged content of a path that Diff names, so that it can be
+// checked before it is published.
 func (tx *Tx) Open(name string) (*os.File, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == frozen || tx.state == published {
-		for _, c := range tx.changes {
+		for _, c := range tx.stage.changes {
 			if c.Path == name && c.To != nil && c.To.Kind == File {
-				if f, err := tx.slots.Open(c.Slot); err == nil || tx.state == frozen {
+				if f, err := tx.stage.slots.Open(c.Slot); err == nil || tx.state == frozen {
 					return f, err
 				}
-				return tx.w.place.Open(name)
+				return tx.w.index.place.Open(name)
 			}
 		}
 	}
 	return nil, fsys.Errorf(Missing, name, "expected a file that Diff names as changed")
 }
 
-// freeze closes the view and moves what it staged into slots. Once.
+// freeze closes the view and moves the staged content into slots. It does so once.
 func (tx *Tx) freeze() error {
 	switch tx.state {
 	case frozen:
@@ -227,34 +228,34 @@ func (tx *Tx) freeze() error {
 		return err
 	}
 	slices.SortFunc(cs, func(a, b view.Staged) int { return fsys.Compare(a.Path, b.Path) })
-	if tx.Layer() == nil { // which counts exactly, write by write
-		if err := tx.within(cs); err != nil {
+	if tx.Layer() == nil { // a layer counts exactly, write by write
+		if err := tx.stage.checkQuota(cs); err != nil {
 			return err
 		}
 	}
-	if err := tx.fill(cs); err != nil {
+	if err := tx.stage.fillSlots(cs); err != nil {
 		return err
 	}
-	tx.changes, tx.state = cs, frozen
+	tx.stage.changes, tx.state = cs, frozen
 	return tx.view.End()
 }
 
-// close lets go of the transaction's directory and leaves it there.
-func (tx *Tx) close() error {
+// keepDir closes the transaction and leaves its directory for recovery.
+func (tx *Tx) keepDir() error {
 	err := tx.view.End()
-	tx.slots.Close()
+	tx.stage.slots.Close()
 	return errors.Join(err, tx.lock.Close())
 }
 
-// leave takes the view and the transaction's directory away.
-func (tx *Tx) leave() error {
+// removeDir closes the view and removes the directory of the transaction.
+func (tx *Tx) removeDir() error {
 	if l := tx.Layer(); l != nil {
 		tx.view.End()
 	}
-	if tx.slots != nil {
-		tx.slots.Close()
+	if tx.stage.slots != nil {
+		tx.stage.slots.Close()
 	}
-	err := tx.w.room.remove(tx.name)
+	err := tx.w.scratch.remove(tx.name)
 	if tx.lock != nil {
 		tx.lock.Close()
 	}

@@ -1,24 +1,23 @@
-// Package workspace is a directory that is changed only by transactions.
+// Package workspace is a directory that changes only by transactions.
 //
-// A transaction stages its changes on a private view, then publishes all of
-// them or none, whatever dies in between; each one becomes a commit in a
-// history that plain Git reads, and can be brought back. The package knows
-// nothing of agents.
+// A transaction stages its changes on a private view. Then it publishes all of
+// them or none, even if the machine stops in between. Each one becomes a commit in
+// a history that plain Git can read, and every commit can be restored. The package
+// knows nothing about agents.
 //
 // # One staged form
 //
-// There are three views (a [Layer] in Go, an overlay, a copy) and one staged
-// form behind them: a list of [view.Staged], each a path and what it becomes, with
-// the file that holds its content. Everything after freezing is the same for
-// all views.
+// There are three views: a [Layer] in Go, an overlay and a copy. Behind them is
+// one staged form, a list of [view.Staged]: a path, what it becomes, and the file
+// with the content. After freezing, everything is the same for all views.
 //
 // # The commit
 //
-// Contents lie in *slots*: files in the transaction's own directory, on the
-// workspace's file system, complete with mode and time. A commit is a list of
-// operations, each a single rename by the kernel between a slot and the
-// workspace, and each its own undo, because what was replaced lies in the slot
-// afterwards, as it was, to the byte, mode, time and link:
+// Contents lie in *slots*: files in the directory of the transaction, on the file
+// system of the workspace, complete with mode and time. A commit is a list of
+// operations. Each operation is one rename between a slot and the workspace. The
+// slot then holds what was replaced, with every byte, mode, time and link, so the
+// same rename undoes the operation:
 //
 //	make   slot -> path, where nothing may be          (a file, a link, or a whole new directory)
 //	swap   slot <-> path, exchanged in one step        (where the file system cannot: link path aside, rename over it)
@@ -30,60 +29,60 @@
 //	step          what it does                                        after a crash
 //	------------  --------------------------------------------------  ------------------------------------------
 //	freeze        the view is closed; contents move into slots        nothing happened; slots are swept
-//	lock          gate, then a file lock that dies with its holder    nothing happened
+//	lock          a file lock that ends with its holder               nothing happened
 //	check         every path still is what Begin saw, else Conflict   nothing happened
 //	pack          history of the new state, written as one pack       an unused pack; its objects are valid
 //	intent        operations and pack into the log, not synced        IN DOUBT from here; nothing is visible yet
-//	sync          log, slots, their directory, the pack: on disk      in doubt; what never got to the disk is told by the paths
-//	op 1..n       each operation; what came out is looked at again    in doubt: some are done, each is told by its slot
+//	sync          log, slots, their directory, the pack: on disk      in doubt; the paths show what did not reach the disk
+//	op 1..n       each operation; its result is checked               in doubt: some are done, and each slot shows if its own is
 //	syncdirs      every directory touched: on disk                    in doubt: all are done
 //	  (the caller writes its own journal here: Publish has returned)
 //	seal          the log says so, synced                             COMMITTED; undo information is garbage
-//	ref, sweep    refs follow the log; slots and undo are removed     committed; put right at the next Open
+//	ref, sweep    refs follow the log; slots and undo are removed     committed; the next Open finishes this
 //
-// Taking back (a conflict at an operation, Rollback, or recovery) undoes in
-// reverse order, then puts modes and times back, syncs the directories, and
-// only then logs "undone". Every step of it can be repeated, so a crash in it
-// is followed by the same again. How an operation is found to be done:
+// A rollback follows a conflict at an operation, a call of Rollback, or recovery.
+// It undoes the operations in reverse order, restores modes and times, syncs the
+// directories, and only then logs "undone". Every step can be repeated, so after a
+// crash the rollback runs again. How to see that an operation was done:
 //
 //	make   its slot is gone
 //	swap   its slot holds what the path held (exchange), or is gone while slot.old is there (link)
 //	drop   its slot is there
-//	attr   not asked: done or undone again
+//	attr   it does not matter: it is done or undone again
 //
-// The syncs of one step go to the disk in any order. An intent may be there
-// without its slots: then no operation was begun, and each path holds what it
-// held. [Tx.Commit] decides by itself, so it writes the seal before syncdirs and
-// syncs both together: a seal may be there without an operation. Its slots are
-// removed only after that sync, so the first Open on another boot of the machine
-// does what is missing.
+// The syncs of one step reach the disk in any order. An intent may be on disk
+// without its slots. Then no operation began, and each path holds its old content.
+// [Tx.Commit] decides by itself, so it writes the seal before syncdirs and syncs
+// both together. A seal may therefore be on disk without an operation. The slots
+// are removed only after that sync, so the first Open on another boot of the
+// machine can do the missing operations.
 //
-// What is in doubt is decided by [Workspace.Resolve]: the caller's journal
-// says Finish or Undo. A commit by [Tx.Commit] needs no other journal: it is
-// undone when it was not sealed. No other transaction publishes before.
+// [Workspace.Resolve] decides a commit in doubt: the journal of the caller says
+// Finish or Undo. A commit by [Tx.Commit] needs no other journal, because a commit
+// without a seal is undone. No other transaction publishes before the decision.
 //
-// What recovery finds changed by somebody else is left as it is; the
-// content that should have gone there is kept in "rescued" and reported.
+// Recovery leaves alone what somebody else changed. The content that belongs there
+// is kept in the directory "rescued" and reported.
 //
 // # Policy
 //
-//	files         content, permissions, time of last change; published by rename, never written in place
-//	directories   with mode and time, also empty ones; a transaction's directory joins one made meanwhile
-//	symlinks      as text; never followed by this package; may name what lies outside, or nothing
-//	hard links    names that shared a file in the view share it afterwards; a file whose further names lie
-//	              outside the view is copied, so the outside never shares a file with what is published
-//	              (an overlay breaks a pair when one name is written, as overlayfs does)
-//	renames       are a removal and a creation to history; a rename in a Layer moves no bytes
-//	times         kept to the nanosecond where the file system does; times of access are not
+//	files         content, permissions, time of last change; published by a rename, never written in place
+//	directories   with mode and time, also empty ones; a directory of a transaction merges with one that was made meanwhile
+//	symlinks      as text; this package never follows them; the target may lie outside or be missing
+//	hard links    names that shared a file in the view share it afterwards; a file with names outside the
+//	              view is copied, so no published file is shared with the outside
+//	              (an overlay splits a pair when one name is written, as overlayfs does)
+//	renames       history has a removal and a creation; a rename in a Layer moves no bytes
+//	times         kept to the nanosecond if the file system has them; times of access are not kept
 //	owner         a replaced file keeps its owner; a new one gets its directory's (when run as root)
-//	xattrs, ACLs  stay on what is not replaced; what is replaced has those of the view's file
+//	xattrs, ACLs  stay on files that are not replaced; a replaced file has those of the file in the view
 //	setuid/gid    refused on a file that did not have it
 //	sparse        holes stay holes while staging; Git's format stores them as zeros, compressed
 //	large files   streamed, never held in memory
-//	odd names     any bytes the file system takes; no normalisation: look-alikes are different names
-//	case          as the file system: two names that it holds apart are two names
-//	long paths    a name up to what the file system takes; a path as long as the kernel resolves (4,095 bytes)
-//	FIFOs, devices, sockets   refused from a view; a person's are left alone, and not in digest or history
+//	odd names     any bytes that the file system allows; no normalisation: look-alikes are different names
+//	case          as in the file system: two names that it tells apart are two names
+//	long paths    a name as long as the file system allows; a path as long as the kernel resolves (4,095 bytes)
+//	FIFOs, devices, sockets   refused from a view; those of a person are left alone, and are not in digest or history
 //	other mounts  never entered, changed or removed; a path that leads into one is an error
 //	.git          a person's repository: not in digest or history, and a change to it is refused unless WriteGit
 //	ignored       published and rolled back like the rest; not in digest or history, so not restored
@@ -92,6 +91,8 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -99,18 +100,17 @@ import (
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
 	"github.com/kern-run/kern/internal/workspace/git"
-	"github.com/kern-run/kern/internal/workspace/publish"
 )
 
-// Config says where a workspace keeps its own things and what it holds on to.
+// Config says where a workspace keeps its own files and how much history it keeps.
 type Config struct {
-	Store    string        // directory for history, log and staging; outside the workspace, one for each
-	Scratch  string        // where transactions are staged; on the workspace's file system. Empty: in Store
-	Ignore   []string      // kept out of digest and history, as in a .gitignore file
+	Store    string        // directory for history, log and stages; outside the workspace, one for each workspace
+	Scratch  string        // directory for stages; on the file system of the workspace. Empty: in Store
+	Ignore   []string      // names kept out of digest and history, as in a .gitignore file
 	WriteGit bool          // let transactions change .git
 	History  Retention     // how much history is kept
 	LockWait time.Duration // how long Publish waits for another; 0: DefaultLockWait
-	Verify   int           // read every file at each so many digests; 0: DefaultVerify; negative: never by itself
+	Verify   int           // every so many snapshots all files are read; 0: DefaultVerify; negative: never
 }
 
 // Defaults of a Config.
@@ -121,19 +121,20 @@ const (
 
 // A Workspace is a directory and its history. It is safe for concurrent use.
 type Workspace struct {
-	past
-	conf   Config
-	gate   gate
-	room   room
-	hand   publish.Hand
-	scans  int
-	upkeep error // of the last commit, for Close to tell
-	closed atomic.Bool
+	conf      Config
+	index     index
+	repo      repo
+	scratch   scratch
+	committer committer
+	lock      publishLock
+	scans     int
+	upkeep    error // of the upkeep after the last commit, for Close to return
+	closed    atomic.Bool
 }
 
-// Open opens the workspace in dir, which must exist. What an earlier holder
-// left behind is cleaned up. When a commit is in doubt (see [Workspace.Pending])
-// it is left for [Workspace.Resolve].
+// Open opens the workspace in dir, which must exist. It cleans up after an earlier
+// holder. A commit in doubt (see [Workspace.Pending]) waits for
+// [Workspace.Resolve].
 func Open(ctx context.Context, dir string, conf Config) (*Workspace, error) {
 	w, err := open(dir, conf)
 	if err != nil {
@@ -178,151 +179,162 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 		}
 	}
 	w = &Workspace{conf: conf}
-	w.room.busy = make(chan struct{}, 4)
-	w.rules, w.index = rules, filepath.Join(conf.Store, "index")
-	w.hand.Step = func(string) {}
-	if err = w.enter(dir); err != nil {
+	w.repo.index, w.committer.repo, w.committer.scratch = &w.index, &w.repo, &w.scratch
+	w.scratch.removals = make(chan struct{}, 4)
+	w.index.rules, w.index.file = rules, filepath.Join(conf.Store, "index")
+	w.committer.hand.Step = func(string) {}
+	if err = w.openDirs(dir); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// enter opens the directories that a workspace holds on to.
-func (w *Workspace) enter(dir string) (err error) {
-	if w.place, err = fsys.Open(dir); err != nil {
+// openDirs opens the directories that a workspace keeps open.
+func (w *Workspace) openDirs(dir string) (err error) {
+	if w.index.place, err = fsys.Open(dir); err != nil {
 		return err
 	}
-	w.hand.Place = w.place
-	if w.room.place, err = fsys.Open(w.conf.Scratch); err != nil {
+	w.committer.hand.Place = w.index.place
+	if w.scratch.place, err = fsys.Open(w.conf.Scratch); err != nil {
 		return err
 	}
-	if err := w.gate.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
+	if err := w.lock.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
 		return err
 	}
-	if !fsys.SameFS(w.place, w.room.place) {
+	if !fsys.SameFS(w.index.place, w.scratch.place) {
 		return fsys.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
 	}
-	w.fine = fsys.FineStamps(w.conf.Scratch)
+	w.index.fine = fsys.FineStamps(w.conf.Scratch)
 	return nil
 }
 
-// start recovers, then learns what is there.
+// start recovers, then scans the directory.
 func (w *Workspace) start(ctx context.Context) (err error) {
-	if w.hist, err = git.Open(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
+	if w.repo.hist, err = git.Open(filepath.Join(w.conf.Store, "history.git"), w.conf.History); err != nil {
 		return err
 	}
-	release, err := w.hold(ctx)
+	release, err := w.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if w.log == nil {
-		if w.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
+	if w.repo.log == nil {
+		if w.repo.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
 			return err
 		}
 	}
 	pending := ""
-	if p := w.log.Pending(); p != nil {
+	if p := w.repo.log.Pending(); p != nil {
 		pending = p.Intent.Slots
 	}
-	if err := w.redoLast(); err != nil {
+	if err := w.committer.redoLast(); err != nil {
 		return err
 	}
-	w.room.sweep(pending)
-	if err := w.recover(); err != nil {
+	w.scratch.sweep(pending)
+	if err := w.committer.undoUnsealed(); err != nil {
 		return err
 	}
-	if err := w.putRefs(); err != nil {
+	if err := w.repo.putRefs(); err != nil {
 		return err
 	}
-	w.remember()
-	if w.log.Pending() != nil {
+	w.index.load()
+	if w.repo.log.Pending() != nil {
 		return nil
 	}
-	if err := w.scan(ctx, false); err != nil {
+	if err := w.index.scan(ctx, false); err != nil {
 		return err
 	}
-	return w.recordOutside(ctx)
+	return w.repo.recordOutside(ctx)
 }
 
-// Close lets go of the workspace. Open transactions must have ended. It tells
-// of upkeep that failed after the last commit: nothing is lost by it.
+// Close closes the workspace. All transactions must have ended. Close returns the
+// error of upkeep that failed after the last commit; no data is lost by that.
 func (w *Workspace) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.room.trash.Wait()
+	w.scratch.background.Wait()
 	var errs []error
-	if w.log != nil {
-		w.save()
-		errs = append(errs, w.log.Close())
+	if w.repo.log != nil {
+		w.index.save()
+		errs = append(errs, w.repo.log.Close())
 	}
-	if w.hist != nil {
-		w.hist.Close()
+	if w.repo.hist != nil {
+		w.repo.hist.Close()
 	}
-	for _, p := range []*fsys.Place{w.place, w.room.place} {
+	for _, p := range []*fsys.Place{w.index.place, w.scratch.place} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
 	}
-	return errors.Join(append(errs, w.gate.close(), w.upkeep)...)
+	return errors.Join(append(errs, w.lock.close(), w.upkeep)...)
 }
 
-// Dir is the workspace's directory.
-func (w *Workspace) Dir() string { return w.place.Name }
+// Dir is the directory of the workspace.
+func (w *Workspace) Dir() string { return w.index.place.Name }
 
-// GitDir is the history's repository, for git --git-dir.
-func (w *Workspace) GitDir() string { return w.hist.Dir }
+// GitDir is the repository with the history, for git --git-dir.
+func (w *Workspace) GitDir() string { return w.repo.hist.Dir }
 
-// hold takes the lock and reads what other processes did.
-func (w *Workspace) hold(ctx context.Context) (release func(), err error) {
-	if release, err = w.gate.lock(ctx); err != nil || w.log == nil {
+// acquire takes the lock and reads what other processes committed.
+func (w *Workspace) acquire(ctx context.Context) (release func(), err error) {
+	if release, err = w.lock.lockAll(ctx); err != nil || w.repo.log == nil {
 		return release, err
 	}
-	moved, err := w.log.Follow()
+	moved, err := w.repo.log.Follow()
 	if err != nil {
 		release()
 		return nil, err
 	}
 	if moved {
-		w.forget()
+		w.index.invalidate()
 	}
 	return release, nil
 }
 
-func (w *Workspace) step(point string) { w.hand.Step(point) }
+// Snapshot scans the directory and returns its state. It does not read files
+// with unchanged metadata, except at every Config.Verify-th time.
+func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) { return w.snapshot(ctx, false) }
 
-// Snapshot looks at the directory and says what it holds now. Files whose
-// metadata has not changed are not read; every Config.Verify-th time all are.
-func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) { return w.look(ctx, false) }
+// Verify is a Snapshot that reads every file.
+func (w *Workspace) Verify(ctx context.Context) (*Snapshot, error) { return w.snapshot(ctx, true) }
 
-// Verify is Snapshot, but reads every file whatever its metadata says.
-func (w *Workspace) Verify(ctx context.Context) (*Snapshot, error) { return w.look(ctx, true) }
+// History yields the commits, newest first.
+func (w *Workspace) History() iter.Seq2[*Commit, error] { return w.repo.commits() }
 
-// Digest is the digest of [Workspace.Snapshot].
-func (w *Workspace) Digest(ctx context.Context) (Hash, error) {
-	s, err := w.Snapshot(ctx)
-	if err != nil {
-		return Hash{}, err
-	}
-	return s.Digest(), nil
+// Kept returns the states from outside that are older than the history.
+func (w *Workspace) Kept() ([]*Commit, error) { return w.repo.hist.Kept() }
+
+// Content opens the content of a file that the history holds, by Entry.Hash.
+func (w *Workspace) Content(id Hash) (io.ReadCloser, error) { return w.repo.hist.Blob(id) }
+
+// Commit reads one commit.
+func (w *Workspace) Commit(id Hash) (*Commit, error) { return w.repo.hist.Commit(id) }
+
+// At reads the state that a commit recorded.
+func (w *Workspace) At(id Hash) (*Snapshot, error) { return w.repo.snapshot(id, nil) }
+
+// AtFrom reads the state that a commit recorded, like At. It reads only what
+// differs from near, and shares the rest with it.
+func (w *Workspace) AtFrom(id Hash, near *Snapshot) (*Snapshot, error) {
+	return w.repo.snapshot(id, near)
 }
 
-func (w *Workspace) look(ctx context.Context, full bool) (*Snapshot, error) {
+func (w *Workspace) snapshot(ctx context.Context, full bool) (*Snapshot, error) {
 	if w.closed.Load() {
 		return nil, fsys.Errorf(Ended, "", "the workspace is closed")
 	}
-	leave, err := w.gate.enter(ctx)
+	leave, err := w.lock.lockLocal(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	w.scans++
-	if err := w.scan(ctx, full || w.conf.Verify > 0 && w.scans%w.conf.Verify == 0); err != nil {
+	if err := w.index.scan(ctx, full || w.conf.Verify > 0 && w.scans%w.conf.Verify == 0); err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return fsys.Of(w.root), nil
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
+	return fsys.Of(w.index.root), nil
 }

@@ -3,11 +3,12 @@ package view
 import (
 	"context"
 	"errors"
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // A copied view is a plain directory with everything in it. What was staged is

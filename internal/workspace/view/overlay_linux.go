@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
+
 	"golang.org/x/sys/unix"
 )
 

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
 // Mutant that these tests kill (made, seen to fail, and unmade): Same trusts
@@ -102,10 +103,10 @@ func TestIgnore(t *testing.T) {
 	if got, want := asGit(t, w, "ls-tree", "-r", "--name-only", "HEAD"), "keep.tmp\nsrc/a.c\nsub/build/x\n"; got != want {
 		t.Fatalf("the history holds %q", got)
 	}
-	sum := get(w.Digest(context.Background()))(t)
+	sum := get(w.Snapshot(context.Background()))(t).Digest()
 	must(t, d.WriteFile("node_modules/m/i.js", []byte("other"), 0o644))
 	must(t, d.WriteFile(".git/config", []byte("other"), 0o644))
-	if get(w.Digest(context.Background()))(t) != sum {
+	if get(w.Snapshot(context.Background()))(t).Digest() != sum {
 		t.Error("the digest saw an ignored file")
 	}
 	each(t, func(t *testing.T, v View) { // ignored files are staged, published and checked like others
@@ -184,9 +185,9 @@ func TestDigestSeesThrough(t *testing.T) {
 	if second.Same(first) || second.Digest() == first.Digest() {
 		t.Fatal("a file of the same size and time is taken for the same")
 	}
-	lie := w.root.Dir.Ents[0]
+	lie := w.index.root.Dir.Ents[0]
 	lie.Hash = Hash{1} // as if a change had left no trace
-	w.root = w.root.Merge([]fsys.Edit{{Path: "f", Item: &lie}})
+	w.index.root = w.index.root.Merge([]fsys.Edit{{Path: "f", Item: &lie}})
 	if get(w.Snapshot(context.Background()))(t).Same(second) {
 		t.Fatal("the lie was not believed")
 	}
@@ -212,9 +213,9 @@ func TestDigestIncremental(t *testing.T) {
 	w := opened(t, dir, store)
 	for i := range 20 {
 		write(t, w, Note{}, fmt.Sprintf("d%d/f%d", i%3, i), strings.Repeat("x", i))
-		got := get(w.Digest(context.Background()))(t)
+		got := get(w.Snapshot(context.Background()))(t).Digest()
 		fresh := opened(t, dir, filepath.Join(filepath.Dir(dir), fmt.Sprint("fresh", i)))
-		if want := get(fresh.Digest(context.Background()))(t); got != want {
+		if want := get(fresh.Snapshot(context.Background()))(t).Digest(); got != want {
 			t.Fatalf("after %d: %s, from nothing %s", i, got, want)
 		}
 	}

@@ -1,24 +1,26 @@
 package workspace
 
 import (
-	"github.com/kern-run/kern/internal/workspace/fsys"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A room is where transactions are staged: a directory for each, locked while
-// its holder lives.
-type room struct {
-	place *fsys.Place
-	busy  chan struct{}  // a token for each removal that runs beside
-	trash sync.WaitGroup // what is being removed, or joined in the history
+// A scratch is the directory in which transactions are staged. Each transaction
+// has a directory of its own, which is locked while its holder lives.
+type scratch struct {
+	place      *fsys.Place
+	removals   chan struct{}  // a token for each removal in the background
+	background sync.WaitGroup // removals, and upkeep of the history
 }
 
-// sweep removes the transactions of holders that died, but not the one in doubt. The lock is held.
-func (r *room) sweep(pending string) {
+// sweep removes the transactions of dead holders, except the one in doubt. The
+// lock is held.
+func (r *scratch) sweep(pending string) {
 	ents, _ := os.ReadDir(r.place.Name)
 	for _, e := range ents {
 		if e.Name() == "rescued" || e.Name() == pending {
@@ -31,7 +33,7 @@ func (r *room) sweep(pending string) {
 		f, err := os.OpenFile(filepath.Join(r.place.Name, e.Name(), "lock"), os.O_RDWR, 0)
 		if err != nil {
 			if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) > time.Minute {
-				fsys.RemoveAll(filepath.Join(r.place.Name, e.Name())) // else it may just be being made
+				fsys.RemoveAll(filepath.Join(r.place.Name, e.Name())) // a younger directory may still be in the making
 			}
 			continue
 		}
@@ -42,10 +44,10 @@ func (r *room) sweep(pending string) {
 	}
 }
 
-// remove puts a transaction's directory, with all that is mounted in it, out of
-// sight, then away: a few beside each other, any more one after the other. What
-// a crash leaves of it is swept.
-func (r *room) remove(name string) error {
+// remove renames the directory of a transaction and then removes it with all its
+// mounts. A few removals run in the background; more of them wait in line. If a
+// crash interrupts a removal, sweep finishes it.
+func (r *scratch) remove(name string) error {
 	dir := filepath.Join(r.place.Name, name)
 	unshare(filepath.Join(dir, "slots"))
 	gone := filepath.Join(r.place.Name, "trash-"+name)
@@ -53,8 +55,8 @@ func (r *room) remove(name string) error {
 		return err
 	}
 	select {
-	case r.busy <- struct{}{}:
-		r.trash.Go(func() { discard(gone); <-r.busy })
+	case r.removals <- struct{}{}:
+		r.background.Go(func() { discard(gone); <-r.removals })
 	default:
 		discard(gone)
 	}
@@ -68,9 +70,9 @@ func discard(dir string) {
 	fsys.RemoveAll(dir)
 }
 
-// unshare removes the slots that are further names of files in the workspace.
-// Removing such a name changes the other's metadata, so it is done now and not
-// at some time when somebody looks at it.
+// unshare removes the slots that are hard links to files of the workspace.
+// Removing a link changes the metadata of the file, so it must not happen in the
+// background while somebody looks at the file.
 func unshare(slots string) {
 	p, err := fsys.Open(slots)
 	if err != nil {
@@ -79,7 +81,7 @@ func unshare(slots string) {
 	defer p.Close()
 	names, _ := p.Names()
 	if len(names) > 1000 {
-		return // a scan will read those files once more; nothing else comes of it
+		return // then a scan reads those files once more, and nothing else happens
 	}
 	for _, n := range names {
 		if e, err := p.Lstat(n); err == nil && e.Group != 0 {
