@@ -30,7 +30,6 @@ var ranks = map[string]int{
 	"internal/provider":             0, // where models are, and how they are reached
 	"internal/provider/catalog":     0, // what is known of models by their names
 	"internal/provider/tokens":      0, // pure: a text in, its tokens out
-	"internal/provider/sse":         0, // server-sent events
 	"internal/provider/transport":   0, // connections to providers
 	"internal/provider/tariff":      0, // pure: everything in a request that a provider may bill
 	"internal/provider/format":      0, // requests and answers in the formats of providers
@@ -98,7 +97,7 @@ var among = map[string][]string{
 	"internal/provider":            {"model", "internal/yamlfile"},
 	"internal/provider/tokens":     {"internal/recent"},
 	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
-	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/sse", "internal/provider/tariff", "internal/provider/tokens"},
+	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tariff", "internal/provider/tokens"},
 	"internal/provider/tariff":     {"model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tokens"},
 	"internal/schema":              {"internal/jsontext"},
 	"internal/journal":             {"internal/journal/format"},

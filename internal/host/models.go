@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/provider"
+	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -23,7 +24,7 @@ func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
 	}
 	c := o.models
 	c.Dir = p.Dir
-	return provider.Open(p.Model, c)
+	return relay.Open(p.Model, c)
 }
 
 // childModel reads the model that a model chose for a child. A script must

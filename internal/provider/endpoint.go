@@ -3,6 +3,7 @@ package provider
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -24,6 +26,7 @@ type Endpoint struct {
 	Name   string // the provider's name in the configuration
 	Model  string // the name the provider knows
 	Free   []string
+	Idle   time.Duration // of silence before the built-in loop gives up an answer
 
 	line transport.Line
 	lent bool
@@ -71,7 +74,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, lent: p.Lent, now: c.Now,
+	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, Idle: c.Idle, lent: p.Lent, now: c.Now,
 		line: transport.Line{Base: base, Key: key, Sign: v.sign, Headers: headers, Client: c.HTTP}}
 	listed, has := p.Models[name]
 	e.Model = cmp.Or(listed.Alias, name)
@@ -80,7 +83,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 		listed.over(&e.Facts)
 	}
 	if format == "anthropic" && e.Facts.MaxOutput == 0 {
-		e.Facts.MaxOutput = anthropicOutput
+		e.Facts.MaxOutput = messagesOutput
 	}
 	return e, nil
 }
@@ -207,24 +210,43 @@ func (e *Endpoint) Keyed() bool { return e.line.Key.Given() }
 // and it is the provider's usual address, or said to take each program's.
 func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Format || e.lent) }
 
-// Post sends a request in the provider's own words; see [transport.Line.Post].
+// Post sends a request in the provider's own words; see [transport.Line.Post]. Its
+// error is a [model.Error].
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
 	resp, err := e.line.Post(ctx, path, h, body)
-	if err != nil {
-		x := &model.Error{Kind: model.Network, Message: e.remote().clean(err.Error())}
-		return nil, far(x, err)
+	if err == nil {
+		return resp, nil
 	}
-	return resp, nil
+	x := &model.Error{Kind: model.Network, Message: e.Tidy(err.Error())}
+	if strings.Contains(err.Error(), "malformed HTTP") {
+		x.Kind = model.Malformed
+	}
+	var lost *transport.Lost
+	if errors.As(err, &lost) {
+		if x.Unreached = lost.Unreached; !lost.Seen {
+			x.Usage = &model.Usage{} // nobody saw it
+		}
+	}
+	return nil, x
 }
 
-// Refusal classifies an answer that is an error.
+// Refusal classifies an answer with an error status. Providers do not bill those.
 func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *model.Error {
-	return e.remote().refused(status, h, body)
+	x := &model.Error{Status: status, Usage: &model.Usage{}, Quota: format.ReadQuota(h, e.now())}
+	x.Kind, x.Message = format.ReadProblem(status, body)
+	x.Message = e.Tidy(cmp.Or(x.Message, string(body), http.StatusText(status)))
+	if status >= 300 && status < 400 {
+		x.Message = "redirects are not followed, for they would carry the key elsewhere; set the base URL to where this leads"
+	}
+	if x.Retryable() {
+		x.RetryAfter = format.RetryAfter(h, e.now())
+	}
+	return x
 }
 
 // Clean takes the key out of what came from elsewhere.
 func (e *Endpoint) Clean(s string) string { return e.line.Redact(s) }
 
-func (e *Endpoint) remote() *remote {
-	return &remote{dialect: vendors[e.Format].dialect, line: &e.line, now: e.now}
-}
+// Tidy takes the key out of words that came from elsewhere, and then makes them
+// short and printable; in this order, so that no half of a key is left.
+func (e *Endpoint) Tidy(s string) string { return format.Tidy(e.line.Redact(s)) }

@@ -60,34 +60,58 @@ type Listed struct {
 	MaxOutput int // 0: as elsewhere known
 }
 
-// A vendor is a protocol and its usual place.
+// A vendor is a seller of models: where it is, and how it wants its key.
 type vendor struct {
-	dialect
+	sign            func(h http.Header, key string) // key may be empty
 	base            string
 	envBase, envKey string
 }
 
 var vendors = map[string]vendor{
-	"openai":    {openAI{}, "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"},
-	"anthropic": {anthropic{}, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"},
+	"openai":    {signOpenAI, "https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"},
+	"anthropic": {signAnthropic, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"},
 }
 
-// Open returns the model that ref names: script:FILE, openai:NAME,
-// anthropic:NAME, or PROVIDER:NAME for a provider of the configuration. Nothing
-// is sent.
-func Open(ref string, c Config) (model.Model, error) {
+func signOpenAI(h http.Header, key string) {
+	if key != "" {
+		h.Set("Authorization", "Bearer "+key)
+	}
+}
+
+func signAnthropic(h http.Header, key string) {
+	if h.Get("Anthropic-Version") == "" { // a program may have said which
+		h.Set("Anthropic-Version", "2023-06-01")
+	}
+	if key != "" {
+		h.Set("X-Api-Key", key)
+	}
+}
+
+// messagesOutput is the output maximum of a model of Anthropic that no table
+// knows: the format wants one, and every model grants this much.
+const messagesOutput = 4096
+
+// Endpoint returns the model that ref names: openai:NAME, anthropic:NAME, or
+// PROVIDER:NAME for a provider of the configuration. It has a key, or needs none.
+func (c Config) Endpoint(ref string) (*Endpoint, error) {
 	c = c.filled()
-	kind, name, ok := strings.Cut(ref, ":")
+	provider, name, ok := strings.Cut(ref, ":")
 	if !ok || name == "" || strings.TrimSpace(name) != name {
 		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", yamlfile.Clip(ref))
 	}
-	if kind == "script" {
-		return c.openScript(name)
+	if c.format(provider) == "" {
+		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", yamlfile.Clip(ref), yamlfile.Clip(provider), c.providers())
 	}
-	if c.format(kind) == "" {
-		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", yamlfile.Clip(ref), yamlfile.Clip(kind), c.providers())
+	e, err := c.endpoint(ref, provider, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Wants() && e.lent:
+		return nil, fmt.Errorf("the provider %s passes on the key of each program (key: program), and here is no program, expected key_env or key_file", provider)
+	case e.Wants():
+		return nil, fmt.Errorf("the provider %s %w: set the variable %s", provider, ErrNoKey, vendors[e.Format].envKey)
 	}
-	return c.openRemote(ref, kind, name)
+	return e, nil
 }
 
 func (c Config) filled() Config {
@@ -109,7 +133,9 @@ func (c Config) filled() Config {
 	return c
 }
 
-func (c Config) openScript(name string) (model.Model, error) {
+// Script reads the script model of a file.
+func (c Config) Script(name string) (*model.Script, error) {
+	c = c.filled()
 	path := name
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(c.Dir, path)
@@ -119,22 +145,6 @@ func (c Config) openScript(name string) (model.Model, error) {
 		return nil, fmt.Errorf("model script:%s: %w", name, err)
 	}
 	return model.ParseScript(name, data)
-}
-
-func (c Config) openRemote(ref, kind, name string) (model.Model, error) {
-	e, err := c.endpoint(ref, kind, name)
-	if err != nil {
-		return nil, err
-	}
-	if e.Wants() && e.lent {
-		return nil, fmt.Errorf("the provider %s passes on the key of each program (key: program), and here is no program, expected key_env or key_file", kind)
-	}
-	if e.Wants() {
-		return nil, fmt.Errorf("the provider %s %w: set the variable %s", kind, ErrNoKey, vendors[e.Format].envKey)
-	}
-	m := &remote{dialect: vendors[e.Format].dialect, model: e.Model, line: &e.line, idle: c.Idle, now: c.Now, facts: e.Facts}
-	m.counter = catalog.CounterOf(e.Facts.Provider, e.Model)
-	return m, nil
 }
 
 // place checks a base URL and names the provider that is there.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/provider"
+	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -34,7 +35,7 @@ var (
 
 func open(t *testing.T, base string, rt http.RoundTripper) model.Model {
 	t.Helper()
-	m, err := provider.Open("openai:m", provider.Config{
+	m, err := relay.Open("openai:m", provider.Config{
 		HTTP:      &http.Client{Transport: rt},
 		Providers: map[string]provider.Provider{"openai": {BaseURL: base, Key: transport.NewKey(canary)}},
 	})
@@ -92,7 +93,7 @@ func played(t *testing.T, path string) (model.Model, *Player) {
 
 func TestPlaysWhatWasRecorded(t *testing.T) {
 	n := 0
-	stream, err := os.ReadFile("../testdata/openai/parallel.sse")
+	stream, err := os.ReadFile("../relay/testdata/openai/parallel.sse")
 	if err != nil {
 		t.Fatal(err)
 	}

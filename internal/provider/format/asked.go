@@ -47,6 +47,7 @@ func (a *answer) told() bool {
 // A tally is what was said, and how much that is.
 type tally struct {
 	count  tokens.Counter
+	onText func(piece string) // nil: nobody listens
 	text   strings.Builder
 	said   []byte // what was said, thought and asked for, not yet counted
 	tokens int64  // of what was counted
@@ -81,6 +82,9 @@ func (p *part) call() Call {
 
 func (t *tally) say(s []byte) {
 	t.text.Write(s)
+	if t.onText != nil && len(s) > 0 {
+		t.onText(string(s))
+	}
 	t.think(s)
 }
 

@@ -10,6 +10,10 @@ func (m *Meter) Said() bool {
 	return m.answer.done || len(m.answer.ends) >= max(1, m.choices)
 }
 
+// Failed says that the provider sent an error within the answer. It costs nothing
+// to ask.
+func (m *Meter) Failed() bool { return m.answer.failure != nil }
+
 // Answered is what is left of a request when it was sent: enough to read its
 // answer, and not its body.
 func Answered(r *Request) *Request {

@@ -6,15 +6,16 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
-	events "github.com/kern-run/kern/internal/provider/sse"
 	"github.com/kern-run/kern/model"
 )
 
 // Bounds of what a provider may send.
 const (
+	maxEvent  = 8 << 20  // one event; a model's longest call fits many times
 	maxAnswer = 8 << 20  // text, thoughts and arguments of one answer
 	maxWhole  = 64 << 20 // an answer that is not streamed, or what is held back
 	maxCalls  = 1024     // calls in one answer, and items that are kept of it
+	maxShown  = 4 << 10  // of an event that cannot be read, in the error
 )
 
 // A Meter reads an answer as it passes from the provider to the client. It is
@@ -64,6 +65,10 @@ const (
 func NewMeter(f Face, stream bool) *Meter {
 	return &Meter{face: f, stream: stream}
 }
+
+// OnText sets what is told of each piece of text, as it comes. It is for the
+// live channel and the built-in loop; the text of [Meter.Seen] is the same.
+func (m *Meter) OnText(f func(piece string)) { m.answer.onText = f }
 
 // Meter is NewMeter for the answer of r, with what r did not ask for dropped.
 func (r *Request) Meter(stream bool) *Meter {
@@ -145,9 +150,9 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		}
 		at += n
 	}
-	if len(m.held) > maxWhole || len(data)-at > events.MaxEvent {
+	if len(m.held) > maxWhole || len(data)-at > maxEvent {
 		m.out = append(m.out, data[from:at]...)
-		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", events.MaxEvent, maxWhole)
+		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", maxEvent, maxWhole)
 	}
 	if at == 0 && len(m.buf) > 0 { // nothing of it was given out: it stays where it is
 		return m.out, nil
@@ -214,7 +219,7 @@ func (m *Meter) read(data []byte) error {
 		return nil
 	}
 	if bad := jsontext.Check(data, jsontext.Lenient); bad != nil {
-		return m.broken("the provider's event is not JSON: %v: %s", bad, jsontext.Clip(string(data)))
+		return m.broken("the provider's event is not JSON: %v: %s", bad, data[:min(len(data), maxShown)])
 	}
 	switch m.face {
 	case Chat:

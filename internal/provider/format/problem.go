@@ -158,10 +158,11 @@ func ReadProblem(status int, body []byte) (model.Kind, string) {
 	return kindOfStatus(status, p), p.Message
 }
 
-// Classify makes an error of an error within a stream.
+// Classify makes an error of an error within a stream. Its words are as they
+// came, so that whoever has the key can take it out before it is cut in half.
 func Classify(body []byte) *model.Error {
 	kind, message := ReadProblem(0, body)
-	return &model.Error{Kind: kind, Message: Tidy(cmp.Or(message, string(body)))}
+	return &model.Error{Kind: kind, Message: cmp.Or(message, string(body))}
 }
 
 // maxMessage is how many bytes of a provider's words an error holds.

@@ -1,0 +1,36 @@
+package relay
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/kern-run/kern/internal/provider"
+	"github.com/kern-run/kern/internal/provider/transport"
+	"github.com/kern-run/kern/model"
+)
+
+// TestQuotaComesAlong: an answer, whole or refused, tells how the limits stand.
+func TestQuotaComesAlong(t *testing.T) {
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Ratelimit-Limit-Requests", "60")
+		w.Header().Set("X-Ratelimit-Remaining-Requests", "12")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		w.Write([]byte(`{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`))
+	}))
+	defer s.Close()
+	m, err := Open("openai:some", provider.Config{Getenv: func(string) string { return "" }, Providers: map[string]provider.Provider{"openai": {BaseURL: s.URL, Key: transport.NewKey("k")}}, HTTP: s.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.Allowance{Limit: 60, Left: 12}
+	if o := run(t, m, hello); o.done == nil || o.done.Quota.Requests != want || o.done.Quota.At.IsZero() {
+		t.Errorf("a whole answer: %s %+v", o, o.done)
+	}
+	status = http.StatusTooManyRequests
+	if o := run(t, m, hello); o.err == nil || o.err.Quota.Requests != want {
+		t.Errorf("a refusal: %s %+v", o, o.err)
+	}
+}
