@@ -28,6 +28,7 @@ var ranks = map[string]int{
 	"internal/schema":               0,
 	"internal/jsontext":             0,
 	"internal/provider":             0, // where models are, and how they are reached
+	"internal/provider/relay":       0, // sends one request to a provider and meters the answer
 	"internal/provider/catalog":     0, // what is known of models by their names
 	"internal/provider/tokens":      0, // pure: a text in, its tokens out
 	"internal/provider/transport":   0, // connections to providers
@@ -95,6 +96,7 @@ var among = map[string][]string{
 	"internal/kernel/process":      {"internal/kernel/ledger"},
 	"model":                        {"internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider":            {"model", "internal/yamlfile"},
+	"internal/provider/relay":      {"model", "internal/provider"},
 	"internal/provider/tokens":     {"internal/recent"},
 	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tariff", "internal/provider/tokens"},

@@ -54,17 +54,6 @@ func (f *Facts) At(input int64) Price {
 	return f.Price
 }
 
-// Plain is the most that the input of a request can cost that asks for no
-// caching. Only Anthropic caches nothing unasked.
-func (f *Facts) Plain(input int64) int64 {
-	p := f.At(input)
-	most := Price{Input: p.Input}
-	if !strings.HasPrefix(f.Provider, "anthropic") {
-		most.Input = max(p.Input, p.CacheWrite)
-	}
-	return most.Cost(Usage{Input: input})
-}
-
 // Usage is what one request took, in tokens. Input excludes the tokens read
 // from and written to the provider's cache.
 type Usage struct {

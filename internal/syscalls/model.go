@@ -14,6 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
@@ -37,18 +38,15 @@ type ModelArgs struct {
 	Relay *Relayed `json:"relay,omitempty"` // a request that a program outside wrote itself
 }
 
-// How many output tokens are reserved for a model whose maximum is not known,
-// and how many at most for last words.
-const (
-	unknownMaxOutput = 16_384
-	lastWordsOutput  = 1_024
-)
+// lastWordsOutput is how many output tokens last words have at most.
+const lastWordsOutput = 1_024
 
+// modelWork is a model call of the built-in loop on its way from plan to run.
 type modelWork struct {
 	routes []route
 	way    quota.RoutePicker
 	req    model.Request
-	input  int64
+	bound  tariff.Bound // of req, by the route in hand
 }
 
 // route is where the request goes now.
@@ -86,7 +84,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 		work.req.Tools = l.specs
 	}
 	work.choose(&v, away, &pl)
-	work.bound(&pl, a)
+	work.plan(&pl, a)
 	return pl, nil
 }
 
@@ -102,8 +100,8 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 			return Away(v, at, &r.facts, Resource(r.facts, ""), away)
 		})
 		r := m.route()
-		m.input = int64(r.model.Count(m.req))
-		if m.way.At == 0 || r.facts.Window == 0 || m.input < int64(r.facts.Window) {
+		m.bound = boundOf(r.model, m.req)
+		if m.way.At == 0 || r.facts.Window == 0 || m.bound.Input < int64(r.facts.Window) {
 			pl.Resource = Resource(r.facts, "")
 			return
 		}
@@ -130,32 +128,41 @@ func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 		Hint: fmt.Sprintf("it is known once %s into kern.yaml, in dollars per million tokens, and the daemon begins anew (kern stop-daemon): providers: {%s: {models: {%q: {%s}}}}", is, provider, name, price)}
 }
 
-// bound says what the request may take at most.
-func (m *modelWork) bound(pl *kernel.Plan, a ModelArgs) {
+// plan fills in what the request may use at most.
+func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs) {
 	f := &m.route().facts
-	lo, hi := int64(max(1, f.MinOutput)), int64(f.MaxOutput)
-	if hi == 0 {
-		hi = unknownMaxOutput
-	}
-	if f.Window > 0 {
-		hi = max(lo, min(hi, int64(f.Window)-m.input))
-	}
+	ReserveRequest(pl, &m.bound, f)
+	pl.Window, pl.Work = int64(f.Window), m
+	e := &pl.Elastic
 	switch {
-	case a.MaxOutput > 0:
-		lo, hi = int64(a.MaxOutput), int64(a.MaxOutput)
+	case a.MaxOutput > 0: // all of it or nothing
+		e.Min, e.Max = int64(a.MaxOutput), int64(a.MaxOutput)
 	case a.Last:
-		hi = max(lo, min(hi, lastWordsOutput))
+		e.Max = max(e.Min, min(e.Max, lastWordsOutput))
 	}
-	p := f.At(m.input)
-	pl.Price, pl.Context, pl.Window, pl.Work = abi.Price(p), m.input, int64(f.Window), m
-	pl.Reserve = abi.Usage{
-		abi.Money:       f.Plain(m.input),
-		abi.Tokens:      m.input,
-		abi.InputTokens: m.input,
-		abi.Steps:       1,
-		abi.ModelCalls:  1,
+}
+
+// ReserveRequest fills in what a request to a model may use at most.
+func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts) {
+	in := relay.Input(b, f)
+	p := f.At(in)
+	pl.Price, pl.Context = abi.Price(p), in
+	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, p), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
+	if b.Choices > 0 {
+		least, most := relay.Output(b, f, in)
+		pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: least, Max: most, Price: p.Output, Tokens: true}
 	}
-	pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: lo, Max: hi, Price: p.Output, Tokens: true}
+}
+
+// boundOf says what r may use at most. A model in this process bills the input
+// that it counts.
+func boundOf(m model.Model, r model.Request) tariff.Bound {
+	if m, ok := m.(interface {
+		Bound(r model.Request) tariff.Bound
+	}); ok {
+		return m.Bound(r)
+	}
+	return tariff.Bound{Known: true, Input: int64(m.Count(r)), Choices: 1, Least: 1, Cached: true}
 }
 
 // runModel asks the model, and stops listening when ctx ends or when the model
@@ -250,13 +257,10 @@ func (s *stream) received(m *modelWork) model.Usage {
 	for _, c := range s.calls {
 		out += tokens.CountText(c.Name) + tokens.CountText(c.Args)
 	}
-	return model.Usage{Input: m.input, Output: int64(out)}
+	return model.Usage{Input: m.bound.Input, Output: int64(out)}
 }
 
-// used is what the attempt took: what the provider said, else what was
-// received, and what may have been said besides. A request that was turned down
-// took nothing. One that was sent and never answered is taken to have been read:
-// its input is paid for.
+// used is what the attempt used: what the model said, else what was received.
 func (s *stream) used(m *modelWork, err error) model.Usage {
 	var me *model.Error
 	switch {
@@ -265,23 +269,7 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	case errors.As(err, &me) && me.Usage != nil:
 		return *me.Usage
 	}
-	u := s.received(m)
-	u.Output = max(u.Output, min(int64(s.granted), u.Output+unseen(&m.route().facts, int64(s.granted), u.Output)))
-	return u
-}
-
-// unseen is what a provider may bill of an answer that was cut off, beside the
-// n tokens that came: a little that was on its way; and all it was granted where
-// the model may have thought it up in silence.
-func unseen(f *model.Facts, granted, n int64) int64 {
-	_, name, _ := strings.Cut(f.Name, ":")
-	switch {
-	case f.Provider == "script":
-		return 0
-	case tariff.Thinks(name):
-		return granted
-	}
-	return n/16 + 16
+	return s.received(m)
 }
 
 // Booked is what a model call took, in the units of accounts. What the

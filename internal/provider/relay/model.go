@@ -97,7 +97,11 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 	resp, e := a.Send(ctx)
 	if e != nil {
 		if e.Usage == nil {
-			e.Usage = &model.Usage{Input: a.Bound.Input, Output: a.thought(a.unseen(0))}
+			u := a.Unanswered()
+			if u.Output = a.unseen(0); a.Bound.Hidden { // it may have thought
+				u.Output = max(u.Output, a.Granted)
+			}
+			e.Usage = &u
 		}
 		if stopped := model.Stopped(ctx, e.Usage); stopped != nil {
 			e = stopped
@@ -124,7 +128,7 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 		return o, nil
 	}
 	if !o.Known {
-		o.Usage.Output = max(o.Usage.Output, a.thought(o.Usage.Output))
+		o.Usage.Output = max(o.Usage.Output, a.Granted)
 	}
 	if e := model.Stopped(ctx, &o.Usage); e != nil && !o.Whole {
 		e.Quota = o.Quota
@@ -133,15 +137,6 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 	e = failure(fail, &o, a)
 	e.Usage, e.Quota = &o.Usage, o.Quota
 	return o, e
-}
-
-// thought is what an answer of n tokens may be billed for when the model may have
-// thought in silence: all that it was granted.
-func (a *Attempt) thought(n int64) int64 {
-	if a.Bound.Hidden {
-		return max(n, a.Granted)
-	}
-	return n
 }
 
 // failure is an error of an answer that began.

@@ -28,12 +28,12 @@ func TestLongPriceBegins(t *testing.T) {
 	if f.At(272_000).Input != 2_000_000_000 || f.At(272_001).Input != 4_000_000_000 || f.At(272_001).Output != 15_000_000_000 {
 		t.Errorf("%+v", f)
 	}
-	if got := f.Plain(1000); got != 1000*2500 {
-		t.Errorf("a write to the cache that nobody asked for is not thought of: %d", got)
+	if b := m.(*remote).Bound(hello); b.CostOf(1000, f.Price) != 1000*2500 {
+		t.Errorf("a write to the cache that nobody asked for is not reserved: %d", b.CostOf(1000, f.Price))
 	}
-	claude := model.Facts{Provider: "anthropic@host", Price: model.Price{Input: 2, CacheWrite: 3}}
-	if got := claude.Plain(1_000_000); got != 2 {
-		t.Errorf("%d", got)
+	claude := over(t, "anthropic:claude-sonnet-4-5", nil).(*remote).Bound(hello)
+	if got := claude.CostOf(1_000_000, model.Price{Input: 2, CacheWrite: 3}); got != 2 {
+		t.Errorf("a request that asks for no caching reserves %d", got)
 	}
 }
 

@@ -1,0 +1,51 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kern-run/kern/model"
+)
+
+// TestCutAnswerIsBooked: what came before a stream broke is paid, and so is what
+// was sent, and what may have been said unseen: all that was granted, where the
+// model may have thought.
+//
+// Mutants that die here: nothing unseen is booked, silent thoughts are free.
+func TestCutAnswerIsBooked(t *testing.T) {
+	const granted = 100_000
+	words := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("word ", 200) + `"}}]}` + "\n\n"
+	for _, c := range []struct {
+		ref         string
+		pieces      int
+		least, most int64
+	}{
+		{"openai:gpt-4.1", 3, 600 + 600/16 + 16, granted},
+		{"openai:gpt-6-luna", 3, granted, granted},
+		{"anthropic:claude-fable-5", 0, granted, granted},
+	} {
+		m := over(t, c.ref, &tape{pieces: strings.SplitAfter(strings.Repeat(words, c.pieces), "\n\n"), end: errors.New("reset")})
+		r := model.Request{Messages: hello.Messages, MaxOutput: granted}
+		o := run(t, m, r)
+		if o.err == nil || o.err.Usage == nil || o.err.Usage.Input < int64(m.Count(r)) || o.output < c.least || o.output > c.most {
+			t.Errorf("%s after %d pieces: %v, %d of output, want at least %d", c.ref, c.pieces, o.err, o.output, c.least)
+		}
+	}
+}
+
+// TestFloodIsCut: a provider that does not keep to the maximum is not listened to
+// for long, and what it gave is booked.
+func TestFloodIsCut(t *testing.T) {
+	var pieces []string
+	for i := range 1000 {
+		pieces = append(pieces, fmt.Sprintf("data: {\"choices\":[{\"delta\":{\"content\":\"%s%d\"}}]}\n\n", strings.Repeat("word ", 200), i))
+	}
+	for _, ref := range []string{"openai:gpt-5", "openai:llama3"} {
+		o := run(t, over(t, ref, &tape{pieces: pieces}), model.Request{Messages: hello.Messages, MaxOutput: 1000})
+		if o.done == nil || o.done.Stop != model.StopLength || o.done.Usage.Output < 1000 || o.done.Usage.Output > 5000 {
+			t.Errorf("%s: %v, %+v", ref, o.err, o.done)
+		}
+	}
+}
