@@ -96,7 +96,7 @@ var among = map[string][]string{
 	"internal/kernel/process":      {"internal/kernel/ledger"},
 	"model":                        {"internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider":            {"model", "internal/yamlfile"},
-	"internal/provider/relay":      {"model", "internal/provider"},
+	"internal/provider/relay":      {"model", "internal/provider", "internal/provider/catalog", "internal/provider/format", "internal/provider/transport"},
 	"internal/provider/tokens":     {"internal/recent"},
 	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tariff", "internal/provider/tokens"},
