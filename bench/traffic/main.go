@@ -34,6 +34,7 @@ import (
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/quota"
+	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/model"
 )
 
@@ -180,10 +181,30 @@ type page struct {
 	Page int `json:"page"`
 }
 
-// researcher returns an agent that calls a tool until the model has enough.
-func researcher(name, account string, priority int) host.Agent {
-	search := host.Tool("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil }).As(abi.Pure)
-	return host.Agent{Name: name, Model: "openai:m", Tools: []host.Callable{search}, Account: account, Priority: priority, Watchdog: abi.Watchdog{Profile: "off"}}
+// spawn starts an agent that looks things up until the model has enough.
+func spawn(ctx context.Context, k *host.Kernel, s host.Spec) (abi.Pid, error) {
+	search, err := tools.Func("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil })
+	if err != nil {
+		return 0, err
+	}
+	search.Effect = abi.Pure
+	s.Program.Model, s.Program.Tools, s.Watchdog.Profile = "openai:m", []tools.Spec{search.Spec}, "off"
+	return k.SpawnSpec(ctx, s, search)
+}
+
+func run(ctx context.Context, k *host.Kernel, s host.Spec) (host.Result, error) {
+	pid, err := spawn(ctx, k, s)
+	if err != nil {
+		return host.Result{}, err
+	}
+	return k.Wait(ctx, pid)
+}
+
+// researcher names an agent, its account and its task.
+func researcher(name, account string, priority int, task string) host.Spec {
+	s := host.Spec{Account: account, Priority: priority, Task: task}
+	s.Program.Name = name
+	return s
 }
 
 // measureFifty: fifty agents need 300 calls. The provider takes 300 a minute and ten
@@ -213,7 +234,7 @@ func measureFifty() error {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			r, err := k.Run(context.Background(), researcher(fmt.Sprint("researcher ", i+1), "", host.DefaultPriority), "research and report")
+			r, err := run(context.Background(), k, researcher(fmt.Sprint("researcher ", i+1), "", host.DefaultPriority, "research and report"))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && r.Exit == abi.ExitDone {
@@ -315,7 +336,7 @@ func startProcesses(ctx context.Context, k *host.Kernel, processes int) (map[str
 		if i < processes/8 {
 			owner = "owner7" // which has twice as many as others
 		}
-		pid, err := k.Spawn(ctx, researcher(fmt.Sprint("agent", i), owner, host.DefaultPriority), "research without end")
+		pid, err := spawn(ctx, k, researcher(fmt.Sprint("agent", i), owner, host.DefaultPriority, "research without end"))
 		if err != nil {
 			return nil, err
 		}
@@ -330,10 +351,10 @@ func startProcesses(ctx context.Context, k *host.Kernel, processes int) (map[str
 func runUrgent(ctx context.Context, k *host.Kernel, most int, d time.Duration) (took []time.Duration, err error) {
 	start := time.Now()
 	for n := 0; n < most && (d == 0 || time.Since(start) < d); n++ {
-		a := researcher("urgent", "", 0)
-		a.Limits = host.Limits{abi.ModelCalls: 1}
+		s := researcher("urgent", "", 0, "one thing, quickly")
+		s.Limits.Set(abi.ModelCalls, 1)
 		began := time.Now()
-		r, err := k.Run(ctx, a, "one thing, quickly")
+		r, err := run(ctx, k, s)
 		if err != nil {
 			return nil, err
 		}

@@ -41,8 +41,8 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 }
 
 // agent builds the agent from the flags and the agent file.
-func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Agent, err error) {
-	g = host.Agent{Priority: abi.DefaultPriority, Limits: host.Limits{}}
+func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Definition, err error) {
+	g = host.Definition{Priority: abi.DefaultPriority, Limits: host.Limits{}}
 	if f.file != "" {
 		if g, err = host.ReadAgent(f.file); err != nil {
 			return g, asUsage(err)

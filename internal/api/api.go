@@ -40,7 +40,7 @@ type Server struct {
 	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
 	Keys       KeyService
 	Request    func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
-	Traffic    func() []quota.Snapshot                            // how the limits of providers stand
+	Traffic    func() []quota.Snapshot                        // how the limits of providers stand
 	Stop       func()                                         // asks the daemon to end; returns at once
 }
 

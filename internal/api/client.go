@@ -67,7 +67,11 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 			}
 		},
 	}
-	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}}, nil
+	return newClient(c), nil
+}
+
+func newClient(c *connection) *Client {
+	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}}
 }
 
 // Close closes the connection to the daemon.

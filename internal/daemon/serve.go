@@ -67,7 +67,7 @@ type server struct {
 	kernel   *host.Kernel
 	listener net.Listener
 	http     *http.Server
-	gateway  *gatewayServer
+	gateway  *host.GatewayServer
 	cancel   context.CancelFunc // ends the requests that wait
 	stop     chan struct{}      // closed when a client or the idle timer stops the daemon
 	stopOnce sync.Once
@@ -186,12 +186,12 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if s.gateway, err = openGateway(ctx, s.kernel, s.dir, settings.Gateway); err != nil {
+	if s.gateway, err = host.OpenGateway(ctx, s.kernel, s.dir, settings.Gateway); err != nil {
 		return errors.Join(err, api.Unlisten(s.dir))
 	}
-	s.gateway.http.ConnState = s.countConn
+	s.gateway.HTTP.ConnState = s.countConn
 	control := s.kernel.API()
-	control.Keys, control.Request = s.gateway, s.gateway.storedRequest
+	control.Keys, control.Request = s.gateway, s.gateway.StoredRequest
 	control.Stop = s.requestStop
 	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
 		Started: time.Now().UTC(), Settings: settings.View(d.Getenv)}
@@ -244,7 +244,7 @@ func (s *server) run(ctx context.Context, interrupts <-chan os.Signal) error {
 		s.mu.Unlock()
 		defer s.idleTimer.Stop()
 	}
-	s.gateway.serve()
+	s.gateway.Serve()
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.Serve(s.listener) }()
 	var err error
@@ -256,11 +256,11 @@ func (s *server) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	}
 	// Remove the socket first: new clients start the next daemon, which waits for the life lock.
 	err = errors.Join(err, api.Unlisten(s.dir))
-	s.gateway.Rest()
+	s.kernel.Gateway.Rest()
 	s.cancel()
 	short, cancel := context.WithTimeout(context.Background(), ShutdownTime)
 	defer cancel()
-	for _, h := range []*http.Server{s.http, s.gateway.http} {
+	for _, h := range []*http.Server{s.http, s.gateway.HTTP} {
 		if h.Shutdown(short) != nil {
 			_ = h.Close()
 		}

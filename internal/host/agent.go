@@ -1,8 +1,6 @@
 package host
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,15 +12,14 @@ import (
 	"github.com/kern-run/kern/internal/tools"
 )
 
-// An Agent is the definition of a process. Only Model is needed. It is
+// A Definition is the definition of a process. Only Model is needed. It is
 // recorded when a process is spawned: a process that is resumed, forked or
 // replayed runs under the definition it began with.
-type Agent struct {
+type Definition struct {
 	Name     string
 	Model    string // script:FILE, openai:NAME or anthropic:NAME
 	System   string
-	Tools    []Callable // Go functions; see [Tool]
-	Calls    []string   // system calls that the model may use as tools: spawn, wait, send, recv, sleep, ask, yield
+	Calls    []string // system calls that the model may use as tools: spawn, wait, send, recv, sleep, ask, yield
 	Limits   Limits
 	Priority int          // 0 is the most urgent; see [DefaultPriority]
 	Watchdog abi.Watchdog // the zero Watchdog is smart, with three repeats
@@ -34,8 +31,7 @@ type Agent struct {
 	Workspace string // the directory that its tools change by transactions, relative to Dir; empty: none
 	Space     Space
 
-	commands []tools.Spec // from an agent file
-	hosted   bool
+	Commands []tools.Spec // from an agent file
 }
 
 // Space says how a workspace is used. The zero Space has the best view that the
@@ -71,74 +67,26 @@ func (l Limits) abi() (a abi.Limits) {
 	return a
 }
 
-// A Callable is a Go function that an agent may call as a tool.
-type Callable struct {
-	tool *tools.Tool
-	err  error
-}
-
-// Tool makes a tool of a Go function. The schema of its arguments is that of
-// In, a struct. The function is taken to be irreversible: after a crash in the
-// middle of it nobody runs it again. Use [Callable.As] to say otherwise.
-func Tool[In, Out any](name, description string, f func(context.Context, In) (Out, error)) Callable {
-	t, err := tools.Func(name, description, f)
-	return Callable{t, err}
-}
-
-// As declares what the tool does to the world.
-func (c Callable) As(e abi.Effect) Callable {
-	if c.err != nil {
-		return c
-	}
-	t := *c.tool
-	t.Effect = e
-	if err := t.Spec.Validate(); err != nil {
-		return Callable{err: err}
-	}
-	return Callable{tool: &t}
-}
-
-// UndoneBy declares that the tool is compensable: what a call of it did is
-// taken back by a call of the tool named, which must be one of the same agent.
-// args are its arguments, in which "$args" and "$result", alone or with a JSON
-// pointer behind them, stand for what the call was given and gave; nil: it gets
-// {"args": ..., "result": ...}.
-func (c Callable) UndoneBy(name string, args map[string]any) Callable {
-	if c.err != nil {
-		return c
-	}
-	t := *c.tool
-	t.Effect, t.Undo = abi.Compensable, &tools.Undo{Tool: name}
-	var err error
-	if args != nil {
-		t.Undo.Args, err = json.Marshal(args)
-	}
-	if err == nil {
-		err = t.Spec.Validate()
-	}
-	return Callable{&t, err}
-}
-
 // ReadAgent reads an agent file. An error names the file, the line and what was
 // expected.
-func ReadAgent(file string) (Agent, error) {
+func ReadAgent(file string) (Definition, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return Agent{}, err
+		return Definition{}, err
 	}
 	f, err := config.ParseFile(file, data)
 	if err != nil {
-		return Agent{}, err
+		return Definition{}, err
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
-		return Agent{}, err
+		return Definition{}, err
 	}
-	a := Agent{Name: f.Name, Model: f.Model, System: f.System, Priority: f.Priority, Watchdog: f.Watchdog, Limits: Limits{},
-		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, commands: f.Tools,
+	a := Definition{Name: f.Name, Model: f.Model, System: f.System, Priority: f.Priority, Watchdog: f.Watchdog, Limits: Limits{},
+		Calls: f.Rows, Sandbox: f.Sandbox, Dir: dir, Commands: f.Tools,
 		Workspace: f.Space.Dir, Space: Space{View: f.Space.View, Quota: f.Space.Quota, Invariants: f.Space.Invariants, Builtin: f.Space.Builtin}}
 	if _, err := SandboxName(a.Sandbox); err != nil {
-		return Agent{}, fmt.Errorf("%s: sandbox: %w", file, err)
+		return Definition{}, fmt.Errorf("%s: sandbox: %w", file, err)
 	}
 	f.Limits.Each(func(u abi.Unit, n int64) { a.Limits[u] = n })
 	return a, nil
@@ -157,8 +105,8 @@ type Spec struct {
 }
 
 // Spec makes the agent ready to be sent, reading the files it names.
-func (a Agent) Spec(task string) (Spec, error) {
-	p := syscalls.Program{Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Dir: a.Dir, Parallel: a.Parallel, Tools: a.commands, Hosted: a.hosted}
+func (a Definition) Spec(task string) (Spec, error) {
+	p := syscalls.Program{Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Dir: a.Dir, Parallel: a.Parallel, Tools: a.Commands}
 	if p.Dir == "" {
 		dir, err := os.Getwd()
 		if err != nil {
@@ -173,12 +121,6 @@ func (a Agent) Spec(task string) (Spec, error) {
 		}
 	}
 	p.View, p.Quota, p.Invariants, p.Builtin = a.Space.View, a.Space.Quota, a.Space.Invariants, a.Space.Builtin
-	for _, c := range a.Tools {
-		if c.err != nil {
-			return Spec{}, c.err
-		}
-		p.Tools = append(p.Tools, c.tool.Spec)
-	}
 	var err error
 	if p.Sandbox, err = SandboxName(a.Sandbox); err != nil {
 		return Spec{}, err

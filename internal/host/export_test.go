@@ -1,6 +1,14 @@
 package host
 
-import "github.com/kern-run/kern/internal/workspace"
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/tools"
+	"github.com/kern-run/kern/internal/workspace"
+)
 
 // Feedback is what the end of a call tells of the provider it was at.
 var Feedback = feedback
@@ -17,4 +25,146 @@ func (k *Kernel) Hosted() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.hosted)
+}
+
+// An Agent is a definition with Go tools.
+type Agent struct {
+	Name, Model, System string
+	Tools               []Callable
+	Calls               []string
+	Limits              Limits
+	Priority            int
+	Watchdog            abi.Watchdog
+	Account             string
+	Parallel            int
+	Sandbox, Dir        string
+	Workspace           string
+	Space               Space
+	Commands            []tools.Spec
+}
+
+func (a Agent) definition() Definition {
+	return Definition{Name: a.Name, Model: a.Model, System: a.System, Calls: a.Calls, Limits: a.Limits, Priority: a.Priority, Watchdog: a.Watchdog,
+		Account: a.Account, Parallel: a.Parallel, Sandbox: a.Sandbox, Dir: a.Dir, Workspace: a.Workspace, Space: a.Space, Commands: a.Commands}
+}
+
+// Spec is the agent as it is recorded.
+func (a Agent) Spec(task string) (Spec, error) {
+	s, err := a.definition().Spec(task)
+	if err != nil {
+		return s, err
+	}
+	list, err := toolsOf(a.Tools)
+	for _, t := range list {
+		s.Program.Tools = append(s.Program.Tools, t.Spec)
+	}
+	return s, err
+}
+
+// AgentOf is a definition without Go tools.
+func AgentOf(d Definition, err error) (Agent, error) {
+	return Agent{Name: d.Name, Model: d.Model, System: d.System, Calls: d.Calls, Limits: d.Limits, Priority: d.Priority, Watchdog: d.Watchdog,
+		Account: d.Account, Parallel: d.Parallel, Sandbox: d.Sandbox, Dir: d.Dir, Workspace: d.Workspace, Space: d.Space, Commands: d.Commands}, err
+}
+
+// ToolsOf are the Go tools of agents, for Config.Tools.
+func ToolsOf(agents ...Agent) map[string][]*tools.Tool {
+	m := make(map[string][]*tools.Tool)
+	for _, a := range agents {
+		m[a.Name], _ = toolsOf(a.Tools)
+	}
+	return m
+}
+
+func toolsOf(list []Callable) (all []*tools.Tool, err error) {
+	for _, c := range list {
+		if c.err != nil {
+			return nil, c.err
+		}
+		all = append(all, c.tool)
+	}
+	return all, nil
+}
+
+// A Callable is a Go function that an agent may call as a tool.
+type Callable struct {
+	tool *tools.Tool
+	err  error
+}
+
+// Tool makes a tool of a Go function. The schema of its arguments is that of
+// In, a struct. The function is taken to be irreversible: after a crash in the
+// middle of it nobody runs it again. Use [Callable.As] to say otherwise.
+func Tool[In, Out any](name, description string, f func(context.Context, In) (Out, error)) Callable {
+	t, err := tools.Func(name, description, f)
+	return Callable{t, err}
+}
+
+// As declares what the tool does to the world.
+func (c Callable) As(e abi.Effect) Callable {
+	if c.err != nil {
+		return c
+	}
+	t := *c.tool
+	t.Effect = e
+	if err := t.Spec.Validate(); err != nil {
+		return Callable{err: err}
+	}
+	return Callable{tool: &t}
+}
+
+// UndoneBy declares that the tool is compensable: what a call of it did is
+// taken back by a call of the tool named, which must be one of the same agent.
+// args are its arguments, in which "$args" and "$result", alone or with a JSON
+// pointer behind them, stand for what the call was given and gave; nil: it gets
+// {"args": ..., "result": ...}.
+func (c Callable) UndoneBy(name string, args map[string]any) Callable {
+	if c.err != nil {
+		return c
+	}
+	t := *c.tool
+	t.Effect, t.Undo = abi.Compensable, &tools.Undo{Tool: name}
+	var err error
+	if args != nil {
+		t.Undo.Args, err = json.Marshal(args)
+	}
+	if err == nil {
+		err = t.Spec.Validate()
+	}
+	return Callable{&t, err}
+}
+
+// Spawn starts a process and returns when it is on disk.
+func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
+	s, err := a.Spec(task)
+	if err != nil {
+		return 0, err
+	}
+	list, err := toolsOf(a.Tools)
+	if err != nil {
+		return 0, err
+	}
+	return k.SpawnSpec(ctx, s, list...)
+}
+
+// Run runs an agent on a task until its process exits. When ctx ends the
+// process is killed.
+func (k *Kernel) Run(ctx context.Context, a Agent, task string) (Result, error) {
+	pid, err := k.Spawn(ctx, a, task)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := k.Wait(ctx, pid)
+	if err != nil && ctx.Err() != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := k.Signal(after, pid, abi.Kill, "context"); err != nil {
+			return r, err
+		}
+		if r, err := k.Wait(after, pid); err != nil {
+			return r, err
+		}
+		return r, context.Cause(ctx)
+	}
+	return r, err
 }

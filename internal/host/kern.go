@@ -25,14 +25,19 @@ import (
 	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/tools"
+	"github.com/kern-run/kern/model"
 )
 
 // Config says where a kernel lives. Only Dir is needed.
 type Config struct {
-	Dir      string              // the data directory; one kernel at a time
-	Getenv   func(string) string // where providers' addresses and keys are; nil: os.Getenv
-	Settings config.Settings     // of the host; see [ReadSettings]
-	Agents   []Agent             // whose Go tools processes of earlier runs may still call, by the agents' names
+	Dir      string                 // the data directory; one kernel at a time
+	Getenv   func(string) string    // where providers' addresses and keys are; nil: os.Getenv
+	Settings config.Settings        // of the host; see [ReadSettings]
+	Models   map[string]model.Model // models of this program, by the name that agents use
+	// RequireTools makes Open fail with a [MissingToolsError], and resume nothing,
+	// when living processes may call Go tools that Agents do not supply.
+	RequireTools bool
+	Tools        map[string][]*tools.Tool // Go tools by the name of their agent, for processes of earlier runs
 }
 
 // A Kernel runs agents over one data directory.
@@ -83,7 +88,7 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv)}, cancel: cancel,
+	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv), cfg.Models}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
 	k.Feed = Feed{log: k.log, ctx: ctx, parent: func(pid abi.Pid) abi.Pid {
 		i, _ := k.Kernel.Info(pid)
@@ -91,10 +96,8 @@ func Open(cfg Config) (*Kernel, error) {
 	}}
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
-	for _, a := range cfg.Agents {
-		if k.named[a.Name], err = byName(a.Tools); err != nil {
-			return nil, errors.Join(err, k.shut())
-		}
+	for agent, list := range cfg.Tools {
+		k.named[agent] = byName(list)
 	}
 	k.world = k.joinWorld(cfg)
 	ring := &gateway.Ring{Blob: store.Blob}
@@ -118,6 +121,9 @@ func Open(cfg Config) (*Kernel, error) {
 	k.spaces.recover()
 	living, _ := k.Kernel.Recent(0)
 	k.turns.Restarted = len(living) > 0
+	if missing := k.missingTools(living); cfg.RequireTools && len(missing) > 0 {
+		return nil, errors.Join(missing, k.Kernel.Close(ctx), k.shut())
+	}
 	k.Resume()
 	return k, nil
 }
@@ -228,21 +234,10 @@ func (k *Kernel) loop(pid abi.Pid) {
 	}
 }
 
-// Spawn starts a process and returns when it is on disk.
-func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
-	s, err := a.Spec(task)
-	if err != nil {
-		return 0, err
-	}
-	tools, err := byName(a.Tools)
-	if err != nil {
-		return 0, err
-	}
-	return k.spawn(ctx, s, tools)
+// SpawnSpec starts a process with its Go tools, and returns when it is on disk.
+func (k *Kernel) SpawnSpec(ctx context.Context, s Spec, goTools ...*tools.Tool) (abi.Pid, error) {
+	return k.spawn(ctx, s, byName(goTools))
 }
-
-// SpawnSpec is Spawn for an agent that was made ready elsewhere.
-func (k *Kernel) SpawnSpec(ctx context.Context, s Spec) (abi.Pid, error) { return k.spawn(ctx, s, nil) }
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.
@@ -297,28 +292,6 @@ func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tools.Tool
 	}
 	k.Launch(pid)
 	return pid, nil
-}
-
-// Run runs an agent on a task until its process exits. When ctx ends the
-// process is killed.
-func (k *Kernel) Run(ctx context.Context, a Agent, task string) (Result, error) {
-	pid, err := k.Spawn(ctx, a, task)
-	if err != nil {
-		return Result{}, err
-	}
-	r, err := k.Wait(ctx, pid)
-	if err != nil && ctx.Err() != nil {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := k.Signal(after, pid, abi.Kill, "context"); err != nil {
-			return r, err
-		}
-		if r, err := k.Wait(after, pid); err != nil {
-			return r, err
-		}
-		return r, context.Cause(ctx)
-	}
-	return r, err
 }
 
 // Wait waits until a process exits.
@@ -427,15 +400,12 @@ func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, er
 	return w, nil
 }
 
-func byName(list []Callable) (map[string]*tools.Tool, error) {
-	tools := make(map[string]*tools.Tool, len(list))
-	for _, c := range list {
-		if c.err != nil {
-			return nil, c.err
-		}
-		tools[c.tool.Name] = c.tool
+func byName(list []*tools.Tool) map[string]*tools.Tool {
+	m := make(map[string]*tools.Tool, len(list))
+	for _, t := range list {
+		m[t.Name] = t
 	}
-	return tools, nil
+	return m
 }
 
 // hostedTool finds a Go tool: of the process itself, of the nearest process

@@ -14,11 +14,17 @@ import (
 )
 
 // opener opens the models that programs name.
-type opener struct{ models provider.Config }
+type opener struct {
+	models provider.Config
+	given  map[string]model.Model // models of the program that embeds the kernel
+}
 
 // openModel opens the model of a program: a script from the text that was
 // recorded, any other from this host's configuration.
 func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
+	if m := o.given[p.Model]; m != nil {
+		return m, nil
+	}
 	if p.Script != "" {
 		return model.ParseScript(strings.TrimPrefix(p.Model, "script:"), []byte(p.Script))
 	}

@@ -105,7 +105,7 @@ func (j *crashJob) agent() host.Agent {
 
 func (j *crashJob) run() error {
 	a := j.agent()
-	k, err := host.Open(host.Config{Dir: j.Dir, Getenv: func(string) string { return "" }, Agents: []host.Agent{a}})
+	k, err := host.Open(host.Config{Dir: j.Dir, Getenv: func(string) string { return "" }, Tools: host.ToolsOf(a)})
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (s *space) agent(rest string) host.Agent {
 	if err := os.WriteFile(name, []byte("model: script:replies.yaml\n"+rest), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	a, err := host.ReadAgent(name)
+	a, err := host.AgentOf(host.ReadAgent(name))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ replies:
 	}
 	open.Done()
 	k, err = host.Open(host.Config{Dir: s.dir, Getenv: func(string) string { return "" },
-		Agents: []host.Agent{{Name: "keeper", Tools: []host.Callable{gate}}}})
+		Tools: host.ToolsOf(host.Agent{Name: "keeper", Tools: []host.Callable{gate}})})
 	if err != nil {
 		t.Fatal(err)
 	}
