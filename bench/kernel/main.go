@@ -359,7 +359,7 @@ func measureRecovery(dir string, rounds int) error {
 			return err
 		}
 		scan = append(scan, time.Since(start))
-		if i, err := m.Info(pid); err != nil || i.Steps != steps {
+		if i, err := m.Processes().Info(pid); err != nil || i.Steps != steps {
 			return fmt.Errorf("it came back with %v %v", i.Used, err)
 		}
 		if err := m.close(); err != nil {

@@ -57,7 +57,7 @@ type processDetails struct {
 	Err       *abi.Error       `json:"error"`
 	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls with an unknown outcome
 	Drift     string           `json:"drift"`    // dollars billed beyond the reservation
-	Registers map[string]any   `json:"registers"`
+	Registers abi.Registers    `json:"registers"`
 	Task      string           `json:"task"`
 	Program   syscalls.Program `json:"program"`
 	Watchdog  abi.Watchdog     `json:"watchdog"`
@@ -170,12 +170,12 @@ func showProcess(t *cli.Terminal, s processDetails) error {
 	}
 	add("records", "%d", p.Records)
 	add("output", "%s", s.Output)
-	for _, name := range cli.SortedKeys(s.Registers) {
-		b, err := json.Marshal(s.Registers[name])
+	for i, register := range s.Registers.All() {
+		b, err := json.Marshal(register)
 		if err != nil {
 			return err
 		}
-		add(name, "%s", b)
+		add(fmt.Sprintf("R%d", i), "%s", b)
 	}
 	return t.Facts(rows)
 }

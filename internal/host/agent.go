@@ -159,16 +159,16 @@ func readScript(dir, name string) (string, error) {
 
 // Result is how a process ended.
 type Result struct {
-	Pid       abi.Pid        `json:"pid"`
-	Exit      abi.Exit       `json:"exit"`
-	Reason    string         `json:"reason"` // limit: its unit; killed: the signal
-	Code      abi.Code       `json:"code"`
-	Output    string         `json:"output"`
-	Err       *abi.Error     `json:"error"`
-	Steps     int64          `json:"steps"`
-	Usage     Usage          `json:"usage"`
-	Limits    abi.Limits     `json:"limits"`
-	Registers map[string]any `json:"registers"`
+	Pid       abi.Pid       `json:"pid"`
+	Exit      abi.Exit      `json:"exit"`
+	Reason    string        `json:"reason"` // limit: its unit; killed: the signal
+	Code      abi.Code      `json:"code"`
+	Output    string        `json:"output"`
+	Err       *abi.Error    `json:"error"`
+	Steps     int64         `json:"steps"`
+	Usage     Usage         `json:"usage"`
+	Limits    abi.Limits    `json:"limits"`
+	Registers abi.Registers `json:"registers"`
 }
 
 // Usage is what a process and all below it took.

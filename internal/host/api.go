@@ -14,7 +14,7 @@ func (k *Kernel) API() *api.Server {
 		Kernel: k, Views: k, Workspaces: k.Files,
 		Spawn:  func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, Spec(r)) },
 		Fork:   k.Fork,
-		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Kernel.Wait(ctx, pid); return err },
+		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Processes.Wait(ctx, pid); return err },
 		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
 		Replay: func(ctx context.Context, pid abi.Pid, with *api.Run) (abi.ReplayResult, error) {
 			return k.Replay(ctx, pid, (*Spec)(with))

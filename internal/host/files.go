@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/internal/workspace/history"
 )
 
 // FileHistory answers what processes did to their workspaces, and undoes it.
 type FileHistory struct {
-	kernel     *kernel.Kernel
+	kernel     running
 	world      *syscalls.World
 	journal    *reader
 	workspaces *workspaces

@@ -24,7 +24,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 		if f.Workspace != "" {
 			return abi.ForkResult{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no workspace to be copied", pid), Got: f.Workspace}
 		}
-		n, err := k.Kernel.Fork(ctx, pid, f.At)
+		n, err := k.Kernel.Fork(ctx, pid, f.At, nil)
 		if err == nil {
 			k.Launch(n)
 		}
@@ -40,7 +40,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	if err != nil {
 		return abi.ForkResult{}, err
 	}
-	n, err := k.ForkAs(ctx, pid, f.At, b)
+	n, err := k.Kernel.Fork(ctx, pid, f.At, b)
 	if err != nil {
 		return abi.ForkResult{}, errors.Join(err, os.RemoveAll(dir)) // made by export a moment ago
 	}

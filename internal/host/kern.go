@@ -40,9 +40,16 @@ type Config struct {
 	Tools        map[string][]*tools.Tool // Go tools by the name of their agent, for processes of earlier runs
 }
 
+// running is a kernel as the loop and the gateway need it.
+type running struct {
+	*kernel.Kernel
+	*kernel.Processes
+}
+
 // A Kernel runs agents over one data directory.
 type Kernel struct {
-	*kernel.Kernel // what programs outside say to it: Do, Signal, Decide, Change, Info ...
+	*kernel.Kernel    // what acts on processes: Do, Signal, Decide, Change ...
+	*kernel.Processes // what shows them: Info, View, Recent ...
 
 	Files   *FileHistory     // what processes did to their workspaces
 	Feed    Feed             // the records of all processes and the live channel
@@ -91,7 +98,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv), cfg.Models}, cancel: cancel,
 		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
 	k.Feed = Feed{log: k.log, ctx: ctx, parent: func(pid abi.Pid) abi.Pid {
-		i, _ := k.Kernel.Info(pid)
+		i, _ := k.Processes.Info(pid)
 		return i.Parent
 	}}
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
@@ -110,8 +117,9 @@ func Open(cfg Config) (*Kernel, error) {
 		Found: ring.Found,
 	})
 	if err == nil {
-		k.Files = &FileHistory{kernel: k.Kernel, world: k.world, journal: &k.reader, workspaces: &k.spaces}
-		k.Gateway = gateway.New(gateway.Config{Kernel: k.Kernel, Ring: ring, Models: k.models, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
+		k.Processes = k.Kernel.Processes()
+		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
+		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
@@ -119,7 +127,7 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, errors.Join(err, k.shut())
 	}
 	k.spaces.recover()
-	living, _ := k.Kernel.Recent(0)
+	living, _ := k.Processes.Recent(0)
 	k.turns.Restarted = len(living) > 0
 	if missing := k.missingTools(living); cfg.RequireTools && len(missing) > 0 {
 		return nil, errors.Join(missing, k.Kernel.Close(ctx), k.shut())
@@ -224,10 +232,10 @@ func (k *Kernel) loop(pid abi.Pid) {
 	if l, err := k.world.Load(v.Spawn.Program); err == nil && l.Hosted {
 		return // its loop runs elsewhere
 	}
-	if err := loop.Run(k.ctx, k.Kernel, k.world, pid); err != nil && k.ctx.Err() == nil {
+	if err := loop.Run(k.ctx, running{k.Kernel, k.Processes}, k.world, pid); err != nil && k.ctx.Err() == nil {
 		k.Crash(pid, err.Error())
 	}
-	if i, err := k.Kernel.Info(pid); err == nil && i.Exit != nil { // and so have those below it, which had its tools too
+	if i, err := k.Processes.Info(pid); err == nil && i.Exit != nil { // and so have those below it, which had its tools too
 		k.mu.Lock()
 		delete(k.hosted, pid)
 		k.mu.Unlock()
@@ -296,7 +304,7 @@ func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tools.Tool
 
 // Wait waits until a process exits.
 func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Result, error) {
-	if _, err := k.Kernel.Wait(ctx, pid); err != nil {
+	if _, err := k.Processes.Wait(ctx, pid); err != nil {
 		return Result{}, err
 	}
 	return k.Result(pid)
@@ -312,7 +320,7 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e, err := k.world.Ended(k.Kernel, pid)
+	e, err := k.world.Ended(k.Processes, pid)
 	if err != nil {
 		return Result{}, err
 	}

@@ -48,7 +48,7 @@ func (k *Kernel) Traffic() []quota.Snapshot { return k.turns.Snapshots() }
 
 // Info describes a process; a wait for a turn with what is in its way.
 func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
-	i, err := k.Kernel.Info(pid)
+	i, err := k.Processes.Info(pid)
 	k.explain(&i)
 	return i, err
 }
@@ -61,12 +61,14 @@ func (k *Kernel) List() []kernel.Info { return k.After(0, math.MaxInt) }
 // last children of each that lives, and all above those. More is how many others
 // there are.
 func (k *Kernel) Recent(n int) (list []kernel.Info, more int) {
-	pids, more := k.Kernel.Recent(n)
+	pids, more := k.Processes.Recent(n)
 	return k.describe(pids), more
 }
 
 // After describes up to n processes, by pid: the first above pid.
-func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info { return k.describe(k.Kernel.After(pid, n)) }
+func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info {
+	return k.describe(k.Processes.After(pid, n))
+}
 
 // describe is Info of many, which are there.
 func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {

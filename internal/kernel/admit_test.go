@@ -12,7 +12,7 @@ import (
 
 // What admit is asked about. A condition changes it.
 type asked struct {
-	p      *fold
+	p      *process.State
 	parent *ledger.Account
 	c      abi.Call
 	row    *Row
@@ -25,12 +25,14 @@ type asked struct {
 func plainly() *asked {
 	parent := &ledger.Account{Parent: &ledger.Account{}}
 	a := &asked{parent: parent, row: &Row{Name: "act"}, c: abi.Call{Pid: 1, N: 7, Row: "act"}, now: 1000e9}
-	a.p = &fold{Pid: 1, Phase: abi.Ready, Spawn: &abi.Spawn{Rows: []string{"act", "exit"}}, acct: &ledger.Account{Parent: parent}}
+	a.p = &process.State{Pid: 1, Phase: abi.Ready, Spawn: &abi.Spawn{Rows: []string{"act", "exit"}}, Account: &ledger.Account{Parent: parent}}
 	a.plan = Plan{Reserve: abi.Usage{abi.Money: 5, abi.Tokens: 5}}
 	return a
 }
 
-func (a *asked) admit() verdict { return admit(&admission{a.p, &a.c, a.row, &a.plan, a.bad, a.claims, a.now}) }
+func (a *asked) admit() verdict {
+	return admit(&admission{a.p, &a.c, a.row, &a.plan, a.bad, a.claims, a.now})
+}
 
 func (v verdict) String() string {
 	switch {
@@ -58,15 +60,15 @@ var order = []struct {
 	{"not granted", func(a *asked) { a.p.Spawn.Rows = []string{"exit"} }, "NOT_GRANTED", ""},
 	{"bad arguments", func(a *asked) { a.bad = &abi.Error{Code: abi.InvalidArguments} }, "INVALID_ARGUMENTS", ""},
 	{"the tool rests", func(a *asked) {
-		a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 29e9}}
+		a.plan.Tool, a.p.Failures = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 29e9}}
 	}, "TOOL_BLOCKED", ""},
-	{"context", func(a *asked) { a.p.acct.Limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
-	{"depth", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
+	{"context", func(a *asked) { a.p.Account.Limits.Set(abi.Context, 9); a.plan.Context = 10 }, "LIMIT_CONTEXT", ""},
+	{"depth", func(a *asked) { a.p.Account.Limits.Set(abi.Depth, 0); a.plan.Child = true }, "LIMIT_DEPTH", ""},
 	{"used up", func(a *asked) { a.parent.Limits.Set(abi.Money, 10); a.parent.Settled[abi.Money] = 6 }, "LIMIT_MONEY", ""},
 	{"a question", func(a *asked) { a.plan.Ask = "may it?" }, "wait approval", "a person said no"},
 	{"a person said no", func(a *asked) {
 		a.plan.Ask = "may it?"
-		a.p.Calls.Pending = map[uint64]*pending{7: {Ask: &ask{Decided: true}}}
+		a.p.Calls.Pending = map[uint64]*process.PendingCall{7: {Ask: &process.Question{Decided: true}}}
 	}, "NOT_APPROVED", ""},
 	{"in the way", func(a *asked) { a.parent.Limits.Set(abi.Tokens, 10); a.parent.Reserved[abi.Tokens] = 6 }, "wait room", ""},
 	{"nothing", func(*asked) {}, "go", ""},
@@ -81,11 +83,11 @@ func TestAdmitOrder(t *testing.T) {
 			a := plainly()
 			second.set(a)
 			first.set(a)
-			before := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.acct, *a.parent)
+			before := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.Account, *a.parent)
 			if v := a.admit(); v.String() != first.want {
 				t.Errorf("%s and %s: %s, want %s", first.name, second.name, v, first.want)
 			}
-			if after := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.acct, *a.parent); before != after {
+			if after := fmt.Sprintf("%+v %+v %+v", *a.p, *a.p.Account, *a.parent); before != after {
 				t.Errorf("%s: admit changed something", first.name)
 			}
 		}
@@ -101,12 +103,12 @@ func TestEndedIsOver(t *testing.T) {
 	}
 	for exit, list := range codes {
 		for _, code := range list {
-			p := &fold{Pid: 7, Ending: &abi.ExitInfo{Exit: exit, Code: code}}
-			if e := ended(p); !e.Code.Over() {
+			p := &process.State{Pid: 7, Ending: &abi.ExitInfo{Exit: exit, Code: code}}
+			if e := p.Refusal(); !e.Code.Over() {
 				t.Errorf("ending as %s: %s", exit, e)
 			}
 			p.Exit = p.Ending
-			if e := ended(p); !e.Code.Over() {
+			if e := p.Refusal(); !e.Code.Over() {
 				t.Errorf("%s: %s", exit, e)
 			}
 		}
@@ -133,27 +135,27 @@ func TestAdmitEdges(t *testing.T) {
 		{"last words under term", func(a *asked) { a.p.Term, a.plan.Last = true, true }, "go"},
 		{"last words again", func(a *asked) {
 			a.p.Term, a.plan.Last, a.p.Calls.Lasted = true, true, true
-			a.p.Calls.Pending = map[uint64]*pending{7: {Attempt: 1}}
+			a.p.Calls.Pending = map[uint64]*process.PendingCall{7: {Attempt: 1}}
 		}, "go"},
 		{"last words under a limit that is there", func(a *asked) { a.plan.Last = true }, "go"},
-		{"a tool that failed twice", func(a *asked) { a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 2, Since: a.now}} }, "go"},
+		{"a tool that failed twice", func(a *asked) { a.plan.Tool, a.p.Failures = "x", process.ToolFailures{"x": {Fails: 2, Since: a.now}} }, "go"},
 		{"a tool that has rested", func(a *asked) {
-			a.plan.Tool, a.p.Rests = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 30e9}}
+			a.plan.Tool, a.p.Failures = "x", process.ToolFailures{"x": {Fails: 3, Since: a.now - 30e9}}
 		}, "go"},
-		{"another tool", func(a *asked) { a.plan.Tool, a.p.Rests = "y", process.ToolFailures{"x": {Fails: 3, Since: a.now}} }, "go"},
-		{"context at the limit", func(a *asked) { a.p.acct.Limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
+		{"another tool", func(a *asked) { a.plan.Tool, a.p.Failures = "y", process.ToolFailures{"x": {Fails: 3, Since: a.now}} }, "go"},
+		{"context at the limit", func(a *asked) { a.p.Account.Limits.Set(abi.Context, 10); a.plan.Context = 10 }, "go"},
 		{"over the window", func(a *asked) {
 			a.plan.Context, a.plan.Window, a.plan.Elastic = 10, 12, ledger.Elastic{Unit: abi.OutputTokens, Min: 3, Max: 9}
 		}, "LIMIT_CONTEXT"},
-		{"depth 1", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 1); a.plan.Child = true }, "go"},
-		{"no depth but no child", func(a *asked) { a.p.acct.Limits.Set(abi.Depth, 0) }, "go"},
+		{"depth 1", func(a *asked) { a.p.Account.Limits.Set(abi.Depth, 1); a.plan.Child = true }, "go"},
+		{"no depth but no child", func(a *asked) { a.p.Account.Limits.Set(abi.Depth, 0) }, "go"},
 		{"a question answered with yes", func(a *asked) {
-			a.plan.Ask, a.p.Calls.Pending = "may it?", map[uint64]*pending{7: {Ask: &ask{Decided: true, Yes: true}}}
+			a.plan.Ask, a.p.Calls.Pending = "may it?", map[uint64]*process.PendingCall{7: {Ask: &process.Question{Decided: true, Yes: true}}}
 		}, "go"},
 		{"bad arguments are not asked about", func(a *asked) { a.plan.Ask, a.bad = "may it?", &abi.Error{Code: abi.UnknownTool} }, "UNKNOWN_TOOL"},
 		{"exactly as much as is left", func(a *asked) { a.parent.Limits.Set(abi.Money, 10); a.parent.Settled[abi.Money] = 5 }, "go"},
-		{"a limit of nothing", func(a *asked) { a.p.acct.Limits.Set(abi.Money, 0) }, "LIMIT_MONEY"},
-		{"a limit on what it does not take", func(a *asked) { a.p.acct.Limits.Set(abi.CPU, 0) }, "go"},
+		{"a limit of nothing", func(a *asked) { a.p.Account.Limits.Set(abi.Money, 0) }, "LIMIT_MONEY"},
+		{"a limit on what it does not take", func(a *asked) { a.p.Account.Limits.Set(abi.CPU, 0) }, "go"},
 		{"in doubt counts as used", func(a *asked) {
 			a.parent.Limits.Set(abi.Money, 10)
 			a.parent.Reserved[abi.Money], a.parent.Doubt[abi.Money] = 6, 6
@@ -162,10 +164,10 @@ func TestAdmitEdges(t *testing.T) {
 		{"held by what waits for it", func(a *asked) {
 			a.parent.Limits.Set(abi.Money, 10)
 			a.parent.Held[abi.Money] = 6
-			a.claims = []ledger.Claim{{At: a.p.acct, Use: abi.Usage{abi.Money: 6}}}
+			a.claims = []ledger.Claim{{At: a.p.Account, Use: abi.Usage{abi.Money: 6}}}
 		}, "LIMIT_MONEY"},
 		{"held above by what waits for it", func(a *asked) {
-			a.p.acct.Limits.Set(abi.Money, 10)
+			a.p.Account.Limits.Set(abi.Money, 10)
 			a.claims = []ledger.Claim{{At: a.parent, Use: abi.Usage{abi.Money: 6}}}
 		}, "go"},
 		{"elastic: less", func(a *asked) {
@@ -220,7 +222,7 @@ func TestRefusalNamesTheLimit(t *testing.T) {
 		for level := range 4 {
 			a := plainly()
 			a.plan.Reserve = of(u, 3)
-			at := a.p.acct
+			at := a.p.Account
 			for range level {
 				if at.Parent == nil {
 					at.Parent = &ledger.Account{}

@@ -93,7 +93,7 @@ func TestFirm(t *testing.T) {
 		m.idle()
 		if r := m.do(pid, 2, "act", deed{Reserve: money(3), Firm: true}); r.Outcome != abi.Refused || code(r) != abi.LimitMoney || m.effects(pid, 2) != 0 {
 			t.Errorf("%+v", r)
-		} else if want := "0 is used, 0.000000008 is held by open calls and the call may take 0.000000003"; !strings.HasSuffix(r.Err.Message, want) {
+		} else if want := "0 is used, 0.000000008 is held by open calls and the call may use 0.000000003"; !strings.HasSuffix(r.Err.Message, want) {
 			t.Errorf("%s, want %s", r.Err.Message, want)
 		}
 		if r := m.do(pid, 3, "act", deed{Reserve: money(2), Firm: true}); r.Err != nil {
@@ -544,9 +544,9 @@ func TestCommitAt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r6 := regs["R6"].(map[string]any)
-		if regs["R3"] != "02000000000000000000000000000000" || r6["commit"] != want || want.IsZero() || !slices.Equal(r6["open"].([]uint64), []uint64{12}) {
-			t.Errorf("%v", regs)
+		r6 := regs.Transaction
+		if regs.Workspace != (abi.Key{2}) || r6.Commit != want || want.IsZero() || !slices.Equal(r6.Open, []uint64{12}) {
+			t.Errorf("%+v", regs)
 		}
 		m.let("g")
 	})
@@ -808,9 +808,9 @@ func TestEdits(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				m.Kernel.mu.Lock()
+				m.Kernel.procs.mu.Lock()
 				runtime.Gosched()
-				m.Kernel.mu.Unlock()
+				m.Kernel.procs.mu.Unlock()
 			}
 		}
 	}()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel/ledger"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // What must hold of a kernel at every moment, and what must hold when nothing
@@ -40,11 +41,11 @@ func inBubble(t *testing.T, f func()) {
 // each calls f with every account, under a name that outlives a restart. k.mu
 // is held.
 func (k *Kernel) each(f func(name string, a *ledger.Account)) {
-	for _, name := range slices.Sorted(maps.Keys(k.accounts)) {
-		f(name, k.accounts[name])
+	for _, name := range slices.Sorted(maps.Keys(k.procs.machine.Accounts)) {
+		f(name, k.procs.machine.Accounts[name])
 	}
-	for _, p := range k.sorted() {
-		f(fmt.Sprint(p.Pid), p.acct)
+	for _, p := range k.procs.sorted() {
+		f(fmt.Sprint(p.state.Pid), p.state.Account)
 	}
 }
 
@@ -66,8 +67,8 @@ func (x allowances) note(name string, a *ledger.Account) {
 
 // breach looks for an account that is over its limit, or under zero.
 func (k *Kernel) breach(x allowances) (err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
 	k.each(func(name string, a *ledger.Account) {
 		for u := range abi.Units {
 			limit, set := a.Limits.Get(u)
@@ -129,11 +130,11 @@ func (m *rig) tallies() (map[string]*tally, error) {
 		return nil
 	})
 	k := m.Kernel
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range k.sorted() {
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
+	for _, p := range k.procs.sorted() {
 		for _, o := range p.ops {
-			book(p.Pid, func(t *tally) { t.held.Add(&o.held) })
+			book(p.state.Pid, func(t *tally) { t.held.Add(&o.held) })
 		}
 	}
 	return all, err
@@ -147,8 +148,8 @@ func (m *rig) unbalanced() error {
 		return err
 	}
 	k := m.Kernel
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
 	k.each(func(name string, a *ledger.Account) {
 		if got := (tally{a.Settled, a.Reserved, a.Doubt, a.Held}); want[name] == nil || got != *want[name] {
 			err = fmt.Errorf("account %s:\nbooked  %+v\nrecords %+v", name, got, want[name])
@@ -161,20 +162,20 @@ func (m *rig) unbalanced() error {
 // Nothing may move meanwhile.
 func (m *rig) forgotten() (err error) {
 	k := m.Kernel
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range k.sorted() {
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
+	for _, p := range k.procs.sorted() {
 		for n, o := range p.ops {
-			switch o.waits {
+			switch o.waiting.on {
 			case waitRoom, waitCont, waitApproval:
-				v := admit(&admission{&p.fold, &o.call, o.row, &o.job.Plan, nil, p.claimsBefore(&o.call), k.cfg.Now().UnixNano()})
-				if v.refused != nil && o.waits == waitApproval {
+				v := admit(&admission{p.state, &o.call, o.row, &o.job.Plan, nil, p.claimsBefore(&o.call), k.cfg.Now().UnixNano()})
+				if v.refused != nil && o.waiting.on == waitApproval {
 					continue // it hears of that when a person has decided
 				}
-				if v.wait != o.waits {
-					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.Pid, n, o.waits, v.wait, v.refused)
-					if o.waitsForRoom() {
-						err = fmt.Errorf("%w\n  of %+v, claims %+v", err, *o.waiter, p.claimsBefore(&o.call))
+				if v.wait != o.waiting.on {
+					err = fmt.Errorf("process %d call %d waits for %s, and would get %q, refusal %v", p.state.Pid, n, o.waiting.on, v.wait, v.refused)
+					if o.waiting.forRoom() {
+						err = fmt.Errorf("%w\n  of %+v, claims %+v", err, *o.waiting.room, p.claimsBefore(&o.call))
 					}
 				}
 			}
@@ -186,56 +187,57 @@ func (m *rig) forgotten() (err error) {
 // unfolded compares the live state of every process with the fold of the
 // records on disk, to the byte.
 func (m *rig) unfolded() error {
-	read := newMachine()
-	if err := m.store.Scan(func(r *abi.Record) error { return read.replay(m.store, r) }); err != nil {
+	read := process.NewMachine()
+	if err := m.store.Scan(func(r *abi.Record) error { return read.Replay(r, m.store.Blob) }); err != nil {
 		return err
 	}
-	return m.differs(&read)
+	return m.differs(read)
 }
 
-func (m *rig) differs(read *machine) error {
+func (m *rig) differs(read *process.Machine) error {
 	k := m.Kernel
-	for _, pid := range read.tree.After(0, math.MaxInt) {
-		p := read.procs[pid]
-		live, err := k.Dump(pid)
+	for _, pid := range read.Tree.After(0, math.MaxInt) {
+		s := read.States[pid]
+		live, err := m.Dump(pid)
 		if err != nil {
 			return err
 		}
-		folded, err := p.dump()
+		folded, err := s.Dump()
 		if err != nil {
 			return err
 		}
 		if string(live) != string(folded) {
 			return fmt.Errorf("process %d\nlive   %s\nfolded %s", pid, live, folded)
 		}
-		i, err := k.Info(pid)
+		i, err := m.Info(pid)
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(i.Kids, read.tree.Children(pid)) {
-			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.tree.Children(pid))
+		if !slices.Equal(i.Kids, read.Tree.Children(pid)) {
+			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.Tree.Children(pid))
 		}
-		want := p.info()
-		if want.Kids = i.Kids; p.Exit != nil && !reflect.DeepEqual(i, want) {
+		want := (&proc{state: s}).info()
+		if want.Kids = i.Kids; s.Exit != nil && !reflect.DeepEqual(i, want) {
 			return fmt.Errorf("process %d: %+v, folded %+v", pid, i, want)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range k.procs {
-		for _, pid := range k.tree.Children(p.Pid) {
-			if _, there := p.kids[pid]; there == k.exited(pid) {
-				return fmt.Errorf("process %d has the children %v, and %d has exited: %v", p.Pid, slices.Sorted(maps.Keys(p.kids)), pid, !there)
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
+	live := k.procs.machine
+	for _, s := range live.States {
+		for _, pid := range live.Tree.Children(s.Pid) {
+			if _, there := s.Living[pid]; there == live.HasExited(pid) {
+				return fmt.Errorf("process %d has the children %v, and %d has exited: %v", s.Pid, slices.Sorted(maps.Keys(s.Living)), pid, !there)
 			}
 		}
 	}
-	if all := k.tree.After(0, math.MaxInt); !slices.Equal(all, read.tree.After(0, math.MaxInt)) || len(all) != len(k.procs)+len(k.gone) || k.tree.Living() != read.tree.Living() ||
-		read.next != k.next || read.settings != k.settings {
-		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, k.tree.Living(), k.next, k.settings,
-			read.tree.After(0, math.MaxInt), read.tree.Living(), read.next, read.settings)
+	if all := live.Tree.After(0, math.MaxInt); !slices.Equal(all, read.Tree.After(0, math.MaxInt)) || len(all) != len(k.procs.byPid)+len(live.Buried) || len(live.States) != len(k.procs.byPid) || live.Tree.Living() != read.Tree.Living() ||
+		read.NextPid != live.NextPid || read.Settings != live.Settings {
+		return fmt.Errorf("processes %v, %d live, next %d, settings %d; folded %v, %d, %d, %d", all, live.Tree.Living(), live.NextPid, live.Settings,
+			read.Tree.After(0, math.MaxInt), read.Tree.Living(), read.NextPid, read.Settings)
 	}
-	for name, a := range k.accounts {
-		b := read.accounts[name]
+	for name, a := range k.procs.machine.Accounts {
+		b := read.Accounts[name]
 		if a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
 			return fmt.Errorf("account %s: %+v, folded %+v", name, *a, *b)
 		}

@@ -81,7 +81,7 @@ func TestLetGoIsKept(t *testing.T) {
 			m.idle()
 			all := []abi.Pid{parent, child, limited, killed}
 			for round := range 2 {
-				if gone := len(m.gone); gone != len(all) && linger == 0 || gone != 0 && linger > 0 && round == 0 {
+				if gone := len(m.procs.machine.Buried); gone != len(all) && linger == 0 || gone != 0 && linger > 0 && round == 0 {
 					t.Errorf("%d of %d are let go", gone, len(all))
 				}
 				for i, pid := range all {
@@ -121,7 +121,7 @@ func TestAskedOfTheGone(t *testing.T) {
 		m.do(pid, 3, "exit", deed{Give: "bye"})
 		m.idle()
 		for range 2 {
-			if _, gone := m.gone[pid]; !gone {
+			if _, gone := m.procs.machine.Buried[pid]; !gone {
 				t.Fatal("it was not let go")
 			}
 			if r := m.do(pid, 1, "act", deed{Give: "x", Reserve: money(1)}); !reflect.DeepEqual(r, first) || m.effects(pid, 1) != 1 {
@@ -162,8 +162,8 @@ func TestWaitForTheGone(t *testing.T) {
 			m.do(parent+abi.Pid(n), 1, "exit", deed{})
 		}
 		m.idle()
-		if len(m.gone) != 3 {
-			t.Fatalf("%d are let go", len(m.gone))
+		if len(m.procs.machine.Buried) != 3 {
+			t.Fatalf("%d are let go", len(m.procs.machine.Buried))
 		}
 		m.crash()
 		if r := m.do(parent, 1, "spawn", deed{Nonce: 1}); string(r.Value) != "2" || len(m.List()) != 4 {
@@ -199,7 +199,7 @@ func TestForkOfTheGone(t *testing.T) {
 		m.do(child, 4, "exit", deed{})
 		m.do(parent, 5, "exit", deed{})
 		m.idle()
-		fork, err := m.Fork(t.Context(), parent, 0)
+		fork, err := m.Fork(t.Context(), parent, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,13 +246,13 @@ func TestNotBeforeTheDisk(t *testing.T) {
 				t.Errorf("process %d: %+v %v", pid, i, err)
 			}
 		}
-		if len(m.gone) > 0 {
-			t.Errorf("%d are let go", len(m.gone))
+		if len(m.procs.machine.Buried) > 0 {
+			t.Errorf("%d are let go", len(m.procs.machine.Buried))
 		}
 		close(slow.gate)
 		m.idle()
-		if len(m.gone) != 2 {
-			t.Errorf("%d are let go", len(m.gone))
+		if len(m.procs.machine.Buried) != 2 {
+			t.Errorf("%d are let go", len(m.procs.machine.Buried))
 		}
 	})
 }
@@ -268,10 +268,10 @@ func TestRefusedStays(t *testing.T) {
 		m.do(two, 1, "exit", deed{})
 		synctest.Wait()
 		m.bury()
-		if _, gone := m.gone[two]; !gone || len(m.gone) != 1 {
-			t.Errorf("let go: %v", m.gone)
+		if _, gone := m.procs.machine.Buried[two]; !gone || len(m.procs.machine.Buried) != 1 {
+			t.Errorf("let go: %v", m.procs.machine.Buried)
 		}
-		if i, err := m.Info(one); err != nil || i.Exit == nil || len(m.lately) > 0 {
+		if i, err := m.Info(one); err != nil || i.Exit == nil || len(m.exits.queue) > 0 {
 			t.Errorf("%+v %v", i, err)
 		}
 	})

@@ -263,7 +263,7 @@ func TestForkOfDoubt(t *testing.T) {
 		m.start(pid, 2, "act", deed{Reserve: money(4), Gate: "never"})
 		m.idle()
 		m.crash()
-		fork, err := m.Fork(t.Context(), pid, 0)
+		fork, err := m.Fork(t.Context(), pid, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,17 +403,17 @@ func TestExitLetsGo(t *testing.T) {
 		if err := m.Signal(t.Context(), pid, abi.Kill, "test"); err != nil {
 			t.Fatal(err)
 		}
-		if p := m.procs[pid]; p.Exit == nil || p.wall != nil || p.last != nil || p.ops != nil || p.claims != nil {
-			t.Errorf("exit %v, timers %v %v, calls %v, claims %v", p.Exit, p.wall, p.last, p.ops, p.claims)
+		if p := m.procs.byPid[pid]; p.state.Exit == nil || p.timers != (timers{}) || p.ops != nil || p.claims != nil {
+			t.Errorf("exit %v, timers %v, calls %v, claims %v", p.state.Exit, p.timers, p.ops, p.claims)
 		}
-		m.keep(lingering)
-		for range 3 * lingering {
+		m.keep(keepWhole)
+		for range 3 * keepWhole {
 			if err := m.Signal(t.Context(), m.spawn(Spawning{}), abi.Kill, "test"); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 		}
-		if whole, gone := len(m.procs), len(m.gone); whole > lingering+1 || gone != 3*lingering+1-whole {
+		if whole, gone := len(m.procs.byPid), len(m.procs.machine.Buried); whole > keepWhole+1 || gone != 3*keepWhole+1-whole {
 			t.Errorf("%d are whole, %d let go", whole, gone)
 		}
 		m.keep(0)

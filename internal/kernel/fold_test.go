@@ -13,6 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/journal/format"
 	"github.com/kern-run/kern/internal/kernel/ledger"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // P4: state is a fold of the journal. What is live, what is recovered and what
@@ -31,9 +32,9 @@ func (m *rig) standing() (c cut) {
 	for _, i := range m.List() {
 		c.dumps[i.Pid] = m.dump(i.Pid)
 	}
-	m.Kernel.mu.Lock()
-	defer m.Kernel.mu.Unlock()
-	for name, a := range m.accounts {
+	m.Kernel.procs.mu.Lock()
+	defer m.Kernel.procs.mu.Unlock()
+	for name, a := range m.procs.machine.Accounts {
 		c.teams[name] = ledger.Account{Limits: a.Limits, Settled: a.Settled, Reserved: a.Reserved, Doubt: a.Doubt}
 	}
 	m.tap.mu.Lock()
@@ -43,8 +44,8 @@ func (m *rig) standing() (c cut) {
 }
 
 // foldOf folds records in the order in which they were made.
-func (m *rig) foldOf(records []abi.Record) (*machine, error) {
-	read := newMachine()
+func (m *rig) foldOf(records []abi.Record) (*process.Machine, error) {
+	read := process.NewMachine()
 	for i := range records {
 		r := records[i] // as it is read: no part is shared with what is live
 		e := format.NewEntry(&r, nil)
@@ -52,19 +53,19 @@ func (m *rig) foldOf(records []abi.Record) (*machine, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := read.replay(m.store, back); err != nil {
+		if err := read.Replay(back, m.store.Blob); err != nil {
 			return nil, fmt.Errorf("record %d of process %d: %w", r.N, r.Pid, err)
 		}
 	}
-	return &read, nil
+	return read, nil
 }
 
-func (c *cut) same(read *machine) error {
-	if len(read.procs) != len(c.dumps) {
-		return fmt.Errorf("%d processes, were %d", len(read.procs), len(c.dumps))
+func (c *cut) same(read *process.Machine) error {
+	if len(read.States) != len(c.dumps) {
+		return fmt.Errorf("%d processes, were %d", len(read.States), len(c.dumps))
 	}
 	for pid, live := range c.dumps {
-		folded, err := read.procs[pid].dump()
+		folded, err := read.States[pid].Dump()
 		if err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func (c *cut) same(read *machine) error {
 		}
 	}
 	for name, a := range c.teams {
-		if b := read.accounts[name]; b == nil || a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
+		if b := read.Accounts[name]; b == nil || a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
 			return fmt.Errorf("account %s after %d records: %+v, folded %+v", name, c.records, a, b)
 		}
 	}
@@ -182,7 +183,7 @@ func busy(t *testing.T, m *rig) {
 	}
 	m.Signal(ctx, pid, abi.Stop, "test")
 	m.do(2, 3, "exit", deed{Give: "bye"})
-	if _, err := m.Fork(ctx, pid, 4); err != nil {
+	if _, err := m.Fork(ctx, pid, 4, nil); err != nil {
 		t.Fatal(err)
 	}
 }

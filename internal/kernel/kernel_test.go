@@ -38,8 +38,8 @@ func TestCountsWithoutLock(t *testing.T) {
 		counted += len(b)
 		free := make(chan bool)
 		go func() {
-			m.Kernel.mu.Lock()
-			defer m.Kernel.mu.Unlock()
+			m.Kernel.procs.mu.Lock()
+			defer m.Kernel.procs.mu.Unlock()
 			close(free)
 		}()
 		select {

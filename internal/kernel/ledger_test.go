@@ -225,8 +225,8 @@ func (h *history) drain(t *rapid.T) {
 	}
 	h.locked(func() {
 		for id := range h.waiting {
-			if p := h.procs[id.pid]; p != nil && p.ops[id.n] != nil {
-				t.Errorf("call %v waits for ever for %s: %s", id, p.ops[id.n].waits, h.asked[id].Args)
+			if p := h.procs.byPid[id.pid]; p != nil && p.ops[id.n] != nil {
+				t.Errorf("call %v waits for ever for %s: %s", id, p.ops[id.n].waiting.on, h.asked[id].Args)
 			}
 		}
 	})
@@ -234,8 +234,8 @@ func (h *history) drain(t *rapid.T) {
 }
 
 func (h *history) locked(f func()) {
-	h.Kernel.mu.Lock()
-	defer h.Kernel.mu.Unlock()
+	h.Kernel.procs.mu.Lock()
+	defer h.Kernel.procs.mu.Unlock()
 	f()
 }
 
@@ -306,8 +306,8 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			pid := h.alive(t)
 			var open []uint64
 			h.locked(func() {
-				for n, o := range h.procs[pid].ops {
-					if o.begun && o.waits == "" {
+				for n, o := range h.procs.byPid[pid].ops {
+					if o.begun && o.waiting.on == "" {
 						open = append(open, n)
 					}
 				}
@@ -350,7 +350,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 				t.Skip("what is booked now is not what the disk knows")
 			}
 			h.excuse.Lock()
-			h.locked(func() { h.excused.note(fmt.Sprint(pid), h.procs[pid].acct) })
+			h.locked(func() { h.excused.note(fmt.Sprint(pid), h.procs.byPid[pid].state.Account) })
 			h.excuse.Unlock()
 			h.Change(ctx, pid, only(l))
 		},
@@ -362,7 +362,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			}
 			h.excuse.Lock()
 			h.locked(func() {
-				if a := h.accounts[name]; a != nil {
+				if a := h.procs.machine.Accounts[name]; a != nil {
 					h.excused.note(name, a)
 				}
 			})

@@ -2,124 +2,114 @@ package kernel
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
-// A Recording is the journal of one process, to be gone through again. Nothing
-// that is done with it touches the live state.
+// A Recording is the journal of one process, to be replayed. A replay does not
+// touch the live state.
 type Recording struct {
 	Records []*abi.Record
 
-	store journal.Store
-	m     machine
-	at    int // records folded
+	answers answers
+	machine *process.Machine
+	at      int // records replayed
 }
 
 // Recording reads the journal of a process.
-func (w window) Recording(ctx context.Context, pid abi.Pid) (*Recording, error) {
-	k := w.k
-	if err := k.cfg.Log.Flush(ctx); err != nil {
-		return nil, k.broken()
+func (ps *Processes) Recording(ctx context.Context, pid abi.Pid) (*Recording, error) {
+	if err := ps.answers.log.Flush(ctx); err != nil {
+		return nil, ps.answers.broken()
 	}
-	r := &Recording{store: k.cfg.Store, m: newMachine()}
-	for rec, err := range k.cfg.Store.Records(pid, 0) {
+	r := &Recording{answers: ps.answers, machine: process.NewMachine()}
+	for rec, err := range ps.answers.store.Records(pid, 0) {
 		if err != nil {
 			return nil, err
 		}
 		r.Records = append(r.Records, rec)
 	}
 	if len(r.Records) == 0 {
-		return nil, unknown(pid)
+		return nil, process.Unknown(pid)
 	}
 	return r, nil
 }
 
-// Where says where the process stood after its first n records. It is cheap
-// when n grows from call to call.
+// Where returns the position of the process after its first n records. It is
+// cheap when n grows from call to call.
 func (r *Recording) Where(n int) (w Where, err error) {
 	if n < r.at {
-		r.m, r.at = newMachine(), 0
+		r.machine, r.at = process.NewMachine(), 0
 	}
 	for ; r.at < n; r.at++ {
-		if err := r.m.replay(r.store, r.Records[r.at]); err != nil {
+		if err := r.machine.Replay(r.Records[r.at], r.answers.store.Blob); err != nil {
 			return w, err
 		}
 	}
-	p := r.m.procs[r.Records[0].Pid]
-	w, args := p.where()
-	b := book{store: r.store}
-	for i := range w.Unfinished {
-		if w.Unfinished[i].Args, err = b.Bytes(args[i]); err != nil {
-			return w, err
-		}
-	}
-	return w, nil
+	w, args := whereOf(r.machine.States[r.Records[0].Pid])
+	return w, r.answers.fillArgs(w.Unfinished, args)
 }
 
-// Check folds the whole recording, looks at every step whether the account of
-// the process kept its limits, and compares the end with the live state: they
-// must be the same to the byte.
-func (w window) Check(r *Recording) error {
-	k := w.k
-	m := newMachine()
+// Check replays the whole recording. It checks after every record that the
+// account kept its limits, and at the end that the live state is the same to the
+// byte.
+func (ps *Processes) Check(r *Recording) error {
+	m, blob := process.NewMachine(), r.answers.store.Blob
 	pid := r.Records[0].Pid
 	for _, rec := range r.Records {
-		if err := m.replay(r.store, rec); err != nil {
+		if err := m.Replay(rec, blob); err != nil {
 			return err
 		}
-		if err := m.procs[pid].kept(rec); err != nil {
-			return err
-		}
-	}
-	for _, kid := range k.below(pid) {
-		if err := m.read(r.store, kid, func(*abi.Record) bool { return true }); err != nil {
+		if err := m.States[pid].CheckLimits(rec); err != nil {
 			return err
 		}
 	}
-	folded, err := m.procs[pid].dump()
+	for _, child := range ps.descendants(pid) {
+		if err := m.ReplayAll(r.answers.store.Records(child, 0), blob, everyRecord); err != nil {
+			return err
+		}
+	}
+	folded, err := m.States[pid].Dump()
 	if err != nil {
 		return err
 	}
-	live, err := k.Dump(pid)
-	if err != nil {
+	live, err := ps.Dump(pid)
+	if err != nil || string(folded) == string(live) {
 		return err
 	}
-	if string(folded) != string(live) {
-		for _, p := range append(k.below(pid), pid) {
-			if i, err := k.Info(p); err == nil && (m.procs[p] == nil || i.Records != m.procs[p].N) {
-				return nil // it went on meanwhile: there is nothing to compare with
-			}
+	// A process that got a record meanwhile cannot be compared.
+	for _, p := range append(ps.descendants(pid), pid) {
+		if i, err := ps.Info(p); err == nil && (m.States[p] == nil || i.Records != m.States[p].N) {
+			return nil
 		}
-		return fmt.Errorf("the live state is not the fold of its %d records:\nlive   %s\nfolded %s", len(r.Records), live, folded)
 	}
-	return nil
+	return fmt.Errorf("the live state is not the fold of its %d records:\nlive   %s\nfolded %s", len(r.Records), live, folded)
 }
 
-// kept says whether the account kept its limits after a record. What a call
-// took beyond its reservation is drift, and is no breach.
-func (f *fold) kept(r *abi.Record) (err error) {
-	if r.Kind != abi.KindBegan {
-		return nil
+// stateAfter folds the records of a process up to record at (0: all), and the
+// records of its descendants up to the same moment, apart from the live state.
+func (ps *Processes) stateAfter(pid abi.Pid, at uint64) (*process.State, error) {
+	m, store := process.NewMachine(), ps.answers.store
+	if err := m.ReplayAll(store.Records(pid, 0), store.Blob, func(r *abi.Record) bool { return at == 0 || r.N <= at }); err != nil {
+		return nil, err
 	}
-	a := f.acct
-	a.Limits.Each(func(u abi.Unit, limit int64) {
-		if u < abi.Units && r.Intent.Reserve[u] > 0 && a.Settled[u]+a.Reserved[u] > limit {
-			err = fmt.Errorf("record %d: the call %d began past the limit on %s", r.N, r.Call, u)
+	s := m.States[pid]
+	if s == nil {
+		return nil, process.Unknown(pid)
+	}
+	if s.N < at {
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has %d records, so there is no record %d", pid, s.N, at)}
+	}
+	then := s.Last
+	if s.Exit != nil { // all descendants had exited, even if the clock was set back
+		then = math.MaxInt64
+	}
+	for _, child := range ps.descendants(pid) {
+		if err := m.ReplayAll(store.Records(child, 0), store.Blob, func(r *abi.Record) bool { return r.Time <= then }); err != nil {
+			return nil, err
 		}
-	})
-	return err
-}
-
-func (f *fold) dump() ([]byte, error) {
-	return json.Marshal(struct {
-		*fold
-		Limits   abi.Limits `json:"limits"`
-		Settled  abi.Usage  `json:"settled"`
-		Reserved abi.Usage  `json:"reserved"`
-		Stuck    abi.Usage  `json:"stuck"`
-	}{f, f.acct.Limits, f.acct.Settled, f.acct.Reserved, f.acct.Doubt})
+	}
+	return s, nil
 }

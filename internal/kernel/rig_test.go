@@ -100,6 +100,7 @@ type callID struct {
 // are told and count what they did.
 type rig struct {
 	*Kernel
+	*Processes
 	t      testing.TB
 	cfg    Config
 	disk   func() (journal.Store, journal.Lease, error)
@@ -351,7 +352,7 @@ func (m *rig) tryOpen() error {
 	if err != nil {
 		return errors.Join(err, m.log.Close(), m.store.Close())
 	}
-	m.Kernel = k
+	m.Kernel, m.Processes = k, k.Processes()
 	m.keep(m.linger)
 	return nil
 }
@@ -359,9 +360,9 @@ func (m *rig) tryOpen() error {
 // keep says how many that ended are kept whole, now and after restarts.
 func (m *rig) keep(n int) {
 	m.linger = n
-	m.Kernel.mu.Lock()
-	m.Kernel.linger = n
-	m.Kernel.mu.Unlock()
+	m.Kernel.procs.mu.Lock()
+	m.Kernel.exits.keep = n
+	m.Kernel.procs.mu.Unlock()
 }
 
 // List describes every process, by pid.
@@ -379,9 +380,9 @@ func (m *rig) List() (all []Info) {
 
 // bury lets go of all that has ended and is on disk.
 func (m *rig) bury() {
-	m.Kernel.mu.Lock()
-	defer m.Kernel.mu.Unlock()
-	m.letGo()
+	m.Kernel.procs.mu.Lock()
+	defer m.Kernel.procs.mu.Unlock()
+	m.buryExited()
 }
 
 // halt ends a kernel as a machine that stops does: nothing more reaches the
@@ -391,15 +392,15 @@ func (m *rig) halt() {
 	if k == nil {
 		return
 	}
-	k.mu.Lock()
+	k.procs.mu.Lock()
 	k.closed = true
-	for _, p := range k.procs {
-		p.stopTimers()
+	for _, p := range k.procs.byPid {
+		p.timers.stop()
 		for _, o := range p.ops {
 			o.stop(errClosing)
 		}
 	}
-	k.mu.Unlock()
+	k.procs.mu.Unlock()
 	m.mu.Lock()
 	select {
 	case <-m.dead:

@@ -242,10 +242,10 @@ func TestNiceAndRoom(t *testing.T) {
 		m.start(small, 1, "act", deed{Reserve: money(3), Use: new(abi.Usage)})
 		m.idle()
 		later := 20
-		m.Kernel.mu.Lock() // nobody looks between the two edits
+		m.Kernel.procs.mu.Lock() // nobody looks between the two edits
 		_, e := m.editAccount("team", &abi.Edit{Limits: limits(abi.Money, 12)})
-		_, err := m.procs[large].change(0, &abi.Edit{Priority: &later})
-		m.Kernel.mu.Unlock()
+		_, err := m.procs.byPid[large].change(0, &abi.Edit{Priority: &later})
+		m.Kernel.procs.mu.Unlock()
 		if e != nil || err != nil {
 			t.Fatal(e, err)
 		}

@@ -92,7 +92,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 // there. One with another model must have a window that holds it.
 func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *kernel.Plan) {
 	for small := make(map[int]bool); ; small[m.way.At] = true {
-		pl.Other = m.way.Choose(func(at int) time.Duration {
+		pl.Source.Other = m.way.Choose(func(at int) time.Duration {
 			r := &m.routes[at]
 			if r.model == nil || small[at] {
 				return quota.Closed
@@ -102,7 +102,7 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 		r := m.route()
 		m.bound = boundOf(r.model, m.req)
 		if m.way.At == 0 || r.facts.Window == 0 || m.bound.Input < int64(r.facts.Window) {
-			pl.Resource = Resource(r.facts, "")
+			pl.Source.Resource = Resource(r.facts, "")
 			return
 		}
 	}

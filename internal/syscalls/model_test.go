@@ -58,7 +58,7 @@ func TestRoutes(t *testing.T) {
 		if e != nil {
 			t.Fatal(e)
 		}
-		if pl.Resource != resource || pl.Context != input || pl.Price.Input != price*1e9 || pl.Other != other || pl.Reserve[abi.Money] != input*price*1000 {
+		if pl.Source.Resource != resource || pl.Context != input || pl.Price.Input != price*1e9 || pl.Source.Other != other || pl.Reserve[abi.Money] != input*price*1000 {
 			t.Errorf("%s: %+v %+v, reserves %v", name, pl.Source, pl.Price, pl.Reserve)
 		}
 		return pl
@@ -74,11 +74,11 @@ func TestRoutes(t *testing.T) {
 	for _, pl := range []kernel.Plan{first, second} {
 		was := abi.Intent{Key: process.KeyOf("model", pl.Subject), Reserve: pl.Reserve, Price: pl.Price}
 		if why := w.SameRequest(v, c, &was); why != "" {
-			t.Errorf("%s: %s", pl.Resource, why)
+			t.Errorf("%s: %s", pl.Source.Resource, why)
 		}
 		was.Price.Input++
 		if why := w.SameRequest(v, c, &was); why == "" {
-			t.Errorf("%s: another price is the same", pl.Resource)
+			t.Errorf("%s: another price is the same", pl.Source.Resource)
 		}
 	}
 }

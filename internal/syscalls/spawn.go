@@ -125,7 +125,7 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 	if pid == 0 {
 		return done(map[string]any{"timeout": true})
 	}
-	r, err := w.Ended(j.Kernel, pid)
+	r, err := w.Ended(j.Kernel.Processes(), pid)
 	if err != nil {
 		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
 	}
@@ -137,12 +137,12 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 // Ended says how a process ended. When it gave no output of its own, its last
 // words are its output: what the model said last, or else what its last tool
 // gave.
-func (w *World) Ended(k *kernel.Kernel, pid abi.Pid) (r Ended, err error) {
-	v, err := k.View(pid)
+func (w *World) Ended(ps *kernel.Processes, pid abi.Pid) (r Ended, err error) {
+	v, err := ps.View(pid)
 	if err != nil || v.Exit == nil {
 		return r, err
 	}
-	i, err := k.Info(pid)
+	i, err := ps.Info(pid)
 	if err != nil {
 		return r, err
 	}

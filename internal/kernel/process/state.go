@@ -1,0 +1,369 @@
+package process
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel/ledger"
+)
+
+// The rows that the fold or the kernel knows by name.
+const (
+	ModelRow = "model" // last words are a call of it
+	WaitRow  = "wait"  // reports a child that has exited
+	ExitRow  = "exit"  // ends the process that calls it
+)
+
+// NestedFrom is the first number of calls that are made within other calls. The
+// numbers that a caller chooses are below it.
+const NestedFrom = uint64(1) << 40
+
+// State is the fold of the records of one process. Only [State.Apply] changes
+// it: live, at recovery and at replay alike. So it holds nothing that cannot be
+// read again from the records.
+type State struct {
+	Pid      abi.Pid              `json:"pid"`
+	N        uint64               `json:"n"` // records applied
+	Born     int64                `json:"born"`
+	Last     int64                `json:"last"` // time of the last record
+	Spawn    *abi.Spawn           `json:"spawn"`
+	Priority int                  `json:"priority"`
+	Phase    abi.State            `json:"phase"`
+	Term     bool                 `json:"term,omitempty"` // signal term came: only last words are admitted
+	Ending   *abi.ExitInfo        `json:"ending,omitempty"`
+	Exit     *abi.ExitInfo        `json:"exit,omitempty"`
+	Calls    Calls                `json:"calls"`
+	Memory   Memory               `json:"memory"`
+	Mail     []Message            `json:"mail,omitempty"`
+	Received map[string]NumberSet `json:"got,omitempty"` // numbers of the sending calls, by sender
+	Watchdog Watchdog             `json:"watch"`
+	Failures ToolFailures         `json:"rests,omitempty"`
+	Regs     Registers            `json:"regs"`
+
+	Account  *ledger.Account    `json:"-"`
+	Children map[uint64]abi.Pid `json:"-"` // by the calls that spawned them
+	Living   map[abi.Pid]*State `json:"-"` // children that have not exited
+}
+
+// Calls is the part of the state about calls, by number.
+type Calls struct {
+	Max     uint64                  `json:"max"`               // highest number that a caller chose
+	Done    NumberSet               `json:"done"`              // answered
+	Open    map[uint64]*OpenCall    `json:"open,omitempty"`    // begun and not ended
+	Pending map[uint64]*PendingCall `json:"pending,omitempty"` // between attempts, or waiting for a person
+	Index   int                     `json:"index"`             // model calls made, except those in doubt
+	Steps   int64                   `json:"steps"`             // of this process alone
+	Hits    uint16                  `json:"hits,omitempty"`    // limits that refused a call, one bit a unit
+	Lasted  bool                    `json:"lasted,omitempty"`  // the last words were spoken
+	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
+	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
+}
+
+// OpenCall is a call that has an intent and no end.
+type OpenCall struct {
+	*abi.Intent
+	Since int64  `json:"since"`
+	N     uint64 `json:"n"` // the record of the intent
+}
+
+// PendingCall is a call that goes on later: between two attempts, or after a
+// person has decided.
+type PendingCall struct {
+	Intent  *abi.Intent `json:"intent"`
+	Attempt int         `json:"attempt"`        // attempts made so far
+	Away    int         `json:"away,omitempty"` // attempts that the provider turned away
+	Since   int64       `json:"since"`
+	Ask     *Question   `json:"ask,omitempty"`
+}
+
+// Question is what a person must decide before a call may run.
+type Question struct {
+	Text    abi.Data `json:"question"`
+	Decided bool     `json:"decided,omitempty"`
+	Yes     bool     `json:"yes,omitempty"`
+	By      string   `json:"by,omitempty"`
+	Reason  abi.Data `json:"reason,omitzero"`
+}
+
+// Message is mail that no call has received yet.
+type Message struct {
+	N    uint64   `json:"n"` // its record
+	From string   `json:"from"`
+	Call uint64   `json:"call"` // number of the sending call, so that it arrives once
+	Body abi.Data `json:"body"`
+}
+
+// Registers is the part of R0 to R7 that no other part of the state holds.
+type Registers struct {
+	Call   uint64     `json:"call"`
+	Row    string     `json:"row,omitempty"`
+	Tool   string     `json:"tool,omitempty"`
+	Args   abi.Data   `json:"args,omitzero"`
+	Digest abi.Key    `json:"digest,omitzero"` // of the workspace
+	Commit abi.Hash   `json:"commit,omitzero"` // the last commit of this process
+	Err    *abi.Error `json:"err,omitempty"`
+}
+
+// highest returns the highest number that a caller chose, after call n.
+func (c *Calls) highest(n uint64) uint64 {
+	if n >= NestedFrom {
+		return c.Max
+	}
+	return max(c.Max, n)
+}
+
+// pend returns the pending call n, and makes it if there is none.
+func (c *Calls) pend(n uint64, in *abi.Intent, since int64) *PendingCall {
+	if c.Pending == nil {
+		c.Pending = make(map[uint64]*PendingCall)
+	}
+	q := c.Pending[n]
+	if q == nil {
+		q = &PendingCall{Since: since}
+		c.Pending[n] = q
+	}
+	q.Intent = in
+	return q
+}
+
+// drop forgets that call n is pending, and with it the calls within it, because
+// nobody is left to continue them.
+func (c *Calls) drop(n uint64) {
+	delete(c.Pending, n)
+	for inner := range c.Pending {
+		if inner > NestedFrom && inner%NestedFrom == n {
+			delete(c.Pending, inner)
+		}
+	}
+}
+
+// Apply adds one record to the state, and to the accounts above it.
+func (s *State) Apply(r *abi.Record) {
+	s.N, s.Last = r.N, r.Time
+	switch r.Kind {
+	case abi.KindSpawned:
+		s.applySpawn(r)
+	case abi.KindBegan:
+		s.applyIntent(r)
+	case abi.KindEnded, abi.KindRefused:
+		s.applyAnswer(r)
+	case abi.KindSignaled:
+		s.applySignal(r.Note.Signal)
+	case abi.KindMailed:
+		s.applyMail(r)
+	case abi.KindAsked:
+		s.Calls.Max = s.Calls.highest(r.Call)
+		s.Calls.pend(r.Call, r.Intent, r.Time).Ask = &Question{Text: r.Note.Body}
+	case abi.KindDecided:
+		if q := s.Calls.Pending[r.Call]; q != nil && q.Ask != nil && !q.Ask.Decided {
+			q.Ask.Decided, q.Ask.Yes, q.Ask.By, q.Ask.Reason = true, r.Note.Yes, r.Note.From, r.Note.Body
+		}
+	case abi.KindChanged:
+		if r.Change.Limits != nil {
+			s.Account.Limits = *r.Change.Limits
+		}
+		if r.Change.Priority != nil {
+			s.Priority = *r.Change.Priority
+		}
+	case abi.KindEnding:
+		s.Ending = r.Exit
+	case abi.KindExited:
+		s.Phase, s.Exit = NextPhase(s.Phase, EventExit), r.Exit
+		s.Mail, s.Failures, s.Calls.Pending, s.Calls.Open = nil, nil, nil, nil
+	}
+}
+
+func (s *State) applySpawn(r *abi.Record) {
+	s.Pid, s.Born, s.Spawn, s.Phase, s.Priority = r.Pid, r.Time, r.Spawn, abi.New, r.Spawn.Priority
+	s.Account.Limits = r.Spawn.Limits
+	if s.Account.Parent != nil && r.Spawn.Parent != 0 {
+		s.Account.Parent.Settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})
+	}
+	if r.Spawn.Fork != nil {
+		s.inherit(r.Spawn.Fork)
+	}
+	if r.Spawn.Task.Size > 0 {
+		s.Memory.Add(Page{Pid: r.Pid, N: r.N, Role: RoleTask, Tokens: int32(r.Spawn.TaskTokens)})
+	}
+}
+
+// applyIntent adds a call that is about to run.
+func (s *State) applyIntent(r *abi.Record) {
+	in, c := r.Intent, &s.Calls
+	s.Phase, c.Max = NextPhase(s.Phase, EventCall), c.highest(r.Call)
+	if c.Open == nil {
+		c.Open = make(map[uint64]*OpenCall)
+	}
+	// A timer of the call starts with its first attempt, not with this one.
+	since := r.Time
+	if q := c.Pending[r.Call]; q != nil {
+		since = q.Since
+	}
+	c.Open[r.Call] = &OpenCall{in, since, r.N}
+	s.Account.Reserve(&in.Reserve)
+	c.Steps += in.Reserve[abi.Steps]
+	c.Index += int(in.Reserve[abi.ModelCalls])
+	if in.Say.Size > 0 {
+		s.Memory.Add(Page{Pid: r.Pid, N: r.N, Role: RoleUser, Tokens: int32(in.SayTokens)})
+	}
+	if s.Term && in.Row == ModelRow {
+		c.Lasted = true
+	}
+}
+
+// applyAnswer adds the end of an attempt, or a refusal.
+func (s *State) applyAnswer(r *abi.Record) {
+	a, c, in := r.Answer, &s.Calls, r.Intent
+	s.Phase, c.Max = NextPhase(s.Phase, EventCall), c.highest(r.Call)
+	since := r.Time
+	// An effect has its intent in an earlier record, which reserved. A pure call
+	// has it in this record, and reserved nothing.
+	if o := c.Open[r.Call]; o != nil {
+		in, since = o.Intent, o.Since
+		delete(c.Open, r.Call)
+		s.settleAttempt(in, a)
+	} else {
+		s.Account.Settle(&abi.Usage{}, &a.Usage)
+	}
+	// The call goes on with another attempt, so this is not its answer yet.
+	if a.Again {
+		q := c.pend(r.Call, in, since)
+		if q.Attempt = a.Attempt; a.Outcome == abi.Refused {
+			q.Away++
+		}
+		return
+	}
+	c.drop(r.Call)
+	c.Done.Add(r.Call)
+	s.updateRegisters(r.Call, in, a)
+	// An exit may name a limit only if the limit refused a call.
+	if a.Err != nil {
+		if u, ok := abi.LimitOf(a.Err.Code); ok && a.Outcome == abi.Refused {
+			c.Hits |= 1 << u
+		}
+	}
+	if a.Page != nil {
+		if a.Page.Only {
+			s.Memory.Clear()
+		}
+		s.Memory.Add(Page{Pid: r.Pid, N: r.N, Role: roleNamed(a.Page.Role), Tokens: int32(a.Page.Tokens), ID: a.Page.ID})
+	}
+	// A message or an exited child is delivered with the answer that names it.
+	switch {
+	case a.Took != 0 && in.Row == WaitRow:
+		c.Reaped.Add(a.Took)
+	case a.Took != 0:
+		s.Mail = slices.DeleteFunc(s.Mail, func(m Message) bool { return m.N == a.Took })
+	}
+	// Only calls that the watchdog counts have a result key.
+	if !a.Result.IsZero() {
+		s.Watchdog.Add(s.Watched(r.Call, in, a))
+		s.Watchdog.Warned = s.Watchdog.Warned || a.Warning != nil
+	}
+	s.Failures.Count(in.Tool, a, r.Time)
+}
+
+// updateRegisters keeps what R0, R3, R4, R5 and R6 show of the last answer. A
+// call without a tool, a digest or a commit leaves the last ones.
+func (s *State) updateRegisters(n uint64, in *abi.Intent, a *abi.Answer) {
+	regs := &s.Regs
+	regs.Call, regs.Row, regs.Err = n, in.Row, a.Err
+	if in.Tool != "" {
+		regs.Tool, regs.Args = in.Tool, in.Args
+	}
+	if !a.Digest.IsZero() {
+		regs.Digest = a.Digest
+	}
+	if !a.Commit.IsZero() {
+		regs.Commit = a.Commit
+	}
+}
+
+// settleAttempt settles what a begun attempt had reserved. An attempt with an
+// unknown outcome keeps its reservation, because it may have used it.
+func (s *State) settleAttempt(in *abi.Intent, a *abi.Answer) {
+	if a.Outcome == abi.Unknown {
+		s.Account.KeepInDoubt(&in.Reserve)
+		s.Calls.Index -= int(in.Reserve[abi.ModelCalls])
+		return
+	}
+	s.Account.Settle(&in.Reserve, &a.Usage)
+	s.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
+}
+
+func (s *State) applySignal(signal abi.Signal) {
+	switch signal {
+	case abi.Stop:
+		s.Phase = NextPhase(s.Phase, EventStop)
+	case abi.Cont:
+		s.Phase = NextPhase(s.Phase, EventCont)
+	case abi.Term:
+		s.Term = true
+		s.Phase = NextPhase(s.Phase, EventCont)
+	}
+}
+
+func (s *State) applyMail(r *abi.Record) {
+	s.Mail = append(s.Mail, Message{r.N, r.Note.From, r.Call, r.Note.Body})
+	if r.Call == 0 {
+		return
+	}
+	if s.Received == nil {
+		s.Received = make(map[string]NumberSet)
+	}
+	got := s.Received[r.Note.From]
+	got.Add(r.Call)
+	s.Received[r.Note.From] = got
+}
+
+func roleNamed(name string) Role {
+	switch name {
+	case "assistant":
+		return RoleAssistant
+	case "tool":
+		return RoleTool
+	}
+	return RoleUser
+}
+
+// Watched returns what the watchdog keeps of an answered call. A call without a
+// view of the workspace left the workspace as it was.
+func (s *State) Watched(n uint64, in *abi.Intent, a *abi.Answer) WatchedCall {
+	digest := a.Digest
+	if digest.IsZero() {
+		digest = s.Regs.Digest
+	}
+	return WatchedCall{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: NameOf(in)}
+}
+
+// NameOf returns the tool that an intent calls, or else its row.
+func NameOf(in *abi.Intent) string {
+	if in.Tool != "" {
+		return in.Tool
+	}
+	return in.Row
+}
+
+// inheritance is what a fork takes over from the process that it continues.
+type inheritance struct {
+	Memory   Memory       `json:"memory"`
+	Watchdog Watchdog     `json:"watch"`
+	Failures ToolFailures `json:"rests,omitempty"`
+	Index    int          `json:"index"`
+	Digest   abi.Key      `json:"digest,omitzero"`
+}
+
+// Inheritance writes what a fork takes over from s.
+func (s *State) Inheritance() ([]byte, error) {
+	return json.Marshal(inheritance{s.Memory, s.Watchdog, s.Failures, s.Calls.Index, s.Regs.Digest})
+}
+
+// inherit reads what Inheritance wrote.
+func (s *State) inherit(f *abi.Fork) {
+	var from inheritance
+	if json.Unmarshal(f.State.Bytes, &from) != nil {
+		return
+	}
+	s.Memory, s.Watchdog, s.Failures, s.Calls.Index, s.Regs.Digest = from.Memory, from.Watchdog, from.Failures, from.Index, from.Digest
+}
