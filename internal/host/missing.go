@@ -25,7 +25,7 @@ func (e MissingToolsError) Error() string {
 // supplied. A declared tool without a command is a Go tool.
 func (k *Kernel) missingTools(pids []abi.Pid) (missing MissingToolsError) {
 	for _, pid := range pids {
-		if i, err := k.Kernel.Info(pid); err != nil || i.Exit != nil {
+		if i, err := k.Processes.Info(pid); err != nil || i.Exit != nil {
 			continue // the list holds exited parents of living processes
 		}
 		v, err := k.View(pid)
