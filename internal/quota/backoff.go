@@ -2,51 +2,51 @@ package quota
 
 import "fmt"
 
-// A Status is what a provider's answer says of how it stands.
+// A Status is the state of a provider as the end of a call shows it.
 type Status uint8
 
-// The words.
+// The states.
 const (
-	Served      Status = iota // it answered, or failed for another reason
+	Served      Status = iota // the provider answered, or the call failed for another reason
 	RateLimited               // 429: slow down
-	Overloaded                // 503, 529: too much is asked of it
+	Overloaded                // 503, 529: too much load
 	NotSent                   // the call was not made
-	Failing                   // it broke down, or the connection to it
-	Unreachable               // no connection to it was to be had
-	Cut                       // the call was stopped before anything came of it
+	Failing                   // the provider or the connection broke down
+	Unreachable               // no connection was possible
+	Cut                       // the call was stopped before it showed anything
 )
 
-// level is how a limit stands at the provider: so much a minute, and left of it.
+// A level is the provider's own count: the limit of a minute and the rest of
+// it.
 type level struct{ limit, left int64 }
 
-// report is what came of a call.
+// A report is [Feedback] within bounds.
 type report struct {
-	in, out int64 // tokens it took
-	cached  int64 // of in: read from a cache, and perhaps not counted
+	in, out int64 // tokens used
+	cached  int64 // of in: read from a cache, and perhaps not counted by the provider
 	status  Status
-	after   int64        // that the provider asked to wait; 0: it did not say
-	levels  [units]level // from its headers; zero where it said nothing
-	age     int64        // since the headers came
+	after   int64        // the wait that the provider asked for; 0: none
+	levels  [units]level // from its headers; zero if not stated
+	age     int64        // age of the headers
 }
 
-// Why a bucket is paused.
+// The reasons of a pause.
 const (
 	whySlow = "asked to slow down"
 	whyBusy = "overloaded"
 )
 
-// How a bucket answers to being turned away.
+// The reaction to a 429 and to an overload.
 const (
 	firstPause      = second
 	mostPause       = minute / 2
 	leastWidth      = 1000
 	mostMargin      = 900
-	leastEase       = 50
-	breakdownWeight = 4 // an overload counts as so many calls that went well
+	breakdownWeight = 4 // one overload outweighs so many successes
 	breakdownBound  = 8
 )
 
-// hear learns from what came back of a call.
+// apply learns from the end of a call.
 func (b *bucket) apply(now int64, c *call, f *report) {
 	b.learnLimits(now, c, f)
 	switch f.status {
@@ -61,7 +61,7 @@ func (b *bucket) apply(now int64, c *call, f *report) {
 	}
 }
 
-// well lets a bucket be used more boldly, slowly.
+// recordSuccess widens the use of a bucket slowly.
 func (b *bucket) recordSuccess(now int64, c *call) {
 	k := &b.pace
 	k.breakdowns = max(0, k.breakdowns-1)
@@ -75,16 +75,15 @@ func (b *bucket) recordSuccess(now int64, c *call) {
 			k.width += 1_000_000 / k.width
 		}
 	}
-	if now-k.eased >= minute {
-		k.eased = now
+	if now-k.relaxedAt >= minute {
+		k.relaxedAt = now
 		k.margin = k.margin * 3 / 4
-		k.ease = min(1000, k.ease*5/4)
 		k.ceiling = min(mostWidth*1000, k.ceiling+1000)
 	}
 }
 
-// beginPause pauses a bucket. Answers to calls that went before the last pause say
-// nothing new: they were on their way.
+// beginPause pauses a bucket. Answers to calls that went before the last pause
+// say nothing new.
 func (b *bucket) beginPause(now int64, c *call, f *report, why string) {
 	k := &b.pace
 	if k.pausedAt > 0 && c.startedAt <= k.pausedAt {
@@ -97,27 +96,28 @@ func (b *bucket) beginPause(now int64, c *call, f *report, why string) {
 	pause := min(firstPause<<min(k.pauses-1, 6), mostPause)
 	if f.after > 0 {
 		pause = f.after
-		if k.pauses > 2 { // what it asks for is not enough
+		if k.pauses > 2 { // the asked wait was not enough
 			pause = max(pause, min(firstPause<<min(k.pauses-3, 6), mostPause))
 		}
 	}
-	k.pausedAt, k.why, k.eased = now, why, now
+	k.pausedAt, k.why, k.relaxedAt = now, why, now
 	k.pause(now, pause, why)
-	if k.was = max(k.was, k.width); why == whySlow {
-		k.was = 0
+	if k.before = max(k.before, k.width); why == whySlow {
+		k.before = 0
 	}
 	for u := range b.levelAt {
 		b.levelAt[u] = max(b.levelAt[u], k.paused+burst)
 	}
-	if f.status == RateLimited {
-		b.keepFurther(c, f)
+	minuteFull := f.status == RateLimited && b.hitMinuteLimit(c, f)
+	if minuteFull {
+		k.margin = min(mostMargin, max(5, k.margin*2))
 	}
-	b.narrowWidth(f.status == RateLimited && b.hitMinuteLimit(c, f))
+	b.narrowWidth(minuteFull)
 }
 
-// pause has nothing let through for a while. What passes within a minute is
-// waited for, as limits by the minute are; a provider that is overloaded, or that
-// asks for longer, is away for those that can go elsewhere.
+// pause stops all calls for a while. Calls wait for a pause of up to a minute,
+// because limits by the minute pass. For a longer one, or after an overload,
+// calls with a fallback go there.
 func (k *pace) pause(now, d int64, why string) {
 	k.paused = max(k.paused, now+d)
 	if why == whyBusy || d > minute {
@@ -125,8 +125,8 @@ func (k *pace) pause(now, d int64, why string) {
 	}
 }
 
-// near reports whether it was the limit of a minute that was hit, as far as is
-// known: one of which less was left than the call takes, or nearly nothing.
+// hitMinuteLimit guesses whether a 429 came from a limit by the minute: less
+// was left than the call needs, or nearly nothing. Without headers it says yes.
 func (b *bucket) hitMinuteLimit(c *call, f *report) bool {
 	known := false
 	for u := range f.levels {
@@ -140,8 +140,8 @@ func (b *bucket) hitMinuteLimit(c *call, f *report) bool {
 	return !known
 }
 
-// over says which limit a call is larger than at all: it may take more than a
-// minute grants, and was turned away with all of the minute left.
+// exceededLimit names the limit that a call exceeds on its own: the call was
+// refused although the whole minute was left.
 func (b *bucket) exceededLimit(c *call, f *report) string {
 	if f.status != RateLimited {
 		return ""
@@ -154,7 +154,7 @@ func (b *bucket) exceededLimit(c *call, f *report) string {
 		}
 	}
 	for u, limit := range b.configured {
-		if !told && limit > 0 && c.bound[u] > limit && c.atStart.used[u] <= c.counted[u] { // it was alone
+		if !told && limit > 0 && c.bound[u] > limit && c.atStart.used[u] <= c.counted[u] { // no other call ran
 			return excess(u, c.bound[u], limit)
 		}
 	}
@@ -165,24 +165,13 @@ func excess(u int, most, limit int64) string {
 	return fmt.Sprintf("it may take %d %s, and %d are granted a minute", most, unitNames[u], limit)
 }
 
-// narrow keeps further away from the limit that was hit: that of a minute, or
-// that of a moment.
-func (b *bucket) keepFurther(c *call, f *report) {
-	k := &b.pace
-	if b.hitMinuteLimit(c, f) {
-		k.margin = min(mostMargin, max(5, k.margin*2))
-	} else {
-		k.ease = max(leastEase, k.ease/2)
-	}
-}
-
-// thin lets fewer calls go at one time after a pause. Where limits by the
-// minute are known the slope keeps those that waited from going all at once,
-// and only the number that was too many is avoided.
+// narrowWidth lets fewer calls run at one time after a pause. If limits by the
+// minute are known, the burst already spreads the waiting calls, and only the
+// number that was too large is avoided.
 func (b *bucket) narrowWidth(rate bool) {
 	k := &b.pace
 	now := int64(b.running+1) * 1000
-	if b.running > 0 { // else it was not their number
+	if b.running > 0 { // else their number was not the reason
 		k.threshold = max(leastWidth, min(k.width, now)/2)
 	}
 	switch {
@@ -197,9 +186,9 @@ func (b *bucket) narrowWidth(rate bool) {
 	}
 }
 
-// recovers says that a bucket takes fewer calls at one time than it did before
-// it was overloaded.
-func (k *pace) recovers() bool { return k.width < k.was }
+// recovers reports whether the width is still below the width before the
+// overload.
+func (k *pace) recovers() bool { return k.width < k.before }
 
 // paced reports whether a limit by the minute is known, here or above.
 func (b *bucket) paced() bool {
@@ -211,9 +200,10 @@ func (b *bucket) paced() bool {
 	return false
 }
 
-// spare is how much less than its bound the provider counted of a call when it
-// told how its limits stood: nothing of one that it refused, and of an input what
-// it read. Of an output it may count the bound until then.
+// uncounted returns how much less than the bound the provider had counted when
+// it sent its headers. It counts nothing of a call that it refused, and the
+// real input of one that it read. It may count the bound of an output until the
+// end.
 func (c *call) uncounted(u int, f *report) int64 {
 	switch {
 	case f.status == RateLimited:
@@ -224,12 +214,12 @@ func (c *call) uncounted(u int, f *report) int64 {
 	return 0
 }
 
-// learnedFor is how long a limit is remembered of which answers do not tell any more.
+// learnedFor is how long a limit stays known after the answers stop stating it.
 const learnedFor = 10 * minute
 
-// learn takes over what the provider says of its limits. When less is left than
-// we know of having used, somebody else uses the same key, or the provider
-// counts otherwise than we do: that is counted as used.
+// learnLimits takes the limits from the provider's headers. If less is left
+// than this kernel used, others use the same key, or the provider counts
+// differently: the difference counts as used.
 func (b *bucket) learnLimits(now int64, c *call, f *report) {
 	b.estimate.learnAhead(c, f)
 	if f.age > minute {
@@ -239,12 +229,12 @@ func (b *bucket) learnLimits(now int64, c *call, f *report) {
 		l := f.levels[u]
 		if l.limit <= 0 {
 			if f.status == Served && f.in+f.out > 0 && now-b.learnedAt[u] > learnedFor {
-				b.learned[u] = 0 // whoever told of it does no longer
+				b.learned[u] = 0 // the provider no longer states it
 			}
 			continue
 		}
 		b.learned[u], b.learnedAt[u] = l.limit, now
-		// Calls that went since may have been counted, or not yet.
+		// Calls that started since may be in the provider's count or not.
 		ours := c.atStart.bound[u] + b.total[u] - c.atStart.total[u] - c.uncounted(u, f)
 		other := l.limit - l.left - ours
 		if u == input && f.cached > 0 {
@@ -254,7 +244,7 @@ func (b *bucket) learnLimits(now int64, c *call, f *report) {
 			var a amount
 			a[u] = other
 			b.window.add(now, &a)
-			b.total.add(&a) // the next answer tells of the same
+			b.total.add(&a) // the next answer includes it too
 		}
 	}
 }

@@ -1,72 +1,71 @@
 package quota
 
-// A bucket is one thing that has limits: a provider, a key there, or a model
-// for that key. What a model's bucket lets through, those above it let through.
+// A bucket has limits: a provider, a key there, or a model for that key. A call
+// goes only if its model's bucket and all buckets above have room.
 type bucket struct {
 	name    string
 	parent  *bucket
-	waiters *waiters // who waits; of a model's bucket alone
-	owners  *share   // owners and how much they had; of a key's bucket
+	waiters *waiters // the waiting calls; only in the bucket of a model
+	owners  *share   // the shares of the owners; only in the bucket of a key
 
 	configured amount // configured
-	learned    amount // by the provider,
-	learnedAt  amount // and when it did last
-	maxRunning int    // calls at one time; 0: as the width says
+	learned    amount // from the provider,
+	learnedAt  amount // and the time of the last answer with it
+	maxRunning int    // calls at one time; 0: the width alone decides
 	running    int
-	below      int // buckets below
+	below      int // buckets below this one
 
 	window  window
-	levelAt amount // when the slope of each unit will be level again
-	slack   amount // what calls that run may take at most, beyond what is counted of them
+	levelAt amount // when the use of each unit is level with its limit again
+	slack   amount // of the running calls, the bounds beyond the estimates
 	outputs outputs
-	total   amount // what all calls that went might have taken at most, and what others took
+	total   amount // bounds of all calls so far, and the use of others
 	pace    pace
 	outage  outage
 
 	estimate    estimate
-	blocked     map[*bucket]bool // models whose next call waits for room here
-	fullInRound uint64           // the round of looking in which there was none
+	blocked     map[*bucket]bool // models with a next call that waits for this bucket
+	fullInRound uint64           // the last round in which this bucket had no room
 }
 
-// How carefully a bucket is used follows from what came back.
+// A pace is how carefully a bucket is used, learned from the answers of the
+// provider.
 type pace struct {
 	width     int64 // calls at one time, in thousandths
-	ceiling   int64 // as wide as it may get
-	was       int64 // width before it was overloaded
-	threshold int64 // below it the width doubles with each round trip, above it grows by one
+	ceiling   int64 // the largest width
+	before    int64 // the width before the overload
+	threshold int64 // below it the width doubles with each round trip, above it the width grows by one
 
-	margin int64 // of the limits, in thousandths: kept free as far as was needed
-	ease   int64 // of the burst, in thousandths
-	eased  int64 // when margin and ease were last relaxed
+	margin    int64 // of the limits, in thousandths: kept free since a 429
+	relaxedAt int64 // when the margin last shrank
 
-	paused        int64 // until then nothing is let through
-	fallbackUntil int64 // until then who can go elsewhere does
-	pausedAt      int64 // when the last pause was ordered
-	pauses        int   // pauses since something went well
-	breakdowns    int   // how often it was overloaded lately
+	paused        int64 // no call goes until then
+	fallbackUntil int64 // calls with a fallback go there until then
+	pausedAt      int64 // when the last pause began
+	pauses        int   // pauses since the last success
+	breakdowns    int   // overloads and failures, less the successes since
 	why           string
 }
 
-// How many calls go to a provider of which nothing is known at one time, at
-// first and at most.
+// The calls at one time at a provider without known limits.
 const (
 	firstWidth = 32
 	mostWidth  = 1024
 )
 
-// The slope: within a moment no more is used than the limit grants in burst, or
-// a few small calls where that is less. Providers that count by the minute
-// often count by the second as well.
+// The burst: a moment uses no more than the limit grants in that time, or a few
+// small calls if that is less. Without it a provider that also counts by the second
+// refuses 1.6 % of the requests, and owners do not get equal shares.
 const (
 	burst       = second / 4
 	smallBurst  = 15 * second
-	urgentBurst = second // more, for urgent calls
+	urgentBurst = second // added for urgent calls
 	fewRequests = 4
 	fewTokens   = 20_000
 )
 
-// kept is the share of a limit, in thousandths, that is kept for urgent calls,
-// and urgentSlots the share of the calls at one time where there are many.
+// urgentShare is the part of a limit, in thousandths, that is kept for urgent
+// calls. One of each urgentSlots calls at one time is kept for them too.
 const (
 	urgentShare = 15
 	urgentSlots = 16
@@ -74,7 +73,7 @@ const (
 
 func newBucket(name string, parent *bucket, l Limits) *bucket {
 	b := &bucket{name: name, parent: parent, configured: l.amount(), maxRunning: l.Concurrency}
-	b.pace = pace{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000, ease: 1000}
+	b.pace = pace{width: firstWidth * 1000, ceiling: mostWidth * 1000, threshold: mostWidth * 1000}
 	b.estimate = estimate{in: ratio{mean: 1000}, out: ratio{mean: 1000}, ahead: 1000}
 	if parent != nil {
 		parent.below++
@@ -91,13 +90,13 @@ func newBucket(name string, parent *bucket, l Limits) *bucket {
 	return b
 }
 
-// idle reports whether nothing is lost when the bucket is forgotten.
+// idle reports whether the bucket can be forgotten without a loss.
 func (b *bucket) idle(now int64) bool {
 	b.window.slide(now)
 	return b.running == 0 && b.below == 0 && (b.waiters == nil || b.waiters.waiting == 0) && b.window.sum == amount{} && now > max(b.pace.paused, b.outage.until)
 }
 
-// limit is what is used of a unit in a minute at most; 0: no limit.
+// limit returns the most of a unit that a minute may use; 0: no limit.
 func (b *bucket) limit(u int) int64 {
 	l := b.configured[u]
 	if t := b.learned[u]; t > 0 && (l == 0 || t < l) {
@@ -106,11 +105,11 @@ func (b *bucket) limit(u int) int64 {
 	if l == 0 {
 		return 0
 	}
-	return l - l*b.pace.margin/1000 // the margin is never all
+	return l - l*b.pace.margin/1000 // the margin never takes all
 }
 
-// room says when a call may go: now, later, or never before something changes;
-// and if not now, what is in the way.
+// freeAt returns when a call may go: now, later, or never before something
+// changes. If not now, why names the limit.
 func (b *bucket) freeAt(now int64, c *call) (at int64, why string) {
 	if now < b.pace.paused {
 		return b.pace.paused, b.pace.why
@@ -138,7 +137,7 @@ func (b *bucket) freeAt(now int64, c *call) (at int64, why string) {
 	return at, why
 }
 
-// places is how many calls there may be at one time.
+// slots returns how many calls may run at one time.
 func (b *bucket) slots(urgent bool) int {
 	n := int(b.pace.width / 1000)
 	if b.waiters == nil {
@@ -155,26 +154,26 @@ func (b *bucket) slots(urgent bool) int {
 	return n
 }
 
-// slope is when the slope of a unit allows the next call.
+// burstFreeAt returns when the burst of a unit allows the next call.
 func (b *bucket) burstFreeAt(u int, limit int64, c *call) int64 {
 	few := int64(fewTokens)
 	if u == requests {
 		few = fewRequests
 	}
-	allowed := max(burst, min(smallBurst, timeFor(few, limit))) * b.pace.ease / 1000
+	allowed := max(burst, min(smallBurst, timeFor(few, limit)))
 	if c.urgent() {
 		allowed += max(urgentBurst, allowed)
 	}
 	return b.levelAt[u] - allowed
 }
 
-// spread is the time in which a limit grants n.
+// timeFor returns the time in which a limit grants n.
 func timeFor(n, limit int64) int64 {
 	n = max(-limit, min(n, limit))
 	return int64(float64(n) / float64(limit) * float64(minute))
 }
 
-// take counts a call that goes.
+// startCall counts a call that goes.
 func (b *bucket) startCall(now int64, c *call) {
 	b.running++
 	b.window.add(now, &c.counted)
@@ -186,7 +185,7 @@ func (b *bucket) startCall(now int64, c *call) {
 	b.outputs.bound += c.bound[output]
 }
 
-// incline moves the slope by what is used, or given back.
+// raiseLevel adds an amount to the level of each unit.
 func (b *bucket) raiseLevel(now int64, a *amount) {
 	for u := range a {
 		if l := b.limit(u); l > 0 {
@@ -195,8 +194,8 @@ func (b *bucket) raiseLevel(now int64, a *amount) {
 	}
 }
 
-// give replaces what a call was thought to take by what it took. Input is taken
-// to be read when the call goes, output to be written when it ends.
+// endCall replaces the estimate of a call by its usage. Input counts at the
+// start of the call, output at its end.
 func (b *bucket) endCall(now int64, c *call, took amount) {
 	b.running--
 	b.window.remove(now, c.startedAt, &c.counted)

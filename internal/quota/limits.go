@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Limits are what a provider grants by the minute, and how many calls it takes
-// at one time. Zero is no limit that is known.
+// Limits are the provider's limits by the minute, and the number of calls at
+// one time. Zero means that no limit is known.
 type Limits struct {
 	Requests    int64 `json:"requests,omitempty"`
-	Tokens      int64 `json:"tokens,omitempty"` // in and out together
+	Tokens      int64 `json:"tokens,omitempty"` // input and output together
 	Input       int64 `json:"input_tokens,omitempty"`
 	Output      int64 `json:"output_tokens,omitempty"`
 	Concurrency int   `json:"concurrency,omitempty"`
@@ -28,12 +28,12 @@ func (l Limits) String() string {
 		all = append(all, fmt.Sprintf("at most %d calls at a time", l.Concurrency))
 	}
 	if all == nil {
-		return "limits as it tells them"
+		return "limits as the provider states them"
 	}
 	return strings.Join(all, ", ")
 }
 
-// within is l where it is set, and at most what m allows.
+// within returns l with each value at most the value in m.
 func (l Limits) within(m Limits) Limits {
 	least := func(a, b int64) int64 {
 		if a == 0 || b > 0 && b < a {
@@ -44,7 +44,7 @@ func (l Limits) within(m Limits) Limits {
 	return Limits{least(l.Requests, m.Requests), least(l.Tokens, m.Tokens), least(l.Input, m.Input), least(l.Output, m.Output), l.Concurrency}
 }
 
-// Beyond says in which l is more than all that is granted; empty: in nothing.
+// Beyond names the limit in which l exceeds all; empty if there is none.
 func (l Limits) Beyond(all Limits) string {
 	most := all.amount()
 	for u, n := range l.amount() {
@@ -58,22 +58,21 @@ func (l Limits) Beyond(all Limits) string {
 	return ""
 }
 
-// Config is what a host says of one provider: limits for each key there, and
-// for each model and key. A limit on concurrency is one for the provider,
-// whatever the key.
+// A Config holds the limits of one provider: for each key, and for each model
+// and key. The limit on concurrency holds for the whole provider.
 type Config struct {
 	Limits
 	Models map[string]Limits `json:"models,omitempty"`
 }
 
-// A Resource is what has limits of its own: a model, for a key of a provider.
+// A Resource has limits of its own: a model, for a key, at a provider.
 type Resource struct {
-	Provider string // with "@host" when the address is not the usual one
-	Key      string // empty: the daemon's own; else a short name of the caller's
+	Provider string // with "@host" if the address is not the usual one
+	Key      string // empty for the daemon's own key; else a short name of the client's key
 	Model    string
 }
 
-// String is PROVIDER[#KEY][/MODEL].
+// String returns PROVIDER[#KEY][/MODEL].
 func (r Resource) String() string {
 	s := r.Provider
 	if r.Key != "" {
@@ -85,7 +84,7 @@ func (r Resource) String() string {
 	return s
 }
 
-// ParseResource reads what String wrote.
+// ParseResource reads the result of String.
 func ParseResource(s string) (r Resource) {
 	s, r.Model, _ = strings.Cut(s, "/")
 	r.Provider, r.Key, _ = strings.Cut(s, "#")

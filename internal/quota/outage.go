@@ -1,17 +1,17 @@
 package quota
 
-// A rest is that of a provider that cannot be had. What can be made elsewhere
-// goes there meanwhile, and then one call rechecks whether it is back. What has no
-// other place to go is not kept from trying.
+// An outage is the time in which a provider cannot be reached or keeps failing.
+// Calls with a fallback go there; later one of them tries the provider again.
+// Calls without a fallback keep trying.
 type outage struct {
 	until  int64
-	since  int64 // what is known: of what went earlier the end says nothing new
-	failed int   // rests since something went well
-	probe  *call // that rechecks whether it is back
+	since  int64 // calls that went earlier say nothing new
+	failed int   // outages since the last success
+	probe  *call // the call that tries the provider again
 	why    string
 }
 
-// Why a provider rests.
+// The reasons of an outage.
 const (
 	whyGone    = "cannot be reached"
 	whyFailing = "fails"
@@ -22,10 +22,11 @@ const (
 	longestOutage = minute
 )
 
-// next is how long the rest will be that a failure leads to now.
+// pause returns the length of the outage that the next failure begins.
 func (r *outage) pause() int64 { return min(firstOutage<<min(r.failed, 6), longestOutage) }
 
-// order begins a rest, unless the failure says nothing new.
+// begin starts an outage, unless the failed call went before the last one was
+// known.
 func (r *outage) begin(now int64, c *call, why string) {
 	if c.startedAt < r.since || now < r.until {
 		return
@@ -34,14 +35,14 @@ func (r *outage) begin(now int64, c *call, why string) {
 	r.failed++
 }
 
-// over ends it: a call found the provider there.
+// end closes an outage: a call reached the provider.
 func (r *outage) end(c *call) {
 	if c.startedAt >= r.since {
 		*r = outage{since: c.startedAt}
 	}
 }
 
-// away is until when what can go elsewhere does.
+// backoffUntil returns the time until which calls with a fallback go there.
 func (b *bucket) backoffUntil() (until int64) {
 	until = b.pace.fallbackUntil
 	for ; b != nil; b = b.parent {
@@ -50,9 +51,9 @@ func (b *bucket) backoffUntil() (until int64) {
 	return until
 }
 
-// back is when a call that can go elsewhere may go here, as far as is known. While
-// one rechecks it will be no earlier than if that finds nobody; and who comes back
-// from an overload takes as many as it can, and no waiters.
+// readyAt returns the earliest time for a call with a fallback, as far as is
+// known. While a probe runs, it is the time at which a failed probe would end.
+// A provider that recovers from an overload gets no queue.
 func (b *bucket) readyAt(now int64) (at int64) {
 	at = b.backoffUntil()
 	if b.pace.recovers() && b.running >= b.slots(false) {
@@ -66,7 +67,7 @@ func (b *bucket) readyAt(now int64) (at int64) {
 	return at
 }
 
-// sends has a call that can go elsewhere look whether who rested is back.
+// startProbe makes c the call that tries the provider after an outage.
 func (b *bucket) startProbe(c *call) {
 	for ; b != nil; b = b.parent {
 		if b.outage.failed > 0 {
@@ -75,7 +76,7 @@ func (b *bucket) startProbe(c *call) {
 	}
 }
 
-// forgets is told that a call rechecks no longer.
+// endProbe ends the probe, if c is the probe.
 func (b *bucket) endProbe(c *call) {
 	for ; b != nil; b = b.parent {
 		if b.outage.probe == c {
@@ -84,9 +85,8 @@ func (b *bucket) endProbe(c *call) {
 	}
 }
 
-// found learns from the end of a call whether its provider is there. Whether it
-// can be reached is the same for all its models and keys; what an answer says,
-// says it of the model alone.
+// learnOutage begins or ends outages by the status of a call. A provider is
+// unreachable for all its models and keys; a failure concerns one model.
 func (b *bucket) learnOutage(now int64, c *call, status Status) {
 	top := b.parent.parent
 	switch status {
@@ -104,11 +104,11 @@ func (b *bucket) learnOutage(now int64, c *call, status Status) {
 	}
 }
 
-// countBreakdown counts that a provider broke down.
+// countBreakdown counts an overload or a failure of the provider.
 func (k *pace) countBreakdown() { k.breakdowns = min(k.breakdowns+breakdownWeight, breakdownBound) }
 
-// resting says why a bucket rests, or one above it, and for how long yet in
-// milliseconds: not at all when it is only not proven that it is back.
+// outageState returns the reason of an outage, here or above, and the
+// milliseconds until the next probe; 0 if the next call is the probe.
 func (b *bucket) outageState(now int64) (why string, ms int64) {
 	for ; b != nil; b = b.parent {
 		if b.outage.failed > 0 {

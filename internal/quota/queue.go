@@ -12,65 +12,64 @@ type call struct {
 	owner    string
 	pid      int64
 	priority int
-	bound    amount // what it may take at most
-	counted  amount // what is counted of it while it runs
+	bound    amount // the most that it can use
+	counted  amount // the estimate that counts while it runs
 
 	bucket    *bucket // of its model
 	share     *share  // its process
-	queue     *queue  // where it stands; nil when it does not wait
-	level     int     // how urgent it was when last looked at
+	queue     *queue  // its queue; nil if it does not wait
+	level     int     // its level at the last look
 	seq       uint64
 	queuedAt  int64
 	startedAt int64
 	links
 	atStart  snapshot
-	released bool          // it gave its turn back
-	ready    chan struct{} // closed when it has its turn, or will have none; nil when it never waited
+	released bool          // its turn ended
+	ready    chan struct{} // closed when its wait ends; nil if it never waited
 
-	hasFallback bool   // it can go to another provider
-	diverted    bool   // it is to go there: this one is away
-	tooLarge    string // the limit that it is too large for
+	hasFallback bool   // another provider can serve it
+	diverted    bool   // its wait ended because of a backoff
+	tooLarge    string // the limit that it exceeds on its own
 }
 
-// links are the calls beside one that waits.
+// links are the neighbours of a waiting call.
 type links struct {
 	prev, next   *call // in its queue
-	older, newer *call // in its priorityClass
+	older, newer *call // in its priority class
 }
 
-// urgentLevel is where calls are so urgent that a little of each limit is kept
-// for them.
+// Calls of a level below urgentLevel may use the part of each limit that is
+// kept for urgent calls.
 const urgentLevel = 5
 
 // mostLevel is the least urgent level.
 const mostLevel = 99
 
-// ageStep is how long a call waits for its priorityClass to become as urgent as one a
-// level above.
+// ageStep is the wait after which a priority class rises by one level.
 const ageStep = 5 * second
 
 func (c *call) urgent() bool { return c.level < urgentLevel }
 
-// cost is what a turn counts for when shares are compared.
+// cost is the weight of a call in the comparison of shares.
 func (c *call) cost() int64 { return c.bound[tokens] + 1 }
 
-// A share shares turns with others of its kind: an owner with the owners at a
-// key, a process with the processes of its owner. The one that had least goes
-// first; who was away starts where the others stand, and saves nothing up.
+// A share is the part of a quota that one owner gets at a key, or one process
+// within its owner. The share with the least usage goes first. A share that
+// comes back starts at the level of the others and has saved nothing.
 type share struct {
 	name     string
 	pid      int64
 	parent   *share
 	used     int64  // what it took
-	lastTurn uint64 // its last turn
-	floor    int64  // what the member that went last had taken before: where others start
-	highest  int64  // the most that any member took
-	calls    int    // calls that wait or run
-	active   int    // members that are busy
+	lastTurn uint64 // number of its last turn
+	floor    int64  // usage of the child that went last: new children start there
+	highest  int64  // the highest usage of a child
+	calls    int    // waiting and running calls
+	active   int    // children with calls
 	children map[shareKey]*share
-	idle     []*share // those that may be forgotten when the others have caught up
-	listed   bool     // it is in that list
-	queues   []*queue // where calls of it wait
+	idle     []*share // children without calls, to be forgotten
+	listed   bool     // it is in the idle list of its parent
+	queues   []*queue // queues with its calls
 }
 
 type shareKey struct {
@@ -78,7 +77,7 @@ type shareKey struct {
 	pid  int64
 }
 
-// member finds a share below p, or adds it.
+// child returns a share below p, and adds it if it is new.
 func (p *share) child(k shareKey) *share {
 	m := p.children[k]
 	if m == nil {
@@ -91,7 +90,7 @@ func (p *share) child(k shareKey) *share {
 	return m
 }
 
-// join counts a call of p in.
+// join counts a new call of p.
 func (p *share) join() {
 	for ; p.parent != nil; p = p.parent {
 		if p.calls == 0 {
@@ -102,7 +101,7 @@ func (p *share) join() {
 	}
 }
 
-// start charges a call of p that goes, as the turn of that number.
+// start charges p for a call that goes with the given turn.
 func (p *share) start(turn uint64, cost int64) {
 	for x := p; x.parent != nil; x = x.parent {
 		x.parent.floor, x.lastTurn = max(x.parent.floor, x.used), turn
@@ -110,7 +109,7 @@ func (p *share) start(turn uint64, cost int64) {
 	p.charge(cost)
 }
 
-// charge adds to what p took, or takes away from it.
+// charge adds to the usage of p. n may be negative.
 func (p *share) charge(n int64) {
 	for ; p.parent != nil; p = p.parent {
 		p.used += n
@@ -121,8 +120,8 @@ func (p *share) charge(n int64) {
 	}
 }
 
-// leave counts a call of p out. Who has nothing more to do here is forgotten
-// when it makes no difference: when the others have caught up, or all are away.
+// leave removes a call of p. A share without calls is forgotten once that
+// changes nothing: when the others have caught up, or when no share is active.
 func (p *share) leave() {
 	for ; p.parent != nil; p = p.parent {
 		if p.calls--; p.calls == 0 {
@@ -138,7 +137,7 @@ func (p *share) leave() {
 	}
 }
 
-// keptShares are kept though they could be forgotten.
+// keptShares is the number of idle shares that are always kept.
 const keptShares = 32
 
 func (p *share) forget() {
@@ -156,13 +155,13 @@ func (p *share) forget() {
 	}
 }
 
-// A queue holds what waits of a share at one level: those of its members, or of
-// a process its calls, in the order they came.
+// A queue holds the waiting calls of a share at one priority: the queues of its
+// children, or the calls of a process in their order.
 type queue struct {
 	share       *share
 	parent      *queue
 	children    queues
-	at          int // among the queues of up
+	at          int // index in children of the parent
 	seq         uint64
 	first, last *call
 }
@@ -190,32 +189,32 @@ func (l *queues) Pop() any {
 	return x
 }
 
-// A priorityClass is what waits with one priority. The longer the oldest call of it
-// waits the more urgent all of it is: so it is not kept waiting for ever by
-// those before it, and within it nobody is preferred for having asked more.
+// A priorityClass holds the waiting calls of one priority. All of it grows more
+// urgent with the wait of its oldest call, so it does not wait forever, and an
+// owner gains nothing by asking more often.
 type priorityClass struct {
 	queue
 	oldest, newest *call
 }
 
-// level is how urgent a priorityClass is by now.
+// level returns how urgent the class is now.
 func (k *priorityClass) level(now int64) int {
 	return max(0, k.oldest.priority-int((now-k.oldest.queuedAt)/ageStep))
 }
 
-// A waiters is everything that waits for one bucket: by priority, by owner, by
+// waiters are all waiting calls of one bucket: by priority, by owner, by
 // process.
 type waiters struct {
 	classes [mostLevel + 1]*priorityClass
-	some    [2]uint64 // where somebody waits
+	some    [2]uint64 // bit set of the priorities with calls
 	waiting int
-	free    int   // of those that wait, that can go elsewhere
-	checkAt int64 // when to look again; never: when something changes
+	free    int   // waiting calls with a fallback
+	checkAt int64 // time of the next check; never: only after a change
 	why     string
-	served  uint64 // the last turn
+	served  uint64 // number of the last turn
 }
 
-// enter puts c into its process's queue, behind those that came before it.
+// enter adds c to the queue of its process, behind the calls that came earlier.
 func (l *waiters) enter(c *call) {
 	k := l.classes[c.priority]
 	if k == nil {
@@ -235,7 +234,7 @@ func (l *waiters) count(c *call, n int) {
 	}
 }
 
-// queue is the queue of a share within l.
+// subqueue returns the queue of a share within l.
 func (l *queue) subqueue(p *share, seq uint64) *queue {
 	for _, m := range p.queues {
 		if m.parent == l {
@@ -248,7 +247,7 @@ func (l *queue) subqueue(p *share, seq uint64) *queue {
 	return m
 }
 
-// leave takes c out.
+// leave removes c.
 func (l *waiters) leave(c *call) {
 	k, at := l.classes[c.priority], c.queue
 	unlink(&k.oldest, &k.newest, c, inClass)
@@ -265,11 +264,11 @@ func (l *waiters) leave(c *call) {
 	l.count(c, -1)
 }
 
-// inClass and inQueue are where a call has its neighbours in a list.
+// inClass and inQueue return the neighbours of a call in a list.
 func inClass(c *call) (before, after **call) { return &c.older, &c.newer }
 func inQueue(c *call) (before, after **call) { return &c.prev, &c.next }
 
-// link puts a call into a list, behind those that came before it.
+// link adds a call to a list, behind the calls that came earlier.
 func link(first, last **call, c *call, in func(*call) (before, after **call)) {
 	before, after := in(c)
 	for *before = *last; *before != nil && (*before).seq > c.seq; {
@@ -280,15 +279,14 @@ func link(first, last **call, c *call, in func(*call) (before, after **call)) {
 	point(first, last, *before, *after, c, c, in)
 }
 
-// unlink takes a call out of a list.
+// unlink removes a call from a list.
 func unlink(first, last **call, c *call, in func(*call) (before, after **call)) {
 	before, after := in(c)
 	point(first, last, *before, *after, *after, *before, in)
 	*before, *after = nil, nil
 }
 
-// point makes two neighbours, or the ends of the list, see something else
-// between them.
+// point changes what two neighbours, or the ends of the list, see between them.
 func point(first, last **call, before, after, next, prev *call, in func(*call) (before, after **call)) {
 	if before != nil {
 		_, first = in(before)
@@ -299,7 +297,7 @@ func point(first, last **call, before, after, next, prev *call, in func(*call) (
 	*first, *last = next, prev
 }
 
-// head is the call that is next; nil when none waits.
+// head returns the next call; nil if none waits.
 func (l *waiters) head(now int64) (best *call) {
 	for i, m := range l.some {
 		for ; m != 0; m &= m - 1 {
@@ -314,7 +312,7 @@ func (l *waiters) head(now int64) (best *call) {
 	return best
 }
 
-// before says which of the heads of two classes, or of two lines, is next.
+// before compares the first calls of two classes or of two buckets.
 func (c *call) before(d *call) bool {
 	if c.level != d.level {
 		return c.level < d.level
@@ -323,7 +321,7 @@ func (c *call) before(d *call) bool {
 	if p.parent != q.parent {
 		p, q = p.parent, q.parent
 	}
-	if p.parent == q.parent && p.used != q.used { // of one key, or of one owner
+	if p.parent == q.parent && p.used != q.used { // same key, or same owner
 		return p.used < q.used
 	}
 	if a, b := c.bucket.waiters.served, d.bucket.waiters.served; a != b {

@@ -1,23 +1,23 @@
-// Package quota gives turns at providers of models, so that each provider
-// sees one client with good manners.
+// Package quota gives turns at providers, so that each provider sees one client
+// that keeps its limits.
 //
-// What has limits is a [Resource]: a model, for a key, at a provider. Limits are
-// configured, or learned from what the provider says; see [Feedback]. A call
-// waits with the tokens it may take, and what it took replaces them when it
-// ends. The promises:
+// A [Resource] has limits: a model, for a key, at a provider. The limits are
+// configured, or learned from the provider's answers; see [Feedback]. A call
+// waits with the bound of its tokens. When the call ends, its real usage
+// replaces the bound. The promises:
 //
-//   - no minute, wherever it begins, has more in it than the limits, and no
-//     moment much more than its share (bucket.go);
-//   - who is asked to slow down pauses, and comes back slowly (pace.go);
-//   - that a provider cannot be had is found out by one call at a time, where there
-//     is another provider (outage.go);
-//   - the most urgent go first, and who waits grows more urgent with time; among
-//     equals, owners have equal shares of the tokens, and so have the processes
-//     of an owner (waiters.go);
-//   - a wait ends with its context, at once, and leaves nothing behind.
+//   - No minute, wherever it begins, holds more than the limits, and no moment
+//     holds much more than its part of the minute (bucket.go).
+//   - After a 429 the calls pause, and come back slowly (backoff.go).
+//   - If a provider cannot be reached and there is a fallback, one call at a time
+//     tries the provider again (outage.go).
+//   - The most urgent call goes first, and a waiting call grows more urgent. Among
+//     equals, owners get equal shares of the tokens, and so do the processes of
+//     an owner (queue.go).
+//   - A wait ends at once with its context, and leaves nothing behind.
 //
-// All that decides is in those files and in sched.go, without clock, goroutine
-// or lock; this one lends them the clock.
+// These files and sched.go decide without a clock, a goroutine or a lock. This
+// file gives them the time.
 package quota
 
 import (
@@ -29,10 +29,10 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Turns hands out turns. The zero Turns is ready, and knows no limits.
+// Turns gives turns. The zero Turns is ready and knows no limits.
 type Turns struct {
-	Configs   map[string]Config // by provider, or by what stands before its @; not changed after first use
-	Restarted bool              // somebody was here a moment ago and may have used the minute: at first few calls go at one time
+	Configs   map[string]Config // by provider, with or without its @host; do not change it after first use
+	Restarted bool              // a kernel ran here a moment ago and may have used the minute: few calls go at first
 
 	mu        sync.Mutex
 	epoch     time.Time
@@ -40,21 +40,22 @@ type Turns struct {
 	timers    map[*bucket]*time.Timer
 }
 
-// An Demand is a wish for a turn.
+// A Demand describes a call that needs a turn.
 type Demand struct {
-	Resource        string     // as Resource.String outputs it
-	Owner           string     // whose share it is taken from
-	Pid             int64      // of the process, within the owner's share
+	Resource        string     // as Resource.String writes it
+	Owner           string     // the owner whose share is charged
+	Pid             int64      // the process, within the share of its owner
 	Priority        int        // 0 is the most urgent
-	CurrentPriority func() int // the priority as it is by now, when it may change: see Rank; else nil
-	In, Out         int64      // tokens it may take at most
+	CurrentPriority func() int // the priority now, if SetPriority may have changed it; else nil
+	In, Out         int64      // bound of its tokens
 
-	HasFallback bool // it can be made at another provider: it does not wait for one that is away
+	HasFallback bool // another provider can serve it: it does not wait through a backoff
 }
 
-// ErrBackoff is the end of a wait for a provider that is overloaded, that asked
-// for a longer pause than a limit by the minute explains, or that cannot be had.
-var ErrBackoff = errors.New("the provider is away, and there is another")
+// ErrBackoff ends the wait of a call with a fallback. The provider is
+// overloaded, cannot be reached, or asked for a longer pause than a limit by
+// the minute explains.
+var ErrBackoff = errors.New("the provider is in backoff, and there is a fallback")
 
 // A Turn lasts until it is released.
 type Turn struct {
@@ -62,8 +63,8 @@ type Turn struct {
 	c *call
 }
 
-// clock is the time for those that decide. It begins a little above zero. t.mu
-// is held.
+// clock returns the time for the scheduler. It begins a little above zero. The
+// caller holds t.mu.
 func (t *Turns) clock() int64 {
 	if t.epoch.IsZero() {
 		t.epoch = time.Now().Add(-time.Second)
@@ -100,7 +101,7 @@ func (t *Turns) Acquire(ctx context.Context, a Demand) (*Turn, error) {
 	now = t.clock()
 	if c.queue != nil {
 		t.wake(now, t.scheduler.cancel(now, c), nil)
-	} else if !c.diverted { // the turn came at the same moment: it is the next one's
+	} else if !c.diverted { // the turn came at the same moment: pass it on
 		t.wake(now, t.scheduler.release(now, c, &report{status: NotSent}), nil)
 	}
 	return nil, ctx.Err()
@@ -113,12 +114,13 @@ func (t *Turns) given(c *call) (*Turn, error) {
 	return &Turn{t, c}, nil
 }
 
-// Away is how long a provider will be away, as far as is known; see [ErrBackoff].
+// Backoff returns how long a provider will be in backoff, as far as is known;
+// see [ErrBackoff].
 func (t *Turns) Backoff(resource string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.scheduler.buckets[resource]
-	if b == nil { // no call went to that model yet
+	if b == nil { // no call used that model yet
 		b = t.scheduler.parents[ParseResource(resource).Provider]
 	}
 	if b == nil {
@@ -128,9 +130,8 @@ func (t *Turns) Backoff(resource string) time.Duration {
 	return time.Duration(max(0, b.readyAt(now)-now))
 }
 
-// Rank gives the calls of a process that wait another priority. They have
-// waited as long as they have: their place, and their age, are those of calls
-// that came with it.
+// SetPriority changes the priority of the waiting calls of a process. Their age
+// counts as if they had come with this priority.
 func (t *Turns) SetPriority(pid int64, priority int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,24 +139,24 @@ func (t *Turns) SetPriority(pid int64, priority int) {
 	t.wake(now, t.scheduler.setPriority(now, pid, priority), nil)
 }
 
-// Feedback is what came of a call.
+// Feedback is the end of a call as the scheduler needs it.
 type Feedback struct {
-	In, Out    int64 // tokens it took
-	Cached     int64 // of the input, what the provider had in its cache
+	In, Out    int64 // tokens used
+	Cached     int64 // input tokens that the provider read from its cache
 	Status     Status
-	RetryAfter time.Duration // as long as the provider asked to wait; 0: it did not say
-	Quota      model.Quota   // from its headers
+	RetryAfter time.Duration // the wait that the provider asked for; 0: none
+	Quota      model.Quota   // from the headers of the answer
 }
 
 func (f *Feedback) report() report {
 	n := report{in: bounded(f.In), out: bounded(f.Out), status: f.Status, after: int64(max(0, f.RetryAfter))}
-	if f.Quota.Input.Limit > 0 { // it tells a limit on input alone: it counts as Anthropic does
+	if f.Quota.Input.Limit > 0 { // a limit on input alone: the provider counts like Anthropic
 		n.cached = max(0, min(f.Cached, n.in))
 	}
 	if !f.Quota.At.IsZero() {
 		n.age = int64(max(0, time.Since(f.Quota.At)))
 		for u, l := range [units]model.Allowance{f.Quota.Requests, f.Quota.Tokens, f.Quota.Input, f.Quota.Output} {
-			if l.Limit <= mostAmount { // else it says that there is none
+			if l.Limit <= mostAmount { // a larger number means no limit
 				n.levels[u] = level{l.Limit, l.Left}
 			}
 		}
@@ -163,9 +164,9 @@ func (f *Feedback) report() report {
 	return n
 }
 
-// Release ends a turn, with what came of it. Only the first time counts. When
-// another turn would come to the same, because the call is larger than all that
-// the provider grants in a minute, over says so.
+// Release ends a turn. Only the first call of Release counts. The result names
+// the limit that the call exceeds on its own, if there is one: another turn
+// would end the same way.
 func (u *Turn) Release(f Feedback) (over string) {
 	t := u.t
 	t.mu.Lock()
@@ -179,8 +180,8 @@ func (u *Turn) Release(f Feedback) (over string) {
 	return u.c.tooLarge
 }
 
-// wake tells those that go, but for the one that asks, and sets the alarms for
-// when others may. t.mu is held.
+// wake tells the calls that go, except the caller's own, and sets the timers of
+// the others. The caller holds t.mu.
 func (t *Turns) wake(now int64, gone []*call, self *call) {
 	for _, c := range gone {
 		if c != self {
@@ -194,7 +195,7 @@ func (t *Turns) wake(now int64, gone []*call, self *call) {
 	t.scheduler.rechecks = t.scheduler.rechecks[:0]
 }
 
-// alarm has a waiters looked at again when its time comes.
+// alarm sets the timer for the next check of a bucket.
 func (t *Turns) alarm(now int64, b *bucket) {
 	timer := t.timers[b]
 	switch {
@@ -213,12 +214,13 @@ func (t *Turns) alarm(now int64, b *bucket) {
 	}
 }
 
+// recheck gives turns again when the timer of a bucket fires.
 func (t *Turns) recheck(b *bucket) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
 	if b.waiters.checkAt > now {
-		return // set anew meanwhile
+		return // the check moved to a later time
 	}
 	b.waiters.checkAt = never
 	delete(t.timers, b)

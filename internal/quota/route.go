@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A RoutePicker is by which of several routes a call goes: by the first, and by another
-// when the provider there cannot be had.
+// A RoutePicker chooses the route of a call: the first one, or a fallback while
+// the provider of the first cannot serve.
 type RoutePicker struct {
-	At int // the route that is tried next, or was tried last
-	Of int // how many there are
+	At int // the current route
+	Of int // number of routes
 
-	open  []bool // which of them could be had when one was chosen
-	tried []bool // which failed since there was none left but those
+	open  []bool // routes that were open at the last Choose
+	tried []bool // routes that failed since the last start over
 }
 
-// Closed is how long the provider of a route is away that is not for a call.
+// Closed is the backoff of a route that a call may not use at all.
 const Closed = time.Duration(-1)
 
-// Choose passes over routes that are shut or whose provider is away, and says
-// whether another is there beside the one that it found. When all are away it
-// is the one that is back first.
+// Choose skips routes that are closed or in backoff. It reports whether yet
+// another route is open. If none is open it takes the route that comes back
+// first.
 func (w *RoutePicker) Choose(awayFor func(at int) time.Duration) (other bool) {
 	if w.Of < 2 {
 		return false
@@ -42,8 +42,9 @@ func (w *RoutePicker) Choose(awayFor func(at int) time.Duration) (other bool) {
 	return here > 1
 }
 
-// Next is the route for another try. It is fresh when it has not failed yet; when
-// all that can be had have, it begins anew with the next.
+// Next moves to the route of the next attempt. It reports whether that route
+// has not failed yet. If all open routes failed, it starts over with the next
+// one.
 func (w *RoutePicker) Next() (fresh bool) {
 	if w.tried == nil {
 		w.tried = make([]bool, w.Of)

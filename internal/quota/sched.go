@@ -2,8 +2,8 @@ package quota
 
 import "strings"
 
-// scheduler decides who goes when. It is a function of what it is told and of the
-// times it is given, which never go back.
+// A scheduler decides which call goes when. Its decisions follow from its
+// inputs and from the times it is given, which never go back.
 type scheduler struct {
 	configs  map[string]Config
 	again    bool
@@ -11,24 +11,24 @@ type scheduler struct {
 	parents  map[string]*bucket // of providers and keys
 	seq      uint64
 	round    uint64
-	many     int // buckets, before it is looked for some to forget
+	many     int // number of buckets at which the next forgetIdle runs
 	one      [1]*call
-	rechecks []*bucket // whose waiters has a new time to look again
+	rechecks []*bucket // buckets with a new time for their check
 }
 
-// bucket finds the bucket of a model.
+// bucket returns the bucket of a model, and adds it if it is new.
 func (s *scheduler) bucket(now int64, resource string) *bucket {
 	if b := s.buckets[resource]; b != nil {
 		return b
 	}
-	s.forgetIdle(now) // before there is one that nobody stands in yet
+	s.forgetIdle(now) // before the new bucket, which looks idle
 	if s.buckets == nil {
 		s.buckets, s.parents = make(map[string]*bucket), make(map[string]*bucket)
 	}
 	r := ParseResource(resource)
 	conf, ok := s.configs[r.Provider]
 	if !ok {
-		kind, _, _ := strings.Cut(r.Provider, "@") // a provider at another address is still one of its kind
+		kind, _, _ := strings.Cut(r.Provider, "@") // a provider at another address has the limits of its kind
 		conf = s.configs[kind]
 	}
 	top := s.parentBucket(r.Provider, nil, Limits{Concurrency: conf.Concurrency})
@@ -47,7 +47,7 @@ func (s *scheduler) bucket(now int64, resource string) *bucket {
 	return b
 }
 
-// parent finds the bucket of a provider, or of a key.
+// parentBucket returns the bucket of a provider or of a key.
 func (s *scheduler) parentBucket(name string, parent *bucket, l Limits) *bucket {
 	b := s.parents[name]
 	if b == nil {
@@ -58,7 +58,7 @@ func (s *scheduler) parentBucket(name string, parent *bucket, l Limits) *bucket 
 	return b
 }
 
-// ask puts a call into its waiters and returns the calls that go.
+// enqueue adds a call to its queue and returns the calls that go now.
 func (s *scheduler) enqueue(now int64, c *call) []*call {
 	b := s.bucket(now, c.resource)
 	s.seq++
@@ -85,9 +85,9 @@ func (s *scheduler) enqueue(now int64, c *call) []*call {
 	return s.giveTurns(now, b)
 }
 
-// room rechecks for room for c in its bucket and those above it. It returns the
-// one that has none for the longest, and when it will; of several the highest, for
-// there nobody may overtake.
+// findRoom looks for room in the buckets of a call. It returns the bucket that
+// is full for the longest time, and when it will have room. Of several it
+// returns the highest, because there no call may overtake.
 func (s *scheduler) findRoom(now int64, c *call) (in *bucket, at int64, why string) {
 	c.counted = c.bucket.estimate.amount(&c.bound, c.bucket.running)
 	for b := c.bucket; b != nil; b = b.parent {
@@ -98,6 +98,7 @@ func (s *scheduler) findRoom(now int64, c *call) (in *bucket, at int64, why stri
 	return in, at, why
 }
 
+// start gives a call its turn.
 func (s *scheduler) start(now int64, c *call) {
 	c.startedAt = now
 	s.seq++
@@ -109,7 +110,7 @@ func (s *scheduler) start(now int64, c *call) {
 	c.share.start(s.seq, c.cost())
 }
 
-// cancel takes a call out that waits.
+// cancel removes a waiting call.
 func (s *scheduler) cancel(now int64, c *call) []*call {
 	c.bucket.waiters.leave(c)
 	c.share.leave()
@@ -117,7 +118,7 @@ func (s *scheduler) cancel(now int64, c *call) []*call {
 	return s.giveTurns(now, c.bucket)
 }
 
-// rank gives another priority to what waits of a process.
+// setPriority changes the priority of the waiting calls of a process.
 func (s *scheduler) setPriority(now int64, pid int64, priority int) (gone []*call) {
 	var waits []*call
 	for _, key := range s.parents {
@@ -155,12 +156,12 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 	case NotSent, Unreachable:
 		took = amount{}
 	case Served:
-		if f.in+f.out > 0 { // else it was refused, and says nothing of what others take
+		if f.in+f.out > 0 { // else it was refused, and its usage says nothing
 			c.bucket.estimate.learnUsage(c, f)
 		}
 	}
 	if c.tooLarge = c.bucket.exceededLimit(c, f); c.tooLarge != "" {
-		f.status = NotSent // it says nothing to others
+		f.status = NotSent // it says nothing about other calls
 	}
 	c.share.charge(took[tokens] - c.bound[tokens])
 	for b := c.bucket; b != nil; b = b.parent {
@@ -173,7 +174,7 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 	if f.status == Unreachable {
 		for _, b := range s.buckets {
 			if b != c.bucket && b.parent.parent == c.bucket.parent.parent {
-				if sent := b.divertWaiting(now); sent != nil { // who stood behind them is the next now
+				if sent := b.divertWaiting(now); sent != nil { // the calls behind them are next now
 					gone = append(append(gone, sent...), s.giveTurns(now, b)...)
 				}
 			}
@@ -182,8 +183,8 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 	return append(append(gone, c.bucket.divertWaiting(now)...), s.giveTurns(now, c.bucket)...)
 }
 
-// divert sends those who wait and can go elsewhere there, when the provider is
-// away.
+// divertWaiting ends the wait of all calls with a fallback, if the provider is
+// in backoff.
 func (b *bucket) divertWaiting(now int64) (gone []*call) {
 	l := b.waiters
 	if l.free == 0 || now >= b.backoffUntil() {
@@ -206,9 +207,9 @@ func (b *bucket) divertWaiting(now int64) (gone []*call) {
 	return gone
 }
 
-// run lets go who can go now, of the waiters of b and of those that wait for room
-// in the same buckets above. The most urgent is looked at first; where there is
-// no room for it, those behind it do not overtake.
+// giveTurns starts every call that can go now, of b and of the models that wait
+// for the same buckets above. It begins with the most urgent call. If that has
+// no room, no other call overtakes it.
 func (s *scheduler) giveTurns(now int64, b *bucket) (gone []*call) {
 	s.round++
 	for {
@@ -224,12 +225,12 @@ func (s *scheduler) giveTurns(now int64, b *bucket) (gone []*call) {
 			gone = append(gone, c)
 			continue
 		}
-		in.fullInRound = s.round // and best remembers who waits for it
+		in.fullInRound = s.round // nextCall skips the models below it
 		s.checkLater(c.bucket, at, why)
 	}
 }
 
-// wait notes when to look at a waiters again.
+// checkLater sets the time of the next check of a bucket.
 func (s *scheduler) checkLater(b *bucket, at int64, why string) {
 	l := b.waiters
 	if l.why = why; l.checkAt != at {
@@ -238,8 +239,8 @@ func (s *scheduler) checkLater(b *bucket, at int64, why string) {
 	}
 }
 
-// best is the next call among b and those that wait with it; nil when there is
-// none that may go.
+// nextCall returns the next call of b and of the models that wait with it; nil
+// if none may go.
 func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 	consider := func(b *bucket) {
 		c := b.waiters.head(now)
@@ -268,7 +269,7 @@ func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 	if best == nil || len(b.parent.parent.blocked) == 0 {
 		return best
 	}
-	// Calls at different keys are in no order of all. At its own key it is the first.
+	// Calls under different keys have no common order, so compare again within its key.
 	key := best.bucket.parent
 	for _, some := range []map[*bucket]bool{{b: true}, key.blocked, key.parent.blocked} {
 		for o := range some {
@@ -280,8 +281,8 @@ func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 	return best
 }
 
-// sweep forgets models that nobody uses any more, when there are many: each
-// caller with a key of its own has some.
+// forgetIdle forgets unused models if there are many, because each client with
+// a key of its own has some.
 func (s *scheduler) forgetIdle(now int64) {
 	if len(s.buckets) < max(manyBuckets, s.many) {
 		return
@@ -298,7 +299,7 @@ func (s *scheduler) forgetIdle(now int64) {
 	}
 	forget(s.buckets)
 	forget(s.parents) // keys
-	forget(s.parents) // providers that have none left
+	forget(s.parents) // providers without keys
 	s.many = 2 * len(s.buckets)
 }
 

@@ -22,16 +22,16 @@ import (
 //	sched.go    blocked lines are not remembered        TestNeverMore
 //	sched.go    who comes does not stand in waiters        TestLargeCall
 //	sched.go    what was not taken is not given back    TestShares
-//	waiters.go     who was away has saved up               TestBack
-//	waiters.go     classes do not age                      TestAgeing, TestOrder
-//	waiters.go     turns are not charged                   TestOrder
-//	waiters.go     nobody is forgotten                     TestManyKeys
-//	waiters.go     who is ranked anew has just come        TestNeverMore
+//	queue.go     who was away has saved up               TestBack
+//	queue.go     classes do not age                      TestAgeing, TestOrder
+//	queue.go     turns are not charged                   TestOrder
+//	queue.go     nobody is forgotten                     TestManyKeys
+//	queue.go     who is ranked anew has just come        TestNeverMore
 //	sched.go    rank moves nobody, or only the first    TestRank
-//	pace.go     every 429 of one burst counts           TestSlow
-//	pace.go     all go at once after a pause            TestSlow
-//	pace.go     margin, ease or ceiling is not learned  TestNarrow
-//	pace.go     what others use is not seen             TestLearned
+//	backoff.go     every 429 of one burst counts           TestSlow
+//	backoff.go     all go at once after a pause            TestSlow
+//	backoff.go     margin or ceiling is not learned  TestNarrow
+//	backoff.go     what others use is not seen             TestLearned
 //	estimate.go    bounds are counted as they are          TestHabit
 //	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
 //	traffic.go  a turn can be given back twice          TestConcurrency
@@ -39,14 +39,14 @@ import (
 //	traffic.go  a stale alarm sets another              TestOneAlarm
 //	bucket.go   a call that ended leaves something      every test that ends
 //	bucket.go   what is told raises what is configured  TestLimit
-//	pace.go     headers are never too old               TestOldHeaders
-//	pace.go     who was on its way ends the pauses     TestOnTheirWay
-//	pace.go     back-off stays at what is asked for     TestBackOff
-//	pace.go     one overload is enough, or never is     TestSick
-//	pace.go     all go at once when a pause is over     TestAfterPause
+//	backoff.go     headers are never too old               TestOldHeaders
+//	backoff.go     who was on its way ends the pauses     TestOnTheirWay
+//	backoff.go     back-off stays at what is asked for     TestBackOff
+//	backoff.go     one overload is enough, or never is     TestSick
+//	backoff.go     all go at once when a pause is over     TestAfterPause
 //	estimate.go    what is counted ahead is not unlearned  TestAhead
 //	limits.go   a model may take more than its key      TestWithin
-//	waiters.go     who was back is never forgotten         TestForgotten
+//	queue.go     who was back is never forgotten         TestForgotten
 //	sched.go    who is away keeps the waiters's alarm      TestAwayAndEnd
 //	window.go   a slot on the border is not taken back  TestTakeBack
 
@@ -600,7 +600,7 @@ func TestForgotten(t *testing.T) {
 		}
 	}
 	if p := again.share.parent; !slices.Contains(kin.idle, p) {
-		t.Errorf("who was back and is away again is urgentShare for ever: %+v", p)
+		t.Errorf("who was back and is away again is kept for ever: %+v", p)
 	}
 	s.ends(stays, report{in: 1})
 }

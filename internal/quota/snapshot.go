@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// A Snapshot is how one bucket stands: a model, a key ("openai#3f2a") or a provider
-// as a whole.
+// A Snapshot is the state of one bucket: a model, a key ("openai#3f2a") or a
+// whole provider.
 type Snapshot struct {
 	Name       string           `json:"name"`
 	Configured map[string]int64 `json:"configured,omitempty"` // by requests, tokens, input_tokens, output_tokens
 	Learned    map[string]int64 `json:"learned,omitempty"`    // from the provider's answers
 	Used       map[string]int64 `json:"used"`                 // in the last minute
 	Running    int              `json:"running"`              // calls
-	Places     int              `json:"places,omitempty"`     // calls there may be; 0: any number
+	Places     int              `json:"places,omitempty"`     // calls at one time; 0: any number
 	Waiting    int              `json:"waiting"`              // calls
-	For        string           `json:"for,omitempty"`        // what the next of them waits for
-	NextMS     int64            `json:"next_ms,omitempty"`    // until it may go, where that is known
-	PausedMS   int64            `json:"paused_ms,omitempty"`  // until the provider is asked again
-	Rests      string           `json:"rests,omitempty"`      // why what can go to another provider does
-	RestMS     int64            `json:"rest_ms,omitempty"`    // until one call rechecks whether this one is back
-	Margin     float64          `json:"margin,omitempty"`     // the share of the limits that is kept free, because it was needed
+	For        string           `json:"for,omitempty"`        // what the next call waits for
+	NextMS     int64            `json:"next_ms,omitempty"`    // until the next call may go, if that is known
+	PausedMS   int64            `json:"paused_ms,omitempty"`  // until the pause ends
+	Rests      string           `json:"rests,omitempty"`      // why calls with a fallback go to it
+	RestMS     int64            `json:"rest_ms,omitempty"`    // until one call tries this provider again
+	Margin     float64          `json:"margin,omitempty"`     // the part of the limits that is kept free since a 429
 }
 
-// Snapshot shows every bucket, by name.
+// Snapshots returns the state of every bucket, by name.
 func (t *Turns) Snapshots() []Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *Turns) Snapshots() []Snapshot {
 		add(b)
 	}
 	for _, b := range t.scheduler.parents {
-		if b.maxRunning > 0 || b.configured != (amount{}) { // else it says nothing that its models do not
+		if b.maxRunning > 0 || b.configured != (amount{}) { // else its models show everything
 			add(b)
 		}
 	}
@@ -61,7 +61,7 @@ func (t *Turns) Snapshots() []Snapshot {
 	return all
 }
 
-// Of says how many of a unit were used in the last minute, of how many there are.
+// Of prints the use of a unit in the last minute beside its limit.
 func (v *Snapshot) Of(unit string) string {
 	s := strconv.FormatInt(v.Used[unit], 10)
 	switch limit, told := v.Configured[unit], v.Learned[unit]; {
@@ -73,8 +73,8 @@ func (v *Snapshot) Of(unit string) string {
 	return s
 }
 
-// Next says what the next call waits for, and how long where that is known; and
-// that a provider rests.
+// Next says what the next call waits for and how long, and whether the provider
+// has an outage.
 func (v *Snapshot) Next() string {
 	var all []string
 	switch {
@@ -109,8 +109,8 @@ func named(a amount) map[string]int64 {
 	return m
 }
 
-// Why says in a few words what the next call at a resource waits for; nothing
-// when none waits.
+// WaitReason says what the next call at a resource waits for; empty if no call
+// waits.
 func (t *Turns) WaitReason(resource string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,6 @@
 package quota
 
-// What a provider limits by the minute.
+// The units that a provider limits by the minute.
 const (
 	requests = iota
 	tokens
@@ -11,16 +11,16 @@ const (
 
 var unitNames = [units]string{"requests", "tokens", "input tokens", "output tokens"}
 
-// amount is so much of each unit.
+// An amount is a number for each unit.
 type amount [units]int64
 
-// mostAmount is more than a call takes and a minute grants. What is said beyond
-// it is not believed: sums stay far from where numbers end.
+// mostAmount is more than any call uses and any minute grants. Larger numbers
+// from outside are cut, so that sums do not overflow.
 const mostAmount = int64(1e12)
 
 func bounded(n int64) int64 { return max(0, min(n, mostAmount)) }
 
-// weigh is what a call takes.
+// amountOf returns the amount of one call.
 func amountOf(in, out int64) amount {
 	in, out = bounded(in), bounded(out)
 	return amount{1, in + out, in, out}
@@ -38,31 +38,31 @@ func (a *amount) sub(b *amount) {
 	}
 }
 
-// Time is in nanoseconds since some moment.
+// Times are nanoseconds since the start of the scheduler.
 const (
 	second = int64(1e9)
 	minute = 60 * second
 	never  = int64(1) << 62
 )
 
-// A window counts what was used in the last minute, in slots of a tenth of a
-// second. What came within a slot counts until a minute after the slot's end:
-// a little longer than a minute, never shorter.
+// A window counts the use of the last minute, in slots of a tenth of a second.
+// A slot counts until a minute after its end: a little longer than a minute,
+// never shorter.
 type window struct {
-	slots []amount // a ring, twice as long as a minute; made with the first use
-	last  int64    // the number of the newest slot
+	slots []amount // a ring, twice as long as a minute; made at first use
+	last  int64    // number of the newest slot
 	sum   amount   // of the last minute
 }
 
 const (
 	slotTime = minute / span
-	span     = 600 // slots that count, beside the newest
+	span     = 600 // slots that count, besides the newest
 	ring     = 2 * span
 )
 
 func (w *window) at(slot int64) *amount { return &w.slots[slot%ring] }
 
-// slide forgets what is more than a minute old.
+// slide drops the slots that are more than a minute old.
 func (w *window) slide(now int64) {
 	n := now / slotTime
 	if w.slots == nil {
@@ -81,14 +81,14 @@ func (w *window) slide(now int64) {
 	}
 }
 
-// add counts a at now, which is not before any time before.
+// add counts a at now. Time never goes back.
 func (w *window) add(now int64, a *amount) {
 	w.slide(now)
 	w.at(w.last).add(a)
 	w.sum.add(a)
 }
 
-// take takes back a, which was counted at then.
+// remove takes back an amount that was counted at then.
 func (w *window) remove(now, then int64, a *amount) {
 	w.slide(now)
 	n := then / slotTime
@@ -101,7 +101,7 @@ func (w *window) remove(now, then int64, a *amount) {
 	}
 }
 
-// room is when the sum of a unit will have come down to most.
+// freeAt returns the time when the sum of a unit has come down to most.
 func (w *window) freeAt(now int64, u int, most int64) int64 {
 	w.slide(now)
 	sum := w.sum[u]
@@ -113,5 +113,5 @@ func (w *window) freeAt(now int64, u int, most int64) int64 {
 			return (n + span + 1) * slotTime
 		}
 	}
-	return now + minute // what was taken back made it smaller than it is
+	return now + minute // amounts that were removed make the slots smaller than the sum
 }
