@@ -269,7 +269,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("urgentShare are %d and %d above", len(s.buckets), len(s.parents))
 	}
 	if s.many != 2 {
-		t.Errorf("it is looked again at %d, want at twice as many as are urgentShare", s.many)
+		t.Errorf("it is looked again at %d, want at twice as many as are kept", s.many)
 	}
 	s.now += 100 * minute
 	for i := range manyBuckets { // p/m is one of them

@@ -193,11 +193,11 @@ func TestOtherKeys(t *testing.T) {
 	}
 }
 
-// TestBehindTheDiverted: when those at the head of a waiters go elsewhere, because
+// TestBehindTheDiverted: when those at the head of a queue go elsewhere, because
 // their provider was not to be reached for another model, who stood behind them
 // goes as soon as there is room for it.
 //
-// Mutant that dies here: only the waiters of the call that found nobody is looked at.
+// Mutant that dies here: only the queue of the call that found nobody is looked at.
 func TestBehindTheDiverted(t *testing.T) {
 	s := newBench(t, nil)
 	hold := s.goes(1, 1)

@@ -133,7 +133,7 @@ func TestRestEmptiesLines(t *testing.T) {
 }
 
 // TestLookGivenUp: when the one call that rechecks whether a provider is back is
-// stopped, in the waiters or on its way, the next one rechecks.
+// stopped, in the queue or on its way, the next one rechecks.
 func TestLookGivenUp(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Concurrency: 1}}})
 	s.ends(s.goes(1, 1), report{status: Unreachable})
@@ -328,7 +328,7 @@ func TestRecovers(t *testing.T) {
 			all = append(all, c)
 		}
 		if _, here := s.asks("m"); here {
-			t.Fatalf("round %d: it stands in a waiters, and could go elsewhere", rounds)
+			t.Fatalf("round %d: it stands in a queue, and could go elsewhere", rounds)
 		}
 		stays := &call{resource: "p/m", priority: 10}
 		if s.enqueue(s.now, stays); stays.queue == nil {
@@ -350,7 +350,7 @@ func TestRecovers(t *testing.T) {
 			many = append(many, s.goes(1, 1))
 		}
 		if c, here := s.asks("m"); !here || c.queue == nil {
-			t.Errorf("%s its waiters is not waited in", when)
+			t.Errorf("%s its queue is not waited in", when)
 		} else {
 			s.cancel(s.now, c)
 		}

@@ -38,7 +38,7 @@ func empty(t *testing.T, turns *Turns) {
 				t.Errorf("%s: %d running, waiters %+v, blocked %d", name, b.running, b.waiters, len(b.blocked))
 			}
 			if b.slack != (amount{}) || b.outputs != (outputs{}) || b.waiters != nil && b.waiters.free != 0 {
-				t.Errorf("%s: of calls that ended, %v and %+v are urgentShare", name, b.slack, b.outputs)
+				t.Errorf("%s: of calls that ended, %v and %+v are kept", name, b.slack, b.outputs)
 			}
 			if b.owners == nil {
 				continue
@@ -360,7 +360,7 @@ func TestLearned(t *testing.T) {
 
 // TestElsewhere: who can go to another provider does not wait for one that is
 // overloaded or asks for an hour, neither when it comes then nor when it stood in
-// waiters already; who cannot waits. A pause that a limit by the minute explains is
+// queue already; who cannot waits. A pause that a limit by the minute explains is
 // waited for by all.
 func TestElsewhere(t *testing.T) {
 	for _, v := range []struct {

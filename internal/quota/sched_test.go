@@ -459,7 +459,7 @@ func TestManyKeys(t *testing.T) {
 		s.release(now, c, &report{in: 10})
 	}
 	if n := len(s.buckets) + len(s.parents); n > 8*manyBuckets {
-		t.Errorf("%d buckets are urgentShare", n)
+		t.Errorf("%d buckets are kept", n)
 	}
 	owners := &scheduler{}
 	for i := range 20_000 {
@@ -468,7 +468,7 @@ func TestManyKeys(t *testing.T) {
 		owners.release(second, c, &report{in: 10})
 	}
 	if n := len(owners.parents["p#"].owners.children); n > 100 {
-		t.Errorf("%d owners are urgentShare", n)
+		t.Errorf("%d owners are kept", n)
 	}
 }
 
