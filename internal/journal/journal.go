@@ -11,10 +11,10 @@ import (
 
 // A Reader gives back what was stored, and checks it on the way.
 type Reader interface {
-	// Scan calls fn with every record: processes in order of pid, each
-	// process in order of N. It stops at the first error of fn or of the
-	// journal; what is wrong with a record is a *[Damage].
-	Scan(fn func(*abi.Record) error) error
+	// Scan calls fn with every record of some trees, or of all processes when no
+	// tree is named: processes in order of pid, each process in order of N. It stops
+	// at the first error of fn or of the journal; a damaged record is a *[Damage].
+	Scan(fn func(*abi.Record) error, trees ...abi.Pid) error
 
 	// Records are the records of a process after the one numbered after, in
 	// order, up to the last one at the time of the call. An error is the last
@@ -63,18 +63,28 @@ type FeedReader interface {
 type Store interface {
 	Reader
 
-	// Append stores a batch, blobs first: all of it or nothing, durable when
-	// it returns nil. It refuses with [ErrStale] when the lease is no longer
-	// the newest, with a *[BadRecord] when a record cannot be stored (its N
-	// must be the next of its process), and with [ErrFull] when there is no
-	// room. After any other error nobody knows what is on disk: open again.
+	// Append stores a batch, blobs first: all of it or nothing, durable when it
+	// returns nil. It refuses the batch with
+	//   - [ErrStale] when the lease was replaced,
+	//   - a *[BadRecord] when a record cannot be stored: its N must be the next of
+	//     its process, and the lease must hold its tree (then it is an [ErrStale] too),
+	//   - [ErrFull] when there is no room.
+	// After any other error the store must be opened again, because nobody knows
+	// what is on disk. A new top process becomes a tree of the lease.
 	Append(l Lease, batch []abi.Record) error
+
+	// Claim makes a lease with a higher epoch than any before, that holds the trees
+	// of old and the claimed ones. The old lease is stale then, and any other lease
+	// is stale for the claimed trees. Without trees it renews old; a zero old is the
+	// claim of a new holder. It does not ask whether the other holder still lives.
+	Claim(old Lease, trees ...abi.Pid) (Lease, error)
+
+	// Reserve returns the first of n numbers for new processes, that no other call
+	// returns. Opening the store again frees the numbers that were not used.
+	Reserve(n int) (first abi.Pid, err error)
 
 	Close() error
 }
-
-// A Lease is the right to append. A newer one, with a higher epoch, ends it.
-type Lease struct{ Epoch uint64 }
 
 // What can be wrong.
 var (
@@ -91,7 +101,11 @@ type BadRecord struct {
 	Pid abi.Pid
 	N   uint64
 	Why string
+	Err error // the general reason, or nil
 }
+
+// Unwrap returns the general reason.
+func (e *BadRecord) Unwrap() error { return e.Err }
 
 func (e *BadRecord) Error() string {
 	return fmt.Sprintf("journal: record %d of process %d is refused: %s", e.N, e.Pid, e.Why)

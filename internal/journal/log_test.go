@@ -801,3 +801,26 @@ func TestRecords(t *testing.T) {
 		readers.Wait()
 	})
 }
+
+// TestStaleTree: a tree that another holder claimed ends for this log, and all
+// other trees go on.
+func TestStaleTree(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, log *journal.Log, s journal.Store) {
+		for pid := range abi.Pid(3) {
+			put(log, pid+1, 1)
+		}
+		synctest.Wait()
+		if _, err := s.Claim(journal.Lease{}, 2); err != nil {
+			t.Fatal(err)
+		}
+		tickets := []journal.Ticket{put(log, 1, 2), put(log, 2, 2), put(log, 3, 2)}
+		synctest.Wait()
+		wantStates(t, tickets, "kept", "refused 2:2", "kept")
+		if err := put(log, 2, 3).Wait(t.Context()); !errors.Is(err, journal.ErrStale) {
+			t.Errorf("the next record of the tree: %v", err)
+		}
+		if e := log.Err(); e != nil {
+			t.Error(e)
+		}
+	})
+}

@@ -135,10 +135,7 @@ func (w *writer) keepOrder(epoch int64) error {
 	if err == nil && kept != epoch {
 		err = w.completeOrder()
 	}
-	if err != nil {
-		return err
-	}
-	return w.run(fmt.Sprintf("INSERT OR REPLACE INTO feed(id, body) VALUES(%d, %d)", epochBlock, epoch+1))
+	return err
 }
 
 // epochBlock is the row of the table feed that holds the epoch of the last owner

@@ -339,8 +339,8 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 // errStop ends a scan from within.
 var errStop = errors.New("stop")
 
-// Scan implements [journal.Reader]. One goroutine reads while another checks.
-func (s *store) Scan(fn func(*abi.Record) error) error {
+// scanAll reads everything. One goroutine reads while another checks.
+func (s *store) scanAll(fn func(*abi.Record) error) error {
 	if err := s.settleNow(); err != nil {
 		return err
 	}

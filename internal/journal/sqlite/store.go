@@ -78,20 +78,21 @@ const maxKnown = 1 << 14
 
 // store is the embedded store.
 type store struct {
-	path  string
-	lock  *os.File
-	file  *os.File // open as long as w: closing it would end SQLite's locks
-	lease journal.Lease
+	path string
+	lock *os.File
+	file *os.File // open as long as w: closing it would end SQLite's locks
 
-	mu    sync.Mutex // for what follows: the one writer
-	w     *writer
-	ends  map[abi.Pid]run       // the last runs
-	known map[abi.Hash]struct{} // blobs that are surely there
-	tail  tail
-	order order // without what is in the tail
-	sick  error // why the tail could not be settled
-	small int   // batches of few processes since the last of many
+	mu     sync.Mutex // for what follows: the one writer
+	w      *writer
+	leases journal.Leases
+	ends   map[abi.Pid]run       // the last runs
+	known  map[abi.Hash]struct{} // blobs that are surely there
+	tail   tail
+	order  order // without what is in the tail
+	sick   error // why the tail could not be settled
+	small  int   // batches of few processes since the last of many
 
+	pids    atomic.Int64  // the highest process number that is stored or reserved
 	end     atomic.Uint64 // position of the last record; readers look at it without the lock
 	readers readers
 }
@@ -110,7 +111,7 @@ func Open(dir string) (journal.Store, journal.Lease, error) {
 	if err != nil {
 		return nil, journal.Lease{}, fmt.Errorf("journal: open %s: %w", filepath.Join(dir, file), err)
 	}
-	return s, s.lease, nil
+	return s, journal.Lease{Epoch: s.leases.Newest()}, nil
 }
 
 func open(dir string) (_ *store, err error) {
@@ -151,7 +152,12 @@ func (s *store) begin(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.lease.Epoch = uint64(n)
+	s.leases, _ = journal.NewLeases(uint64(n), s.readTrees)
+	last, err := s.w.number("SELECT coalesce(max(id), 0) >> 32 FROM runs")
+	if err != nil {
+		return err
+	}
+	s.pids.Store(last)
 	if n == 1 {
 		if err := errors.Join(s.file.Sync(), syncDir(dir)); err != nil {
 			return err
@@ -206,10 +212,13 @@ func (w *writer) setUp() error {
 	if err == nil {
 		err = w.keepOrder(epoch)
 	}
+	if err == nil {
+		err = w.setEpoch(epoch + 1)
+	}
 	if err != nil {
 		return errors.Join(err, w.run("ROLLBACK"))
 	}
-	if err := w.run(fmt.Sprintf("PRAGMA user_version=%d; COMMIT", epoch+1)); err != nil {
+	if err := w.run("COMMIT"); err != nil {
 		return err
 	}
 	return w.prepareAll(map[**stmt]string{
@@ -286,11 +295,12 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.w == nil:
+	if s.w == nil {
 		return journal.ErrClosed
-	case l != s.lease:
-		return journal.ErrStale
+	}
+	stored, err := s.leases.Check(l, batch)
+	if err != nil {
+		return err
 	}
 	if s.sick != nil {
 		if s.sick = s.settle(); s.sick != nil {
@@ -303,6 +313,7 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	if err := s.transact(ld); err != nil {
 		return orFull(err)
 	}
+	stored()
 	s.remember(ld)
 	if s.tail.count >= maxTail {
 		// The batch is durable. What could not be settled is tried again by
@@ -433,7 +444,7 @@ func (s *store) transact(ld *load) error {
 		ld.frame = s.tail.frame(ld.entries)
 	}
 	err := s.w.transaction(func(w *writer) error {
-		if n, err := w.epoch.number(); err != nil || uint64(n) != s.lease.Epoch {
+		if n, err := w.epoch.number(); err != nil || uint64(n) != s.leases.Newest() {
 			return errors.Join(err, journal.ErrStale)
 		}
 		for _, p := range ld.blobs {
@@ -532,6 +543,7 @@ func (s *store) remember(ld *load) {
 	}
 	for pid, r := range ld.ends {
 		s.ends[pid] = r
+		s.raisePids(pid)
 	}
 	if len(s.known) > maxKnown {
 		clear(s.known)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -21,7 +22,8 @@ import (
 // journal. Nothing in it outlives the program.
 type Memory struct {
 	mu    sync.Mutex
-	epoch uint64
+	epoch uint64  // the newest
+	last  abi.Pid // the highest process number that is stored or reserved
 	procs map[abi.Pid][]format.Entry
 	order []recordID // in commit order
 	blobs map[abi.Hash][]byte
@@ -50,12 +52,64 @@ func (m *Memory) take() (journal.Store, journal.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch++
-	return &memStore{m: m}, journal.Lease{Epoch: m.epoch}
+	m.last = 0
+	for pid := range m.procs {
+		m.last = max(m.last, pid)
+	}
+	s := &memStore{m: m}
+	leases, l := journal.NewLeases(m.epoch, s.readTrees)
+	s.leases = leases
+	return s, l
 }
 
 type memStore struct {
 	m      *Memory
+	leases journal.Leases
 	closed bool
+}
+
+// readTrees reads the parent of every process. The caller holds the lock.
+func (s *memStore) readTrees(add journal.TreeMaker) error {
+	for _, pid := range slices.Sorted(maps.Keys(s.m.procs)) {
+		r, err := s.m.procs[pid][0].Record()
+		if err != nil {
+			return err
+		}
+		parent := abi.Pid(0)
+		if r.Spawn != nil {
+			parent = r.Spawn.Parent
+		}
+		add(pid, parent)
+	}
+	return nil
+}
+
+func (s *memStore) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return journal.Lease{}, err
+	}
+	defer unlock()
+	return s.leases.Claim(old, trees, func(epoch uint64) error {
+		if s.m.epoch != s.leases.Newest() {
+			return journal.ErrStale
+		}
+		s.m.epoch = epoch
+		return nil
+	})
+}
+
+func (s *memStore) Reserve(n int) (abi.Pid, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if int64(s.m.last)+int64(n) > math.MaxInt32 {
+		return 0, fmt.Errorf("no process number above %d can be stored", math.MaxInt32)
+	}
+	s.m.last += abi.Pid(n)
+	return s.m.last - abi.Pid(n) + 1, nil
 }
 
 func (s *memStore) lock() (unlock func(), err error) {
@@ -74,12 +128,17 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 	}
 	defer unlock()
 	m := s.m
-	if l.Epoch != m.epoch {
+	if m.epoch != s.leases.Newest() {
 		return journal.ErrStale
 	}
-	if err := m.check(batch); err != nil {
+	stored, err := s.leases.Check(l, batch)
+	if err == nil {
+		err = m.check(batch)
+	}
+	if err != nil {
 		return err
 	}
+	stored()
 	for i := range batch {
 		r := &batch[i]
 		for _, b := range r.Blobs {
@@ -89,6 +148,7 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 		}
 		m.procs[r.Pid] = append(m.procs[r.Pid], format.NewEntry(r, nil))
 		m.order = append(m.order, recordID{r.Pid, r.N})
+		m.last = max(m.last, r.Pid)
 	}
 	return nil
 }
@@ -117,13 +177,19 @@ func (m *Memory) check(batch []abi.Record) error {
 	return nil
 }
 
-func (s *memStore) Scan(fn func(*abi.Record) error) error {
+func (s *memStore) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	pids := slices.Sorted(maps.Keys(s.m.procs))
+	if len(trees) > 0 {
+		pids, err = s.leases.Processes(trees)
+	}
 	unlock()
+	if err != nil {
+		return err
+	}
 	for _, pid := range pids {
 		for r, err := range s.Records(pid, 0) {
 			if err != nil {

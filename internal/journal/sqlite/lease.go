@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/journal"
+)
+
+// Claim implements [journal.Store]. Leases are kept in memory, because the lock of
+// the directory lets one process in, and its first lease holds every tree. Only the
+// newest epoch is in the file.
+func (s *store) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w == nil {
+		return journal.Lease{}, journal.ErrClosed
+	}
+	l, err := s.leases.Claim(old, trees, func(epoch uint64) error {
+		return s.w.transaction(func(w *writer) error {
+			if n, err := w.epoch.number(); err != nil {
+				return err
+			} else if uint64(n) != s.leases.Newest() {
+				return journal.ErrStale
+			}
+			return w.setEpoch(int64(epoch))
+		})
+	})
+	return l, orFull(err)
+}
+
+// setEpoch stores a new epoch, in a transaction of the caller. The row of the table
+// feed says that the holder of this epoch keeps the commit order.
+func (w *writer) setEpoch(epoch int64) error {
+	if err := w.run(fmt.Sprintf("PRAGMA user_version=%d", epoch)); err != nil {
+		return err
+	}
+	return w.run(fmt.Sprintf("INSERT OR REPLACE INTO feed(id, body) VALUES(%d, %d)", epochBlock, epoch))
+}
+
+// readTrees reads the parent of every process. The first record of a process names
+// it. The caller holds the lock.
+func (s *store) readTrees(add journal.TreeMaker) error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	return s.readers.with(func(r *reader) error {
+		first, err := r.prepare(columns + "WHERE id IN (SELECT id FROM runs WHERE id & 0xffffffff = 1) ORDER BY id")
+		if err != nil {
+			return err
+		}
+		defer first.close()
+		rows, err := first.query()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for {
+			var v rawRow
+			if more, err := next(rows, v[:]); err != nil || !more {
+				return err
+			}
+			e, _, ok := v.entry()
+			if !ok {
+				return &journal.Damage{Pid: e.Pid, N: e.N, Why: "its columns are not of their types"}
+			}
+			rec, err := e.Record()
+			if err != nil {
+				return &journal.Damage{Pid: e.Pid, N: e.N, Why: err.Error()}
+			}
+			parent := abi.Pid(0)
+			if rec.Spawn != nil {
+				parent = rec.Spawn.Parent
+			}
+			add(e.Pid, parent)
+		}
+	})
+}
+
+// Reserve implements [journal.Store]. It takes no lock, because a kernel asks while
+// it decides.
+func (s *store) Reserve(n int) (abi.Pid, error) {
+	for {
+		last := s.pids.Load()
+		if last+int64(n) > math.MaxInt32 {
+			return 0, fmt.Errorf("journal: no process number above %d can be stored", math.MaxInt32)
+		}
+		if s.pids.CompareAndSwap(last, last+int64(n)) {
+			return abi.Pid(last) + 1, nil
+		}
+	}
+}
+
+// raisePids keeps a stored process number from being reserved.
+func (s *store) raisePids(pid abi.Pid) {
+	for {
+		last := s.pids.Load()
+		if int64(pid) <= last || s.pids.CompareAndSwap(last, int64(pid)) {
+			return
+		}
+	}
+}
+
+// Scan implements [journal.Reader].
+func (s *store) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
+	if len(trees) == 0 {
+		return s.scanAll(fn)
+	}
+	pids, err := s.processes(trees)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		for r, err := range s.Records(pid, 0) {
+			if err != nil {
+				return err
+			}
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *store) processes(trees []abi.Pid) ([]abi.Pid, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.w == nil {
+		return nil, journal.ErrClosed
+	}
+	return s.leases.Processes(trees)
+}
