@@ -68,6 +68,7 @@ var ranks = map[string]int{
 	"internal/program/userns":    0,
 	"internal/program/frame":     0,
 	"internal/program/confine":   1,
+	"internal/program/access":    0,
 	"internal/manual":            1, // text that kern help tells
 	"internal/files":             1, // knows the workspace by two small interfaces
 

@@ -66,7 +66,7 @@ func runJailed(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	plan, err := confine.New(confine.Wish{Dir: dir, Path: path, Base: "http://127.0.0.1:1", Socket: dir + "/none"})
+	plan, err := confine.NewPlan(confine.Options{Dir: dir, Path: path, Base: "http://127.0.0.1:1", Socket: dir + "/none"})
 	if err != nil {
 		return 0, err
 	}

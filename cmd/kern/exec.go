@@ -20,6 +20,7 @@ import (
 	"github.com/kern-run/kern/internal/cli"
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/access"
 	"github.com/kern-run/kern/internal/program/cgroup"
 	"github.com/kern-run/kern/internal/syscalls"
 )
@@ -204,7 +205,7 @@ func (f *execFlags) createSummary() error {
 // nameFor derives the name of the process from the command line.
 func nameFor(argv []string) string {
 	base := func(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
-	argv = program.Inner(argv)
+	argv = access.Unwrap(argv)
 	name := base(argv[0])
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && strings.ContainsAny(argv[1], "./") {
 		name = base(argv[1]) // python agent.py
@@ -243,8 +244,8 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 	defer p.session.Close()
 	var g *program.Program
 	env := os.Environ()
-	access, err := p.access(env, argv)
-	spec := program.Spec{Argv: program.Argv(argv, access, f.billed(), f.sandbox != ""), Env: program.Environ(env, argv, access), Bounds: f.bounds}
+	gateway, err := p.gatewayAccess(env, argv)
+	spec := program.Spec{Argv: access.Argv(argv, gateway, f.billed(), f.sandbox != ""), Env: access.Environ(env, argv, gateway), Bounds: f.bounds}
 	if err == nil && f.sandbox != "" {
 		err = p.confine(&spec, path)
 	}

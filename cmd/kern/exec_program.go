@@ -19,6 +19,7 @@ import (
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/access"
 	"github.com/kern-run/kern/internal/program/confine"
 	"github.com/kern-run/kern/internal/syscalls"
 )
@@ -98,24 +99,24 @@ func (p *execution) confine(s *program.Spec, path string) error {
 	if err != nil {
 		return err
 	}
-	w := confine.Wish{Dir: dir, Home: p.term.Getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
+	w := confine.Options{Dir: dir, Home: p.term.Getenv("HOME"), Path: path, Env: s.Env, Keep: p.flags.home, Show: p.flags.show, Write: p.flags.write, Base: p.key.Anthropic, Socket: p.key.Socket,
 		Hide: []string{data, p.key.Socket, api.SocketOf(data)}}
 	if set, _, err := p.dir.Settings(); err == nil {
 		w.Hide = append(w.Hide, set.KeyFiles()...)
 	}
-	if s.Jail, err = confine.New(w); err != nil {
+	if s.Jail, err = confine.NewPlan(w); err != nil {
 		return cli.Usage("check --show, --write and --home; kern help exec explains them", "the jail cannot be built: %v", err)
 	}
 	s.Env = s.Jail.Environ(s.Env)
 	return nil
 }
 
-// access decides how the program reaches models, from its environment. It refuses
+// gatewayAccess decides how the program reaches models, from its environment. It refuses
 // a program whose base URL differs from the daemon's, because its requests and
 // its key would go to the wrong host.
-func (p *execution) access(env, argv []string) (a program.Access, err error) {
+func (p *execution) gatewayAccess(env, argv []string) (a access.Gateway, err error) {
 	own, known := make(map[string]bool), false
-	for format, self := range program.Selves(env) {
+	for format, self := range access.DirectAccess(env) {
 		w := p.key.Ways[format]
 		same := strings.TrimRight(self.Base, "/") == w.Base || format == "anthropic" && strings.TrimSuffix(strings.TrimRight(self.Base, "/"), "/v1") == w.Base
 		if self.Base != "" && !same {
@@ -130,16 +131,16 @@ func (p *execution) access(env, argv []string) (a program.Access, err error) {
 			p.term.Note("kern: no provider is configured, and the environment has no key for one\n" +
 				"  hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY and run kern stop-daemon, or configure providers in kern.yaml; kern mock is a provider for tests")
 		}
-		if ungoverned := program.Elsewhere(env); len(ungoverned) > 0 {
+		if ungoverned := access.Ungoverned(env); len(ungoverned) > 0 {
 			p.term.Note("kern: Kern does not govern model calls that use %s", strings.Join(ungoverned, ", "))
 		}
-		if program.Untold(argv) {
+		if access.HidesCodex(argv) {
 			p.term.Note("kern: Codex bypasses Kern if it is started this way\n  hint: start the line with codex: kern exec -- codex ...; npx, env and timeout may come before it")
 		}
 	}
 	data, err := p.dir.Path()
 	base := strings.TrimSuffix(p.key.Anthropic, "/")
-	return program.Access{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
+	return access.Gateway{Pid: strconv.FormatInt(int64(p.key.Pid), 10), Key: p.key.Key, URL: base,
 		OpenAI: p.key.OpenAI, Anthropic: p.key.Anthropic, InPath: p.key.InPath, Own: own, Secrets: p.secrets, Data: data}, err
 }
 

@@ -39,7 +39,7 @@ func warden(args []string) int {
 	path, err := Find(args[4])
 	if err == nil {
 		var p *confine.Plan
-		w := confine.Wish{Dir: args[0], Home: os.Getenv("HOME"), Path: path, Env: os.Environ(), Hide: strings.Fields(args[2]),
+		w := confine.Options{Dir: args[0], Home: os.Getenv("HOME"), Path: path, Env: os.Environ(), Hide: strings.Fields(args[2]),
 			Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: args[1]}
 		for _, name := range strings.Fields(args[3]) {
 			switch name[0] {
@@ -51,7 +51,7 @@ func warden(args []string) int {
 				w.Show = append(w.Show, name)
 			}
 		}
-		if p, err = confine.New(w); err == nil {
+		if p, err = confine.NewPlan(w); err == nil {
 			os.Clearenv()
 			for _, v := range p.Environ(w.Env) {
 				name, value, _ := strings.Cut(v, "=")
@@ -458,7 +458,7 @@ func TestFenceSwapped(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p, err := confine.New(confine.Wish{Dir: y.dir, Path: "/bin/sh", Show: []string{top + "/shown"}, Write: []string{top + "/given"},
+			p, err := confine.NewPlan(confine.Options{Dir: y.dir, Path: "/bin/sh", Show: []string{top + "/shown"}, Write: []string{top + "/given"},
 				Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
 			if err != nil {
 				t.Fatal(err)
@@ -578,7 +578,7 @@ func TestFenceTerminal(t *testing.T) {
 // TestFencePause stops and continues a program behind a fence, then ends it.
 func TestFencePause(t *testing.T) {
 	y := newYard(t)
-	p, err := confine.New(confine.Wish{Dir: y.dir, Path: "/bin/sh", Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
+	p, err := confine.NewPlan(confine.Options{Dir: y.dir, Path: "/bin/sh", Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func groupOf(pid int) string {
 // own where the host gives one, and whether that is gone with them.
 func TestPen(t *testing.T) {
 	able := false
-	if p, err := cgroup.NewPen(); err == nil {
+	if p, err := cgroup.NewScope(); err == nil {
 		able = true
 		if err := p.Remove(); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestPen(t *testing.T) {
 
 // TestPenKills puts a program into a pen and kills the pen.
 func TestPenKills(t *testing.T) {
-	p, err := cgroup.NewPen()
+	p, err := cgroup.NewScope()
 	if err != nil {
 		t.Logf("this host gives no cgroup: %v", err)
 		return
@@ -93,7 +93,7 @@ func TestPenKills(t *testing.T) {
 // TestBounds bounds programs, with and without a fence, each exactly. A host
 // that cannot is told so, and nothing runs.
 func TestBounds(t *testing.T) {
-	pen, able := cgroup.NewBound(cgroup.Bounds{Memory: 32 << 20, Processes: 5})
+	pen, able := cgroup.NewBoundedScope(cgroup.Bounds{Memory: 32 << 20, Processes: 5})
 	if able == nil {
 		if err := pen.Remove(); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestBounds(t *testing.T) {
 			s.Bounds = c.bounds
 			if fenced {
 				var err error
-				if s.Jail, err = confine.New(confine.Wish{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
+				if s.Jail, err = confine.NewPlan(confine.Options{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -147,7 +147,7 @@ func TestBounds(t *testing.T) {
 // TestBoundsKilled kills the supervisor of a program with bounds: what it left
 // is gone, its groups too.
 func TestBoundsKilled(t *testing.T) {
-	p, err := cgroup.NewBound(cgroup.Bounds{Processes: 100})
+	p, err := cgroup.NewBoundedScope(cgroup.Bounds{Processes: 100})
 	if err != nil {
 		t.Logf("this host gives no cgroup that limits: %v", err)
 		return

@@ -11,7 +11,7 @@ import "github.com/kern-run/kern/internal/program/confine"
 var roles = []role{
 	{roleSupervisor, supervise},
 	{confine.RoleStage, confine.Stage},
-	{confine.RoleHolder, confine.Hold},
+	{confine.RoleReaper, confine.Reap},
 	{confine.RoleInit, confine.Init},
 	{confine.RoleUserns, confine.HoldNamespace},
 	{confine.RoleProbe, confine.Probe}, // tries the walls of a jail from inside

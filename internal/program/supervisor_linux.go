@@ -216,7 +216,7 @@ func (s *supervisor) run(o received) Report {
 		}
 		return Report{Err: err.Error()}
 	}
-	settled := p.group.Settle()
+	settled := p.group.Tighten()
 	flags := 0
 	if s.attached {
 		flags = unix.WUNTRACED | unix.WCONTINUED
@@ -279,8 +279,8 @@ type running struct {
 	attached   *attachment
 	files      []uintptr // its standard streams
 	pid        int
-	group      *cgroup.Pen // nil: this host gives none
-	line       *confine.Line
+	group      *cgroup.Scope // nil: this host gives none
+	jail       *confine.Jail
 
 	ended  bool
 	woken  bool // the caller continued the program
@@ -292,13 +292,13 @@ type running struct {
 // the kill quicker, so a host that gives none is good enough.
 func (p *running) makeCgroup() (err error) {
 	if p.job.Bounds != (cgroup.Bounds{}) {
-		if p.group, err = cgroup.NewBound(p.job.Bounds); err != nil {
+		if p.group, err = cgroup.NewBoundedScope(p.job.Bounds); err != nil {
 			return unbounded(err)
 		}
 		return nil
 	}
 	if p.attached != nil {
-		if g, err := cgroup.NewPen(); err == nil {
+		if g, err := cgroup.NewScope(); err == nil {
 			p.group = g
 		}
 	}
@@ -308,8 +308,8 @@ func (p *running) makeCgroup() (err error) {
 // start starts the program from the calling thread.
 func (p *running) start() (pid int, err error) {
 	if p.job.Jail != nil {
-		i := confine.Inmate{Plan: p.job.Jail, Path: p.job.Path, Argv: p.job.Argv, Env: p.job.Env, Front: p.attached != nil && p.attached.Front}
-		pid, p.line, err = i.Start(p.group)
+		i := confine.Command{Plan: p.job.Jail, Path: p.job.Path, Argv: p.job.Argv, Env: p.job.Env, Front: p.attached != nil && p.attached.Front}
+		pid, p.jail, err = i.Start(p.group)
 		return pid, err
 	}
 	sys := &syscall.SysProcAttr{Setsid: p.attached == nil, Setpgid: p.attached != nil, Pdeathsig: syscall.SIGKILL}
@@ -322,12 +322,12 @@ func (p *running) start() (pid int, err error) {
 	if p.group.FD() >= 0 {
 		sys.UseCgroupFD, sys.CgroupFD = true, p.group.FD()
 	}
-	if err := cgroup.Pass(p.group.Doors()); err != nil {
+	if err := cgroup.Join(p.group.Tasks()); err != nil {
 		return 0, unbounded(err)
 	}
 	attr := &syscall.ProcAttr{Dir: p.job.Dir, Env: p.job.Env, Files: p.files, Sys: sys}
 	pid, err = syscall.ForkExec(p.job.Path, p.job.Argv, attr)
-	if err != nil && sys.UseCgroupFD && p.group.Out() < 0 {
+	if err != nil && sys.UseCgroupFD && p.group.Outside() < 0 {
 		sys.UseCgroupFD = false // the cgroup may be what fails, and it bounds nothing
 		pid, err = syscall.ForkExec(p.job.Path, p.job.Argv, attr)
 	}
@@ -468,7 +468,7 @@ func Bounded(b cgroup.Bounds) error {
 	if b == (cgroup.Bounds{}) {
 		return nil
 	}
-	p, err := cgroup.NewBound(b)
+	p, err := cgroup.NewBoundedScope(b)
 	if err == nil {
 		err = p.Remove()
 	}

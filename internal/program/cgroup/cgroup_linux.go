@@ -25,32 +25,32 @@ var groupCount atomic.Int64
 
 // A Driver makes cgroups, of one version.
 type Driver struct {
-	v2    bool
-	trees map[string]string // controller to directory below which to work; v2 has the one key ""
-	home  string            // v2: where this process is, and each init most of its life
-	past  []string          // v2: what is around this process, and not around what is made here
-	owner string
-	mkdir func(string) error
-	rmdir func(string) error
-	given func(string) bool // a group of v2 is for who is in it to part
+	v2        bool
+	trees     map[string]string // controller to directory below which to work; v2 has the one key ""
+	home      string            // v2: where this process is, and each init most of its life
+	around    []string          // v2: what is around this process, and not around what is made here
+	owner     string
+	mkdir     func(string) error
+	rmdir     func(string) error
+	delegated func(string) bool // a group of v2 is for who is in it to part
 }
 
 // A Group holds one run.
 type Group struct {
-	name  string
-	v2    bool
-	home  string
-	most  int64 // processes that there may be at any rate; 0: any number
-	mkdir func(string) error
-	rmdir func(string) error
-	dirs  map[string]string // by controller; v2 has the one key ""
-	doors []*os.File        // v1: written by the thread that enters
-	meter map[string]*os.File
+	name         string
+	v2           bool
+	home         string
+	maxProcesses int64 // processes that there may be at any rate; 0: any number
+	mkdir        func(string) error
+	rmdir        func(string) error
+	dirs         map[string]string // by controller; v2 has the one key ""
+	tasks        []*os.File        // v1: written by the thread that enters
+	meter        map[string]*os.File
 }
 
 // On returns a Driver of v1 for directories, by controller, that mkdir makes
 // with the files in them and rmdir removes: with it a test lies to a jail.
-func On(trees map[string]string, mkdir, rmdir func(string) error) *Driver {
+func NewDriver(trees map[string]string, mkdir, rmdir func(string) error) *Driver {
 	return &Driver{trees: trees, owner: "0-0", mkdir: mkdir, rmdir: rmdir}
 }
 
@@ -60,11 +60,11 @@ func (g *Group) Name() string { return g.name }
 // Hierarchies is in how many the group is.
 func (g *Group) Hierarchies() int { return len(g.dirs) }
 
-// Whole says that a process has to enter whole: there are no doors.
-func (g *Group) Whole() bool { return g.v2 }
+// Whole says that a process has to enter whole: there are no tasks.
+func (g *Group) WholeProcesses() bool { return g.v2 }
 
 // Doors are the files a thread writes "0" to, to be in the group.
-func (g *Group) Doors() []*os.File { return g.doors }
+func (g *Group) Tasks() []*os.File { return g.tasks }
 
 // Controllers of v1 a run needs. v2 has processor time without one.
 var controllers = []string{"memory", "pids", "cpuacct"}
@@ -84,20 +84,20 @@ func Find(below string) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return first(candidates(string(mounts), string(own), below), owner)
+	return firstWorking(candidates(string(mounts), string(own), below), owner)
 }
 
 // first is the first place where it can be done, or why there is none.
-func first(all []*Driver, owner string) (*Driver, error) {
+func firstWorking(all []*Driver, owner string) (*Driver, error) {
 	var why []string
 	for _, d := range all {
 		d.owner = owner
-		err := d.held()
+		err := d.checkAround()
 		if err == nil {
-			err = d.try()
+			err = d.tryGroup()
 		}
-		if err != nil && d.v2 && d.trees[""] == d.home && d.aside() == nil {
-			err = d.try()
+		if err != nil && d.v2 && d.trees[""] == d.home && d.moveAside() == nil {
+			err = d.tryGroup()
 		}
 		if err == nil {
 			return d, nil
@@ -117,7 +117,7 @@ func mkdir(dir string) error { return os.Mkdir(dir, 0o755) }
 // given says whether systemd gave a group away (Delegate=yes). In any other it
 // may take the controllers back at any time, and with them what they bound. A
 // user's own systemd does not write that down, and is asked.
-func given(dir string) bool {
+func delegated(dir string) bool {
 	written := func(dir string) bool {
 		var b [1]byte
 		n, err := unix.Getxattr(dir, "user.delegate", b[:])
@@ -139,8 +139,8 @@ func given(dir string) bool {
 
 // held is an error where something bounds this process that would not bound a
 // group made by d: who set it means all that is started here.
-func (d *Driver) held() error {
-	for _, dir := range d.past {
+func (d *Driver) checkAround() error {
+	for _, dir := range d.around {
 		for _, file := range []string{"memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus", "io.max"} {
 			b, _ := os.ReadFile(filepath.Join(dir, file)) // what is not there bounds nothing
 			if f := strings.Fields(string(b)); len(f) > 0 && f[0] != "max" {
@@ -154,8 +154,8 @@ func (d *Driver) held() error {
 // bound is how many processes there may be where this process is, 0 for any
 // number. Every unit of systemd has such a bound, so a group that is made
 // elsewhere has it too.
-func (d *Driver) bound() (most int64) {
-	for _, dir := range d.past {
+func (d *Driver) processBound() (most int64) {
+	for _, dir := range d.around {
 		b, _ := os.ReadFile(filepath.Join(dir, "pids.max"))
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
 			most = n
@@ -166,13 +166,13 @@ func (d *Driver) bound() (most int64) {
 
 // aside moves this process into a group below the one that it is in: one with a
 // process in it limits none below. It does so where it is alone, and may.
-func (d *Driver) aside() error {
+func (d *Driver) moveAside() error {
 	b, err := os.ReadFile(d.home + "/cgroup.procs")
 	if err != nil {
 		return err
 	}
 	self := strconv.Itoa(os.Getpid())
-	if strings.TrimSpace(string(b)) != self || !d.given(d.home) {
+	if strings.TrimSpace(string(b)) != self || !d.delegated(d.home) {
 		return errors.New("it is not for this process alone")
 	}
 	to := d.home + "/kern"
@@ -216,7 +216,7 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 		}
 	}
 	add := func(v2 bool, keys []string, where func(string) string) {
-		d := &Driver{v2: v2, mkdir: mkdir, rmdir: unix.Rmdir, given: given, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
+		d := &Driver{v2: v2, mkdir: mkdir, rmdir: unix.Rmdir, delegated: delegated, home: filepath.Join(at[""], path[""]), trees: map[string]string{}}
 		for _, k := range keys {
 			if at[k] == "" {
 				return
@@ -224,7 +224,7 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 			d.trees[k] = filepath.Join(at[k], where(k))
 		}
 		for dir := d.home; v2 && below == "" && strings.HasPrefix(dir, d.trees[""]+"/"); dir = filepath.Dir(dir) {
-			d.past = append(d.past, dir)
+			d.around = append(d.around, dir)
 		}
 		all = append(all, d)
 	}
@@ -246,7 +246,7 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 }
 
 // try makes a group, limits it and removes it.
-func (d *Driver) try() error {
+func (d *Driver) tryGroup() error {
 	g, err := d.Make()
 	if err != nil {
 		return err
@@ -257,14 +257,14 @@ func (d *Driver) try() error {
 // Make makes a group for one run.
 func (d *Driver) Make() (*Group, error) {
 	g := &Group{
-		name:  fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
-		v2:    d.v2,
-		home:  d.home,
-		most:  d.bound(),
-		mkdir: d.mkdir,
-		rmdir: d.rmdir,
-		dirs:  map[string]string{},
-		meter: map[string]*os.File{},
+		name:         fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)),
+		v2:           d.v2,
+		home:         d.home,
+		maxProcesses: d.processBound(),
+		mkdir:        d.mkdir,
+		rmdir:        d.rmdir,
+		dirs:         map[string]string{},
+		meter:        map[string]*os.File{},
 	}
 	if err := g.create(d.trees); err != nil {
 		return nil, errors.Join(err, g.Remove())
@@ -291,8 +291,8 @@ func (g *Group) create(trees map[string]string) error {
 		if err := os.WriteFile(g.dirs[""]+"/memory.oom.group", []byte("1"), 0); err != nil {
 			return err
 		}
-		if g.most > 0 {
-			if err := set(g.dirs[""]+"/pids.max", g.most); err != nil {
+		if g.maxProcesses > 0 {
+			if err := set(g.dirs[""]+"/pids.max", g.maxProcesses); err != nil {
 				return err
 			}
 		}
@@ -302,7 +302,7 @@ func (g *Group) create(trees map[string]string) error {
 			if err != nil {
 				return err
 			}
-			g.doors = append(g.doors, f)
+			g.tasks = append(g.tasks, f)
 		}
 	}
 	for what, file := range g.meters() {
@@ -384,15 +384,15 @@ func (g *Group) LimitProcesses(n int) error {
 	if g.v2 {
 		dir = g.dirs[""]
 	}
-	if g.most > 0 {
-		n = int(min(int64(n), g.most))
+	if g.maxProcesses > 0 {
+		n = int(min(int64(n), g.maxProcesses))
 	}
 	return set(dir+"/pids.max", int64(n))
 }
 
-// Crowd is how many of init's threads are in the group while the program is
+// Helpers is how many of init's threads are in the group while the program is
 // being started.
-func (g *Group) Crowd() int {
+func (g *Group) Helpers() int {
 	if g.v2 {
 		return 32
 	}
@@ -476,7 +476,7 @@ func (g *Group) Leave(pid int) error {
 
 // Remove removes the group. Everything in it has ended or is ending.
 func (g *Group) Remove() error {
-	for _, f := range g.doors {
+	for _, f := range g.tasks {
 		f.Close()
 	}
 	for _, f := range g.meter {
@@ -484,13 +484,13 @@ func (g *Group) Remove() error {
 	}
 	var errs []error
 	for _, dir := range g.dirs {
-		errs = append(errs, removeGroup(dir, g.rmdir, soon()))
+		errs = append(errs, removeGroup(dir, g.rmdir, removeDeadline()))
 	}
 	return errors.Join(errs...)
 }
 
 // soon is until when the dying are waited for.
-func soon() time.Time { return time.Now().Add(2 * time.Second) }
+func removeDeadline() time.Time { return time.Now().Add(2 * time.Second) }
 
 // removeGroup removes a directory, with those that were made in it by who was
 // there. A process that was killed stays in its group until it is gone; there is
@@ -546,7 +546,7 @@ func (d *Driver) Sweep() error {
 			}
 			dir := filepath.Join(tree, e.Name())
 			emptyGroup(dir)
-			errs = append(errs, removeGroup(dir, d.rmdir, soon()))
+			errs = append(errs, removeGroup(dir, d.rmdir, removeDeadline()))
 		}
 	}
 	return errors.Join(errs...)

@@ -45,7 +45,7 @@ func TestGroupPlaces(t *testing.T) {
 					}
 					got.WriteString(c + " " + d.trees[c] + "\n")
 				}
-				for _, dir := range d.past {
+				for _, dir := range d.around {
 					got.WriteString("past " + dir + "\n")
 				}
 			}
@@ -127,12 +127,12 @@ func TestGroupNone(t *testing.T) {
 		}
 		all = append(all, &Driver{v2: true, trees: map[string]string{"": dir}, mkdir: mkdir, rmdir: os.RemoveAll})
 	}
-	_, err := first(all, "1-1")
+	_, err := firstWorking(all, "1-1")
 	want := top + "/a gives a group below it no controller memory: it has none, or processes of its own; permission denied"
 	if err == nil || err.Error() != want {
 		t.Errorf("want\n%s\ngot\n%v", want, err)
 	}
-	if _, err := first(nil, "1-1"); err == nil {
+	if _, err := firstWorking(nil, "1-1"); err == nil {
 		t.Error("want no place in nothing")
 	}
 	left, err := filepath.Glob(top + "/*/" + groupPrefix + "*")
@@ -173,7 +173,7 @@ func TestPast(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := first([]*Driver{{v2: true, home: own, past: []string{own, top + "/unit"}, trees: map[string]string{"": top}, mkdir: mkdir, rmdir: os.RemoveAll}}, "1-1")
+		d, err := firstWorking([]*Driver{{v2: true, home: own, around: []string{own, top + "/unit"}, trees: map[string]string{"": top}, mkdir: mkdir, rmdir: os.RemoveAll}}, "1-1")
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s is %q: want %q, got %v", c.file, c.text, c.says, err)
 		}
@@ -233,8 +233,8 @@ func TestAside(t *testing.T) {
 		if err := errors.Join(filesV2("memory pids\n")(own), os.WriteFile(own+"/cgroup.procs", []byte(c.procs), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		d := &Driver{v2: true, home: own, trees: map[string]string{"": own}, mkdir: mkdir, rmdir: os.RemoveAll, given: func(string) bool { return c.given }}
-		_, err := first([]*Driver{d}, "1-1")
+		d := &Driver{v2: true, home: own, trees: map[string]string{"": own}, mkdir: mkdir, rmdir: os.RemoveAll, delegated: func(string) bool { return c.given }}
+		_, err := firstWorking([]*Driver{d}, "1-1")
 		if (err == nil) != c.want || moved() != c.want || (d.home == own+"/kern") != c.want {
 			t.Errorf("%s: %v, it is in %s", c.name, err, d.home)
 		}
@@ -293,12 +293,12 @@ func TestGroupV2Kernel(t *testing.T) {
 // TestNested removes a pen, and one whose owner is gone, in which a program made
 // groups of its own: a pen that stays would be waited for by each that comes.
 func TestNested(t *testing.T) {
-	p, err := NewPen()
+	p, err := NewScope()
 	if err != nil {
 		t.Logf("this host gives no cgroup: %v", err)
 		return
 	}
-	d, err := here()
+	d, err := ownDriver()
 	if err != nil {
 		t.Fatal(err)
 	}

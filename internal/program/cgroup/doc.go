@@ -2,10 +2,10 @@
 // v2, reads back what it limits, and clears away what killed supervisors left.
 //
 // The two differ in how a program gets in before its first instruction. On v1
-// the thread that will start it moves itself through the group's doors. On v2
+// the thread that will start it moves itself through the group's tasks. On v2
 // a thread cannot go alone: the process enters, starts the program and leaves.
 //
-// A [Pen] is for a program that is not a run of a jail: it is there to be killed
+// A [Scope] is for a program that is not a run of a jail: it is there to be killed
 // whole, and to bound the program where that is wished.
 package cgroup
 

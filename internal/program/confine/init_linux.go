@@ -26,10 +26,8 @@ const (
 	RoleProbe  = "/probe/program"
 )
 
-const (
-	controlFD = 3    // init's socket to the supervisor
-	InsideUID = 1000 // who the program is, inside
-)
+// InsideUID is the user and the group of the program, inside.
+const InsideUID = 1000
 
 // control is init's end of the socket.
 var control = frame.Plain(controlFD)
@@ -37,7 +35,7 @@ var control = frame.Plain(controlFD)
 // An initProc is the first process of a box.
 type initProc struct {
 	order   Order
-	fds     []int // stdin, stdout, stderr of the program, doors, workspace
+	fds     []int // stdin, stdout, stderr of the program, tasks, workspace
 	built   bool  // the root stands
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
@@ -99,7 +97,7 @@ func heedThreadSignals() {
 
 // begin builds the box and starts the program in it.
 func (p *initProc) begin() error {
-	if want := 3 + p.order.Doors; len(p.fds) < want {
+	if want := 3 + p.order.Tasks; len(p.fds) < want {
 		return fmt.Errorf("want %d descriptors, got %d", want, len(p.fds))
 	}
 	lent := -1
@@ -200,7 +198,7 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 		runtime.UnlockOSThread()
 		return
 	}
-	err := cutRights(&p.order, p.fds[3:3+p.order.Doors], p.rules)
+	err := cutRights(&p.order, p.fds[3:3+p.order.Tasks], p.rules)
 	if err == nil {
 		p.program, err = syscall.ForkExec(p.order.Argv[0], p.order.Argv, &syscall.ProcAttr{
 			Dir:   Workspace,

@@ -15,8 +15,8 @@ import (
 // cutRights takes everything from the calling thread that the program may not
 // have, then reads back from the kernel that it is gone. The thread must be
 // locked: all of this holds for one thread and what it starts.
-func cutRights(o *Order, doors []int, rules int) error {
-	for _, fd := range doors {
+func cutRights(o *Order, tasks []int, rules int) error {
+	for _, fd := range tasks {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // An Order is what init is told to build. Descriptors travel beside it: stdin,
-// stdout and stderr of the program, then the doors, then the workspace.
+// stdout and stderr of the program, then the tasks, then the workspace.
 type Order struct {
 	Argv     []string
 	Env      []string
@@ -19,7 +19,7 @@ type Order struct {
 	Dir      string   // the workspace's path, where init may open it itself
 	Links    int      // sockets to the supervisor the program gets, from descriptor 3 on
 	Warm     bool     // the program waits for a claim; Landlock is left to it
-	Doors    int      // cgroup files through which a thread moves itself
+	Tasks    int      // cgroup files through which a thread moves itself
 	Gate     bool     // ask before starting the program: the supervisor moves init
 	Group    string   // name of the cgroup the program must be born in
 	Groups   int      // in how many hierarchies
@@ -78,7 +78,7 @@ func (o *Order) Pack(p *frame.Packer) {
 	p.String(&o.Dir)
 	frame.Number(p, &o.Links)
 	p.Bool(&o.Warm)
-	frame.Number(p, &o.Doors)
+	frame.Number(p, &o.Tasks)
 	p.Bool(&o.Gate)
 	p.String(&o.Group)
 	frame.Number(p, &o.Groups)

@@ -21,7 +21,7 @@ func TestMessages(t *testing.T) {
 	defer unix.Close(fds[0])
 	defer unix.Close(fds[1])
 	for _, v := range []struct{ in, out frame.Packed }{
-		{&Order{Argv: []string{"a", ""}, Env: []string{"b=c"}, Shown: []string{}, Filter: "\x00\xff", Landlock: 6, Root: true, Lent: true, Dir: "/d", Links: 2, Warm: true, Doors: 3, Gate: true, Group: "g", Groups: 3, Probe: true, Bounds: Bounds{1, 2, 3, 4, 5, 6}}, &Order{}},
+		{&Order{Argv: []string{"a", ""}, Env: []string{"b=c"}, Shown: []string{}, Filter: "\x00\xff", Landlock: 6, Root: true, Lent: true, Dir: "/d", Links: 2, Warm: true, Tasks: 3, Gate: true, Group: "g", Groups: 3, Probe: true, Bounds: Bounds{1, 2, 3, 4, 5, 6}}, &Order{}},
 		{&Note{"k", "e", true, -1, "s", true, "o", 7, 8}, &Note{}},
 		{&Claim{true, true, "/d", Bounds{1 << 40, 2, 3, 4, 5, 6}}, &Claim{}},
 	} {

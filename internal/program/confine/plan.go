@@ -1,20 +1,18 @@
-// Package confine runs a program of somebody else's in a place of its own, from
-// which the only way out is the gateway, and in which it still feels at home:
-// it has its terminal, its session and its directory.
+// Package confine builds jails: the jail of kern exec, for the program of a user,
+// and the inside of the sandbox jail, for code of a model.
 //
-// The program is in user, mount, network, process and IPC namespaces of its
-// own. It sees the system's programs and libraries, the settings in /etc that
-// everybody may read, what is needed to start it and what it was shown, all of
-// it read-only; it may write in the directory it is started in, in what it was
-// given to write in, and in a home and a /tmp that are empty and go when it
-// ends. Nothing else of the host has a
-// name in there: no other file, no socket, no process. Its network is a
-// loopback on which one port listens, that of the gateway; who listens is
-// outside, and forwards to the gateway's socket. It has no privilege, cannot
-// get any, and cannot put words into the terminal's input.
+// A program under kern exec keeps its terminal, its session and its directory. It
+// is in user, mount, network, process and IPC namespaces of its own. It sees the
+// programs and libraries of the system, the settings in /etc that everybody may
+// read, what it takes to start it and what it was shown: all of that read-only.
+// It may write to the directory where it starts, to what it was given to write,
+// and to an empty home and /tmp that go when it ends. No other file, socket or
+// process of the host has a name inside. Its network is a loopback with one port,
+// that of the gateway, which a listener outside forwards to the gateway's socket.
+// It has no privilege, cannot get one, and cannot type into the terminal.
 //
-// What a host cannot do is an error that says what is missing: there is no
-// weaker fence.
+// What a host cannot do is an error that says what is missing: there is no weaker
+// jail.
 package confine
 
 import (
@@ -29,24 +27,24 @@ import (
 	"strings"
 )
 
-// A Wish is what is known when a fence is planned.
-type Wish struct {
+// Options say for which program a jail is planned.
+type Options struct {
 	Dir    string   // where the program starts
-	Home   string   // of the user; "" if there is none
-	Keep   string   // a directory that is its home and stays; "": an empty one that goes
+	Home   string   // of the user; "": there is none
+	Keep   string   // a directory that becomes its home; "": an empty one
 	Path   string   // of the program
 	Env    []string // of the program
-	Show   []string // to be seen beside what every program sees
-	Write  []string // to be written in beside where it starts
-	Hide   []string // never to be seen
+	Show   []string // to read, beside what every program reads
+	Write  []string // to write, beside the directory where it starts
+	Hide   []string // never visible
 	Base   string   // the address of the gateway, as the program has it
 	Socket string   // of the gateway
 }
 
-// A Plan is what a fence is built from: absolute names without links.
+// A Plan is what a jail is built from: absolute names without links.
 type Plan struct {
 	Dir    string   `json:"dir"`
-	Home   string   `json:"home,omitempty"` // an empty place; "": there is none but /tmp
+	Home   string   `json:"home,omitempty"` // an empty directory; "": only /tmp
 	Keep   string   `json:"keep,omitempty"`
 	Show   []string `json:"show"`
 	Write  []string `json:"write,omitempty"`
@@ -55,14 +53,14 @@ type Plan struct {
 	Socket string   `json:"socket"`
 }
 
-// system is what every program sees. A name that is a link is one inside too.
-var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/gnu/store"}
+// systemDirs are what every program sees. A name that is a link is one inside too.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/gnu/store"}
 
-// ours are places that are made new inside; what the host has there is not seen.
-var ours = []string{"/proc", "/sys", "/dev", "/run", "/boot"}
+// rebuilt are directories that are made new inside; those of the host are hidden.
+var rebuilt = []string{"/proc", "/sys", "/dev", "/run", "/boot"}
 
-// New plans a fence.
-func New(w Wish) (*Plan, error) {
+// NewPlan plans a jail.
+func NewPlan(w Options) (*Plan, error) {
 	u, err := url.Parse(w.Base)
 	if err != nil {
 		return nil, err
@@ -74,29 +72,29 @@ func New(w Wish) (*Plan, error) {
 	if w.Socket == "" {
 		return nil, fmt.Errorf("the gateway at %s has no socket to forward to", w.Base)
 	}
-	if p.Dir, err = real(w.Dir); err != nil {
+	if p.Dir, err = realPath(w.Dir); err != nil {
 		return nil, err
 	}
-	if p.Home, err = real(w.Home); err != nil || w.Home == "" || p.taken(p.Home) != "" {
-		p.Home = "" // there is nothing to see
+	if p.Home, err = realPath(w.Home); err != nil || w.Home == "" || p.systemOwned(p.Home) != "" {
+		p.Home = "" // nothing there to hide
 	}
 	for _, h := range w.Hide {
-		if h, err = real(h); err != nil {
-			continue // what is not there is not seen
+		if h, err = realPath(h); err != nil {
+			continue // it does not exist
 		}
 		if within(p.Dir, h) {
 			return nil, fmt.Errorf("the directory %s is below %s, which no program may see", p.Dir, h)
 		}
 		p.Hide = append(p.Hide, h)
 	}
-	if why := p.much(p.Dir); why != "" {
+	if why := p.tooBroad(p.Dir); why != "" {
 		return nil, fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s: start it in one of its own (mkdir work && cd work), and name what it must read beside that with --show", p.Dir, why)
 	}
-	if err := p.give(w); err != nil {
+	if err := p.addGiven(w); err != nil {
 		return nil, err
 	}
-	p.needs(w)
-	if err := p.sees(w.Path); err != nil {
+	p.addNeeded(w)
+	if err := p.checkVisible(w.Path); err != nil {
 		return nil, err
 	}
 	slices.Sort(p.Show)
@@ -111,9 +109,9 @@ func New(w Wish) (*Plan, error) {
 	return p, nil
 }
 
-// taken says whose a name is, if not the user's.
-func (p *Plan) taken(name string) string {
-	for _, d := range slices.Concat(system, ours) {
+// systemOwned returns the owner of a name that is not the user's, else "".
+func (p *Plan) systemOwned(name string) string {
+	for _, d := range slices.Concat(systemDirs, rebuilt) {
 		if within(name, d) || name == "/" {
 			return "the system's"
 		}
@@ -121,18 +119,18 @@ func (p *Plan) taken(name string) string {
 	return ""
 }
 
-// much says why a directory is too much to write in.
-func (p *Plan) much(dir string) string {
+// tooBroad says why a program may not write to a directory.
+func (p *Plan) tooBroad(dir string) string {
 	if p.Home != "" && within(p.Home, dir) || dir == "/" {
 		return "too much"
 	}
-	return p.taken(dir)
+	return p.systemOwned(dir)
 }
 
-// give adds what the program was given to read and to write in.
-func (p *Plan) give(w Wish) (err error) {
+// addGiven adds what the user gave the program to read and to write.
+func (p *Plan) addGiven(w Options) (err error) {
 	if w.Keep != "" {
-		if p.Keep, err = p.named(w.Keep); err != nil {
+		if p.Keep, err = p.resolveGiven(w.Keep); err != nil {
 			return err
 		}
 		if fi, err := os.Stat(p.Keep); err != nil || !fi.IsDir() {
@@ -143,10 +141,10 @@ func (p *Plan) give(w Wish) (err error) {
 		if s == "" {
 			continue
 		}
-		if s, err = p.named(s); err != nil {
+		if s, err = p.resolveGiven(s); err != nil {
 			return err
 		}
-		if why := p.much(s); why != "" {
+		if why := p.tooBroad(s); why != "" {
 			return fmt.Errorf("%s is not for a program in a jail to write in: it is %s", s, why)
 		}
 		if !within(s, p.Dir) {
@@ -154,10 +152,10 @@ func (p *Plan) give(w Wish) (err error) {
 		}
 	}
 	for _, s := range w.Show {
-		if s, err = p.named(s); err != nil {
+		if s, err = p.resolveGiven(s); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(ours, func(d string) bool { return within(s, d) }) || s == "/" {
+		if slices.ContainsFunc(rebuilt, func(d string) bool { return within(s, d) }) || s == "/" {
 			return fmt.Errorf("%s cannot be shown: a jail has its own", s)
 		}
 		if !slices.Contains(p.Write, s) {
@@ -167,28 +165,28 @@ func (p *Plan) give(w Wish) (err error) {
 	return nil
 }
 
-// named is what somebody named to be given. A link by which a program that
-// could write there leads elsewhere is not followed.
-func (p *Plan) named(name string) (string, error) {
-	s, err := real(name)
+// resolveGiven resolves a name that the user gave. It refuses a link that leads out
+// of a directory where programs write, because a program may have made it.
+func (p *Plan) resolveGiven(name string) (string, error) {
+	s, err := realPath(name)
 	if err != nil {
 		return "", err
 	}
 	if i := slices.IndexFunc(p.Hide, func(h string) bool { return within(s, h) }); i >= 0 {
 		return "", fmt.Errorf("%s cannot be shown: it is below %s, which no program may see", s, p.Hide[i])
 	}
-	if d := p.strays(name, s); d != "" {
+	if d := p.escapesByLink(name, s); d != "" {
 		return "", fmt.Errorf("%s leads to %s by a link in %s, where a program may write and could have made it: name %s itself if you mean that", name, s, d, s)
 	}
 	return s, nil
 }
 
-// strays is where programs write and a link stands by which a name leads out of
-// there to what it really is; "" if there is none.
-func (p *Plan) strays(name, is string) string {
+// escapesByLink returns the directory where programs write and from which a link
+// in name leads out to is; "" if there is none.
+func (p *Plan) escapesByLink(name, is string) string {
 	at, err := filepath.Abs(name)
 	for ; err == nil && at != "/"; at = filepath.Dir(at) {
-		a, _ := real(at)
+		a, _ := realPath(at)
 		for _, d := range slices.Concat([]string{p.Dir}, p.Write) {
 			if within(a, d) && !within(is, d) {
 				return d
@@ -198,39 +196,39 @@ func (p *Plan) strays(name, is string) string {
 	return ""
 }
 
-// needs shows what it takes to start the program: where it is, wherever links
-// lead from there, who interprets it, and what PATH and its environment name.
-func (p *Plan) needs(w Wish) {
-	p.follow(w.Path, 0)
+// addNeeded shows what it takes to start the program: its directory, the targets of
+// links, its interpreter, and what PATH and its environment name.
+func (p *Plan) addNeeded(w Options) {
+	p.addProgram(w.Path, 0)
 	for _, v := range w.Env {
 		name, value, _ := strings.Cut(v, "=")
 		switch name {
 		case "PATH":
 			for _, dir := range filepath.SplitList(value) {
-				p.tree(dir)
+				p.addTree(dir)
 			}
 		case "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "GOROOT", "JAVA_HOME", "RUSTUP_HOME":
-			p.offer(value)
+			p.addReadOnly(value)
 		}
 	}
 }
 
-// sees is an error where a program is at no place that it sees.
-func (p *Plan) sees(path string) error {
-	at, err := real(path)
+// checkVisible returns an error if a program would not be visible inside.
+func (p *Plan) checkVisible(path string) error {
+	at, err := realPath(path)
 	if path == "" || err != nil {
-		return nil // then there is none to start
+		return nil // no program is to start
 	}
-	seen := slices.Concat(system, p.Show, p.Write, []string{p.Dir})
+	seen := slices.Concat(systemDirs, p.Show, p.Write, []string{p.Dir})
 	if !slices.ContainsFunc(seen, func(d string) bool { return within(at, d) }) {
 		return fmt.Errorf("the program is at %s, which a jail does not show: name it with --show, or the directory that it is part of", at)
 	}
 	return nil
 }
 
-// follow shows a program through all its links and interpreters. What names no
-// program shows nothing: the program that ran before may have written the name.
-func (p *Plan) follow(name string, deep int) {
+// addProgram shows a program through all its links and interpreters. A name that is
+// no program adds nothing, because an earlier program may have written the name.
+func (p *Plan) addProgram(name string, deep int) {
 	if name == "" || deep > 20 {
 		return
 	}
@@ -241,13 +239,13 @@ func (p *Plan) follow(name string, deep int) {
 	if fi, err := os.Stat(name); err != nil || !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
 		return
 	}
-	p.tree(filepath.Dir(name))
+	p.addTree(filepath.Dir(name))
 	if to, err := os.Readlink(name); err == nil {
 		if !filepath.IsAbs(to) {
 			to = filepath.Join(filepath.Dir(name), to)
 		}
-		if p.leads(name, to) {
-			p.follow(to, deep+1)
+		if p.mayLeadTo(name, to) {
+			p.addProgram(to, deep+1)
 		}
 		return
 	}
@@ -261,53 +259,53 @@ func (p *Plan) follow(name string, deep int) {
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	if rest, ok := bytes.CutPrefix(line, []byte("#!")); ok {
 		for _, word := range strings.Fields(string(rest)) {
-			if filepath.IsAbs(word) && p.leads(name, word) {
-				p.follow(word, deep+1)
+			if filepath.IsAbs(word) && p.mayLeadTo(name, word) {
+				p.addProgram(word, deep+1)
 			}
 		}
 	}
 }
 
-// leads reports whether a link or a first line may lead to a program: where a
-// program may have written it, only out to a place that is for programs.
-func (p *Plan) leads(from, to string) bool {
+// mayLeadTo reports whether a link or a first line may add a program. If an earlier
+// program may have written it, it may lead only to a directory of programs.
+func (p *Plan) mayLeadTo(from, to string) bool {
 	written := func(name string) bool {
-		dir, err := real(filepath.Dir(name))
+		dir, err := realPath(filepath.Dir(name))
 		return err != nil || slices.ContainsFunc(append(p.Write, p.Dir), func(d string) bool { return within(dir, d) })
 	}
 	return !written(from) || written(to) || slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(filepath.Dir(to)))
 }
 
-// tree shows a directory of programs with the tree it is part of, if it is of
-// one: bin beside lib, the shims of a version manager, or packages of Node, which
-// find each other by their place. What lies about in others may be a secret.
-func (p *Plan) tree(dir string) {
-	p.offer(dir)
+// addTree shows a directory of programs with the tree it belongs to: bin beside lib,
+// the shims of a version manager, or packages of Node, which find each other by
+// path. Any other parent may hold secrets.
+func (p *Plan) addTree(dir string) {
+	p.addReadOnly(dir)
 	const modules = "/node_modules"
 	if i := strings.Index(dir+"/", modules+"/"); i >= 0 {
-		p.offer(dir[:i+len(modules)])
+		p.addReadOnly(dir[:i+len(modules)])
 	}
 	up := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(up, "lib")); err == nil || filepath.Base(dir) == "shims" {
 		if filepath.Base(up) != ".local" {
-			p.offer(up)
+			p.addReadOnly(up)
 		}
 	}
 }
 
-// offer shows a directory, unless that is too much or of no use, or the program
-// that ran before may have put it in the place of another.
-func (p *Plan) offer(name string) {
-	dir, err := real(name)
-	if err != nil || dir == "/" || dir == os.TempDir() || p.strays(name, dir) != "" {
+// addReadOnly shows a directory, unless it is too broad or already visible, or an
+// earlier program may have put it in place of another.
+func (p *Plan) addReadOnly(name string) {
+	dir, err := realPath(name)
+	if err != nil || dir == "/" || dir == os.TempDir() || p.escapesByLink(name, dir) != "" {
 		return
 	}
 	for _, more := range append([]string{p.Home, p.Dir}, p.Hide...) {
 		if more != "" && within(more, dir) {
-			return // with it would come what is not to be seen
+			return // it contains what must stay hidden
 		}
 	}
-	for _, d := range slices.Concat(system, ours, p.Hide, p.Write, []string{p.Dir}) {
+	for _, d := range slices.Concat(systemDirs, rebuilt, p.Hide, p.Write, []string{p.Dir}) {
 		if within(dir, d) {
 			return
 		}
@@ -315,7 +313,7 @@ func (p *Plan) offer(name string) {
 	p.Show = append(p.Show, dir)
 }
 
-// Environ is an environment as it is true inside.
+// Environ adapts an environment to the inside.
 func (p *Plan) Environ(env []string) []string {
 	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
 	for i, v := range out {
@@ -334,7 +332,7 @@ func within(name, dir string) bool {
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
-func real(name string) (string, error) {
+func realPath(name string) (string, error) {
 	name, err := filepath.Abs(name)
 	if err != nil {
 		return "", err

@@ -61,9 +61,9 @@ func TestNew(t *testing.T) {
 		}
 		return all
 	}
-	w := Wish{Dir: top + "/house/proj", Home: top + "/house", Path: top + "/house/.local/bin/agent", Hide: in("house/proj/data", "house/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
+	w := Options{Dir: top + "/house/proj", Home: top + "/house", Path: top + "/house/.local/bin/agent", Hide: in("house/proj/data", "house/.hidden", "nothing"), Base: "http://127.0.0.1:4400", Socket: top + "/s",
 		Env: []string{"PATH=" + strings.Join(append(in("house/.cargo/bin", "house/.pyenv/shims", "house/app/node_modules/.bin", "house/proj/data", "house/.hidden/bin", "nothing"), "/usr/bin", "/"), ":"), "A=b"}, Show: in("extra")}
-	p, err := New(w)
+	p, err := NewPlan(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,34 +74,34 @@ func TestNew(t *testing.T) {
 	if p.Port != 4400 || p.Home != top+"/house" || !slices.Equal(p.Hide, in("house/proj/data", "house/.hidden")) {
 		t.Errorf("%+v", p)
 	}
-	for what, change := range map[string]func(w *Wish){
-		"too much":         func(w *Wish) { w.Dir = w.Home },
-		"the system's":     func(w *Wish) { w.Dir = "/usr" },
-		"no program may":   func(w *Wish) { w.Dir = top + "/house/proj/data" },
-		"a jail has":       func(w *Wish) { w.Show = []string{"/"} },
-		"cannot be shown":  func(w *Wish) { w.Show = in("house/proj/data") },
-		"no such file":     func(w *Wish) { w.Show = in("nothing") },
-		"reaches only one": func(w *Wish) { w.Base = "https://gateway.example:443" },
-		"has no socket":    func(w *Wish) { w.Socket = "" },
-		"house/.ssh/id, which a jail does not show": func(w *Wish) { w.Path = top + "/house/proj/id" }, // a link there
-		"house/app/secret, which a jail does not":   func(w *Wish) { w.Path = top + "/house/app/secret"; w.Home = top + "/house/app/secret/.." },
-		"at http://127.0.":                          func(w *Wish) { w.Base = "http://127.0.0.1" },
+	for what, change := range map[string]func(w *Options){
+		"too much":         func(w *Options) { w.Dir = w.Home },
+		"the system's":     func(w *Options) { w.Dir = "/usr" },
+		"no program may":   func(w *Options) { w.Dir = top + "/house/proj/data" },
+		"a jail has":       func(w *Options) { w.Show = []string{"/"} },
+		"cannot be shown":  func(w *Options) { w.Show = in("house/proj/data") },
+		"no such file":     func(w *Options) { w.Show = in("nothing") },
+		"reaches only one": func(w *Options) { w.Base = "https://gateway.example:443" },
+		"has no socket":    func(w *Options) { w.Socket = "" },
+		"house/.ssh/id, which a jail does not show": func(w *Options) { w.Path = top + "/house/proj/id" }, // a link there
+		"house/app/secret, which a jail does not":   func(w *Options) { w.Path = top + "/house/app/secret"; w.Home = top + "/house/app/secret/.." },
+		"at http://127.0.":                          func(w *Options) { w.Base = "http://127.0.0.1" },
 
-		"write in: it is too much": func(w *Wish) { w.Write = in("") },
-		"house is not for":         func(w *Wish) { w.Write = in("house") },
-		"/ is not for":             func(w *Wish) { w.Write = []string{"/"} },
-		"it is the system's":       func(w *Wish) { w.Write = []string{"/etc/hosts"} },
-		"which no program may see": func(w *Wish) { w.Write = in("house/.hidden/bin") },
-		"expected a directory":     func(w *Wish) { w.Keep = top + "/house/.ssh/id" },
-		"keep is not for":          func(w *Wish) { w.Home, w.Keep = top+"/keep", top+"/keep" },
-		"/out/id leads to":         func(w *Wish) { w.Show = in("house/proj/out/id") },
-		"/id leads to":             func(w *Wish) { w.Write = in("house/proj/id") },
-		"/far leads to":            func(w *Wish) { w.Write = in("keep", "keep/far") },
-		"leads to /etc":            func(w *Wish) { w.Keep = top + "/house/proj/etc" },
+		"write in: it is too much": func(w *Options) { w.Write = in("") },
+		"house is not for":         func(w *Options) { w.Write = in("house") },
+		"/ is not for":             func(w *Options) { w.Write = []string{"/"} },
+		"it is the system's":       func(w *Options) { w.Write = []string{"/etc/hosts"} },
+		"which no program may see": func(w *Options) { w.Write = in("house/.hidden/bin") },
+		"expected a directory":     func(w *Options) { w.Keep = top + "/house/.ssh/id" },
+		"keep is not for":          func(w *Options) { w.Home, w.Keep = top+"/keep", top+"/keep" },
+		"/out/id leads to":         func(w *Options) { w.Show = in("house/proj/out/id") },
+		"/id leads to":             func(w *Options) { w.Write = in("house/proj/id") },
+		"/far leads to":            func(w *Options) { w.Write = in("keep", "keep/far") },
+		"leads to /etc":            func(w *Options) { w.Keep = top + "/house/proj/etc" },
 	} {
 		c := w
 		change(&c)
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := NewPlan(c); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("want %q, got %v", what, err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestNew(t *testing.T) {
 		if err := os.WriteFile(c.Path, []byte(strings.ReplaceAll(line, "$", top)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := New(c); err != nil || !slices.Equal(p.Show, want) {
+		if p, err := NewPlan(c); err != nil || !slices.Equal(p.Show, want) {
 			t.Errorf("%s shows %q, %v; want %q", line, p.Show, err, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestNew(t *testing.T) {
 	for name, want := range map[string][]string{"run": nil, "lib/python": in("house/.versions/3", "house/tool", "house/venv")} {
 		c := w
 		c.Path, c.Env, c.Show = top+"/house/proj/"+name, nil, nil
-		if p, err := New(c); err == nil && !slices.Equal(p.Show, want) || (err == nil) != (want != nil) {
+		if p, err := NewPlan(c); err == nil && !slices.Equal(p.Show, want) || (err == nil) != (want != nil) {
 			t.Errorf("%s shows %+v, %v; want %q", name, p, err, want)
 		}
 	}
@@ -140,12 +140,12 @@ func TestNew(t *testing.T) {
 	}
 	swapped := w
 	swapped.Path, swapped.Show, swapped.Env = "", nil, []string{"PATH=" + top + "/house/proj/bin", "VIRTUAL_ENV=" + top + "/house/proj/bin"}
-	if p, err := New(swapped); err != nil || len(p.Show) > 0 {
+	if p, err := NewPlan(swapped); err != nil || len(p.Show) > 0 {
 		t.Errorf("a directory that was swapped for a link shows %+v, %v", p, err)
 	}
 	w.Keep, w.Write = top+"/keep", in("house/.ssh/id", "house/proj/data/..", "house/tool", "house/.cargo")
 	w.Show = in("extra", "house/tool", "keep/tool")
-	if p, err = New(w); err != nil || !slices.Equal(p.Write, in("keep", "house/.ssh/id", "house/tool", "house/.cargo")) {
+	if p, err = NewPlan(w); err != nil || !slices.Equal(p.Write, in("keep", "house/.ssh/id", "house/tool", "house/.cargo")) {
 		t.Errorf("it may write in %q, %v", p.Write, err)
 	}
 	if want := in("extra", "house/.local/bin", "house/.pyenv", "house/.versions/3", "house/app/node_modules", "house/venv", "keep/tool"); !slices.Equal(p.Show, want) {
@@ -153,8 +153,8 @@ func TestNew(t *testing.T) {
 	}
 	for _, c := range []struct{ home, keep, want string }{{top + "/house", "", top + "/house"}, {top + "/moved", "", top + "/house"}, {top + "/house", top + "/keep", top + "/keep"},
 		{"", "", "/tmp"}, {"/", "", "/tmp"}, {"/no/such/home", "", "/tmp"}, {"/usr/bin", "", "/tmp"}} {
-		w := Wish{Dir: w.Dir, Home: c.home, Keep: c.keep, Base: w.Base, Socket: w.Socket}
-		if p, err = New(w); err != nil {
+		w := Options{Dir: w.Dir, Home: c.home, Keep: c.keep, Base: w.Base, Socket: w.Socket}
+		if p, err = NewPlan(w); err != nil {
 			t.Fatal(err)
 		}
 		env := p.Environ([]string{"TMPDIR=/elsewhere", "HOME=" + c.home, "PWD=/link", "A=b"})

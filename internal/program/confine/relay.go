@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// relay forwards every connection to a socket, until the listener is closed.
+// relay forwards every connection to a socket until the listener is closed.
 func relay(l net.Listener, socket string) {
 	for {
 		c, err := l.Accept()
@@ -16,8 +16,8 @@ func relay(l net.Listener, socket string) {
 	}
 }
 
-// forward forwards one connection. Where nobody answers, which is so while a
-// daemon is started again, it is closed, and the client tries again.
+// forward forwards one connection. It closes the connection if the socket does not
+// answer, as while the daemon restarts; the client tries again.
 func forward(c net.Conn, socket string) {
 	defer c.Close()
 	up, err := net.Dial("unix", socket)
@@ -28,14 +28,14 @@ func forward(c net.Conn, socket string) {
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
-		pass(c, up)
+		copyOneWay(c, up)
 	}()
-	pass(up, c)
+	copyOneWay(up, c)
 	<-back
 }
 
-// pass copies one way, and passes the end of it on. A way that breaks ends both.
-func pass(to, from net.Conn) {
+// copyOneWay copies, and passes the end on. An error ends both ways.
+func copyOneWay(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close()
 		_ = from.Close()

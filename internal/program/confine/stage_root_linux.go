@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are all that is put into the root, whoever holds others first.
+// mounts are everything that is put into the root, parents first.
 func (p *Plan) mounts() ([]mount, error) {
 	all := []mount{{at: "/tmp", fd: -1, perms: "1777"}, {at: "/dev/shm", fd: -1, perms: "1777"}}
 	if p.Home != "" {
@@ -23,9 +23,9 @@ func (p *Plan) mounts() ([]mount, error) {
 		all = append(all, m)
 		return err
 	}
-	for _, name := range slices.Concat(system, p.Show) {
+	for _, name := range slices.Concat(systemDirs, p.Show) {
 		fi, err := os.Lstat(name)
-		if slices.Contains(system, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
+		if slices.Contains(systemDirs, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
 			continue // links are made by makeTree
 		}
 		if err := add(name, untrusted|unix.MOUNT_ATTR_RDONLY); err != nil {
@@ -44,7 +44,7 @@ func (p *Plan) mounts() ([]mount, error) {
 		}
 		all = append(all, m)
 	}
-	for fd := range 3 { // whoever asks for the terminal's name finds this one
+	for fd := range 3 { // ttyname(3) finds this one
 		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		if err != nil || !strings.HasPrefix(name, "/dev/pts/") {
 			continue
@@ -58,8 +58,8 @@ func (p *Plan) mounts() ([]mount, error) {
 	return all, nil
 }
 
-// build makes the root of the program below /tmp, and is in it when it returns.
-// What was the root until then is still there.
+// build makes the root of the program and enters it. The root of the host is still
+// there.
 func (p *Plan) build() error {
 	if err := ownMounts(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (p *Plan) build() error {
 	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
 		return fmt.Errorf("terminals of its own: %w", err)
 	}
-	if err := private("./etc"); err != nil {
+	if err := coverPrivate("./etc"); err != nil {
 		return err
 	}
 	for _, h := range p.Hide {
@@ -93,7 +93,7 @@ func (p *Plan) build() error {
 	return unix.MountSetattr(unix.AT_FDCWD, ".", 0, &unix.MountAttr{Attr_set: untrusted | unix.MOUNT_ATTR_RDONLY})
 }
 
-// makeTree makes what little of the tree is not the host's.
+// makeTree makes the directories and links that are not the host's.
 func makeTree() error {
 	for _, dir := range []string{"proc", "dev/pts", "run", "sys", "var"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -101,7 +101,7 @@ func makeTree() error {
 		}
 	}
 	links := map[string]string{"dev/ptmx": "pts/ptmx", "var/tmp": "/tmp", "var/run": "/run"}
-	for _, name := range system {
+	for _, name := range systemDirs {
 		if to, err := os.Readlink(name); err == nil {
 			links[name[1:]] = to
 		}
@@ -109,13 +109,13 @@ func makeTree() error {
 	return makeLinks(links)
 }
 
-// private covers what not everybody may read, for the program is of the user's,
-// who may be root.
-func private(dir string) error {
+// coverPrivate covers what not everybody may read, because the program runs as the
+// user, and the user may be root.
+func coverPrivate(dir string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrPermission) {
-				return nil // nor may the program
+				return nil // the program may not read it either
 			}
 			return err
 		}
@@ -136,7 +136,7 @@ func private(dir string) error {
 	})
 }
 
-// cover puts nothing over a name.
+// cover puts an empty file or directory over a name.
 func cover(name string) error {
 	fi, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) {

@@ -105,11 +105,11 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 		if x.group, err = b.driver.Make(); err != nil {
 			return x, err
 		}
-		if err = x.group.Limit(l.Memory, l.Processes+x.group.Crowd()); err != nil {
+		if err = x.group.Limit(l.Memory, l.Processes+x.group.Helpers()); err != nil {
 			return x, err
 		}
-		o.Group, o.Groups, o.Gate = x.group.Name(), x.group.Hierarchies(), x.group.Whole()
-		o.Doors = len(x.group.Doors())
+		o.Group, o.Groups, o.Gate = x.group.Name(), x.group.Hierarchies(), x.group.WholeProcesses()
+		o.Tasks = len(x.group.Tasks())
 	}
 	if err = ends.open(x); err != nil {
 		return x, err
@@ -123,7 +123,7 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	go x.listen()
 	files := []int{ends.stdin, ends.stdout, ends.stderr}
 	if x.group != nil {
-		for _, f := range x.group.Doors() {
+		for _, f := range x.group.Tasks() {
 			files = append(files, int(f.Fd()))
 		}
 	}

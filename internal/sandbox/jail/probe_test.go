@@ -103,7 +103,7 @@ func TestRunFindsLies(t *testing.T) {
 		for _, c := range []string{"memory", "pids", "cpuacct"} {
 			trees[c] = filepath.Join(dir, c)
 		}
-		b.driver = cgroup.On(trees, func(dir string) error { return writeFiles(dir, files) }, os.RemoveAll)
+		b.driver = cgroup.NewDriver(trees, func(dir string) error { return writeFiles(dir, files) }, os.RemoveAll)
 	})
 	ran := filepath.Join(t.TempDir(), "d")
 	if err := os.Mkdir(ran, 0o755); err != nil {

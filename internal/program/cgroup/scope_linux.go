@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Pen holds what one program starts, so that the kernel kills all of it in
+// A Scope holds what one program starts, so that the kernel kills all of it in
 // one step: a group of v2, which needs no controller, only the right to make a
-// group where this process is. A pen with bounds limits it too. The nil Pen has
+// group where this process is. A pen with bounds limits it too. The nil Scope has
 // neither.
-type Pen struct {
+type Scope struct {
 	dir    string // of v2; empty: it cannot be killed in one step
 	fd     int    // -1: there is none
 	bounds Bounds
@@ -23,7 +23,7 @@ type Pen struct {
 }
 
 // here is where this process may make pens.
-func here() (*Driver, error) {
+func ownDriver() (*Driver, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -40,10 +40,10 @@ func here() (*Driver, error) {
 	return nil, errors.New("no cgroup file system of version 2 is mounted")
 }
 
-// NewPen makes a pen, and removes those whose owner is gone. An error says that
+// NewScope makes a pen, and removes those whose owner is gone. An error says that
 // there can be none here.
-func NewPen() (*Pen, error) {
-	d, err := here()
+func NewScope() (*Scope, error) {
+	d, err := ownDriver()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func NewPen() (*Pen, error) {
 		return nil, err
 	}
 	_ = d.Sweep() // what cannot be removed is in nobody's way
-	p := &Pen{fd: -1, out: -1, dir: filepath.Join(d.trees[""], fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)))}
+	p := &Scope{fd: -1, out: -1, dir: filepath.Join(d.trees[""], fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)))}
 	if err := d.mkdir(p.dir); err != nil {
 		return nil, err
 	}
@@ -65,9 +65,9 @@ func NewPen() (*Pen, error) {
 	return nil, errors.Join(err, d.rmdir(p.dir))
 }
 
-// NewBound makes a pen with bounds. An error says why this host cannot hold
+// NewBoundedScope makes a pen with bounds. An error says why this host cannot hold
 // them.
-func NewBound(b Bounds) (*Pen, error) {
+func NewBoundedScope(b Bounds) (*Scope, error) {
 	d, err := Find("")
 	if err != nil {
 		return nil, err
@@ -77,12 +77,12 @@ func NewBound(b Bounds) (*Pen, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pen{fd: -1, out: -1, bounds: b, group: g}
+	p := &Scope{fd: -1, out: -1, bounds: b, group: g}
 	if b.Memory > 0 {
 		err = g.limitMemory(b.Memory)
 	}
 	if err == nil && b.Processes > 0 {
-		err = g.LimitProcesses(b.Processes + g.Crowd())
+		err = g.LimitProcesses(b.Processes + g.Helpers())
 	}
 	switch {
 	case err != nil:
@@ -96,7 +96,7 @@ func NewBound(b Bounds) (*Pen, error) {
 		for _, tree := range d.trees {
 			p.home = append(p.home, tree+"/tasks")
 		}
-		if whole, e := NewPen(); e == nil { // else descendants are found one by one
+		if whole, e := NewScope(); e == nil { // else descendants are found one by one
 			p.dir, p.fd = whole.dir, whole.fd
 		}
 	}
@@ -108,35 +108,35 @@ func NewBound(b Bounds) (*Pen, error) {
 
 // FD is the descriptor with which a process is started in the pen; negative:
 // there is none.
-func (p *Pen) FD() int {
+func (p *Scope) FD() int {
 	if p == nil {
 		return -1
 	}
 	return p.fd
 }
 
-// Out is the descriptor with which a process is started that would be in the pen
+// Outside is the descriptor with which a process is started that would be in the pen
 // and is not to be counted; negative: a process that is started without FD is
 // bounded all the same, or nothing is.
-func (p *Pen) Out() int {
+func (p *Scope) Outside() int {
 	if p == nil {
 		return -1
 	}
 	return p.out
 }
 
-// Doors are what a thread has to pass before it starts the program: see [Pass].
-func (p *Pen) Doors() []*os.File {
+// Doors are what a thread has to pass before it starts the program: see [Join].
+func (p *Scope) Tasks() []*os.File {
 	if p == nil || p.group == nil {
 		return nil
 	}
-	return p.group.doors
+	return p.group.tasks
 }
 
-// Pass puts the calling thread, which must be locked, behind doors. What it
+// Join puts the calling thread, which must be locked, behind tasks. What it
 // starts is there from the beginning.
-func Pass(doors []*os.File) error {
-	for _, f := range doors {
+func Join(tasks []*os.File) error {
+	for _, f := range tasks {
 		if _, err := f.WriteString("0"); err != nil {
 			return err
 		}
@@ -144,8 +144,8 @@ func Pass(doors []*os.File) error {
 	return nil
 }
 
-// Leave takes the calling thread back from behind the doors.
-func (p *Pen) Leave() (err error) {
+// Leave takes the calling thread back from behind the tasks.
+func (p *Scope) Leave() (err error) {
 	if p == nil {
 		return nil
 	}
@@ -155,9 +155,9 @@ func (p *Pen) Leave() (err error) {
 	return err
 }
 
-// Settle is for when the program is started and nobody of ours is with it. Until
+// Tighten is for when the program is started and nobody of ours is with it. Until
 // then there is room for those of ours, which the program may be quick to take.
-func (p *Pen) Settle() error {
+func (p *Scope) Tighten() error {
 	if p == nil || p.bounds.Processes == 0 {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (p *Pen) Settle() error {
 }
 
 // Bounded says which bounds were met.
-func (p *Pen) Bounded() (memory, processes bool) {
+func (p *Scope) Bounded() (memory, processes bool) {
 	if p == nil || p.group == nil {
 		return false, false
 	}
@@ -174,14 +174,14 @@ func (p *Pen) Bounded() (memory, processes bool) {
 }
 
 // Kill kills everything in the pen, where that can be done in one step.
-func (p *Pen) Kill() {
+func (p *Scope) Kill() {
 	if p.dir != "" {
 		emptyGroup(p.dir)
 	}
 }
 
 // Remove removes the pen with what is in it.
-func (p *Pen) Remove() (err error) {
+func (p *Scope) Remove() (err error) {
 	p.Kill()
 	for _, fd := range []int{p.fd, p.out} {
 		if fd >= 0 {
@@ -192,7 +192,7 @@ func (p *Pen) Remove() (err error) {
 		err = p.group.Remove()
 	}
 	if p.dir != "" && (p.group == nil || !p.group.v2) {
-		err = errors.Join(err, removeGroup(p.dir, unix.Rmdir, soon()))
+		err = errors.Join(err, removeGroup(p.dir, unix.Rmdir, removeDeadline()))
 	}
 	return err
 }

@@ -1,7 +1,7 @@
-package program
+package access
 
-// What is done for an agent is done by its name, and the name stands behind
-// others: npx, env, a shell.
+// An agent is known by its name, and the name may stand behind others: npx, env,
+// a shell.
 
 import (
 	"path/filepath"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A wrapper is a program that runs another, whose name and arguments stand behind
-// its own.
+// A wrapper is a program that runs another. The name and arguments of the other
+// follow its own.
 type wrapper struct {
 	verbs  string // one of them comes first
 	flags  string // options of its own
@@ -20,8 +20,8 @@ type wrapper struct {
 	sets   bool   // NAME=VALUE may come before it
 }
 
-// wrappers are those that are seen through. One that is not here, or has an option
-// that is not, may give another meaning to what follows: there nothing is found.
+// wrappers are the known ones. An unknown wrapper or option may change the meaning
+// of what follows, so nothing is found behind it.
 var wrappers = map[string]wrapper{
 	"env":     {valued: "-u --unset -C --chdir", sets: true},
 	"exec":    {}, // in a script, as the next
@@ -46,9 +46,9 @@ var wrappers = map[string]wrapper{
 // packages are other names of agents.
 var packages = map[string]string{"@anthropic-ai/claude-code": "claude", "@openai/codex": "codex"}
 
-// agent is by which name a program is known, whatever its path, or the version of
-// its package.
-func agent(name string) string {
+// agentName returns the name of a program without its path and the version of its
+// package.
+func agentName(name string) string {
 	if at := strings.LastIndexByte(name, '@'); at > max(0, strings.LastIndexByte(name, '/')) {
 		name = name[:at]
 	}
@@ -58,9 +58,8 @@ func agent(name string) string {
 	return filepath.Base(name)
 }
 
-// inner is where the program stands that a command line runs in the end: after
-// wrappers, if there are any.
-func inner(argv []string) (at int) {
+// programIndex returns where the program stands behind all wrappers.
+func programIndex(argv []string) (at int) {
 	for at < len(argv) {
 		w, is := wrappers[filepath.Base(argv[at])]
 		n := w.length(argv[at:])
@@ -72,11 +71,10 @@ func inner(argv []string) (at int) {
 	return at
 }
 
-// Inner is the command line that another runs in the end.
-func Inner(argv []string) []string { return argv[inner(argv):] }
+// Unwrap returns a command line without its wrappers.
+func Unwrap(argv []string) []string { return argv[programIndex(argv):] }
 
-// length is how many arguments are the wrapper's, with its name; 0: that is not
-// known.
+// length counts the arguments of the wrapper, with its name; 0: it is not known.
 func (w wrapper) length(argv []string) int {
 	n := 1
 	if w.verbs != "" {
@@ -104,31 +102,30 @@ func (w wrapper) length(argv []string) int {
 
 func among(words, word string) bool { return slices.Contains(strings.Fields(words), word) }
 
-// A place is where an agent that is known by its name stands in a command line.
-type place struct {
+// A location says where the name of a known agent stands in a command line.
+type location struct {
 	agent string
-	arg   int // the argument that is it, or a script that begins with it
-	end   int // of its name in the script; 0: it is none
+	arg   int // the argument with the name, or with a script that begins with it
+	end   int // of the name in the script; 0: no script
 }
 
-// find finds an agent, "" if there is none that can be told: in a script only
-// its first command is looked at, and no word of that which the shell reads as
-// more than it says.
-func find(argv []string) place {
-	at := inner(argv)
-	i := script(argv[at:])
+// findAgent finds an agent. In a script it reads only the first command, and only
+// words without a meaning for the shell.
+func findAgent(argv []string) location {
+	at := programIndex(argv)
+	i := scriptIndex(argv[at:])
 	if i == 0 {
-		return place{agent: agent(argv[at]), arg: at}
+		return location{agent: agentName(argv[at]), arg: at}
 	}
-	words, ends := plain(argv[at+i])
-	if first := inner(words); first < len(words) {
-		return place{agent(words[first]), at + i, ends[first]}
+	words, ends := leadingWords(argv[at+i])
+	if first := programIndex(words); first < len(words) {
+		return location{agentName(words[first]), at + i, ends[first]}
 	}
-	return place{}
+	return location{}
 }
 
-// script is which argument of a shell is the script, 0 if none is.
-func script(argv []string) int {
+// scriptIndex returns which argument of a shell is the script; 0: none.
+func scriptIndex(argv []string) int {
 	if !among("sh bash dash zsh ksh ash", filepath.Base(argv[0])) {
 		return 0
 	}
@@ -149,10 +146,10 @@ var (
 	mention   = regexp.MustCompile(`(^|[\s;|&(/])codex(@\S+)?([\s;|&)]|$)`)
 )
 
-// plain are the words at the beginning of a script that say no more than they
-// are, as far as its first command goes, and where each ends. What it sets for
-// that command is none of them.
-func plain(script string) (words []string, ends []int) {
+// leadingWords returns the words of the first command of a script, and where each
+// ends, up to the first one with a meaning for the shell. It skips variables that
+// are set for that command.
+func leadingWords(script string) (words []string, ends []int) {
 	for at := 0; ; {
 		m := plainWord.FindStringSubmatchIndex(script[at:])
 		if m == nil || strings.HasPrefix(script[at+m[1]:], "(") { // a function begins
@@ -168,21 +165,22 @@ func plain(script string) (words []string, ends []int) {
 	}
 }
 
-// Untold reports whether a command line may start Codex where nobody sees it.
-func Untold(argv []string) bool {
-	if find(argv).agent == "codex" {
+// HidesCodex reports whether a command line may start Codex where findAgent does not
+// find it.
+func HidesCodex(argv []string) bool {
+	if findAgent(argv).agent == "codex" {
 		return false
 	}
-	rest := argv[inner(argv):]
-	if i := script(rest); i > 0 {
+	rest := argv[programIndex(argv):]
+	if i := scriptIndex(rest); i > 0 {
 		return mention.MatchString(rest[i])
 	}
 	_, wraps := wrappers[filepath.Base(rest[0])]
-	return wraps && slices.ContainsFunc(rest[1:], func(a string) bool { return agent(a) == "codex" })
+	return wraps && slices.ContainsFunc(rest[1:], func(a string) bool { return agentName(a) == "codex" })
 }
 
 // insert puts arguments behind the name of the program.
-func (p place) insert(argv, more []string) []string {
+func (p location) insert(argv, more []string) []string {
 	argv = slices.Clone(argv)
 	if p.end == 0 {
 		return slices.Insert(argv, p.arg+1, more...)

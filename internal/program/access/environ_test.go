@@ -1,14 +1,18 @@
-package program
+package access
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kern-run/kern/internal/leaktest"
 )
 
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
 func TestEnviron(t *testing.T) {
-	a := Access{Pid: "7", Key: "sk-kern-k", URL: "http://127.0.0.1:1", OpenAI: "http://127.0.0.1:1/v1", Anthropic: "http://127.0.0.1:1",
+	a := Gateway{Pid: "7", Key: "sk-kern-k", URL: "http://127.0.0.1:1", OpenAI: "http://127.0.0.1:1/v1", Anthropic: "http://127.0.0.1:1",
 		InPath: "http://127.0.0.1:1/k/sk-kern-k", Own: map[string]bool{"openai": true}, Secrets: []string{"secret-of-provider"}, Data: "/data"}
 	env := []string{"PATH=/bin", "OPENAI_API_KEY=sk-first", "OPENAI_API_KEY=sk-second-1", "COPY=sk-second-1", "UP=secret-of-provider", "ANTHROPIC_API_KEY=sk-own-of-it", "no_proxy=a,localhost", "EMPTY="}
 	before := slices.Clone(env)
@@ -58,22 +62,22 @@ func TestEnviron(t *testing.T) {
 		}
 	}
 	delete(a.Own, "anthropic")
-	none := map[string]Self{"openai": {}, "anthropic": {}}
+	none := map[string]Direct{"openai": {}, "anthropic": {}}
 	for _, v := range []struct {
 		env  []string
-		want map[string]Self
+		want map[string]Direct
 	}{
-		{env, map[string]Self{"openai": {Credential: true}, "anthropic": {Credential: true}}},
+		{env, map[string]Direct{"openai": {Credential: true}, "anthropic": {Credential: true}}},
 		{[]string{"OPENAI_API_KEY=", "X=1"}, none},
-		{[]string{"CLAUDE_CODE_OAUTH_TOKEN=x", "OPENAI_API_BASE=http://a/v1"}, map[string]Self{"openai": {Variable: "OPENAI_API_BASE", Base: "http://a/v1"}, "anthropic": {Credential: true}}},
-		{[]string{"OPENAI_BASE_URL=http://a/v1", "OPENAI_API_BASE=http://b/v1"}, map[string]Self{"openai": {Variable: "OPENAI_BASE_URL", Base: "http://a/v1"}, "anthropic": {}}},
+		{[]string{"CLAUDE_CODE_OAUTH_TOKEN=x", "OPENAI_API_BASE=http://a/v1"}, map[string]Direct{"openai": {Variable: "OPENAI_API_BASE", Base: "http://a/v1"}, "anthropic": {Credential: true}}},
+		{[]string{"OPENAI_BASE_URL=http://a/v1", "OPENAI_API_BASE=http://b/v1"}, map[string]Direct{"openai": {Variable: "OPENAI_BASE_URL", Base: "http://a/v1"}, "anthropic": {}}},
 		{[]string{"KERN_URL=http://127.0.0.1:1", "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "ANTHROPIC_BASE_URL=http://127.0.0.1:1/k/sk-kern-k"}, none},
 	} {
-		if got := Selves(v.env); !maps.Equal(got, v.want) {
+		if got := DirectAccess(v.env); !maps.Equal(got, v.want) {
 			t.Errorf("of %q: %+v, want %+v", v.env, got, v.want)
 		}
 	}
-	if e := Elsewhere([]string{"GEMINI_API_KEY=x", "GOOGLE_API_KEY=", "PATH=/bin"}); !slices.Equal(e, []string{"GEMINI_API_KEY"}) {
-		t.Errorf("elsewhere: %v", e)
+	if e := Ungoverned([]string{"GEMINI_API_KEY=x", "GOOGLE_API_KEY=", "PATH=/bin"}); !slices.Equal(e, []string{"GEMINI_API_KEY"}) {
+		t.Errorf("ungoverned: %v", e)
 	}
 }

@@ -1,53 +1,54 @@
-package program
+// Package access tells an agent program how to reach models: through the gateway,
+// with a key that is a process. It changes the environment and the command line of
+// programs that it knows, and sees through the wrappers that start them.
+package access
 
 import (
 	"slices"
 	"strings"
 )
 
-// An Access is how a program reaches models: with a key that is a process.
-type Access struct {
+// An Gateway is the gateway, as a program reaches it.
+type Gateway struct {
 	Pid       string
 	Key       string
 	URL       string          // of the gateway
 	OpenAI    string          // base URLs of the two formats
 	Anthropic string          //
-	InPath    string          // the address with the key in it
-	Own       map[string]bool // by format: the gateway needs no credential of the program's
-	Secrets   []string        // keys of providers, which the program does not get
-	Data      string          // the directory of the daemon: a kern that the program starts asks the same one
+	InPath    string          // its address with the key in the path
+	Own       map[string]bool // by format: the gateway has a credential of its own
+	Secrets   []string        // keys of providers, which the program must not get
+	Data      string          // the data directory, for a kern that the program starts
 }
 
-// What programs read. OPENAI_API_BASE is that of LangChain, LlamaIndex, LiteLLM
-// and Aider, ANTHROPIC_API_URL that of LangChain, ANTHROPIC_API_BASE that of
-// LiteLLM; CODEX_API_KEY is Codex's, ANTHROPIC_AUTH_TOKEN Claude Code's and the
-// official SDK's.
+// formats are the variables that programs read. OPENAI_API_BASE belongs to
+// LangChain, LlamaIndex, LiteLLM and Aider, ANTHROPIC_API_URL to LangChain,
+// ANTHROPIC_API_BASE to LiteLLM, CODEX_API_KEY to Codex, ANTHROPIC_AUTH_TOKEN to
+// Claude Code and the official SDK.
 var formats = []struct {
 	name        string
 	urls, creds []string
-	login       string // what a program may show in their place
+	login       string // a login that replaces the credentials
 }{
 	{"openai", []string{"OPENAI_BASE_URL", "OPENAI_API_BASE"}, []string{"OPENAI_API_KEY", "CODEX_API_KEY"}, ""},
 	{"anthropic", []string{"ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"}, []string{"ANTHROPIC_API_KEY", token}, "CLAUDE_CODE_OAUTH_TOKEN"},
 }
 
-// elsewhere are variables with which programs reach models by a way that does
-// not lead through the gateway.
-var elsewhere = []string{"AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI",
+// ungoverned are variables with which programs reach models past the gateway.
+var ungoverned = []string{"AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI",
 	"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "AWS_BEARER_TOKEN_BEDROCK", "MISTRAL_API_KEY", "GROQ_API_KEY", "COHERE_API_KEY",
 	"OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY", "TOGETHER_API_KEY"}
 
-// token is a second name for what ANTHROPIC_API_KEY holds. Where both are set the
-// official SDKs warn at every start, so it is set only for who has it. Claude Code
-// has it alone: before it takes the other it asks a person, who would be asked
-// each time, for each process has a new key.
+// token is a second name for ANTHROPIC_API_KEY. If both are set the official SDKs
+// warn at every start, so it is set only where it was set before. Claude Code gets
+// only the token: it asks a person before it uses a new ANTHROPIC_API_KEY, and each
+// process has a new key.
 const token = "ANTHROPIC_AUTH_TOKEN"
 
-// Environ is the environment env for the program argv with access a. Where the
-// gateway has a credential of its own, the program has none but its key; where
-// it has none, the program's own is left alone, and the key stands in the
-// address.
-func Environ(env, argv []string, a Access) []string {
+// Environ adapts the environment of the program argv. If the gateway has a
+// credential of its own, the program gets only its key. If not, the program keeps
+// its own credential, and the key goes into the address.
+func Environ(env, argv []string, a Gateway) []string {
 	e := environ{vars: slices.Clone(env)}
 	secrets := slices.Clone(a.Secrets)
 	for _, f := range formats {
@@ -65,7 +66,7 @@ func Environ(env, argv []string, a Access) []string {
 			e.vars[i] = name + "=" + a.Key
 		}
 	}
-	claude := find(argv).agent == "claude"
+	claude := findAgent(argv).agent == "claude"
 	for _, f := range formats {
 		base := map[string]string{"openai": a.OpenAI, "anthropic": a.Anthropic}[f.name]
 		if !a.Own[f.name] {
@@ -87,8 +88,8 @@ func Environ(env, argv []string, a Access) []string {
 	if a.Own["openai"] { // its traces would go to OpenAI with the key of this process
 		e.set("OPENAI_AGENTS_DISABLE_TRACING", "1")
 	}
-	e.direct("NO_PROXY", "no_proxy")
-	e.direct("no_proxy", "NO_PROXY")
+	e.bypassProxy("NO_PROXY", "no_proxy")
+	e.bypassProxy("no_proxy", "NO_PROXY")
 	e.set("KERN_PID", a.Pid)
 	e.set("KERN_KEY", a.Key)
 	e.set("KERN_URL", a.URL)
@@ -96,19 +97,19 @@ func Environ(env, argv []string, a Access) []string {
 	return e.vars
 }
 
-// A Self is what an environment has of its own for a format.
-type Self struct {
-	Variable, Base string // where calls were to go, and which variable says so; empty: to the usual place
+// Direct is how a program would reach a provider without Kern.
+type Direct struct {
+	Variable, Base string // the variable with the address for calls; empty: the usual address
 	Credential     bool
 }
 
-// Selves are by format. What a program has from a kern exec around it is not
-// its own.
-func Selves(env []string) map[string]Self {
-	e, all := environ{env}, make(map[string]Self)
+// DirectAccess returns what an environment has, by format. It leaves out what comes from
+// a kern exec around the program.
+func DirectAccess(env []string) map[string]Direct {
+	e, all := environ{env}, make(map[string]Direct)
 	outer := e.get("KERN_URL")
 	for _, f := range formats {
-		var s Self
+		var s Direct
 		for _, name := range f.urls {
 			if base := e.get(name); base != "" && s.Base == "" && (outer == "" || !strings.HasPrefix(base, outer)) {
 				s.Variable, s.Base = name, base
@@ -122,16 +123,16 @@ func Selves(env []string) map[string]Self {
 	return all
 }
 
-// Elsewhere names the variables of an environment with which a program may
-// reach models past the gateway.
-func Elsewhere(env []string) []string {
+// Ungoverned names the variables of an environment with which a program may reach
+// models past the gateway.
+func Ungoverned(env []string) []string {
 	e := environ{env}
-	return slices.DeleteFunc(slices.Clone(elsewhere), func(name string) bool { return e.get(name) == "" })
+	return slices.DeleteFunc(slices.Clone(ungoverned), func(name string) bool { return e.get(name) == "" })
 }
 
 type environ struct{ vars []string }
 
-// get is the last value of a variable, which is the one that counts.
+// get returns the last value of a variable: the last one counts.
 func (e *environ) get(name string) string {
 	for _, v := range slices.Backward(e.vars) {
 		if n, value, _ := strings.Cut(v, "="); n == name {
@@ -150,8 +151,8 @@ func (e *environ) set(name, value string) {
 	e.vars = append(e.vars, name+"="+value)
 }
 
-// direct has a program reach this machine past any proxy.
-func (e *environ) direct(name, other string) {
+// bypassProxy makes a program reach this machine without a proxy.
+func (e *environ) bypassProxy(name, other string) {
 	hosts := e.get(name)
 	if hosts == "" {
 		hosts = e.get(other)

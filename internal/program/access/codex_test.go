@@ -1,4 +1,4 @@
-package program
+package access
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 // TestArgv: Codex is told where to ask, never the key, and no other program is
 // told anything.
 func TestArgv(t *testing.T) {
-	a := Access{Key: "sk-kern-k", OpenAI: "http://127.0.0.1:1/v1", Own: map[string]bool{"openai": true}}
+	a := Gateway{Key: "sk-kern-k", OpenAI: "http://127.0.0.1:1/v1", Own: map[string]bool{"openai": true}}
 	if got := Argv([]string{"python", "codex"}, a, true, true); !slices.Equal(got, []string{"python", "codex"}) {
 		t.Errorf("%q", got)
 	}

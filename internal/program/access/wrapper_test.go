@@ -1,4 +1,4 @@
-package program
+package access
 
 import (
 	"os/exec"
@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// TestFind looks for agents behind what starts them, and finds none where the
+// TestFindAgent looks for agents behind what starts them, and finds none where the
 // line may mean something else.
 //
 // Mutants that die here: an option that is not known taken for one, its value for
 // the program, a script's later command for its first.
-func TestFind(t *testing.T) {
+func TestFindAgent(t *testing.T) {
 	for line, want := range map[string]string{
 		"claude": "claude", "/opt/bin/codex": "codex", "/home@x/bin/codex": "codex", "python codex": "python", "./codex.sh": "codex.sh",
 		"npx claude -p hi":                        "claude",
@@ -57,7 +57,7 @@ func TestFind(t *testing.T) {
 		"sh -c|cd x && codex":                     "cd",
 		"sh -c":                                   "sh", "sh codex": "sh", "sh -s codex": "sh", "bash --norc -c|codex": "bash",
 	} {
-		if got := find(split(line)).agent; got != want {
+		if got := findAgent(split(line)).agent; got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
@@ -85,14 +85,14 @@ func TestInsert(t *testing.T) {
 	} {
 		argv := []string{"sh", "-c", script, "zero", "one two"}
 		before := slices.Clone(argv)
-		got := find(argv).insert(argv, more)
+		got := findAgent(argv).insert(argv, more)
 		got[2] = `codex() { printf %s, "$@"; }` + "\n" + got[2]
 		out, err := exec.Command(got[0], got[1:]...).Output()
 		if err != nil || string(out) != want || !slices.Equal(argv, before) {
 			t.Errorf("%s: %q, %v; want %q", got[2], out, err, want)
 		}
 	}
-	if got := find([]string{"npx", "codex", "exec"}).insert([]string{"npx", "codex", "exec"}, more); !slices.Equal(got, []string{"npx", "codex", "-c", more[1], "exec"}) {
+	if got := findAgent([]string{"npx", "codex", "exec"}).insert([]string{"npx", "codex", "exec"}, more); !slices.Equal(got, []string{"npx", "codex", "-c", more[1], "exec"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -103,7 +103,7 @@ func TestUntold(t *testing.T) {
 		"codex": false, "npx codex": false, "sh -c|codex exec": false, "python agent.py": false, "cat codex": false, "sh -c|cat codex.md": false, "npx claude": false,
 		"sh -c|cd x && codex exec": true, "bash -c|npx -c @openai/codex": true, "npx --unheard-of @openai/codex": true, "sh -c|(codex)": true, "env -i codex": true,
 	} {
-		if got := Untold(split(line)); got != want {
+		if got := HidesCodex(split(line)); got != want {
 			t.Errorf("%s: %v", line, got)
 		}
 	}
