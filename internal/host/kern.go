@@ -110,6 +110,7 @@ func Open(cfg Config) (*Kernel, error) {
 	ring := &gateway.Ring{Blob: store.Blob}
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: syscalls.Table(k.world),
+		Live:  &k.Feed.Live,
 		Turn:  k.turn,
 		Rank:  func(pid abi.Pid, priority int) { k.turns.SetPriority(int64(pid), priority) },
 		Count: func(b []byte) int { return tokens.CountText(string(b)) },

@@ -266,7 +266,7 @@ func (o *op) stopped() *abi.Error {
 	k := o.p.k
 	k.procs.mu.Lock()
 	defer k.procs.mu.Unlock()
-	o.waiting.end()
+	o.endWait()
 	switch cause := context.Cause(o.ctx); {
 	case errors.Is(cause, errClosing):
 		return closing()

@@ -32,6 +32,7 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel/ledger"
 	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/live"
 	"github.com/kern-run/kern/internal/schema"
 )
 
@@ -145,6 +146,7 @@ type Config struct {
 	Log   *journal.Log
 	Rows  Table
 	Now   func() time.Time // nil: time.Now
+	Live  *live.Channel    // gets the begin and end of waits; may be nil
 
 	// Turn waits for the turn of a call at a resource. Release returns the turn with
 	// the result of the attempt, or with nil when the call did not run. A nil Turn

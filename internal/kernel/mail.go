@@ -143,10 +143,11 @@ func (j *Job) waitFor(what string, d time.Duration, ready func() bool) *abi.Erro
 		defer cancel()
 	}
 	err := j.Kernel.procs.until(ctx, o.p.state.Pid, func(*proc) bool {
-		if o.waiting.on = what; ready() {
-			o.waiting.on = ""
+		if ready() {
+			o.setWait("")
 			return true
 		}
+		o.setWait(what)
 		return false
 	})
 	if err != nil && o.ctx.Err() != nil {

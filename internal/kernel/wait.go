@@ -22,12 +22,6 @@ func (w *waiting) allow(o *op) {
 	}
 }
 
-// end ends all waiting. Room that is left is for the next call in the queue.
-func (w *waiting) end() {
-	w.on = ""
-	w.leaveQueue()
-}
-
 func (w *waiting) leaveQueue() {
 	if w.room != nil {
 		w.room.Leave()
@@ -72,11 +66,11 @@ func (o *op) admit(j *Job, bad *abi.Error) *abi.Error {
 			if v.refused == nil {
 				o.hold(j, &v.fit)
 			}
-			o.waiting.end()
+			o.endWait()
 			k.procs.mu.Unlock()
 			return v.refused
 		}
-		o.waiting.on = v.wait
+		o.setWait(v.wait)
 		if v.wait != waitRoom {
 			o.waiting.leaveQueue()
 		}
@@ -149,11 +143,27 @@ func (o *op) pause(d time.Duration) *abi.Error {
 	return o.sleep(d)
 }
 
-// showWait sets what lists show of the call.
+// showWait is setWait for a caller without the lock.
 func (o *op) showWait(on string) {
 	o.p.k.procs.mu.Lock()
-	o.waiting.on = on
+	o.setWait(on)
 	o.p.k.procs.mu.Unlock()
+}
+
+// setWait sets what lists show of the call, and publishes it. The lock is held.
+func (o *op) setWait(on string) {
+	if o.waiting.on == on {
+		return
+	}
+	o.waiting.on = on
+	o.p.k.cfg.Live.Publish(abi.LiveItem{Kind: abi.LiveWait, Pid: o.call.Pid, Call: o.call.N, For: on})
+}
+
+// endWait ends all waiting. Room that is left is for the next call in the queue.
+// The lock is held.
+func (o *op) endWait() {
+	o.setWait("")
+	o.waiting.leaveQueue()
 }
 
 // waitTurn waits for the resource that the call needs.
@@ -164,7 +174,7 @@ func (o *op) waitTurn(j *Job) (release func(*Done), e *abi.Error) {
 		return func(*Done) {}, nil
 	}
 	k.procs.mu.Lock()
-	o.waiting.on = waitTurn + " " + source.Resource
+	o.setWait(waitTurn + " " + source.Resource)
 	p.priority.Store(int32(p.state.Priority))
 	t := Turn{Resource: source.Resource, Owner: k.procs.machine.Owner(p.state), Pid: p.state.Pid, Priority: p.state.Priority,
 		Now: func() int { return int(p.priority.Load()) },
