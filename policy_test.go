@@ -254,7 +254,6 @@ var larger = map[string]string{
 	"internal/workspace/view.Layer":     "",
 	"internal/provider/format.answer":   "",
 	"internal/daemon.gatewayServer":     "",
-	"internal/workspace/git.History":    "",
 	"internal/schema.checker":           "",
 	"internal/provider/tariff.weigher":  "",
 	"internal/gateway.Gateway":          "",

@@ -147,7 +147,7 @@ func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent
 	if err != nil {
 		return nil, nil, err
 	}
-	r.From(func(p string, e *fsys.Item) (*os.File, error) { return tx.stage.slots.Open(slots[p]) })
+	r.ReadFrom(func(p string, e *fsys.Item) (*os.File, error) { return tx.stage.slots.Open(slots[p]) })
 	if err := r.Tree(".", next.Dir, root.Dir); err != nil {
 		return nil, nil, err
 	}
@@ -162,14 +162,14 @@ func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent
 	rec := &logRecord{Kind: kindIntent, Head: head, Intent: in}
 	if err = w.repo.log.Put(*rec); err == nil {
 		w.committer.step("written")
-		err = tx.stage.syncSlots(w.committer.syncLog, pk.Sync, func() error { return fsys.Sync(w.repo.hist.PackDir()) })
+		err = tx.stage.syncSlots(w.committer.syncLog, pk.Sync, func() error { return fsys.Sync(w.repo.hist.Objects.PackDir()) })
 	}
 	if err == nil {
-		err = w.repo.hist.Adopt(pk)
+		err = w.repo.hist.Objects.Adopt(pk)
 	}
 	if err != nil {
 		err = errors.Join(err, pk.Close(), w.repo.log.Append(logRecord{Kind: kindUndone}))
-		w.repo.hist.Forget(in.Pack)
+		w.repo.hist.Objects.Forget(in.Pack)
 		if w.repo.log.Pending() != nil {
 			tx.state = doubtful
 		}
@@ -246,7 +246,7 @@ func (w *Workspace) runUpkeep() error {
 	if w.repo.log.Full() {
 		err = errors.Join(err, w.repo.log.Rewrite())
 	}
-	w.scratch.background.Go(func() { w.noteUpkeep(w.repo.hist.Gather()) })
+	w.scratch.background.Go(func() { w.noteUpkeep(w.repo.hist.Objects.Gather()) })
 	return err
 }
 

@@ -67,7 +67,7 @@ func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err 
 	c.repo.index.invalidate()
 	c.step("logged")
 	if v == Undo {
-		c.repo.hist.Forget(p.Intent.Pack)
+		c.repo.hist.Objects.Forget(p.Intent.Pack)
 	}
 	return rescued, c.scratch.remove(p.Intent.Slots)
 }
@@ -83,7 +83,7 @@ func (c *committer) rollBack(rec *logRecord, slots *fsys.Place) error {
 		return err
 	}
 	c.step("undone")
-	c.repo.hist.Forget(rec.Intent.Pack)
+	c.repo.hist.Objects.Forget(rec.Intent.Pack)
 	if len(kept) > 0 {
 		e := fsys.Errorf(Conflict, "", "rolled back, but somebody else changed what was published: that change stays, and the replaced content is kept at these paths")
 		e.Paths = kept

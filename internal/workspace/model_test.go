@@ -533,7 +533,7 @@ func (g *game) recover(journal bool) bool {
 	g.open = nil
 	w.lock.close()
 	w.repo.log.Close()
-	w.repo.hist.Close()
+	w.repo.hist.Objects.Close()
 	w.index.place.Close()
 	w.scratch.place.Close()
 	ents, err := os.ReadDir(filepath.Join(g.store, "scratch"))

@@ -68,7 +68,7 @@ func (rp *repo) tryOutside() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(pk.Sync(), fsys.Sync(rp.hist.PackDir()), rp.hist.Adopt(pk)); err != nil {
+		if err := errors.Join(pk.Sync(), fsys.Sync(rp.hist.Objects.PackDir()), rp.hist.Objects.Adopt(pk)); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (rp *repo) fetchContents(cs []view.Staged, dir string) error {
 }
 
 func (rp *repo) fetchContent(id Hash, name string) error {
-	r, err := rp.hist.Blob(id)
+	r, err := rp.hist.Objects.Blob(id)
 	if err != nil {
 		return err
 	}
@@ -178,12 +178,12 @@ func (rp *repo) fetchContent(id Hash, name string) error {
 // makeRoom drops old history as the retention asks, and notices if another
 // program removed content. The lock is held.
 func (rp *repo) makeRoom() error {
-	gone, err := rp.hist.Refresh()
+	gone, err := rp.hist.Objects.Refresh()
 	rp.stale = rp.stale || gone
 	if err != nil {
 		return err
 	}
-	dropped, err := rp.hist.Room(rp.log.Now().Head)
+	dropped, err := rp.hist.Prune(rp.log.Now().Head)
 	rp.stale = rp.stale || dropped
 	return err
 }

@@ -261,7 +261,7 @@ func (w *Workspace) Close() error {
 		errs = append(errs, w.repo.log.Close())
 	}
 	if w.repo.hist != nil {
-		w.repo.hist.Close()
+		w.repo.hist.Objects.Close()
 	}
 	for _, p := range []*fsys.Place{w.index.place, w.scratch.place} {
 		if p != nil {
@@ -275,7 +275,7 @@ func (w *Workspace) Close() error {
 func (w *Workspace) Dir() string { return w.index.place.Name }
 
 // GitDir is the repository with the history, for git --git-dir.
-func (w *Workspace) GitDir() string { return w.repo.hist.Dir }
+func (w *Workspace) GitDir() string { return w.repo.hist.Objects.Dir }
 
 // acquire takes the lock and reads what other processes committed.
 func (w *Workspace) acquire(ctx context.Context) (release func(), err error) {
@@ -307,7 +307,7 @@ func (w *Workspace) History() iter.Seq2[*Commit, error] { return w.repo.commits(
 func (w *Workspace) Kept() ([]*Commit, error) { return w.repo.hist.Kept() }
 
 // Content opens the content of a file that the history holds, by Entry.Hash.
-func (w *Workspace) Content(id Hash) (io.ReadCloser, error) { return w.repo.hist.Blob(id) }
+func (w *Workspace) Content(id Hash) (io.ReadCloser, error) { return w.repo.hist.Objects.Blob(id) }
 
 // Commit reads one commit.
 func (w *Workspace) Commit(id Hash) (*Commit, error) { return w.repo.hist.Commit(id) }

@@ -1,7 +1,7 @@
-// Package git is the history of a workspace, in Git's own object format, so
-// that plain Git reads it. It writes packs and commits, reads also what Git
-// itself has repacked, joins packs as they gather, and drops old commits but
-// never what a person had.
+// Package git is the history of a workspace, in the object format of Git, so that
+// plain Git can read it. The package writes packs and commits, and reads packs
+// that Git itself made. It joins small packs and drops old commits, but it never
+// drops a state that came from outside of transactions.
 package git
 
 import (
@@ -24,25 +24,25 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// History is a bare Git repository (object format SHA-256). Each commit is
-// one pack; small packs are joined as they gather. Two refs name it:
+// History is a bare Git repository (object format SHA-256). Each commit is one
+// pack; small packs are joined later. Two refs name the last commit:
 //
 //	refs/heads/main   the commits, for people: plain trees and blobs
-//	refs/kern/meta    beside each commit one whose tree holds what Git's trees
-//	                  cannot: exact modes, times, and which names share a file
+//	refs/kern/meta    for each commit another one; its tree holds what a tree of
+//	                  Git cannot: exact modes, times, and which names share a file
 //
-// The log, not the refs, says which commit is the last; the refs are put right
-// when the workspace is opened. A person may let Git repack it at any time: a
-// pack that no ref reaches yet has a .keep file beside it, and what is known of
-// packs is compared with the disk before each commit.
+// The log decides which commit is the last. The refs follow it when the workspace
+// is opened. A person may let Git repack the repository at any time: a pack that
+// no ref reaches yet has a .keep file, and Refresh compares the known packs with
+// the disk before each commit.
 type History struct {
-	objects
-	limit  Retention
-	oldest uint64 // number of the first commit that is kept; 0 until it is asked for
+	Objects *Objects
+	limit   Retention
+	oldest  uint64 // number of the oldest commit; 0: not read yet
 }
 
-// objects are what the repository holds, by name.
-type objects struct {
+// Objects are the objects of the repository, by name.
+type Objects struct {
 	Dir   string
 	mu    sync.Mutex
 	packs []*Pack // newest last
@@ -50,23 +50,23 @@ type objects struct {
 	joining sync.Mutex // held while packs are joined
 }
 
-// Retention bounds the history. Zero means no bound. What a person had in the
-// directory is never dropped, so MaxBytes may be impossible to keep: a commit
-// is then refused with the code Full before it publishes anything.
+// Retention bounds the history. Zero means no bound. States from outside of
+// transactions are never dropped, so MaxBytes may be impossible to meet. Then a
+// commit is refused with the code Full before it publishes anything.
 type Retention struct {
 	MaxCommits int   // keep this many commits
 	MaxBytes   int64 // of packs
 }
 
-// How a commit came to be.
+// The origins of a commit.
 const (
 	Transaction = "transaction" // published by a Tx
-	Outside     = "outside"     // what somebody else did to the directory
-	Restored    = "restore"     // an earlier state brought back
+	Outside     = "outside"     // somebody else changed the directory
+	Restored    = "restore"     // an earlier state was restored
 )
 
-// A Note says what a commit is for. ID is the caller's own name for it, by
-// which it can ask after a crash; it must not be used twice.
+// A Note describes a commit. ID is the caller's name for the commit, by which the
+// caller finds it after a crash. An ID must not be used twice.
 type Note struct {
 	ID      string
 	PID     int64
@@ -98,8 +98,9 @@ const gitConfig = `[core]
 	auto = 0
 `
 
+// Open opens the repository in dir, or creates it.
 func Open(dir string, limit Retention) (*History, error) {
-	h := &History{objects: objects{Dir: dir}, limit: limit}
+	h := &History{Objects: &Objects{Dir: dir}, limit: limit}
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/kern"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, err
@@ -113,19 +114,20 @@ func Open(dir string, limit Retention) (*History, error) {
 			return nil, err
 		}
 	}
-	return h, h.load()
+	return h, h.Objects.load()
 }
 
-func (h *objects) PackDir() string { return filepath.Join(h.Dir, "objects", "pack") }
+// PackDir is the directory of the packs.
+func (o *Objects) PackDir() string { return filepath.Join(o.Dir, "objects", "pack") }
 
-// load opens the packs there are that are not open yet. h.mu is held or h is new.
-func (h *objects) load() error {
-	ents, err := os.ReadDir(h.PackDir())
+// load opens packs that are not open yet. o.mu is held, or o is new.
+func (o *Objects) load() error {
+	ents, err := os.ReadDir(o.PackDir())
 	if err != nil {
 		return err
 	}
 	have := map[string]bool{}
-	for _, p := range h.packs {
+	for _, p := range o.packs {
 		have[p.Name] = true
 	}
 	for _, e := range ents {
@@ -133,59 +135,59 @@ func (h *objects) load() error {
 		if !ok || have[name] {
 			continue
 		}
-		p, err := openPack(h.PackDir(), name)
+		p, err := openPack(o.PackDir(), name)
 		if fsys.Is(err, fsys.Damaged) || errors.Is(err, fs.ErrNotExist) {
-			continue // torn by a crash before anything needed it; what is needed and missing is told when it is read
+			continue // a crash tore it before a commit needed it; a missing object is an error when it is read
 		}
 		if err != nil {
 			return err
 		}
-		h.packs = append(h.packs, p)
+		o.packs = append(o.packs, p)
 	}
 	return nil
 }
 
-func (h *objects) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range h.packs {
+func (o *Objects) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.packs {
 		p.f.Close()
 	}
-	h.packs = nil
+	o.packs = nil
 }
 
-func (h *objects) has(id fsys.Hash) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range slices.Backward(h.packs) {
+func (o *Objects) has(id fsys.Hash) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range slices.Backward(o.packs) {
 		if _, ok := p.find(id); ok {
 			return true
 		}
 	}
-	_, err := os.Stat(h.loose(id))
+	_, err := os.Stat(o.loose(id))
 	return err == nil
 }
 
-func (h *objects) loose(id fsys.Hash) string {
+func (o *Objects) loose(id fsys.Hash) string {
 	s := id.String()
-	return filepath.Join(h.Dir, "objects", s[:2], s[2:])
+	return filepath.Join(o.Dir, "objects", s[:2], s[2:])
 }
 
-// open gives an object's type, size and bytes.
-func (h *objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
+// open returns type, size and content of an object.
+func (o *Objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
 	for again := range 2 {
-		h.mu.Lock()
-		if again == 1 { // packs may have been joined by another process
-			if err := h.load(); err != nil {
-				h.mu.Unlock()
+		o.mu.Lock()
+		if again == 1 { // another process may have joined packs
+			if err := o.load(); err != nil {
+				o.mu.Unlock()
 				return 0, 0, nil, nil, err
 			}
 		}
-		packs := slices.Clone(h.packs)
-		h.mu.Unlock()
+		packs := slices.Clone(o.packs)
+		o.mu.Unlock()
 		for _, p := range slices.Backward(packs) {
 			if i, ok := p.find(id); ok {
-				typ, size, r, err := p.object(h, p.offs[i])
+				typ, size, r, err := p.object(o, p.offs[i])
 				if err != nil && errors.Is(err, os.ErrClosed) {
 					continue
 				}
@@ -193,7 +195,7 @@ func (h *objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close f
 			}
 		}
 	}
-	f, err := os.Open(h.loose(id))
+	f, err := os.Open(o.loose(id))
 	if err != nil {
 		return 0, 0, nil, nil, fsys.Errorf(fsys.Missing, id.String(), "the history has no such object")
 	}
@@ -213,51 +215,51 @@ func (h *objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close f
 	return 0, 0, nil, nil, fsys.Errorf(fsys.Damaged, id.String(), "the object does not read back")
 }
 
-// read gives all of a small object.
-func (h *objects) read(id fsys.Hash) (byte, []byte, error) {
-	typ, size, r, done, err := h.open(id)
+// read returns a small object whole.
+func (o *Objects) read(id fsys.Hash) (byte, []byte, error) {
+	typ, size, r, done, err := o.open(id)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer done()
 	b, err := io.ReadAll(r)
 	if err == nil && int64(len(b)) != size || err == nil && objectID(typ, b) != id {
-		err = fsys.Errorf(fsys.Damaged, id.String(), "the object is not what its name says")
+		err = fsys.Errorf(fsys.Damaged, id.String(), "the content of the object does not match its name")
 	}
 	return typ, b, err
 }
 
-// Adopt makes a written and synced pack known.
-func (h *objects) Adopt(p *Pack) error {
-	if err := p.writeIndex(h.PackDir(), false); err != nil {
+// Adopt adds a pack that was written and synced.
+func (o *Objects) Adopt(p *Pack) error {
+	if err := p.writeIndex(o.PackDir(), false); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := slices.IndexFunc(h.packs, func(q *Pack) bool { return q.Name == p.Name }); i >= 0 {
-		h.packs = slices.Delete(h.packs, i, i+1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i := slices.IndexFunc(o.packs, func(q *Pack) bool { return q.Name == p.Name }); i >= 0 {
+		o.packs = slices.Delete(o.packs, i, i+1)
 	}
-	h.packs = append(h.packs, p)
+	o.packs = append(o.packs, p)
 	return nil
 }
 
-// Forget removes a pack of a commit that was not to be.
-func (h *objects) Forget(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == name })
+// Forget removes a pack, such as that of a commit that was rolled back.
+func (o *Objects) Forget(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.packs = slices.DeleteFunc(o.packs, func(p *Pack) bool { return p.Name == name })
 	for _, ext := range []string{".idx", ".rev", ".bitmap", ".mtimes", ".pack", ".keep"} {
-		os.Remove(filepath.Join(h.PackDir(), name+ext))
+		os.Remove(filepath.Join(o.PackDir(), name+ext))
 	}
 }
 
-// Refresh compares the packs that are known with those there are, and tells
-// whether some are gone: then what was in them may be gone too. Their files
-// are closed when nobody reads them any more.
-func (h *objects) Refresh() (gone bool, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d, err := os.Open(h.PackDir())
+// Refresh compares the known packs with the disk, and reports whether some are
+// gone. Then objects may be gone, too. The runtime closes the files of such packs
+// once no reader uses them.
+func (o *Objects) Refresh() (gone bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d, err := os.Open(o.PackDir())
 	if err != nil {
 		return false, err
 	}
@@ -272,56 +274,55 @@ func (h *objects) Refresh() (gone bool, err error) {
 			there[name] = true
 		}
 	}
-	before := len(h.packs)
-	h.packs = slices.DeleteFunc(h.packs, func(p *Pack) bool { return !there[p.Name] })
-	gone = len(h.packs) < before
-	if len(there) == len(h.packs) {
+	before := len(o.packs)
+	o.packs = slices.DeleteFunc(o.packs, func(p *Pack) bool { return !there[p.Name] })
+	gone = len(o.packs) < before
+	if len(there) == len(o.packs) {
 		return gone, nil
 	}
-	return gone, h.load()
+	return gone, o.load()
 }
 
-// release lets Git have the packs that were kept from it.
-func (h *objects) release() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range h.packs {
+// release removes our .keep files, so that Git may repack.
+func (o *Objects) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.packs {
 		if p.kept {
-			os.Remove(filepath.Join(h.PackDir(), p.Name+".keep"))
+			os.Remove(filepath.Join(o.PackDir(), p.Name+".keep"))
 			p.kept = false
 		}
 	}
 }
 
-func (h *objects) bytes() (n int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range h.packs {
+func (o *Objects) bytes() (n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.packs {
 		n += p.size
 	}
 	return n
 }
 
-// A Head names the last commit: how many there are, and its two names.
+// A Head names the last commit.
 type Head struct {
-	Seq    uint64    `json:"seq"`
+	Seq    uint64    `json:"seq"` // number of commits
 	Commit fsys.Hash `json:"commit,omitzero"`
-	Side   fsys.Hash `json:"side,omitzero"` // in the second line of history
+	Side   fsys.Hash `json:"side,omitzero"` // its companion with modes and times
 }
 
-// encode writes c as a Git commit. A second line of the same history holds
-// the metadata: side is the commit before it there.
+// encode writes c as a Git commit.
 func (c *Commit) encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "tree %s\n", c.tree)
 	if !c.Parent.IsZero() {
 		fmt.Fprintf(&b, "parent %s\n", c.Parent)
 	}
-	who := "kern <>"
+	author := "kern <>"
 	if c.Kind == Outside {
-		who = "outside <>"
+		author = "outside <>"
 	}
-	fmt.Fprintf(&b, "author %s %d +0000\ncommitter kern <> %d +0000\n\n", who, c.Time.Unix(), c.Time.Unix())
+	fmt.Fprintf(&b, "author %s %d +0000\ncommitter kern <> %d +0000\n\n", author, c.Time.Unix(), c.Time.Unix())
 	b.WriteString(c.Subject() + "\n\n")
 	trailer := func(k string, v any) { fmt.Fprintf(&b, "Kern-%s: %v\n", k, v) }
 	trailer("Kind", c.Kind)
@@ -342,6 +343,7 @@ func (c *Commit) encode() []byte {
 	return b.Bytes()
 }
 
+// Subject is the message of the commit, or a line that describes it.
 func (c *Commit) Subject() string {
 	if s := strings.TrimSpace(c.Message); s != "" {
 		return strings.ReplaceAll(s, "\x00", " ")
@@ -362,8 +364,9 @@ func (c *Commit) Subject() string {
 	return "Commit " + strconv.QuoteToASCII(c.ID)
 }
 
+// Commit reads one commit.
 func (h *History) Commit(id fsys.Hash) (*Commit, error) {
-	typ, b, err := h.read(id)
+	typ, b, err := h.Objects.read(id)
 	if err != nil {
 		return nil, err
 	}
@@ -419,10 +422,10 @@ func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 	return c, nil
 }
 
-// Log gives the commits there are from id on, newest first.
+// Log yields id and the commits before it, newest first.
 func (h *History) Log(id fsys.Hash) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
-		cut, err := h.cut()
+		cut, err := h.cutCommits()
 		for err == nil && !id.IsZero() {
 			var c *Commit
 			if c, err = h.Commit(id); err != nil {
@@ -443,8 +446,8 @@ func (h *History) Log(id fsys.Hash) iter.Seq2[*Commit, error] {
 }
 
 // Blob opens the content of a file.
-func (h *objects) Blob(id fsys.Hash) (io.ReadCloser, error) {
-	typ, _, r, done, err := h.open(id)
+func (o *Objects) Blob(id fsys.Hash) (io.ReadCloser, error) {
+	typ, _, r, done, err := o.open(id)
 	if err != nil {
 		return nil, err
 	}

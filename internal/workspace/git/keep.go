@@ -17,83 +17,83 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// Packs gather as commits are made. Each join takes the smallest ones, as long
-// as the next is not larger than all of them together, so an object is copied
-// about log(n) times in all and a few dozen packs remain.
-const packsMost = 32
+// maxPacks is how many packs remain without a join. A join takes the smallest
+// packs, as long as the next one is not larger than all of them together. So each
+// object is copied about log(n) times.
+const maxPacks = 32
 
-// Gather joins small packs when there are many. It may run beside commits.
-func (h *objects) Gather() error {
-	if !h.joining.TryLock() {
-		return nil // somebody else is at it
+// Gather joins small packs if there are many. It may run beside commits.
+func (o *Objects) Gather() error {
+	if !o.joining.TryLock() {
+		return nil // another goroutine does it
 	}
-	defer h.joining.Unlock()
-	h.mu.Lock()
-	packs := slices.DeleteFunc(slices.Clone(h.packs), func(p *Pack) bool { return p.kept })
-	h.mu.Unlock()
-	if len(packs) <= packsMost {
+	defer o.joining.Unlock()
+	o.mu.Lock()
+	packs := slices.DeleteFunc(slices.Clone(o.packs), func(p *Pack) bool { return p.kept })
+	o.mu.Unlock()
+	if len(packs) <= maxPacks {
 		return nil
 	}
 	slices.SortFunc(packs, func(a, b *Pack) int { return int(min(max(a.size-b.size, -1), 1)) })
 	sum, n := packs[0].size, 1
-	for n < len(packs) && (n < packsMost/2 || packs[n].size < 2*sum) {
+	for n < len(packs) && (n < maxPacks/2 || packs[n].size < 2*sum) {
 		sum += packs[n].size
 		n++
 	}
-	return h.join(packs[:n], nil)
+	return o.join(packs[:n], nil)
 }
 
-// join writes one pack with the objects of packs (those in want, when it is
-// not nil) and removes packs. The objects are copied as they are.
-func (h *objects) join(packs []*Pack, want map[fsys.Hash]bool) error {
-	f, err := os.CreateTemp(h.PackDir(), "tmp_pack_")
+// join writes one pack with the objects of packs and removes packs. If want is not
+// nil, it keeps only those objects. It copies objects without decoding them.
+func (o *Objects) join(packs []*Pack, want map[fsys.Hash]bool) error {
+	f, err := os.CreateTemp(o.PackDir(), "tmp_pack_")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	all := &Pack{f: f}
-	if err := h.fillJoined(all, packs, want); err != nil {
+	if err := o.fillJoined(all, packs, want); err != nil {
 		f.Close()
 		return err
 	}
 	err = errors.Join(f.Chmod(0o444), f.Sync())
 	if err == nil {
-		err = h.add(all)
+		err = o.add(all)
 	}
 	if err != nil {
 		f.Close()
 		return err
 	}
-	if err := fsys.Sync(h.PackDir()); err != nil {
-		return err // what was joined is kept beside it
+	if err := fsys.Sync(o.PackDir()); err != nil {
+		return err // the old packs stay
 	}
 	for _, name := range []string{"multi-pack-index", "../info/commit-graph"} {
-		os.Remove(filepath.Join(h.PackDir(), name)) // Git's own, and made again when it wants to
+		os.Remove(filepath.Join(o.PackDir(), name)) // made by Git, which can make them again
 	}
 	for _, p := range packs {
 		if p.Name != all.Name {
-			h.Forget(p.Name)
+			o.Forget(p.Name)
 		}
 	}
 	return nil
 }
 
-// add gives a joined pack its name, and makes it known in the same moment: a
-// commit that looks what packs there are would read all of it.
-func (h *objects) add(all *Pack) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := os.Rename(all.f.Name(), filepath.Join(h.PackDir(), all.Name+".pack")); err != nil {
+// add gives a joined pack its name and adds it in the same step, because a Refresh
+// in between would read the whole pack.
+func (o *Objects) add(all *Pack) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := os.Rename(all.f.Name(), filepath.Join(o.PackDir(), all.Name+".pack")); err != nil {
 		return err
 	}
-	if err := all.writeIndex(h.PackDir(), false); err != nil {
+	if err := all.writeIndex(o.PackDir(), false); err != nil {
 		return err
 	}
-	h.packs = append([]*Pack{all}, slices.DeleteFunc(h.packs, func(p *Pack) bool { return p.Name == all.Name })...)
+	o.packs = append([]*Pack{all}, slices.DeleteFunc(o.packs, func(p *Pack) bool { return p.Name == all.Name })...)
 	return nil
 }
 
-func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) error {
+func (o *Objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) error {
 	type piece struct {
 		p *Pack
 		i int
@@ -128,7 +128,7 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) 
 		size := ends[x.p][j+1] - from
 		at[k] = c.n
 		c.crc.Reset()
-		if err := h.copyObject(c, x.p, x.i, from, size, buf); err != nil {
+		if err := o.copyObject(c, x.p, x.i, from, size, buf); err != nil {
 			return err
 		}
 		crc[k] = c.crc.Sum32()
@@ -142,15 +142,15 @@ func (h *objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) 
 	return c.w.Flush()
 }
 
-// copyObject copies object i of p, size bytes at from, as it is. A delta, which
-// only makes sense beside another object, is written out whole.
-func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf []byte) error {
+// copyObject copies object i of p, which is size bytes at from. A delta needs
+// another object, so it is written as a whole object.
+func (o *Objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf []byte) error {
 	var b [1]byte
 	if _, err := p.f.ReadAt(b[:], from); err != nil {
 		return err
 	}
 	if b[0]>>4&7 >= typOfs {
-		typ, data, err := h.read(p.id(i))
+		typ, data, err := o.read(p.id(i))
 		if err != nil {
 			return err
 		}
@@ -160,51 +160,50 @@ func (h *objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf [
 		return err
 	}
 	if c.crc.Sum32() != p.crcs[i] {
-		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the object at byte %d does not have the sum its index says", from)
+		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the object at byte %d does not match the sum in its index", from)
 	}
 	return nil
 }
 
-// Room drops old commits until the history is within its limits, or says that
-// it cannot be.
-//
-// It tells whether it dropped any: then objects that no commit names are gone.
-func (h *History) Room(head Head) (dropped bool, err error) {
+// Prune drops old commits until the history is within its limits, or returns an
+// error if that is impossible. It reports whether it dropped any; then objects
+// without a commit are gone.
+func (h *History) Prune(head Head) (dropped bool, err error) {
 	if h.limit.MaxBytes <= 0 && h.limit.MaxCommits <= 0 || head.Commit.IsZero() {
 		return false, nil
 	}
 	if h.oldest == 0 {
-		if h.oldest, err = h.first(head.Commit); err != nil {
+		if h.oldest, err = h.oldestSeq(head.Commit); err != nil {
 			return false, err
 		}
 	}
 	count := int(head.Seq - h.oldest + 1)
 	keep := count
-	// Dropping costs by what is kept, so it waits until a quarter is over.
+	// Dropping copies all that is kept, so it waits until a quarter is over.
 	if m := h.limit.MaxCommits; m > 0 && count > m+m/4 {
 		keep = m
 	}
-	over := func() bool { return h.limit.MaxBytes > 0 && h.bytes() > h.limit.MaxBytes }
+	over := func() bool { return h.limit.MaxBytes > 0 && h.Objects.bytes() > h.limit.MaxBytes }
 	if keep == count && over() {
 		keep = max(1, count/2)
 	}
 	for keep < count || over() {
-		if err := h.prune(head, keep); err != nil {
+		if err := h.keepNewest(head, keep); err != nil {
 			return true, err
 		}
 		if h.oldest = head.Seq - uint64(keep) + 1; !over() {
 			return true, nil
 		}
 		if keep == 1 {
-			return true, fsys.Errorf(fsys.Full, h.Dir, "expected at most %d bytes of history; %d hold the last state and what persons had before", h.limit.MaxBytes, h.bytes())
+			return true, fsys.Errorf(fsys.Full, h.Objects.Dir, "expected at most %d bytes of history; %d hold the last state and the states from outside", h.limit.MaxBytes, h.Objects.bytes())
 		}
 		keep = max(1, keep/2)
 	}
 	return false, nil
 }
 
-// first is the number of the oldest commit that can be reached from id.
-func (h *History) first(id fsys.Hash) (seq uint64, err error) {
+// oldestSeq returns the number of the oldest commit before id.
+func (h *History) oldestSeq(id fsys.Hash) (seq uint64, err error) {
 	for c, err := range h.Log(id) {
 		if err != nil {
 			return 0, err
@@ -214,11 +213,11 @@ func (h *History) first(id fsys.Hash) (seq uint64, err error) {
 	return seq, nil
 }
 
-// prune keeps the newest commits and, whatever their age, every state that came
-// from outside; those get refs of their own. Order: refs and the list of cut
-// commits first, then a pack with all that is kept, then the old packs go.
-func (h *History) prune(head Head, keep int) error {
-	cut, err := h.cut()
+// keepNewest keeps the newest commits and every state from outside, which gets a
+// ref of its own. The order is safe in a crash: first the refs and the list of cut
+// commits, then a pack with everything that is kept, then the old packs go.
+func (h *History) keepNewest(head Head, keep int) error {
+	cut, err := h.cutCommits()
 	if err != nil {
 		return err
 	}
@@ -239,7 +238,7 @@ func (h *History) prune(head Head, keep int) error {
 		if n <= keep || c.Kind == Outside {
 			want[id], want[side] = true, true
 			for _, t := range []fsys.Hash{c.tree, c.meta} {
-				if err := h.reach(t, want); err != nil {
+				if err := h.addReachable(t, want); err != nil {
 					return err
 				}
 			}
@@ -258,7 +257,7 @@ func (h *History) prune(head Head, keep int) error {
 		}
 		id, side = c.Parent, sc.Parent
 	}
-	if err := h.keptBefore(cut, want); err != nil {
+	if err := h.addKept(cut, want); err != nil {
 		return err
 	}
 	var lines bytes.Buffer
@@ -267,21 +266,21 @@ func (h *History) prune(head Head, keep int) error {
 			lines.WriteString(id.String() + "\n")
 		}
 	}
-	if err := fsys.Replace(filepath.Join(h.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
+	if err := fsys.Replace(filepath.Join(h.Objects.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
 		return err
 	}
-	h.joining.Lock()
-	defer h.joining.Unlock()
-	h.mu.Lock()
-	packs := slices.Clone(h.packs)
-	h.mu.Unlock()
-	return h.join(packs, want)
+	h.Objects.joining.Lock()
+	defer h.Objects.joining.Unlock()
+	h.Objects.mu.Lock()
+	packs := slices.Clone(h.Objects.packs)
+	h.Objects.mu.Unlock()
+	return h.Objects.join(packs, want)
 }
 
-// keptBefore adds what earlier prunings kept.
-func (h *History) keptBefore(cut, want map[fsys.Hash]bool) error {
+// addKept adds the states that an earlier call kept.
+func (h *History) addKept(cut, want map[fsys.Hash]bool) error {
 	for _, prefix := range []string{refKept, refKeptMeta} {
-		ids, err := h.refs(prefix)
+		ids, err := h.readRefs(prefix)
 		if err != nil {
 			return err
 		}
@@ -291,7 +290,7 @@ func (h *History) keptBefore(cut, want map[fsys.Hash]bool) error {
 				return err
 			}
 			cut[id], want[id] = true, true
-			if err := errors.Join(h.reach(c.tree, want), h.reach(c.meta, want)); err != nil {
+			if err := errors.Join(h.addReachable(c.tree, want), h.addReachable(c.meta, want)); err != nil {
 				return err
 			}
 		}
@@ -299,13 +298,13 @@ func (h *History) keptBefore(cut, want map[fsys.Hash]bool) error {
 	return nil
 }
 
-// reach adds a tree and all below it.
-func (h *History) reach(id fsys.Hash, want map[fsys.Hash]bool) error {
+// addReachable adds a tree and everything below it to want.
+func (h *History) addReachable(id fsys.Hash, want map[fsys.Hash]bool) error {
 	if want[id] {
 		return nil
 	}
 	want[id] = true
-	typ, b, err := h.read(id)
+	typ, b, err := h.Objects.read(id)
 	if err != nil || typ != typTree {
 		return err
 	}
@@ -316,7 +315,7 @@ func (h *History) reach(id fsys.Hash, want map[fsys.Hash]bool) error {
 		}
 		sub := fsys.Hash(b[nul+1:])
 		if string(b[:sp]) == "40000" {
-			if err := h.reach(sub, want); err != nil {
+			if err := h.addReachable(sub, want); err != nil {
 				return err
 			}
 		} else {
@@ -327,9 +326,9 @@ func (h *History) reach(id fsys.Hash, want map[fsys.Hash]bool) error {
 	return nil
 }
 
-// Kept gives the states from outside that are older than the history.
+// Kept returns the states from outside that are older than the history.
 func (h *History) Kept() ([]*Commit, error) {
-	ids, err := h.refs(refKept)
+	ids, err := h.readRefs(refKept)
 	if err != nil {
 		return nil, err
 	}

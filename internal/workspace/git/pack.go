@@ -23,18 +23,18 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// Git's object types as a pack counts them.
+// The object types of Git, as numbered in a pack.
 const (
 	typCommit = 1
 	typTree   = 2
 	typBlob   = 3
-	typOfs    = 6 // a delta on an object of the same pack, by distance
-	typRef    = 7 // a delta on an object, by name
+	typOfs    = 6 // a delta to an object of the same pack, by distance
+	typRef    = 7 // a delta to an object, by name
 )
 
 var typNames = [...]string{typCommit: "commit", typTree: "tree", typBlob: "blob"}
 
-// An object waits to be written: its bytes, or the file that holds them.
+// An object is to be written: its bytes, or the file that holds them.
 type object struct {
 	id   fsys.Hash
 	typ  byte
@@ -59,10 +59,10 @@ type Pack struct {
 	offs []int64
 	crcs []uint32
 	size int64
-	kept bool // from Git's own repacking, by a .keep file of ours
+	kept bool // our .keep file stops Git from repacking it
 }
 
-// keepText is in the .keep files that are ours to remove.
+// keepText is the content of our .keep files, which we may remove.
 const keepText = "kern\n"
 
 const (
@@ -75,17 +75,16 @@ var deflaters = sync.Pool{New: func() any {
 	return z
 }}
 
-// writePack writes objs as a new pack in dir and its index beside it. Neither
-// is synced: who writes it says when it must last. Git is kept from it. The index is written by
-// index, after the pack has been synced, so that a whole index vouches for its
-// pack.
+// writePack writes objs as a new pack in dir, with a .keep file. It does not sync:
+// the caller decides when. Adopt writes the index after that sync, so a whole index
+// proves that its pack is whole.
 func writePack(dir string, objs []object) (*Pack, error) {
 	f, err := os.CreateTemp(dir, "tmp_pack_")
 	if err != nil {
 		return nil, err
 	}
 	p := &Pack{f: f, kept: true}
-	if err := p.fill(objs); err != nil {
+	if err := p.writeObjects(objs); err != nil {
 		f.Close()
 		os.Remove(f.Name())
 		return nil, err
@@ -100,6 +99,7 @@ func writePack(dir string, objs []object) (*Pack, error) {
 	return p, nil
 }
 
+// A counter writes a pack and keeps its sums.
 type counter struct {
 	w   *bufio.Writer
 	sum hash.Hash
@@ -114,7 +114,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return c.w.Write(b)
 }
 
-func (p *Pack) fill(objs []object) error {
+func (p *Pack) writeObjects(objs []object) error {
 	c := &counter{w: bufio.NewWriterSize(p.f, 64<<10), sum: sha256.New(), crc: crc32.NewIEEE()}
 	head := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(objs)))
 	if _, err := c.Write(head); err != nil {
@@ -177,7 +177,7 @@ func writeObject(c *counter, o *object) error {
 	return z.Close()
 }
 
-// setIndex fills the index in memory from what was written.
+// setIndex makes the index in memory from the written objects.
 func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
 	order := make([]int, len(objs))
 	for i := range order {
@@ -202,7 +202,7 @@ func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
 
 func (p *Pack) id(i int) fsys.Hash { return fsys.Hash(p.idx[idxFan+32*i:]) }
 
-// find gives the position of id in the index.
+// find returns the position of id in the index.
 func (p *Pack) find(id fsys.Hash) (int, bool) {
 	lo := 0
 	if id[0] > 0 {
@@ -244,8 +244,8 @@ func (p *Pack) writeIndex(dir string, sync bool) error {
 	return fsys.Replace(filepath.Join(dir, p.Name+".idx"), append(b, own[:]...), 0o444, sync)
 }
 
-// openPack opens a pack; a missing or torn index is made anew from the pack,
-// whose own sum then must hold.
+// openPack opens a pack. If the index is missing or torn, it is made again from
+// the pack; then the sum of the pack must be right.
 func openPack(dir, name string) (*Pack, error) {
 	f, err := os.Open(filepath.Join(dir, name+".pack"))
 	if err != nil {
@@ -299,14 +299,14 @@ func (p *Pack) readIndex(b []byte) bool {
 	return true
 }
 
-// tally counts what is read through it, byte for byte.
-type tally struct {
+// A countingReader counts exactly the bytes that are read.
+type countingReader struct {
 	r   *bufio.Reader
 	n   int64
 	crc hash.Hash32
 }
 
-func (t *tally) ReadByte() (byte, error) {
+func (t *countingReader) ReadByte() (byte, error) {
 	b, err := t.r.ReadByte()
 	if err == nil {
 		t.n++
@@ -315,14 +315,14 @@ func (t *tally) ReadByte() (byte, error) {
 	return b, err
 }
 
-func (t *tally) Read(b []byte) (int, error) {
+func (t *countingReader) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.n += int64(n)
 	t.crc.Write(b[:n])
 	return n, err
 }
 
-// reindex reads a pack that we wrote (so one without deltas) from end to end.
+// reindex reads a whole pack that Kern wrote, and so has no deltas.
 func (p *Pack) reindex() error {
 	bad := func(why string) error {
 		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the pack does not read back: %s", why)
@@ -337,7 +337,7 @@ func (p *Pack) reindex() error {
 	if "pack-"+hex.EncodeToString(h.Sum(nil)) != p.Name {
 		return bad("its sum is not its name")
 	}
-	t := &tally{r: bufio.NewReader(io.NewSectionReader(p.f, 0, p.size-32)), crc: crc32.NewIEEE()}
+	t := &countingReader{r: bufio.NewReader(io.NewSectionReader(p.f, 0, p.size-32)), crc: crc32.NewIEEE()}
 	head := make([]byte, 12)
 	if _, err := io.ReadFull(t, head); err != nil {
 		return bad(err.Error())
@@ -380,9 +380,9 @@ func objectHead(r io.ByteReader) (typ byte, size int64, err error) {
 	return typ, size, err
 }
 
-// object opens the object at off. A delta, which only Git's own repacking
-// makes, is put together in memory.
-func (p *Pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader, err error) {
+// object opens the object at off. A delta is applied in memory; only Git makes
+// deltas.
+func (p *Pack) object(h *Objects, off int64) (typ byte, size int64, r io.Reader, err error) {
 	br := bufio.NewReader(io.NewSectionReader(p.f, off, p.size-off))
 	if typ, size, err = objectHead(br); err != nil {
 		return 0, 0, nil, err
@@ -420,12 +420,12 @@ func (p *Pack) object(h *objects, off int64) (typ byte, size int64, r io.Reader,
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	out, err := patch(base, d)
+	out, err := applyDelta(base, d)
 	return typ, int64(len(out)), bytes.NewReader(out), err
 }
 
-// patch applies one of Git's deltas.
-func patch(base, d []byte) ([]byte, error) {
+// applyDelta applies a delta of Git to base.
+func applyDelta(base, d []byte) ([]byte, error) {
 	bad := fmt.Errorf("a delta in the history does not apply")
 	r := bytes.NewReader(d)
 	from, _ := binary.ReadUvarint(r)
@@ -466,6 +466,8 @@ func patch(base, d []byte) ([]byte, error) {
 	return out, nil
 }
 
+// Sync syncs the pack.
 func (p *Pack) Sync() error { return p.f.Sync() }
 
+// Close closes the file of the pack.
 func (p *Pack) Close() error { return p.f.Close() }

@@ -14,10 +14,9 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A Recorder turns directories into Git objects: those that the history does
-// not have yet.
+// A Recorder collects the Git objects of directories that the history lacks.
 type Recorder struct {
-	h     *objects
+	h     *Objects
 	objs  []object
 	seen  map[fsys.Hash]bool
 	bytes int
@@ -27,15 +26,16 @@ type Recorder struct {
 // An Opener opens the content of the file e at p.
 type Opener func(p string, e *fsys.Item) (*os.File, error)
 
+// NewRecorder returns a Recorder that reads content with file.
 func NewRecorder(h *History, file Opener) *Recorder {
-	return &Recorder{h: &h.objects, seen: map[fsys.Hash]bool{}, file: file}
+	return &Recorder{h: h.Objects, seen: map[fsys.Hash]bool{}, file: file}
 }
 
-// From says where contents are found from now on.
-func (r *Recorder) From(file Opener) { r.file = file }
+// ReadFrom sets where content is read from now on.
+func (r *Recorder) ReadFrom(file Opener) { r.file = file }
 
-// put adds an object once.
-func (r *Recorder) put(typ byte, data []byte) fsys.Hash {
+// addObject adds an object once.
+func (r *Recorder) addObject(typ byte, data []byte) fsys.Hash {
 	id := objectID(typ, data)
 	if !r.seen[id] && !r.h.has(id) {
 		r.seen[id] = true
@@ -44,8 +44,8 @@ func (r *Recorder) put(typ byte, data []byte) fsys.Hash {
 	return id
 }
 
-// Tree records n and what lies below; old is what was recorded at its place
-// before.
+// Tree records n and everything below it. old is the node that was recorded at
+// this path before.
 func (r *Recorder) Tree(at string, n, old *fsys.Node) error {
 	if n == old && !n.Tree.IsZero() {
 		return nil
@@ -71,28 +71,30 @@ func (r *Recorder) Tree(at string, n, old *fsys.Node) error {
 			}
 		case was != nil && was.Hash == e.Hash && !was.Ignored:
 		case e.Kind == fsys.Symlink:
-			r.put(typBlob, []byte(e.Target))
+			r.addObject(typBlob, []byte(e.Target))
 		default:
-			if err := r.blob(p, e); err != nil {
+			if err := r.addFile(p, e); err != nil {
 				return err
 			}
 		}
 	}
-	n.Tree = r.put(typTree, encodeTree(n))
-	n.Meta = r.put(typTree, r.metaTree(n))
+	n.Tree = r.addObject(typTree, encodeTree(n))
+	n.Meta = r.addObject(typTree, r.metaTree(n))
 	return nil
 }
 
-// small files are read at once, others when the pack is written.
-const small = 64 << 10
+// smallFile is the size up to which files are read at once. Larger files are read
+// when the pack is written.
+const smallFile = 64 << 10
 
-func (r *Recorder) blob(p string, e *fsys.Item) error {
+// addFile records the content of a file.
+func (r *Recorder) addFile(p string, e *fsys.Item) error {
 	if r.seen[e.Hash] || r.h.has(e.Hash) {
 		return nil
 	}
 	r.seen[e.Hash] = true
 	o := object{id: e.Hash, typ: typBlob}
-	if e.Size > small || r.bytes > 64<<20 {
+	if e.Size > smallFile || r.bytes > 64<<20 {
 		size, open := e.Size, r.file
 		o.file = func() (*os.File, int64, error) {
 			f, err := open(p, e)
@@ -118,8 +120,8 @@ func (r *Recorder) blob(p string, e *fsys.Item) error {
 	return nil
 }
 
-// encodeTree encodes n for Git, whose order puts a directory where its name with
-// a slash would stand.
+// encodeTree encodes n for Git. Git sorts a directory as if its name ended with a
+// slash.
 func encodeTree(n *fsys.Node) []byte {
 	type line struct {
 		key  string
@@ -157,8 +159,8 @@ func encodeTree(n *fsys.Node) []byte {
 	return b
 }
 
-// metaTree encodes what encodeTree leaves out, as a tree of its own: the blob "="
-// with one record per name, and one tree per directory, its name after a "d".
+// metaTree encodes what encodeTree leaves out, as a tree of its own. The blob "="
+// holds one record for each name; a directory is a tree with "d" before its name.
 func (r *Recorder) metaTree(n *fsys.Node) []byte {
 	var meta, dirs []byte
 	for i := range n.Ents {
@@ -178,12 +180,12 @@ func (r *Recorder) metaTree(n *fsys.Node) []byte {
 			dirs = append(dirs, e.Dir.Meta[:]...)
 		}
 	}
-	id := r.put(typBlob, meta)
+	id := r.addObject(typBlob, meta)
 	head := append([]byte("100644 =\x00"), id[:]...)
 	return append(head, sortTree(dirs)...)
 }
 
-// sortTree puts the directories of a tree into Git's order.
+// sortTree sorts the directories of a tree as Git does.
 func sortTree(b []byte) []byte {
 	var items [][]byte
 	for len(b) > 0 {
@@ -196,13 +198,14 @@ func sortTree(b []byte) []byte {
 	return bytes.Join(items, nil)
 }
 
-// State reads the state of c. Directories that have hold (same objects of Git)
-// are shared with it, so that reading costs what differs.
+// State reads the state of c. It reads only directories that differ from have, and
+// shares the others with it.
 func (h *History) State(c *Commit, have *fsys.Node) (fsys.Item, error) {
 	n, err := h.loadNode(".", c.tree, c.meta, have)
 	return fsys.Root(n, fsys.Entry{}), err
 }
 
+// loadNode reads one directory and everything below it.
 func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) (*fsys.Node, error) {
 	if have != nil && have.Tree == content && have.Meta == meta {
 		return have, nil
@@ -218,7 +221,7 @@ func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) 
 	if err != nil {
 		return nil, bad(err)
 	}
-	_, b, err := h.read(sub["="])
+	_, b, err := h.Objects.read(sub["="])
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -242,7 +245,7 @@ func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) 
 			e.Dir, err = h.loadNode(p, id, sub["d"+e.Name], sib)
 		case fsys.Symlink:
 			var t []byte
-			_, t, err = h.read(id)
+			_, t, err = h.Objects.read(id)
 			e.Hash, e.Target = id, string(t)
 		default:
 			e.Hash = id
@@ -271,9 +274,9 @@ func readMeta(r *bytes.Reader) (e fsys.Item, err error) {
 	return e, err
 }
 
-// treeOf reads one of Git's trees.
+// treeOf reads a tree of Git: the hashes by name.
 func (h *History) treeOf(id fsys.Hash) (map[string]fsys.Hash, error) {
-	typ, b, err := h.read(id)
+	typ, b, err := h.Objects.read(id)
 	if err != nil {
 		return nil, err
 	}
@@ -295,23 +298,24 @@ func (h *History) treeOf(id fsys.Hash) (map[string]fsys.Hash, error) {
 	return out, nil
 }
 
-// Commit completes c for the state n, after head, and adds it with its
-// companion. It gives the new head.
+// Commit completes c for the state n, after head, and adds it and its companion
+// with modes and times. It returns the new head.
 func (r *Recorder) Commit(c *Commit, n *fsys.Node, head Head) Head {
 	head.Seq++
 	c.tree, c.meta, c.Parent, c.Seq = n.Tree, n.Meta, head.Commit, head.Seq
-	c.Hash = r.put(typCommit, c.encode())
+	c.Hash = r.addObject(typCommit, c.encode())
 	side := Commit{tree: n.Meta, Parent: head.Side, Kind: c.Kind, Seq: c.Seq, Time: c.Time, meta: n.Meta, Digest: c.Digest,
 		Note: Note{Message: "Modes and times of " + c.Hash.String()}}
-	head.Commit, head.Side = c.Hash, r.put(typCommit, side.encode())
+	head.Commit, head.Side = c.Hash, r.addObject(typCommit, side.encode())
 	return head
 }
 
-// Write writes what was recorded as one pack, neither synced nor known yet.
+// Write writes the recorded objects as one pack. The caller syncs the pack, then
+// calls Adopt.
 func (r *Recorder) Write() (*Pack, error) { return writePack(r.h.PackDir(), r.objs) }
 
-// Empty tells that there is nothing to write.
+// Empty reports whether there is nothing to write.
 func (r *Recorder) Empty() bool { return len(r.objs) == 0 }
 
-// Holds tells that c recorded n.
+// Holds reports whether c recorded the state n.
 func (c *Commit) Holds(n *fsys.Node) bool { return c.tree == n.Tree && c.Digest == n.Digest() }

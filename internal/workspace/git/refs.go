@@ -15,12 +15,12 @@ const (
 	refMain = "refs/heads/main"
 	refMeta = "refs/kern/meta"
 
-	// States from outside that are older than the history, by their number.
+	// States from outside that are older than the history, by number.
 	refKept     = "refs/kern/kept/"
 	refKeptMeta = "refs/kern/kept-meta/"
 )
 
-// SetRefs points both refs at head. Nothing has to be kept from Git then.
+// SetRefs points both refs at head. From then on Git may repack its objects.
 func (h *History) SetRefs(head Head) error {
 	if head.Commit.IsZero() {
 		return nil
@@ -28,19 +28,19 @@ func (h *History) SetRefs(head Head) error {
 	if err := errors.Join(h.setRef(refMain, head.Commit), h.setRef(refMeta, head.Side)); err != nil {
 		return err
 	}
-	h.release()
+	h.Objects.release()
 	return nil
 }
 
-// setRef points a ref at id. It is not synced: the log knows better.
+// setRef points a ref at id, without a sync, because the log decides.
 func (h *History) setRef(ref string, id fsys.Hash) error {
-	name := filepath.Join(h.Dir, filepath.FromSlash(ref))
+	name := filepath.Join(h.Objects.Dir, filepath.FromSlash(ref))
 	want := []byte(id.String() + "\n")
 	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, want) {
 		return nil
 	}
 	if f, err := os.OpenFile(name, os.O_RDWR, 0); err == nil {
-		if fi, err := f.Stat(); err == nil && fi.Size() == int64(len(want)) { // one write, which readers see whole
+		if fi, err := f.Stat(); err == nil && fi.Size() == int64(len(want)) { // readers see one small write whole
 			_, err = f.WriteAt(want, 0)
 			return errors.Join(err, f.Close())
 		}
@@ -52,9 +52,9 @@ func (h *History) setRef(ref string, id fsys.Hash) error {
 	return fsys.Replace(name, want, 0o600, false)
 }
 
-// cut names the commits whose parents were dropped.
-func (h *History) cut() (map[fsys.Hash]bool, error) {
-	b, err := os.ReadFile(filepath.Join(h.Dir, "shallow"))
+// cutCommits returns the commits with dropped parents.
+func (h *History) cutCommits() (map[fsys.Hash]bool, error) {
+	b, err := os.ReadFile(filepath.Join(h.Objects.Dir, "shallow"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -69,12 +69,11 @@ func (h *History) cut() (map[fsys.Hash]bool, error) {
 	return out, err
 }
 
-// refs gives the refs whose names begin with prefix, by what follows it. Git
-// keeps a ref in a file of its own or, after it has tidied up, in one list;
-// the file wins.
-func (h *History) refs(prefix string) (map[string]fsys.Hash, error) {
+// readRefs returns the refs below prefix. Git keeps a ref in a file of its own, or
+// after a cleanup in one list. The file wins.
+func (h *History) readRefs(prefix string) (map[string]fsys.Hash, error) {
 	out := map[string]fsys.Hash{}
-	b, err := os.ReadFile(filepath.Join(h.Dir, "packed-refs"))
+	b, err := os.ReadFile(filepath.Join(h.Objects.Dir, "packed-refs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -86,7 +85,7 @@ func (h *History) refs(prefix string) (map[string]fsys.Hash, error) {
 			}
 		}
 	}
-	dir := filepath.Join(h.Dir, filepath.FromSlash(prefix))
+	dir := filepath.Join(h.Objects.Dir, filepath.FromSlash(prefix))
 	ents, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
