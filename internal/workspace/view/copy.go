@@ -11,9 +11,9 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A copied view is a plain directory with everything in it. What was staged is
-// found by comparing it with how it was copied.
-type copied struct {
+// A copyView is a directory with a copy of everything. Changes compares it with the
+// state right after copying.
+type copyView struct {
 	ground Ground
 	dir    string
 	was    map[string]*copiedFile
@@ -26,8 +26,9 @@ type copiedFile struct {
 	e    fsys.Entry
 }
 
+// NewCopy opens a view that is a copy of the workspace.
 func NewCopy(ctx context.Context, g Ground) (View, error) {
-	c := &copied{ground: g, dir: filepath.Join(g.Scratch, "view"), was: map[string]*copiedFile{}}
+	c := &copyView{ground: g, dir: filepath.Join(g.Scratch, "view"), was: map[string]*copiedFile{}}
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func NewCopy(ctx context.Context, g Ground) (View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.bound(&top); err != nil {
+	if err := c.mountQuota(&top); err != nil {
 		return nil, err
 	}
 	if err := c.fill(ctx, &top); err != nil {
@@ -44,8 +45,8 @@ func NewCopy(ctx context.Context, g Ground) (View, error) {
 	return c, nil
 }
 
-// bound puts the copy on a file system of its own that holds the quota.
-func (c *copied) bound(top *fsys.Item) error {
+// mountQuota mounts a file system for the copy that enforces the quota.
+func (c *copyView) mountQuota(top *fsys.Item) error {
 	if !bounded(c.ground.Quota) {
 		return nil
 	}
@@ -61,7 +62,8 @@ func (c *copied) bound(top *fsys.Item) error {
 	return fsys.MountBounded(c.dir, bytes+int64(files)*4096, files, c.ground.Quota)
 }
 
-func (c *copied) fill(ctx context.Context, top *fsys.Item) error {
+// fill copies the tree top.
+func (c *copyView) fill(ctx context.Context, top *fsys.Item) error {
 	type dir struct {
 		at string
 		e  *fsys.Item
@@ -89,9 +91,9 @@ func (c *copied) fill(ctx context.Context, top *fsys.Item) error {
 				return err
 			}
 		default:
-			err := c.one(at, name, e)
+			err := c.copyOne(at, name, e)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // taken away while the copy was made
+				continue // removed while the copy was made
 			}
 			if err != nil {
 				return err
@@ -112,7 +114,7 @@ func (c *copied) fill(ctx context.Context, top *fsys.Item) error {
 			return err
 		}
 	}
-	for at, f := range c.was { // when all links are made
+	for at, f := range c.was { // only now, because making a link changes metadata
 		e, err := p.Lstat(at)
 		if err != nil {
 			return err
@@ -122,8 +124,8 @@ func (c *copied) fill(ctx context.Context, top *fsys.Item) error {
 	return nil
 }
 
-// one copies one file or link.
-func (c *copied) one(at, name string, e *fsys.Item) error {
+// copyOne copies one file or link.
+func (c *copyView) copyOne(at, name string, e *fsys.Item) error {
 	p := c.ground.Place
 	if e.Kind == fsys.Symlink {
 		t, err := p.Readlink(at)
@@ -151,7 +153,7 @@ func (c *copied) one(at, name string, e *fsys.Item) error {
 			return err
 		}
 		fp := e.Print
-		*e = now // the moment of the copy
+		*e = now // the metadata at the moment of the copy
 		e.Print.Nlink = fp.Nlink
 	}
 	if err := fsys.Own(name, e.Print); err != nil {
@@ -165,9 +167,10 @@ func (c *copied) one(at, name string, e *fsys.Item) error {
 	return q.Attr(filepath.Base(name), e.Entry)
 }
 
-func (c *copied) Path() string { return c.dir }
+func (c *copyView) Path() string { return c.dir }
 
-func (c *copied) Changes() ([]Staged, error) {
+// Changes implements View.
+func (c *copyView) Changes() ([]Staged, error) {
 	p, err := fsys.Open(c.dir)
 	if err != nil {
 		return nil, err
@@ -183,14 +186,14 @@ func (c *copied) Changes() ([]Staged, error) {
 	for at, e := range top.Walk(".") {
 		now[at] = e
 		links[e.Group]++
-		if e.Group != 0 && c.same(at, e) {
+		if e.Group != 0 && c.untouched(at, e) {
 			first[e.Group] = at
 		}
 	}
 	var out []Staged
 	for at, e := range top.Walk(".") {
 		was := c.was[at]
-		if c.same(at, e) || e.Kind == fsys.Dir && was != nil && was.e.Kind == fsys.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
+		if c.untouched(at, e) || e.Kind == fsys.Dir && was != nil && was.e.Kind == fsys.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
 			continue
 		}
 		x := *e
@@ -226,9 +229,9 @@ func (c *copied) Changes() ([]Staged, error) {
 	return out, nil
 }
 
-// same tells that a copy was not touched. Its stamp of last change tells that
-// of its content, but also moves when another name for it comes or goes.
-func (c *copied) same(at string, e *fsys.Item) bool {
+// untouched reports whether a copy still has its content. Its change time also
+// moves when a hard link to it is made or removed; then the content decides.
+func (c *copyView) untouched(at string, e *fsys.Item) bool {
 	was := c.was[at]
 	if was == nil || was.e.Kind != e.Kind || was.fp.Ino != e.Print.Ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
 		return false
@@ -238,7 +241,7 @@ func (c *copied) same(at string, e *fsys.Item) bool {
 	}
 	base := c.ground.Base.Lookup(at)
 	if base == nil || base.Ignored || base.Print.Ino != was.seen.Ino || base.Print.Ctime != was.seen.Ctime {
-		return false // what was copied is not known by its hash
+		return false // the hash of the original is not known
 	}
 	f, err := os.Open(filepath.Join(c.dir, filepath.FromSlash(at)))
 	if err != nil {
@@ -249,7 +252,7 @@ func (c *copied) same(at string, e *fsys.Item) bool {
 	return err == nil && h == base.Hash
 }
 
-func (c *copied) End() error {
+func (c *copyView) End() error {
 	if c.done {
 		return nil
 	}

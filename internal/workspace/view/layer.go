@@ -17,85 +17,84 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A Layer is the view of a transaction as a file system in Go: what a sandbox
-// without a kernel of its own shows its guest, and what file tools work on.
-// Reading goes to the workspace, each directory as it was when it was first
-// looked at; a file changed outside since then cannot be read any more. Names
-// are slash-separated and relative to the workspace; a link may lead
-// anywhere inside it, and one that leads out is an error. Quotas hold at the
-// write that would pass them. It is safe for concurrent use.
+// A Layer is the view of a transaction as a copy-on-write file system in Go. Code
+// in the wasm sandbox and file tools work on it. A directory is read from the
+// workspace at its first use and does not change afterwards. A file that somebody
+// else changed since then cannot be read any more. Names have slashes and are
+// relative to the workspace. A link may lead anywhere inside the workspace; a link
+// that leads out is an error. A write beyond the quota fails. A Layer is safe for
+// concurrent use.
 type Layer struct {
-	mu sync.Mutex
-	shadow
+	mu   sync.Mutex
+	tree layerTree
 }
 
-// A shadow is what stands where in a Layer, and where its contents lie.
-type shadow struct {
+// A layerTree is the tree of names in a Layer.
+type layerTree struct {
 	ground Ground
-	purse
-	root  *lnode
-	next  int
-	inode map[uint64]*lnode // files with several names
-	over  bool
+	quota  quota
+	root   *lnode
+	next   int               // number of the next content file or group
+	inode  map[uint64]*lnode // files with several names
+	closed bool
 }
 
-// A purse holds the quota.
-type purse struct {
+// A quota counts what is staged.
+type quota struct {
 	most  fsys.Bound
-	bytes int64 // held by staged files
+	bytes int64 // of staged files
 	files int
 }
 
-// An lnode is a file, directory or link of the view; under several names if it
-// has several.
+// An lnode is a file, directory or link of the view. It may have several names.
 type lnode struct {
 	fsys.Entry
-	base  string     // what it is in the workspace, until written; "" for new
+	base  string     // its path in the workspace, until it is written; "" for a new one
 	seen  fsys.Print // of base
 	was   fsys.Entry // of base
-	data  string     // staged content, once written
-	dirty bool       // not as base is
+	data  string     // the file with staged content, once written
+	dirty bool       // differs from base
 	names int
 	group uint64
 
-	// Of a directory: what is in it, and what was in it at first; both nil
-	// until it is looked at.
+	// The entries of a directory, now and at first. Both are nil until the
+	// directory is read.
 	kids map[string]*lnode
 	orig map[string]*lnode
 }
 
-// NewLayer makes the view of a Layer.
+// NewLayer opens a view that is a Layer.
 func NewLayer(g Ground) View {
-	return layered{&Layer{shadow: shadow{ground: g, purse: purse{most: g.Quota}, inode: map[uint64]*lnode{},
+	return layerView{&Layer{tree: layerTree{ground: g, quota: quota{most: g.Quota}, inode: map[uint64]*lnode{},
 		root: &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: g.Base.Mode, Time: g.Base.Time}, base: "."}}}}
 }
 
-// layered is a Layer as its transaction sees it.
-type layered struct{ l *Layer }
+// layerView shows a Layer to its transaction.
+type layerView struct{ l *Layer }
 
-func (v layered) Layer() *Layer              { return v.l }
-func (v layered) Changes() ([]Staged, error) { return v.l.changes() }
-func (v layered) End() error                 { return v.l.close() }
+func (v layerView) Layer() *Layer              { return v.l }
+func (v layerView) Changes() ([]Staged, error) { return v.l.changes() }
+func (v layerView) End() error                 { return v.l.close() }
 
 func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
 var (
-	errNotDir = errors.New("not a directory")
-	errIsDir  = errors.New("is a directory")
-	errFull   = errors.New("directory not empty")
-	errLoop   = errors.New("too many links")
+	errNotDir   = errors.New("not a directory")
+	errIsDir    = errors.New("is a directory")
+	errNotEmpty = errors.New("directory not empty")
+	errLoop     = errors.New("too many links")
 )
 
-// load reads a directory of the workspace at its first use.
-func (l *shadow) load(n *lnode) error {
+// loadDir reads a directory of the workspace at its first use.
+func (t *layerTree) loadDir(n *lnode) error {
 	if n.kids != nil {
 		return nil
 	}
 	kids := map[string]*lnode{}
 	if n.base != "" {
-		p, err := l.ground.Place.Sub(n.base)
+		p, err := t.ground.Place.Sub(n.base)
 		if err != nil {
 			return err
 		}
@@ -106,7 +105,7 @@ func (l *shadow) load(n *lnode) error {
 					return err
 				}
 			}
-			kids[e.Name] = l.inherit(path.Join(n.base, e.Name), *e)
+			kids[e.Name] = t.nodeOf(path.Join(n.base, e.Name), *e)
 			return nil
 		})
 		if err != nil {
@@ -117,30 +116,32 @@ func (l *shadow) load(n *lnode) error {
 	return nil
 }
 
-func (l *shadow) inherit(base string, e fsys.Item) *lnode {
-	if k := l.inode[e.Group]; e.Group != 0 && k != nil && k.seen.Ino == e.Print.Ino {
+// nodeOf returns the node of an entry of the workspace. Names of one file share a
+// node.
+func (t *layerTree) nodeOf(base string, e fsys.Item) *lnode {
+	if k := t.inode[e.Group]; e.Group != 0 && k != nil && k.seen.Ino == e.Print.Ino {
 		k.names++
 		return k
 	}
 	n := &lnode{Entry: e.Entry, base: base, seen: e.Print, was: e.Entry, names: 1, group: e.Group}
 	if e.Group != 0 {
-		l.inode[e.Group] = n
+		t.inode[e.Group] = n
 	}
 	return n
 }
 
-// walk finds name: the directory it stands in, its last part, and what is
-// there, or nil. With follow a link at the end is followed too.
-func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n *lnode, err error) {
-	if l.over {
+// resolve finds name. It returns the directory, the last part of the name, and the
+// node there, or nil. With follow, it also follows a link at the end.
+func (t *layerTree) resolve(op, name string, follow bool) (dir *lnode, last string, n *lnode, err error) {
+	if t.closed {
 		return nil, "", nil, pathError(op, name, fs.ErrClosed)
 	}
 	if strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") {
 		return nil, "", nil, pathError(op, fsys.Clip(name), fsys.Errorf(fsys.Refused, "", "expected a path relative to the workspace"))
 	}
-	trail := []*lnode{l.root}
+	trail := []*lnode{t.root}
 	parts := strings.Split(name, "/")
-	last, n = ".", l.root
+	last, n = ".", t.root
 	for links := 0; len(parts) > 0; {
 		part := parts[0]
 		parts = parts[1:]
@@ -156,7 +157,7 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 			n, last = trail[len(trail)-1], "."
 			continue
 		}
-		if err := l.load(dir); err != nil {
+		if err := t.loadDir(dir); err != nil {
 			return nil, "", nil, err
 		}
 		n, last = dir.kids[part], part
@@ -186,40 +187,41 @@ func (l *shadow) walk(op, name string, follow bool) (dir *lnode, last string, n 
 	return dir, last, n, nil
 }
 
-// find is walk for what must be there.
-func (l *shadow) find(op, name string, follow bool) (*lnode, error) {
-	_, _, n, err := l.walk(op, name, follow)
+// findNode resolves a name that must exist.
+func (t *layerTree) findNode(op, name string, follow bool) (*lnode, error) {
+	_, _, n, err := t.resolve(op, name, follow)
 	if err == nil && n == nil {
 		err = pathError(op, name, fs.ErrNotExist)
 	}
 	return n, err
 }
 
-// spot is walk for what must not be there, and can be put there.
-func (l *shadow) spot(op, name string) (*lnode, string, error) {
-	dir, last, n, err := l.walk(op, name, false)
+// findFree resolves a name that must not exist and that may be made.
+func (t *layerTree) findFree(op, name string) (*lnode, string, error) {
+	dir, last, n, err := t.resolve(op, name, false)
 	if err == nil && n != nil {
 		err = pathError(op, name, fs.ErrExist)
 	}
 	if err == nil && len(last) > 255 {
 		err = pathError(op, fsys.Clip(name), fsys.Errorf(fsys.Refused, "", "expected a name of at most 255 bytes, found %d", len(last)))
 	}
-	if err == nil && fsys.IsGit(last) && !l.ground.WriteGit {
+	if err == nil && fsys.IsGit(last) && !t.ground.WriteGit {
 		err = pathError(op, name, fsys.Errorf(fsys.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return dir, last, err
 }
 
-// charge holds the quota. Negative amounts give back.
-func (l *purse) charge(bytes int64, files int) error {
-	if bytes > 0 && l.most.Bytes > 0 && l.bytes+bytes > l.most.Bytes {
-		return fsys.Errorf(fsys.Quota, "", "expected at most %d bytes staged, this would make %d", l.most.Bytes, l.bytes+bytes)
+// charge counts staged bytes and files, or fails if the quota does not allow them.
+// Negative amounts are returned to the quota.
+func (q *quota) charge(bytes int64, files int) error {
+	if bytes > 0 && q.most.Bytes > 0 && q.bytes+bytes > q.most.Bytes {
+		return fsys.Errorf(fsys.Quota, "", "expected at most %d bytes staged, this would make %d", q.most.Bytes, q.bytes+bytes)
 	}
-	if files > 0 && l.most.Files > 0 && l.files+files > l.most.Files {
-		return fsys.Errorf(fsys.Quota, "", "expected at most %d files staged, this would make %d", l.most.Files, l.files+files)
+	if files > 0 && q.most.Files > 0 && q.files+files > q.most.Files {
+		return fsys.Errorf(fsys.Quota, "", "expected at most %d files staged, this would make %d", q.most.Files, q.files+files)
 	}
-	l.bytes += bytes
-	l.files += files
+	q.bytes += bytes
+	q.files += files
 	return nil
 }
 
@@ -227,7 +229,8 @@ func touch(n *lnode) {
 	n.Time, n.dirty = time.Now().UnixNano(), true
 }
 
-func (l *shadow) add(dir *lnode, name string, n *lnode) {
+// link gives n a name.
+func (t *layerTree) link(dir *lnode, name string, n *lnode) {
 	dir.kids[name] = n
 	n.names++
 	touch(dir)
@@ -237,20 +240,20 @@ func (l *shadow) add(dir *lnode, name string, n *lnode) {
 func (l *Layer) Mkdir(name string, mode fs.FileMode) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dir, last, err := l.spot("mkdir", name)
+	dir, last, err := l.tree.findFree("mkdir", name)
 	if err != nil {
 		return err
 	}
-	if err := l.charge(0, 1); err != nil {
+	if err := l.tree.quota.charge(0, 1); err != nil {
 		return err
 	}
 	n := &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
 	touch(n)
-	l.add(dir, last, n)
+	l.tree.link(dir, last, n)
 	return nil
 }
 
-// MkdirAll makes a directory and those above it that are missing.
+// MkdirAll makes a directory and all missing directories above it.
 func (l *Layer) MkdirAll(name string, mode fs.FileMode) error {
 	for i := range len(name) + 1 {
 		if i == len(name) || name[i] == '/' {
@@ -267,68 +270,69 @@ func (l *Layer) MkdirAll(name string, mode fs.FileMode) error {
 	return err
 }
 
-// Symlink makes a link. Its text may be anything; following it stays inside.
+// Symlink makes a link. Its target may be any text, but following it never leaves
+// the workspace.
 func (l *Layer) Symlink(target, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dir, last, err := l.spot("symlink", name)
+	dir, last, err := l.tree.findFree("symlink", name)
 	if err != nil {
 		return err
 	}
 	if target == "" || len(target) > 4095 || strings.ContainsRune(target, 0) {
 		return pathError("symlink", name, fsys.Errorf(fsys.Refused, "", "expected a target of 1 to 4095 bytes"))
 	}
-	if err := l.charge(0, 1); err != nil {
+	if err := l.tree.quota.charge(0, 1); err != nil {
 		return err
 	}
 	n := &lnode{Entry: fsys.Entry{Kind: fsys.Symlink, Target: target}}
 	touch(n)
-	l.add(dir, last, n)
+	l.tree.link(dir, last, n)
 	return nil
 }
 
-// Link gives a file a further name.
+// Link gives a file another name.
 func (l *Layer) Link(old, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := l.find("link", old, false)
+	n, err := l.tree.findNode("link", old, false)
 	if err != nil {
 		return err
 	}
 	if n.Kind != fsys.File {
 		return pathError("link", old, fsys.Errorf(fsys.Refused, "", "expected a file"))
 	}
-	if err := l.whole(n); err != nil {
+	if err := l.tree.loadNames(n); err != nil {
 		return err
 	}
-	dir, last, err := l.spot("link", name)
+	dir, last, err := l.tree.findFree("link", name)
 	if err != nil {
 		return err
 	}
-	if err := l.charge(0, 1); err != nil {
+	if err := l.tree.quota.charge(0, 1); err != nil {
 		return err
 	}
 	if n.group == 0 {
-		l.next++
-		n.group = 1<<63 + uint64(l.next)
+		l.tree.next++
+		n.group = 1<<63 + uint64(l.tree.next)
 	}
-	l.add(dir, last, n)
+	l.tree.link(dir, last, n)
 	return nil
 }
 
-// whole looks at every name in the workspace of a file that has several, so
-// that all of them follow when it is written through one.
-func (l *shadow) whole(n *lnode) error {
+// loadNames reads every directory that has a name of the same file. A write
+// through one name then changes the file under all names.
+func (t *layerTree) loadNames(n *lnode) error {
 	if n.Group == 0 || n.dirty {
 		return nil
 	}
-	for p, e := range l.ground.Base.Walk(".") {
+	for p, e := range t.ground.Base.Walk(".") {
 		if e.Group != n.Group {
 			continue
 		}
-		at := l.root
+		at := t.root
 		for part := range strings.SplitSeq(p, "/") {
-			if err := l.load(at); err != nil {
+			if err := t.loadDir(at); err != nil {
 				return err
 			}
 			next := at.orig[part]
@@ -345,7 +349,7 @@ func (l *shadow) whole(n *lnode) error {
 func (l *Layer) Remove(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dir, last, n, err := l.walk("remove", name, false)
+	dir, last, n, err := l.tree.resolve("remove", name, false)
 	switch {
 	case err != nil:
 		return err
@@ -354,45 +358,47 @@ func (l *Layer) Remove(name string) error {
 	case last == ".":
 		return pathError("remove", name, fs.ErrInvalid)
 	}
-	if err := l.takeable("remove", name, n); err != nil {
+	if err := l.tree.checkChangeable("remove", name, n); err != nil {
 		return err
 	}
 	if n.Kind == fsys.Dir {
-		if err := l.load(n); err != nil {
+		if err := l.tree.loadDir(n); err != nil {
 			return err
 		}
 		if len(n.kids) > 0 {
-			return pathError("remove", name, errFull)
+			return pathError("remove", name, errNotEmpty)
 		}
 	}
-	l.drop(dir, last, n)
+	l.tree.unlink(dir, last, n)
 	return nil
 }
 
-func (l *shadow) takeable(op, name string, n *lnode) error {
+// checkChangeable refuses to change what a workspace never changes.
+func (t *layerTree) checkChangeable(op, name string, n *lnode) error {
 	if n.Kind == fsys.Other {
 		return pathError(op, name, fsys.Errorf(fsys.Refused, "", "a FIFO, socket, device or mount is not changed"))
 	}
-	if n.base != "" && fsys.InGit(n.base) && !l.ground.WriteGit {
+	if n.base != "" && fsys.InGit(n.base) && !t.ground.WriteGit {
 		return pathError(op, name, fsys.Errorf(fsys.Refused, "", "a transaction may not change a person's repository (Config.WriteGit allows it)"))
 	}
 	return nil
 }
 
-func (l *shadow) drop(dir *lnode, last string, n *lnode) {
+// unlink takes a name from n.
+func (t *layerTree) unlink(dir *lnode, last string, n *lnode) {
 	delete(dir.kids, last)
 	touch(dir)
 	n.names--
 	if n.base == "" || n.data != "" {
-		l.charge(0, -1)
+		t.quota.charge(0, -1)
 	}
 	if n.names == 0 && n.data != "" {
-		l.charge(-n.Size, 0)
-		os.Remove(n.data) // open handles go on
+		t.quota.charge(-n.Size, 0)
+		os.Remove(n.data) // open files still work
 	}
 }
 
-// RemoveAll removes name and all below it; nothing there is no error.
+// RemoveAll removes name and everything below it. A missing name is no error.
 func (l *Layer) RemoveAll(name string) error {
 	e, err := l.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
@@ -415,55 +421,56 @@ func (l *Layer) RemoveAll(name string) error {
 	return l.Remove(name)
 }
 
-// Rename moves a name; what it replaces is gone, as with rename(2).
+// Rename moves a name and replaces the target, as rename(2) does.
 func (l *Layer) Rename(old, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from, fromLast, n, err := l.walk("rename", old, false)
+	from, fromLast, n, err := l.tree.resolve("rename", old, false)
 	if err == nil && (n == nil || fromLast == ".") {
 		err = pathError("rename", old, fs.ErrNotExist)
 	}
 	if err == nil {
-		err = l.takeable("rename", old, n)
+		err = l.tree.checkChangeable("rename", old, n)
 	}
 	if err != nil {
 		return err
 	}
-	to, last, was, err := l.walk("rename", name, false)
+	to, last, was, err := l.tree.resolve("rename", name, false)
 	if err != nil || was == n {
 		return err
 	}
 	if was == nil {
-		if to, last, err = l.spot("rename", name); err != nil {
+		if to, last, err = l.tree.findFree("rename", name); err != nil {
 			return err
 		}
 	} else {
-		if err := l.takeable("rename", name, was); err != nil {
+		if err := l.tree.checkChangeable("rename", name, was); err != nil {
 			return err
 		}
-		if err := l.replaceable(n, was, name); err != nil {
+		if err := l.tree.checkReplaceable(n, was, name); err != nil {
 			return err
 		}
 	}
 	if n.Kind == fsys.Dir {
-		if n.holds(to) {
+		if n.contains(to) {
 			return pathError("rename", name, fsys.Errorf(fsys.Refused, "", "a directory cannot be moved below itself"))
 		}
-		if err := l.loadAll(n); err != nil { // it may never be read under its old name again
+		if err := l.tree.loadTree(n); err != nil { // because its old path leads nowhere now
 			return err
 		}
 	}
 	if was != nil {
-		l.drop(to, last, was)
+		l.tree.unlink(to, last, was)
 	}
 	delete(from.kids, fromLast)
 	touch(from)
 	n.names--
-	l.add(to, last, n)
+	l.tree.link(to, last, n)
 	return nil
 }
 
-func (l *shadow) replaceable(n, was *lnode, name string) error {
+// checkReplaceable returns an error if n cannot replace was, as rename(2) has it.
+func (t *layerTree) checkReplaceable(n, was *lnode, name string) error {
 	switch {
 	case last(name) == ".":
 		return pathError("rename", name, fs.ErrInvalid)
@@ -472,11 +479,11 @@ func (l *shadow) replaceable(n, was *lnode, name string) error {
 	case n.Kind != fsys.Dir && was.Kind == fsys.Dir:
 		return pathError("rename", name, errIsDir)
 	case was.Kind == fsys.Dir:
-		if err := l.load(was); err != nil {
+		if err := t.loadDir(was); err != nil {
 			return err
 		}
 		if len(was.kids) > 0 {
-			return pathError("rename", name, errFull)
+			return pathError("rename", name, errNotEmpty)
 		}
 	}
 	return nil
@@ -484,20 +491,21 @@ func (l *shadow) replaceable(n, was *lnode, name string) error {
 
 func last(name string) string { return path.Base(path.Clean("/" + name)) }
 
-func (n *lnode) holds(d *lnode) bool {
+func (n *lnode) contains(d *lnode) bool {
 	if n == d {
 		return true
 	}
 	for _, k := range n.kids {
-		if k.Kind == fsys.Dir && k.holds(d) {
+		if k.Kind == fsys.Dir && k.contains(d) {
 			return true
 		}
 	}
 	return false
 }
 
-func (l *shadow) loadAll(n *lnode) error {
-	if err := l.load(n); err != nil {
+// loadTree reads a directory and everything below it.
+func (t *layerTree) loadTree(n *lnode) error {
+	if err := t.loadDir(n); err != nil {
 		return err
 	}
 	for _, k := range n.kids {
@@ -505,7 +513,7 @@ func (l *shadow) loadAll(n *lnode) error {
 			return fsys.Errorf(fsys.Refused, k.base, "a FIFO, socket, device or mount is not moved")
 		}
 		if k.Kind == fsys.Dir {
-			if err := l.loadAll(k); err != nil {
+			if err := t.loadTree(k); err != nil {
 				return err
 			}
 		}
@@ -513,16 +521,16 @@ func (l *shadow) loadAll(n *lnode) error {
 	return nil
 }
 
-// Lstat says what name is; Stat, what it leads to.
+// Lstat describes name and does not follow a link.
 func (l *Layer) Lstat(name string) (fsys.Entry, error) { return l.stat(name, false) }
 
-// Stat follows links.
+// Stat describes name and follows links.
 func (l *Layer) Stat(name string) (fsys.Entry, error) { return l.stat(name, true) }
 
 func (l *Layer) stat(name string, follow bool) (fsys.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := l.find("stat", name, follow)
+	n, err := l.tree.findNode("stat", name, follow)
 	if err != nil {
 		return fsys.Entry{}, err
 	}
@@ -535,12 +543,12 @@ func (l *Layer) stat(name string, follow bool) (fsys.Entry, error) {
 func (l *Layer) ReadDir(name string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := l.find("readdir", name, true)
+	n, err := l.tree.findNode("readdir", name, true)
 	if err == nil && n.Kind != fsys.Dir {
 		err = pathError("readdir", name, errNotDir)
 	}
 	if err == nil {
-		err = l.load(n)
+		err = l.tree.loadDir(n)
 	}
 	if err != nil {
 		return nil, err
@@ -550,23 +558,24 @@ func (l *Layer) ReadDir(name string) ([]string, error) {
 
 // Chmod changes permissions.
 func (l *Layer) Chmod(name string, mode fs.FileMode) error {
-	return l.attr("chmod", name, func(n *lnode) { n.Mode = mode & (fs.ModePerm | fs.ModeSticky) })
+	return l.setAttr("chmod", name, func(n *lnode) { n.Mode = mode & (fs.ModePerm | fs.ModeSticky) })
 }
 
-// Chtimes changes the time of last change.
+// Chtimes changes the time of the last change.
 func (l *Layer) Chtimes(name string, t time.Time) error {
-	return l.attr("chtimes", name, func(n *lnode) { n.Time = t.UnixNano() })
+	return l.setAttr("chtimes", name, func(n *lnode) { n.Time = t.UnixNano() })
 }
 
-func (l *Layer) attr(op, name string, set func(*lnode)) error {
+// setAttr changes the attributes of a node.
+func (l *Layer) setAttr(op, name string, set func(*lnode)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, err := l.find(op, name, true)
+	n, err := l.tree.findNode(op, name, true)
 	if err == nil {
-		err = l.takeable(op, name, n)
+		err = l.tree.checkChangeable(op, name, n)
 	}
 	if err == nil {
-		err = l.whole(n)
+		err = l.tree.loadNames(n)
 	}
 	if err != nil {
 		return err
@@ -600,7 +609,7 @@ func (l *Layer) WriteFile(name string, b []byte, mode fs.FileMode) error {
 func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dir, last, n, err := l.walk("open", name, flag&os.O_EXCL == 0)
+	dir, last, n, err := l.tree.resolve("open", name, flag&os.O_EXCL == 0)
 	if err != nil {
 		return nil, err
 	}
@@ -609,7 +618,7 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 	case n == nil && flag&os.O_CREATE == 0:
 		return nil, pathError("open", name, fs.ErrNotExist)
 	case n == nil:
-		if n, err = l.create(dir, last, mode); err != nil {
+		if n, err = l.tree.createFile(dir, last, mode); err != nil {
 			return nil, err
 		}
 	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
@@ -621,34 +630,35 @@ func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, e
 	}
 	f := &LayerFile{l: l, n: n, name: name, write: write, read: flag&os.O_WRONLY == 0, end: flag&os.O_APPEND != 0}
 	if write && flag&os.O_TRUNC != 0 && n.Size > 0 {
-		if err := l.own(n, false); err != nil {
+		if err := l.tree.makeOwn(n, false); err != nil {
 			return nil, err
 		}
 	}
-	return f, f.content()
+	return f, f.openContent()
 }
 
-func (l *shadow) create(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
-	if fsys.IsGit(last) && !l.ground.WriteGit || len(last) > 255 || last == "." {
+// createFile makes an empty file.
+func (t *layerTree) createFile(dir *lnode, last string, mode fs.FileMode) (*lnode, error) {
+	if fsys.IsGit(last) && !t.ground.WriteGit || len(last) > 255 || last == "." {
 		return nil, pathError("create", fsys.Clip(last), fsys.Errorf(fsys.Refused, "", "this name cannot be a file of a workspace"))
 	}
-	if err := l.charge(0, 1); err != nil {
+	if err := t.quota.charge(0, 1); err != nil {
 		return nil, err
 	}
 	n := &lnode{Entry: fsys.Entry{Kind: fsys.File, Mode: mode & fs.ModePerm}}
-	if err := l.blank(n); err != nil {
-		l.charge(0, -1)
+	if err := t.newContent(n); err != nil {
+		t.quota.charge(0, -1)
 		return nil, err
 	}
 	touch(n)
-	l.add(dir, last, n)
+	t.link(dir, last, n)
 	return n, nil
 }
 
-// blank gives n an empty file to be written to.
-func (l *shadow) blank(n *lnode) error {
-	l.next++
-	name := filepath.Join(l.ground.Scratch, "n"+strconv.Itoa(l.next))
+// newContent makes an empty file in scratch for the content of n.
+func (t *layerTree) newContent(n *lnode) error {
+	t.next++
+	name := filepath.Join(t.ground.Scratch, "n"+strconv.Itoa(t.next))
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -657,13 +667,13 @@ func (l *shadow) blank(n *lnode) error {
 	return f.Close()
 }
 
-// own makes n's content the transaction's: a copy of the workspace's, or
-// nothing.
-func (l *shadow) own(n *lnode, keep bool) error {
-	if err := l.takeable("write", n.base, n); err != nil {
+// makeOwn gives n content of its own that the transaction may write: with keep, a
+// copy of the file in the workspace, else an empty file.
+func (t *layerTree) makeOwn(n *lnode, keep bool) error {
+	if err := t.checkChangeable("write", n.base, n); err != nil {
 		return err
 	}
-	if err := l.whole(n); err != nil {
+	if err := t.loadNames(n); err != nil {
 		return err
 	}
 	if n.data != "" {
@@ -673,7 +683,7 @@ func (l *shadow) own(n *lnode, keep bool) error {
 		if err := os.Truncate(n.data, 0); err != nil {
 			return err
 		}
-		l.charge(-n.Size, 0)
+		t.quota.charge(-n.Size, 0)
 		n.Size = 0
 		touch(n)
 		return nil
@@ -682,15 +692,15 @@ func (l *shadow) own(n *lnode, keep bool) error {
 	if !keep {
 		size = 0
 	}
-	if err := l.charge(size, 1); err != nil {
+	if err := t.quota.charge(size, 1); err != nil {
 		return err
 	}
-	err := l.blank(n)
+	err := t.newContent(n)
 	if err == nil && keep {
-		err = l.copyBase(n)
+		err = t.copyBase(n)
 	}
 	if err != nil {
-		l.charge(-size, -1)
+		t.quota.charge(-size, -1)
 		n.data = ""
 		return err
 	}
@@ -699,8 +709,8 @@ func (l *shadow) own(n *lnode, keep bool) error {
 	return nil
 }
 
-func (l *shadow) copyBase(n *lnode) error {
-	f, err := l.openBase(n)
+func (t *layerTree) copyBase(n *lnode) error {
+	f, err := t.openBase(n)
 	if err != nil {
 		return err
 	}
@@ -712,19 +722,19 @@ func (l *shadow) copyBase(n *lnode) error {
 	return errors.Join(fsys.Copy(g, f, n.Size), g.Close())
 }
 
-// openBase opens what n is in the workspace, if it still is that.
-func (l *shadow) openBase(n *lnode) (*os.File, error) {
-	f, err := l.ground.Place.Open(n.base)
+// openBase opens the file of n in the workspace, if nobody changed it since.
+func (t *layerTree) openBase(n *lnode) (*os.File, error) {
+	f, err := t.ground.Place.Open(n.base)
 	if err != nil {
 		return nil, err
 	}
 	e, err := fsys.Stat(f)
 	var h fsys.Hash
 	from := fsys.Item{Entry: n.was, Print: n.seen}
-	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
+	if err == nil && !t.ground.Still(n.base, &from, &e, h) {
 		h, err = fsys.HashFile(f, e.Size)
 	}
-	if err == nil && !l.ground.Still(n.base, &from, &e, h) {
+	if err == nil && !t.ground.Still(n.base, &from, &e, h) {
 		err = fsys.Errorf(fsys.Conflict, n.base, "changed by somebody else since the transaction first looked at it")
 	}
 	if err != nil {
@@ -734,31 +744,30 @@ func (l *shadow) openBase(n *lnode) (*os.File, error) {
 	return f, nil
 }
 
-// changes closes the layer and says what differs from the workspace as it was
-// found.
+// changes closes the layer and returns what differs from the workspace.
 func (l *Layer) changes() ([]Staged, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.tree.closed = true
 	var out []Staged
-	if l.root.dirty {
-		out = append(out, Staged{Path: ".", To: &fsys.Item{Entry: l.root.Entry}})
+	if l.tree.root.dirty {
+		out = append(out, Staged{Path: ".", To: &fsys.Item{Entry: l.tree.root.Entry}})
 	}
-	err := l.differ(".", l.root, l.root, &out)
+	err := l.tree.collect(".", l.tree.root, l.tree.root, &out)
 	return out, err
 }
 
-// differ compares what n holds with what was at its path at first: under.
-func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
+// collect compares n with under, the directory that was at its path at first.
+func (t *layerTree) collect(at string, n, under *lnode, out *[]Staged) error {
 	if n.kids == nil && n == under {
 		return nil
 	}
-	if err := l.load(n); err != nil {
+	if err := t.loadDir(n); err != nil {
 		return err
 	}
 	var orig map[string]*lnode
 	if under != nil {
-		if err := l.load(under); err != nil {
+		if err := t.loadDir(under); err != nil {
 			return err
 		}
 		orig = under.orig
@@ -771,7 +780,7 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
 	for name, k := range n.kids {
 		p, o := path.Join(at, name), orig[name]
 		if k != o || k.dirty && (k.Kind == fsys.Dir || k.data != "" || k.Mode != k.was.Mode || k.Time != k.was.Time) {
-			*out = append(*out, l.change(p, k, o))
+			*out = append(*out, t.staged(p, k, o))
 		}
 		if k.Kind != fsys.Dir {
 			continue
@@ -779,14 +788,15 @@ func (l *shadow) differ(at string, n, under *lnode, out *[]Staged) error {
 		if o != nil && o.Kind != fsys.Dir {
 			o = nil
 		}
-		if err := l.differ(p, k, o, out); err != nil {
+		if err := t.collect(p, k, o, out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *shadow) change(p string, k, o *lnode) Staged {
+// staged returns the staged form of k, with o at its path before.
+func (t *layerTree) staged(p string, k, o *lnode) Staged {
 	c := Staged{Path: p, To: &fsys.Item{Entry: k.Entry}, Seen: &fsys.Print{}}
 	c.To.Group = 0
 	if o != nil {
@@ -808,7 +818,7 @@ func (l *shadow) change(p string, k, o *lnode) Staged {
 func (l *Layer) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.tree.closed = true
 	return nil
 }
 
@@ -818,17 +828,17 @@ type LayerFile struct {
 	n     *lnode
 	name  string
 	f     *os.File
-	from  string // what f is: a staged file's name, or empty for the workspace's
+	from  string // the file with staged content that f is; empty: f is the file of the workspace
 	at    int64
 	read  bool
 	write bool
-	end   bool
+	end   bool // opened to append
 }
 
-// content opens what the file's content is now: it moves when it is first
-// written. The lock is held.
-func (f *LayerFile) content() (err error) {
-	if f.l.over {
+// openContent opens the current content. The content moves to a new file at the
+// first write. The lock is held.
+func (f *LayerFile) openContent() (err error) {
+	if f.l.tree.closed {
 		return pathError("use", f.name, fs.ErrClosed)
 	}
 	if f.f != nil && f.from == f.n.data {
@@ -836,7 +846,7 @@ func (f *LayerFile) content() (err error) {
 	}
 	var g *os.File
 	if f.n.data == "" {
-		g, err = f.l.openBase(f.n)
+		g, err = f.l.tree.openBase(f.n)
 	} else {
 		g, err = os.OpenFile(f.n.data, os.O_RDWR, 0)
 	}
@@ -861,7 +871,7 @@ func (f *LayerFile) readAt(b []byte, off int64) (int, error) {
 	if !f.read {
 		return 0, pathError("read", f.name, fs.ErrPermission)
 	}
-	if err := f.content(); err != nil {
+	if err := f.openContent(); err != nil {
 		return 0, err
 	}
 	return f.f.ReadAt(b, off)
@@ -878,19 +888,19 @@ func (f *LayerFile) writeAt(b []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, pathError("write", f.name, fs.ErrInvalid)
 	}
-	if err := f.ready(); err != nil {
+	if err := f.prepareWrite(); err != nil {
 		return 0, err
 	}
 	end := off + int64(len(b))
 	grow := max(0, end-f.n.Size)
-	if err := f.l.charge(grow, 0); err != nil {
+	if err := f.l.tree.quota.charge(grow, 0); err != nil {
 		return 0, pathError("write", f.name, err)
 	}
 	k, err := f.f.WriteAt(b, off)
 	f.n.Size += grow
 	if err != nil {
 		if fi, serr := f.f.Stat(); serr == nil {
-			f.l.charge(fi.Size()-f.n.Size, 0)
+			f.l.tree.quota.charge(fi.Size()-f.n.Size, 0)
 			f.n.Size = fi.Size()
 		}
 	}
@@ -898,24 +908,24 @@ func (f *LayerFile) writeAt(b []byte, off int64) (int, error) {
 	return k, err
 }
 
-// ready makes the content the transaction's own.
-func (f *LayerFile) ready() error {
+// prepareWrite gives the file content of its own.
+func (f *LayerFile) prepareWrite() error {
 	if !f.write {
 		return pathError("write", f.name, fs.ErrPermission)
 	}
-	if f.l.over {
+	if f.l.tree.closed {
 		return pathError("write", f.name, fs.ErrClosed)
 	}
 	if f.n.names == 0 {
 		return pathError("write", f.name, fs.ErrNotExist)
 	}
-	if err := f.l.own(f.n, true); err != nil {
+	if err := f.l.tree.makeOwn(f.n, true); err != nil {
 		return err
 	}
-	return f.content()
+	return f.openContent()
 }
 
-// Read reads on.
+// Read reads from the current offset.
 func (f *LayerFile) Read(b []byte) (int, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
@@ -927,7 +937,7 @@ func (f *LayerFile) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes on, at the end when opened with O_APPEND.
+// Write writes at the current offset, or at the end if opened with O_APPEND.
 func (f *LayerFile) Write(b []byte) (int, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
@@ -939,7 +949,7 @@ func (f *LayerFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Seek moves where Read and Write go on.
+// Seek sets the offset of Read and Write.
 func (f *LayerFile) Seek(off int64, whence int) (int64, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
@@ -956,21 +966,21 @@ func (f *LayerFile) Seek(off int64, whence int) (int64, error) {
 	return off, nil
 }
 
-// Truncate changes the size.
+// Truncate sets the size.
 func (f *LayerFile) Truncate(size int64) error {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
 	if size < 0 {
 		return pathError("truncate", f.name, fs.ErrInvalid)
 	}
-	if err := f.ready(); err != nil {
+	if err := f.prepareWrite(); err != nil {
 		return err
 	}
-	if err := f.l.charge(size-f.n.Size, 0); err != nil {
+	if err := f.l.tree.quota.charge(size-f.n.Size, 0); err != nil {
 		return pathError("truncate", f.name, err)
 	}
 	if err := f.f.Truncate(size); err != nil {
-		f.l.charge(f.n.Size-size, 0)
+		f.l.tree.quota.charge(f.n.Size-size, 0)
 		return err
 	}
 	f.n.Size = size
@@ -978,14 +988,14 @@ func (f *LayerFile) Truncate(size int64) error {
 	return nil
 }
 
-// Stat says what the file is now.
+// Stat describes the file.
 func (f *LayerFile) Stat() (fsys.Entry, error) {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()
 	return f.n.Entry, nil
 }
 
-// Close ends the use of the file.
+// Close closes the file.
 func (f *LayerFile) Close() error {
 	f.l.mu.Lock()
 	defer f.l.mu.Unlock()

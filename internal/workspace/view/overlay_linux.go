@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An overlaid view is an overlayfs mount with the workspace below and an own
-// upper directory, which after unmounting is what was staged. With a quota the
-// upper directory is a tmpfs of that size, so the kernel enforces it.
-type overlaid struct {
+// An overlayView is an overlayfs mount with the workspace as lower directory. After
+// unmounting, the upper directory holds what was staged. With a quota the upper
+// directory is a tmpfs of that size, so the kernel enforces the quota.
+type overlayView struct {
 	ground Ground
 	dir    string
 	upper  string
 	done   bool
 }
 
+// NewOverlay opens a view that is an overlay of the workspace.
 func NewOverlay(g Ground) (View, error) {
 	top := g.Scratch
-	o := &overlaid{ground: g, dir: filepath.Join(top, "view"), upper: filepath.Join(top, "upper", "u")}
+	o := &overlayView{ground: g, dir: filepath.Join(top, "view"), upper: filepath.Join(top, "upper", "u")}
 	for _, d := range []string{o.dir, filepath.Dir(o.upper)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return nil, err
@@ -53,8 +54,8 @@ func NewOverlay(g Ground) (View, error) {
 	}
 	opts := "lowerdir=" + fsys.Escape(g.Place.Name) + ",upperdir=" + fsys.Escape(o.upper) + ",workdir=" + fsys.Escape(work) +
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
-	// Nothing in the view has to last: what is committed is synced as slots. An
-	// older kernel does not know the word, and then syncs all of it at the end.
+	// The view need not survive a crash, because commits sync their slots. So mount
+	// it as volatile. An older kernel does not know this option and syncs at the end.
 	err = unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts+",volatile")
 	if err == unix.EINVAL {
 		err = unix.Mount("kern", o.dir, "overlay", unix.MS_NODEV, opts)
@@ -65,9 +66,9 @@ func NewOverlay(g Ground) (View, error) {
 	return o, nil
 }
 
-func (o *overlaid) Path() string { return o.dir }
+func (o *overlayView) Path() string { return o.dir }
 
-func (o *overlaid) Changes() ([]Staged, error) {
+func (o *overlayView) Changes() ([]Staged, error) {
 	if err := unix.Unmount(o.dir, unix.UMOUNT_NOFOLLOW); err != nil {
 		return nil, fsys.Errorf(fsys.Busy, o.dir, "a process still uses the view: %v", err)
 	}
@@ -92,12 +93,12 @@ func (o *overlaid) Changes() ([]Staged, error) {
 		ch := Staged{Path: at, To: &x}
 		switch e.Kind {
 		case fsys.Other:
-			if whiteout(name) {
+			if isWhiteout(name) {
 				ch.To = nil
 			}
 		case fsys.Dir:
-			if opaque(name) {
-				out = append(out, o.hidden(at, e)...)
+			if isOpaque(name) {
+				out = append(out, o.hiddenNames(at, e)...)
 			}
 			if at == "." && x.Time == o.ground.Base.Time && x.Mode == o.ground.Base.Mode {
 				continue
@@ -119,11 +120,11 @@ func (o *overlaid) Changes() ([]Staged, error) {
 	return out, nil
 }
 
-// hidden lists what an opaque directory hides of the workspace.
-func (o *overlaid) hidden(at string, e *fsys.Item) (out []Staged) {
+// hiddenNames lists the names of the workspace that an opaque directory hides.
+func (o *overlayView) hiddenNames(at string, e *fsys.Item) (out []Staged) {
 	p, err := o.ground.Place.Sub(at)
 	if err != nil {
-		return nil // it was no directory, or is none now: the check will tell
+		return nil // it is no directory; the check before publishing decides
 	}
 	defer p.Close()
 	names, err := p.Names()
@@ -142,18 +143,18 @@ func (o *overlaid) hidden(at string, e *fsys.Item) (out []Staged) {
 	return out
 }
 
-func whiteout(name string) bool {
+func isWhiteout(name string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
-func opaque(name string) bool {
+func isOpaque(name string) bool {
 	var b [8]byte
 	n, err := unix.Lgetxattr(name, "trusted.overlay.opaque", b[:])
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-func (o *overlaid) End() error {
+func (o *overlayView) End() error {
 	if o.done {
 		return nil
 	}
