@@ -216,7 +216,7 @@ func measureFifty() error {
 	}
 	c := mockprovider.Config{Script: load.Script(5), Limits: mockprovider.Limits{Requests: 300, Tokens: 200_000, Concurrency: 10, Ban: 10}, Latency: spread, Seed: 50}
 	m, s := serveMock(c)
-	raw := load.Crowd{Base: s.URL + "/v1", Agents: 50}.Run(context.Background())
+	raw := load.Agents{Base: s.URL + "/v1", Number: 50}.Run(context.Background())
 	s.Close()
 	say("fifty agents, each for itself:    %2d finished, %2d died, in %s; the provider refused %d requests; the first died of: %s",
 		raw.Finished, raw.Died, raw.Took.Round(10*time.Millisecond), m.Stats().Refused, raw.Why)

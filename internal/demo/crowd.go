@@ -49,7 +49,7 @@ func (d *demo) crowd(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	raw := load.Crowd{Base: base, Agents: crowdSize}.Run(ctx)
+	raw := load.Agents{Base: base, Number: crowdSize}.Run(ctx)
 	refused := m.Stats().Refused
 	if err := shut(); err != nil {
 		return err

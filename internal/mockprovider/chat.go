@@ -48,15 +48,15 @@ type chatRequest struct {
 	Effort        string `json:"reasoning_effort"`
 }
 
-// reasoning are models that refuse max_tokens.
+// reasoning matches the models that refuse max_tokens.
 var reasoning = regexp.MustCompile(`^(o[1-9]|gpt-[5-9])`)
 
-func (chat) parse(body []byte) (*ask, *problem) {
+func (chat) parse(body []byte) (*request, *problem) {
 	var r chatRequest
 	if p := decode(body, &r); p != nil {
 		return nil, p
 	}
-	q := &ask{model: r.Model, stream: r.Stream, choices: 1, think: thinks(r.Effort), schema: r.Format.Schema.Schema}
+	q := &request{model: r.Model, stream: r.Stream, choices: 1, showThoughts: thinks(r.Effort), schema: r.Format.Schema.Schema}
 	q.usage = r.Options != nil && r.Options.Usage
 	switch {
 	case r.Model == "":
@@ -73,7 +73,7 @@ func (chat) parse(body []byte) (*ask, *problem) {
 			if *most < 1 {
 				return nil, bad("the output maximum is %d, expected 1 or more", *most)
 			}
-			q.request.MaxOutput = *most
+			q.input.MaxOutput = *most
 		}
 	}
 	if r.N != nil {
@@ -89,13 +89,13 @@ func (chat) parse(body []byte) (*ask, *problem) {
 		q.add(msg, m.Content.images)
 	}
 	for _, t := range r.Tools {
-		q.request.Tools = append(q.request.Tools, model.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})
+		q.input.Tools = append(q.input.Tools, model.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})
 	}
 	q.extra += tokens.CountText(string(q.schema))
 	if q.schema == nil && r.Format.Type == "json_object" {
 		q.schema = []byte(`{"type":"object","properties":{"answer":{"type":"string"}}}`)
 	}
-	return q, check(q.request.Messages)
+	return q, checkResults(q.input.Messages)
 }
 
 func thinks(effort string) bool { return effort != "" && effort != "none" && effort != "minimal" }
@@ -112,15 +112,14 @@ func roleOf(s string) model.Role {
 	return model.User
 }
 
-// add puts a message at the end of the conversation. What one side says at a
-// stretch is one turn.
-func (q *ask) add(m model.Message, images int) {
-	all := q.request.Messages
+// add appends a message. Consecutive messages of one side are one turn.
+func (q *request) add(m model.Message, images int) {
+	all := q.input.Messages
 	if m.Role == model.Assistant && (len(all) == 0 || all[len(all)-1].Role != model.Assistant) {
-		q.request.Index++
+		q.input.Index++
 	}
 	q.extra += images * perImage
-	q.request.Messages = append(all, m)
+	q.input.Messages = append(all, m)
 }
 
 type chatCall struct {
@@ -139,7 +138,7 @@ func chatCallOf(c model.ToolCall) (o chatCall) {
 	return o
 }
 
-func finish(s model.Stop) string {
+func finishReason(s model.Stop) string {
 	switch s {
 	case model.StopTools:
 		return "tool_calls"
@@ -151,13 +150,14 @@ func finish(s model.Stop) string {
 	return "stop"
 }
 
-// object is a JSON object. What it is stands first, as real providers write it.
+// An object is a JSON object. Its first keys are those that real providers
+// write first.
 type object map[string]any
 
 // MarshalJSON implements [json.Marshaler].
 func (o object) MarshalJSON() ([]byte, error) {
 	keys := slices.SortedFunc(maps.Keys(o), func(a, b string) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(keyOrder(a), keyOrder(b)), cmp.Compare(a, b))
 	})
 	b := []byte{'{'}
 	for i, k := range keys {
@@ -173,7 +173,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-func place(key string) int {
+func keyOrder(key string) int {
 	if at := slices.Index([]string{"type", "id", "object", "index", "role"}, key); at >= 0 {
 		return at
 	}
@@ -181,10 +181,10 @@ func place(key string) int {
 }
 
 func (chat) usage(a *answer) any {
-	if a.told == nil {
+	if a.reported == nil {
 		return nil
 	}
-	u := a.told
+	u := a.reported
 	return object{
 		"prompt_tokens": u.Input, "completion_tokens": u.Output, "total_tokens": u.Input + u.Output,
 		"prompt_tokens_details":     object{"cached_tokens": u.CacheRead, "audio_tokens": 0},
@@ -192,9 +192,9 @@ func (chat) usage(a *answer) any {
 	}
 }
 
-func (c chat) whole(a *answer) any {
+func (c chat) body(a *answer) any {
 	var choices []any
-	for i := range a.ask.choices {
+	for i := range a.req.choices {
 		msg := object{"role": "assistant", "content": a.text, "refusal": nil, "annotations": []any{}}
 		if a.text == "" && len(a.calls) > 0 {
 			msg["content"] = nil
@@ -206,10 +206,10 @@ func (c chat) whole(a *answer) any {
 			}
 			msg["tool_calls"] = calls
 		}
-		choices = append(choices, object{"index": i, "message": msg, "logprobs": nil, "finish_reason": finish(a.stop)})
+		choices = append(choices, object{"index": i, "message": msg, "logprobs": nil, "finish_reason": finishReason(a.stop)})
 	}
 	o := object{
-		"id": "chatcmpl-" + a.id, "object": "chat.completion", "created": a.created, "model": a.ask.model,
+		"id": "chatcmpl-" + a.id, "object": "chat.completion", "created": a.created, "model": a.req.model,
 		"choices": choices, "service_tier": "default", "system_fingerprint": "fp_mock",
 	}
 	if u := c.usage(a); u != nil {
@@ -218,29 +218,30 @@ func (c chat) whole(a *answer) any {
 	return o
 }
 
-// chunk is one event. The key usage is there, and null, when it was asked for.
+// chunk returns one event. If the client asked for usage, each event has the
+// key, mostly as null.
 func (c chat) chunk(a *answer, choices []any, usage any) object {
 	o := object{
-		"id": "chatcmpl-" + a.id, "object": "chat.completion.chunk", "created": a.created, "model": a.ask.model,
+		"id": "chatcmpl-" + a.id, "object": "chat.completion.chunk", "created": a.created, "model": a.req.model,
 		"service_tier": "default", "system_fingerprint": "fp_mock", "choices": choices,
 	}
-	if a.ask.usage {
+	if a.req.usage {
 		o["usage"] = usage
 	}
 	return o
 }
 
 func (c chat) events(s *stream, a *answer) {
-	for i := range a.ask.choices {
-		c.choice(s, a, i)
+	for i := range a.req.choices {
+		c.streamChoice(s, a, i)
 	}
-	if a.ask.usage && a.told != nil {
+	if a.req.usage && a.reported != nil {
 		s.event("", c.chunk(a, []any{}, c.usage(a)))
 	}
 	s.event("", []byte("[DONE]"))
 }
 
-func (c chat) choice(s *stream, a *answer, i int) {
+func (c chat) streamChoice(s *stream, a *answer, i int) {
 	form := func(d object, finish any) object {
 		return c.chunk(a, []any{object{"index": i, "delta": d, "logprobs": nil, "finish_reason": finish}}, nil)
 	}
@@ -249,19 +250,19 @@ func (c chat) choice(s *stream, a *answer, i int) {
 		first["content"] = nil
 	}
 	s.event("", form(first, nil))
-	for range s.pieces(a.thoughts) { // they cost time and money, and are not shown
+	for range s.pieces(a.thoughts) { // thoughts cost time and money, and Chat does not show them
 	}
 	s.deltas("", a.text, func(p string) object { return form(object{"content": p}, nil) })
 	for n, call := range a.calls {
 		o := chatCallOf(call)
 		o.Index, o.Function.Arguments = &n, ""
 		s.event("", form(object{"tool_calls": []chatCall{o}}, nil))
-		s.paid(len(call.Name))
+		s.countPaid(len(call.Name))
 		s.deltas("", call.Args, func(p string) object {
 			part := chatCall{Index: &n}
 			part.Function.Arguments = p
 			return form(object{"tool_calls": []chatCall{part}}, nil)
 		})
 	}
-	s.event("", form(object{}, finish(a.stop)))
+	s.event("", form(object{}, finishReason(a.stop)))
 }

@@ -8,26 +8,26 @@ import (
 // maxDepth ends schemas that contain themselves.
 const maxDepth = 12
 
-// example is a value that a JSON Schema allows, as text: its strings say what
-// they can of word. Only the words that clients generate are understood.
+// example returns a value that a JSON Schema allows. Its strings are made of
+// word. It understands only the keywords that client libraries generate.
 func example(schema []byte, word string) string {
 	var root map[string]any
 	if json.Unmarshal(schema, &root) != nil {
 		return "{}"
 	}
-	b, err := encode(build(root, root, word, 0))
+	b, err := encode(exampleValue(root, root, word, 0))
 	if err != nil {
 		return "{}"
 	}
 	return string(b)
 }
 
-func build(root, s map[string]any, word string, depth int) any {
+func exampleValue(root, s map[string]any, word string, depth int) any {
 	if depth > maxDepth {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		return build(root, find(root, ref), word, depth+1)
+		return exampleValue(root, resolveRef(root, ref), word, depth+1)
 	}
 	if v, ok := s["const"]; ok {
 		return v
@@ -38,7 +38,7 @@ func build(root, s map[string]any, word string, depth int) any {
 	for _, k := range []string{"anyOf", "oneOf", "allOf"} {
 		if all, ok := s[k].([]any); ok && len(all) > 0 {
 			one, _ := all[0].(map[string]any)
-			return build(root, one, word, depth+1)
+			return exampleValue(root, one, word, depth+1)
 		}
 	}
 	t, _ := s["type"].(string)
@@ -56,29 +56,29 @@ func build(root, s map[string]any, word string, depth int) any {
 	case "null":
 		return nil
 	case "array":
-		return buildArray(root, s, word, depth)
+		return exampleArray(root, s, word, depth)
 	}
 	o := map[string]any{}
 	fields, _ := s["properties"].(map[string]any)
 	for name, f := range fields {
 		one, _ := f.(map[string]any)
-		o[name] = build(root, one, word, depth+1)
+		o[name] = exampleValue(root, one, word, depth+1)
 	}
 	return o
 }
 
-func buildArray(root, s map[string]any, word string, depth int) any {
+func exampleArray(root, s map[string]any, word string, depth int) any {
 	least, _ := s["minItems"].(float64)
 	items, _ := s["items"].(map[string]any)
 	list := []any{}
 	for range min(max(int(least), 1), 100) {
-		list = append(list, build(root, items, word, depth+1))
+		list = append(list, exampleValue(root, items, word, depth+1))
 	}
 	return list
 }
 
-// find follows a reference within the schema.
-func find(root map[string]any, ref string) map[string]any {
+// resolveRef follows a reference within the schema.
+func resolveRef(root map[string]any, ref string) map[string]any {
 	at := root
 	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
 		at, _ = at[name].(map[string]any)

@@ -10,56 +10,55 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Limits are what a provider grants one key. Zero is no limit. Requests and
-// tokens are for each model, in any sixty seconds; concurrency and bans are for
-// the key.
+// Limits are the limits of one key. Zero is no limit. Requests and tokens count
+// for each model in any sixty seconds; concurrency and bans count for the key.
 type Limits struct {
 	Requests    int64 // a minute
-	Tokens      int64 // in and out together, a minute
+	Tokens      int64 // input and output together, a minute
 	Input       int64 // tokens a minute
 	Output      int64 // tokens a minute
 	Concurrency int
 
-	// Burst is the share of a minute's limit that may be used in any one
-	// second. A single request is always let through a quiet second. 0: all.
+	// Burst is the part of a minute's limit that one second may use. A single
+	// request always passes in a quiet second. 0: all of it.
 	Burst float64
 
-	Ban int // a key with so many 429s in a minute is refused from then on
+	Ban int // a key with this many 429s in a minute is refused from then on
 }
 
 const minute = time.Minute
 
-// A window holds what was used in the last minute, entry by entry: a real
-// sliding window, no approximation. It is a function of the times it is given.
+// A window holds the use of the last minute, entry by entry, without
+// approximation. It depends only on the times it is given.
 type window struct {
-	limit   int64
-	slope   int64 // the most in a second; 0: no bound
-	entries []*use
-	sum     int64 // of entries
-	young   int   // where those of the last second begin
-	rush    int64 // their sum
+	limit     int64
+	perSecond int64 // the most in a second; 0: no bound
+	entries   []*use
+	sum       int64 // of entries
+	recent    int   // index of the first entry of the last second
+	recentSum int64 // their sum
 }
 
-// A use is one entry. It can be corrected as long as it counts.
+// A use is one entry. It can be corrected while it counts.
 type use struct {
 	at        time.Time
 	n         int64
-	in, fresh bool // it counts in the minute, in the second
+	in, fresh bool // it counts in the minute; in the second
 }
 
 func newWindow(limit int64, burst float64) *window {
 	w := &window{limit: limit}
 	if burst > 0 && burst < 1 {
-		w.slope = max(1, int64(math.Ceil(float64(limit)*burst)))
+		w.perSecond = max(1, int64(math.Ceil(float64(limit)*burst)))
 	}
 	return w
 }
 
-// slide forgets what is a minute old.
+// slide drops entries that are older than a minute.
 func (w *window) slide(now time.Time) {
-	for ; w.young < len(w.entries) && now.Sub(w.entries[w.young].at) >= time.Second; w.young++ {
-		u := w.entries[w.young]
-		w.rush -= u.n
+	for ; w.recent < len(w.entries) && now.Sub(w.entries[w.recent].at) >= time.Second; w.recent++ {
+		u := w.entries[w.recent]
+		w.recentSum -= u.n
 		u.fresh = false
 	}
 	gone := 0
@@ -70,24 +69,24 @@ func (w *window) slide(now time.Time) {
 	}
 	if gone > 0 {
 		w.entries = w.entries[gone:]
-		w.young -= gone
+		w.recent -= gone
 	}
 }
 
-// room is how long n must wait: nothing when it may go now.
+// room returns how long n must wait; 0 if it may go now.
 func (w *window) room(now time.Time, n int64) time.Duration {
 	w.slide(now)
 	if n > w.limit {
-		return minute // it never will fit
+		return minute // it can never fit
 	}
 	wait := until(now, w.entries, minute, w.sum+n-w.limit)
-	if w.slope > 0 && w.rush > 0 {
-		wait = max(wait, until(now, w.entries[w.young:], time.Second, min(w.rush+n-w.slope, w.rush)))
+	if w.perSecond > 0 && w.recentSum > 0 {
+		wait = max(wait, until(now, w.entries[w.recent:], time.Second, min(w.recentSum+n-w.perSecond, w.recentSum)))
 	}
 	return wait
 }
 
-// until is when entries that sum up to over have left a window.
+// until returns when entries that sum up to over have left a window.
 func until(now time.Time, entries []*use, span time.Duration, over int64) time.Duration {
 	for _, u := range entries {
 		if over <= 0 {
@@ -103,22 +102,22 @@ func until(now time.Time, entries []*use, span time.Duration, over int64) time.D
 func (w *window) add(now time.Time, n int64) *use {
 	u := &use{at: now, n: n, in: true, fresh: true}
 	w.entries = append(w.entries, u)
-	w.sum, w.rush = w.sum+n, w.rush+n
+	w.sum, w.recentSum = w.sum+n, w.recentSum+n
 	return u
 }
 
-// correct gives an entry its true size.
+// correct replaces the size of an entry.
 func (w *window) correct(u *use, n int64) {
 	if u.in {
 		w.sum += n - u.n
 	}
 	if u.fresh {
-		w.rush += n - u.n
+		w.recentSum += n - u.n
 	}
 	u.n = n
 }
 
-// left is what may still be used, and in how long all may be.
+// left returns what is left of the limit and when all of it is back.
 func (w *window) left(now time.Time) level {
 	w.slide(now)
 	l := level{limit: w.limit, left: max(0, w.limit-w.sum)}
@@ -128,16 +127,16 @@ func (w *window) left(now time.Time) level {
 	return l
 }
 
-// A level is how a limit stands, for the headers.
+// A level is the state of a limit, for the headers.
 type level struct {
 	limit, left int64
 	reset       time.Duration
 }
 
-// levels are by what is limited; absent is unlimited.
+// levels are by name of the limit; an absent one is unlimited.
 type levels map[string]level
 
-// What is limited.
+// The names of the limits.
 const (
 	requests     = "requests"
 	allTokens    = "tokens"
@@ -146,25 +145,25 @@ const (
 	concurrent   = "concurrency"
 )
 
-// gates keep the limits of all keys.
-type gates struct {
+// A limiter keeps the limits of all keys.
+type limiter struct {
 	limits Limits
 
-	mu      sync.Mutex
-	windows map[[2]string]map[string]*window // by key and model
-	busy    map[string]int                   // by key
-	strikes map[string][]time.Time           // the last 429s of a key, until it is banned
-	out     map[string]bool                  // banned
+	mu         sync.Mutex
+	windows    map[[2]string]map[string]*window // by key and model
+	busy       map[string]int                   // by key
+	refusals   map[string][]time.Time           // the last 429s of a key, until it is banned
+	bannedKeys map[string]bool
 }
 
-// A ticket is a request that was let in.
+// A ticket is a request within the limits.
 type ticket struct {
 	key  string
 	all  map[string]*window
 	uses map[string]*use
 }
 
-// An excess is a limit that is reached.
+// An excess is a limit that a request would exceed.
 type excess struct {
 	what  string
 	level level
@@ -179,12 +178,12 @@ func (e *excess) problem(model string) *problem {
 	}
 }
 
-// enter lets a request in that will use so much, or says which limit is in the
-// way. What is refused uses nothing.
-func (g *gates) enter(key, model string, now time.Time, input, output int64) (*ticket, levels, *excess) {
+// enter counts a request against the limits, or returns the limit that it would
+// exceed. A refused request uses nothing.
+func (g *limiter) enter(key, model string, now time.Time, input, output int64) (*ticket, levels, *excess) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := g.of(key, model)
+	all := g.windowsOf(key, model)
 	amounts := map[string]int64{requests: 1, allTokens: input + output, inputTokens: input, outputTokens: output}
 	var over *excess
 	for what, w := range all {
@@ -196,7 +195,7 @@ func (g *gates) enter(key, model string, now time.Time, input, output int64) (*t
 		over = &excess{concurrent, level{limit: int64(most)}, 1, time.Second}
 	}
 	if over != nil {
-		return nil, stand(all, now), over
+		return nil, levelsOf(all, now), over
 	}
 	if g.busy == nil {
 		g.busy = map[string]int{}
@@ -206,11 +205,11 @@ func (g *gates) enter(key, model string, now time.Time, input, output int64) (*t
 	for what, w := range all {
 		t.uses[what] = w.add(now, amounts[what])
 	}
-	return t, stand(all, now), nil
+	return t, levelsOf(all, now), nil
 }
 
-// leave ends a request, and puts what it used in place of what it asked for.
-func (g *gates) leave(t *ticket, u model.Usage) {
+// leave ends a request and replaces its bound by its usage.
+func (g *limiter) leave(t *ticket, u model.Usage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.busy[t.key]--
@@ -222,7 +221,7 @@ func (g *gates) leave(t *ticket, u model.Usage) {
 	}
 }
 
-func (g *gates) of(key, model string) map[string]*window {
+func (g *limiter) windowsOf(key, model string) map[string]*window {
 	all := g.windows[[2]string{key, model}]
 	if all != nil {
 		return all
@@ -241,7 +240,7 @@ func (g *gates) of(key, model string) map[string]*window {
 	return all
 }
 
-func stand(all map[string]*window, now time.Time) levels {
+func levelsOf(all map[string]*window, now time.Time) levels {
 	l := levels{}
 	for what, w := range all {
 		l[what] = w.left(now)
@@ -249,29 +248,29 @@ func stand(all map[string]*window, now time.Time) levels {
 	return l
 }
 
-// refused counts a 429.
-func (g *gates) refused(key string, now time.Time) {
+// countRefusal counts a 429, and bans a key with too many.
+func (g *limiter) countRefusal(key string, now time.Time) {
 	if g.limits.Ban <= 0 {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.strikes == nil {
-		g.strikes, g.out = map[string][]time.Time{}, map[string]bool{}
+	if g.refusals == nil {
+		g.refusals, g.bannedKeys = map[string][]time.Time{}, map[string]bool{}
 	}
-	s := append(g.strikes[key], now)
+	s := append(g.refusals[key], now)
 	for now.Sub(s[0]) >= minute {
 		s = s[1:]
 	}
-	g.strikes[key] = s
+	g.refusals[key] = s
 	if len(s) >= g.limits.Ban {
-		g.out[key] = true
-		delete(g.strikes, key)
+		g.bannedKeys[key] = true
+		delete(g.refusals, key)
 	}
 }
 
-func (g *gates) banned(key string) bool {
+func (g *limiter) banned(key string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.out[key]
+	return g.bannedKeys[key]
 }

@@ -54,7 +54,7 @@ func TestWindow(t *testing.T) {
 		}
 		fits := func(at time.Time, n int64) bool {
 			rush := sum(at, time.Second)
-			return sum(at, minute)+n <= limit && (w.slope == 0 || rush == 0 || rush+n <= w.slope)
+			return sum(at, minute)+n <= limit && (w.perSecond == 0 || rush == 0 || rush+n <= w.perSecond)
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			ms := rapid.OneOf(rapid.IntRange(0, 2000), rapid.IntRange(58_000, 61_000), rapid.SampledFrom([]int{0, 999, 1000, 20_000, 59_500, 60_000}))
@@ -80,7 +80,7 @@ func TestWindow(t *testing.T) {
 }
 
 func TestCorrection(t *testing.T) {
-	g := &gates{limits: Limits{Tokens: 100}}
+	g := &limiter{limits: Limits{Tokens: 100}}
 	now := time.Unix(1_700_000_000, 0)
 	first, _, over := g.enter("k", "m", now, 40, 60)
 	if over != nil {
@@ -100,7 +100,7 @@ func TestCorrection(t *testing.T) {
 }
 
 func TestRefusedUsesNothing(t *testing.T) {
-	g := &gates{limits: Limits{Requests: 5, Tokens: 10}}
+	g := &limiter{limits: Limits{Requests: 5, Tokens: 10}}
 	now := time.Unix(1_700_000_000, 0)
 	for range 20 {
 		if _, _, over := g.enter("k", "m", now, 11, 0); over == nil || over.what != allTokens {
@@ -122,7 +122,7 @@ func TestRefusedUsesNothing(t *testing.T) {
 }
 
 func TestConcurrency(t *testing.T) {
-	g := &gates{limits: Limits{Concurrency: 1}}
+	g := &limiter{limits: Limits{Concurrency: 1}}
 	now := time.Unix(1_700_000_000, 0)
 	first, _, over := g.enter("k", "m", now, 1, 0)
 	if over != nil {
@@ -138,16 +138,16 @@ func TestConcurrency(t *testing.T) {
 }
 
 func TestBan(t *testing.T) {
-	g := &gates{limits: Limits{Ban: 3}}
+	g := &limiter{limits: Limits{Ban: 3}}
 	now := time.Unix(1_700_000_000, 0)
-	g.refused("k", now)
-	g.refused("k", now.Add(time.Second))
-	g.refused("k", now.Add(minute)) // the first is forgotten
+	g.countRefusal("k", now)
+	g.countRefusal("k", now.Add(time.Second))
+	g.countRefusal("k", now.Add(minute)) // the first is forgotten
 	if g.banned("k") {
 		t.Fatal("banned for two 429s within a minute, expected three")
 	}
-	g.refused("k", now.Add(minute+time.Millisecond))
-	if !g.banned("k") || g.banned("other") || len(g.strikes) > 0 {
+	g.countRefusal("k", now.Add(minute+time.Millisecond))
+	if !g.banned("k") || g.banned("other") || len(g.refusals) > 0 {
 		t.Error("three 429s within a minute, and the key is not banned, or another is, or they are still kept")
 	}
 }
@@ -166,7 +166,7 @@ func TestSlope(t *testing.T) {
 		burst float64
 		want  int64
 	}{{3, 0.1, 1}, {10, 0.25, 3}, {10, 0.8, 8}, {10, 1, 0}, {10, 0, 0}, {1_500_000, 0.05, 75_000}} {
-		if got := newWindow(v.limit, v.burst).slope; got != v.want {
+		if got := newWindow(v.limit, v.burst).perSecond; got != v.want {
 			t.Errorf("%v of %d: %d a second, want %d", v.burst, v.limit, got, v.want)
 		}
 	}
@@ -200,14 +200,14 @@ func TestLateCorrection(t *testing.T) {
 		now := time.Unix(1_700_000_000, 0)
 		u := w.add(now, 10)
 		w.slide(now.Add(v.after))
-		if w.correct(u, 2); w.sum != v.sum || w.rush != v.rush {
-			t.Errorf("after %s: %d in the minute and %d in the second", v.after, w.sum, w.rush)
+		if w.correct(u, 2); w.sum != v.sum || w.recentSum != v.rush {
+			t.Errorf("after %s: %d in the minute and %d in the second", v.after, w.sum, w.recentSum)
 		}
 		if w.add(now.Add(v.after), 1); w.sum != v.then {
 			t.Errorf("after %s, and another: %d", v.after, w.sum)
 		}
-		if w.slide(now.Add(3 * minute)); w.sum != 0 || w.rush != 0 {
-			t.Errorf("after %s, and long after: %d and %d are left", v.after, w.sum, w.rush)
+		if w.slide(now.Add(3 * minute)); w.sum != 0 || w.recentSum != 0 {
+			t.Errorf("after %s, and long after: %d and %d are left", v.after, w.sum, w.recentSum)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestGates(t *testing.T) {
 	}{
 		{Limits{Requests: 1}, requests}, {Limits{Tokens: 100}, allTokens}, {Limits{Input: 60}, inputTokens}, {Limits{Output: 40}, outputTokens},
 	} {
-		g := &gates{limits: v.limits}
+		g := &limiter{limits: v.limits}
 		first, _, over := g.enter("k", "m", now, 60, 40)
 		if over != nil {
 			t.Fatalf("%s: all of the minute is refused: %+v", v.what, over)
@@ -232,17 +232,17 @@ func TestGates(t *testing.T) {
 		}
 		g.leave(first, model.Usage{Input: 10, CacheRead: 20, CacheWrite: 5, Output: 15})
 		left := map[string]int64{requests: 0, allTokens: 50, inputTokens: 25, outputTokens: 25}[v.what]
-		if l := stand(g.of("k", "m"), now); len(l) != 1 || l[v.what].left != left {
+		if l := levelsOf(g.windowsOf("k", "m"), now); len(l) != 1 || l[v.what].left != left {
 			t.Errorf("%s: %+v are left, want %d", v.what, l, left)
 		}
 	}
-	g := &gates{limits: Limits{Requests: 2, Output: 40}}
+	g := &limiter{limits: Limits{Requests: 2, Output: 40}}
 	g.enter("k", "m", now, 1, 39)
 	g.enter("k", "m", now.Add(time.Second), 1, 1)
 	if _, _, over := g.enter("k", "m", now.Add(2*time.Second), 1, 40); over == nil || over.what != outputTokens || over.wait != minute-time.Second {
 		t.Errorf("two limits are reached: %+v", over)
 	}
-	g = &gates{limits: Limits{Concurrency: 1}}
+	g = &limiter{limits: Limits{Concurrency: 1}}
 	g.enter("k", "m", now, 1, 1)
 	if _, _, over := g.enter("k", "m", now, 1, 1); over == nil || over.wait != time.Second {
 		t.Errorf("two at a time: %+v", over)
@@ -262,7 +262,7 @@ func TestWords(t *testing.T) {
 		n    int
 		want int
 	}{{"one two three", 1, 3}, {"one two three", 2, 7}, {" one two", 1, 4}, {strings.Repeat("x", 30), 1, 24}, {"x" + strings.Repeat("é", 30), 1, 25}, {"", 1, 0}} {
-		if got := words(v.text, v.n); got != v.want {
+		if got := endOfWords(v.text, v.n); got != v.want {
 			t.Errorf("%d words of %q end at %d, want %d", v.n, v.text, got, v.want)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// anthropic is the house style of Anthropic.
+// anthropic is the vendor Anthropic.
 type anthropic struct{}
 
 func (anthropic) overloaded() int { return 529 }
@@ -74,7 +74,7 @@ type outputFormat struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// blocks are a text, or blocks of several types.
+// blocks are a text or a list of blocks.
 type blocks []block
 
 type block struct {
@@ -98,23 +98,23 @@ func (b *blocks) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]block)(b))
 }
 
-func (messages) parse(body []byte) (*ask, *problem) {
+func (messages) parse(body []byte) (*request, *problem) {
 	q, p := readMessages(body)
 	switch {
 	case p != nil:
 		return nil, p
-	case q.request.MaxOutput == 0:
+	case q.input.MaxOutput == 0:
 		return nil, bad("max_tokens: field required")
 	}
 	return q, nil
 }
 
-func readMessages(body []byte) (*ask, *problem) {
+func readMessages(body []byte) (*request, *problem) {
 	var r messagesRequest
 	if p := decode(body, &r); p != nil {
 		return nil, p
 	}
-	q := &ask{model: r.Model, stream: r.Stream, choices: 1, usage: true}
+	q := &request{model: r.Model, stream: r.Stream, choices: 1, usage: true}
 	switch {
 	case r.Model == "":
 		return nil, bad("model: field required")
@@ -122,14 +122,14 @@ func readMessages(body []byte) (*ask, *problem) {
 		return nil, bad("messages: at least one message is required")
 	}
 	if r.MaxTokens != nil {
-		if q.request.MaxOutput = *r.MaxTokens; *r.MaxTokens < 1 {
+		if q.input.MaxOutput = *r.MaxTokens; *r.MaxTokens < 1 {
 			return nil, bad("max_tokens: %d, expected 1 or more", *r.MaxTokens)
 		}
 	}
-	switch q.think = r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive"; {
+	switch q.showThoughts = r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive"; {
 	case r.Thinking.Type == "enabled" && r.Thinking.Budget < 1024:
 		return nil, bad("thinking.budget_tokens: %d, expected 1024 or more", r.Thinking.Budget)
-	case q.think && r.MaxTokens != nil && r.Thinking.Budget >= *r.MaxTokens:
+	case q.showThoughts && r.MaxTokens != nil && r.Thinking.Budget >= *r.MaxTokens:
 		return nil, bad("thinking.budget_tokens: %d, expected less than max_tokens", r.Thinking.Budget)
 	}
 	if r.System.text != "" {
@@ -139,7 +139,7 @@ func readMessages(body []byte) (*ask, *problem) {
 		q.addBlocks(roleOf(m.Role), m.Content)
 	}
 	for _, t := range r.Tools {
-		q.request.Tools = append(q.request.Tools, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.Schema})
+		q.input.Tools = append(q.input.Tools, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.Schema})
 	}
 	for _, f := range []outputFormat{r.Format, r.Options.Format} {
 		if len(f.Schema) > 0 {
@@ -147,11 +147,11 @@ func readMessages(body []byte) (*ask, *problem) {
 			q.extra += tokens.CountText(string(f.Schema))
 		}
 	}
-	return q, check(q.request.Messages)
+	return q, checkResults(q.input.Messages)
 }
 
-// addBlocks adds one message of theirs, which may be several of ours.
-func (q *ask) addBlocks(role model.Role, all blocks) {
+// addBlocks adds one message, which may become several of ours.
+func (q *request) addBlocks(role model.Role, all blocks) {
 	msg := model.Message{Role: role}
 	images := 0
 	for _, b := range all {
@@ -172,13 +172,13 @@ func (q *ask) addBlocks(role model.Role, all blocks) {
 }
 
 func (messages) usage(a *answer) object {
-	if a.told == nil {
+	if a.reported == nil {
 		return object{"input_tokens": 0, "output_tokens": 0}
 	}
 	return object{
-		"input_tokens": a.told.Input, "output_tokens": a.told.Output,
-		"cache_creation_input_tokens": a.told.CacheWrite, "cache_read_input_tokens": a.told.CacheRead,
-		"cache_creation": object{"ephemeral_5m_input_tokens": a.told.CacheWrite, "ephemeral_1h_input_tokens": 0},
+		"input_tokens": a.reported.Input, "output_tokens": a.reported.Output,
+		"cache_creation_input_tokens": a.reported.CacheWrite, "cache_read_input_tokens": a.reported.CacheRead,
+		"cache_creation": object{"ephemeral_5m_input_tokens": a.reported.CacheWrite, "ephemeral_1h_input_tokens": 0},
 		"service_tier":   "standard",
 	}
 }
@@ -195,8 +195,8 @@ func stopReason(s model.Stop) string {
 	return "end_turn"
 }
 
-// arguments are an object, whatever the script says.
-func arguments(args string) json.RawMessage {
+// argumentsObject returns the arguments as an object, whatever the script has.
+func argumentsObject(args string) json.RawMessage {
 	var o map[string]json.RawMessage
 	if json.Unmarshal([]byte(args), &o) != nil || o == nil {
 		b, err := encode(object{"invalid_json": args})
@@ -208,16 +208,16 @@ func arguments(args string) json.RawMessage {
 	return json.RawMessage(args)
 }
 
-const signature = "c2lnbmVkIGJ5IHRoZSBtb2Nr" // opaque to clients, who send it back
+const signature = "c2lnbmVkIGJ5IHRoZSBtb2Nr" // opaque to clients; they send it back
 
-func (m messages) head(a *answer, content []any, stop any) object {
+func (m messages) message(a *answer, content []any, stop any) object {
 	return object{
-		"id": "msg_" + a.id, "type": "message", "role": "assistant", "model": a.ask.model,
+		"id": "msg_" + a.id, "type": "message", "role": "assistant", "model": a.req.model,
 		"content": content, "stop_reason": stop, "stop_sequence": nil, "usage": m.usage(a),
 	}
 }
 
-func (m messages) whole(a *answer) any {
+func (m messages) body(a *answer) any {
 	content := []any{}
 	if a.thoughts != "" {
 		content = append(content, object{"type": "thinking", "thinking": a.thoughts, "signature": signature})
@@ -226,13 +226,13 @@ func (m messages) whole(a *answer) any {
 		content = append(content, object{"type": "text", "text": a.text})
 	}
 	for _, c := range a.calls {
-		content = append(content, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": arguments(c.Args)})
+		content = append(content, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": argumentsObject(c.Args)})
 	}
-	return m.head(a, content, stopReason(a.stop))
+	return m.message(a, content, stopReason(a.stop))
 }
 
 func (m messages) events(s *stream, a *answer) {
-	start := m.head(a, []any{}, nil)
+	start := m.message(a, []any{}, nil)
 	u := m.usage(a)
 	u["output_tokens"] = min(1, a.usage.Output)
 	start["usage"] = u
@@ -243,7 +243,7 @@ func (m messages) events(s *stream, a *answer) {
 		if index == 0 {
 			s.event("ping", object{"type": "ping"})
 		}
-		s.paid(paid)
+		s.countPaid(paid)
 		form := func(d object) object { return object{"type": "content_block_delta", "index": index, "delta": d} }
 		field := map[string]string{"thinking_delta": "thinking", "text_delta": "text", "input_json_delta": "partial_json"}[kind]
 		s.deltas("content_block_delta", text, func(p string) object { return form(object{"type": kind, field: p}) })
@@ -260,29 +260,29 @@ func (m messages) events(s *stream, a *answer) {
 		block(object{"type": "text", "text": ""}, "text_delta", a.text, 0)
 	}
 	for _, c := range a.calls {
-		block(object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{}}, "input_json_delta", string(arguments(c.Args)), len(c.Name))
+		block(object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{}}, "input_json_delta", string(argumentsObject(c.Args)), len(c.Name))
 	}
 	end := object{"type": "message_delta", "delta": object{"stop_reason": stopReason(a.stop), "stop_sequence": nil}, "usage": object{"output_tokens": 0}}
-	if a.told != nil {
+	if a.reported != nil {
 		end["usage"] = m.usage(a)
 	}
 	s.event("message_delta", end)
 	s.event("message_stop", object{"type": "message_stop"})
 }
 
-// counting is POST /v1/messages/count_tokens. It bills nothing.
-type counting struct{ messages }
+// countTokens is POST /v1/messages/count_tokens. It bills nothing.
+type countTokens struct{ messages }
 
-func (counting) parse(body []byte) (*ask, *problem) {
+func (countTokens) parse(body []byte) (*request, *problem) {
 	q, p := readMessages(body)
 	if p != nil {
 		return nil, p
 	}
-	q.free, q.stream = true, false
+	q.noCharge, q.stream = true, false
 	return q, nil
 }
 
-func (counting) whole(a *answer) any {
+func (countTokens) body(a *answer) any {
 	var s model.Script
-	return object{"input_tokens": s.Count(a.ask.request) + a.ask.extra}
+	return object{"input_tokens": s.Count(a.req.input) + a.req.extra}
 }

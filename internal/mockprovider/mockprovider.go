@@ -1,23 +1,25 @@
-// Package mockprovider is a provider of models for tests and demos. It speaks the
-// formats of OpenAI and Anthropic as their own clients expect them, says what a
-// script says, and has the manners of a real provider: limits on requests and
-// tokens in a sliding minute, 429 with Retry-After and the usual headers, keys,
-// bans, overload, latency, and faults on demand.
+// Package mockprovider is a provider for tests and demos. It speaks the formats
+// of OpenAI and Anthropic as their own client libraries expect them, answers by
+// a script, and limits like a real provider: requests and tokens in a sliding
+// minute, 429 with Retry-After and the usual headers, keys, bans, overload,
+// latency, and faults on demand.
 //
-// It promises that what it tells can be known before: the same script, seed and
-// requests give the same answers, usage and bill, and [Mock.Stats] is the truth
-// of a provider's books: what it bills is what it sent, also to a client that
-// hung up.
+// The same script, seed and requests give the same answers, usage and bill.
+// [Mock.Stats] is the truth about the bill: the provider bills what it sent,
+// also to a client that disconnected.
 //
-//	mock.go     configuration, keys, the way of a request
-//	limit.go    sliding windows, bans
-//	reply.go    what is said: script, echo, or a value of the asked schema
-//	chat.go     POST /v1/chat/completions
-//	responses.go POST /v1/responses
-//	messages.go POST /v1/messages, /v1/messages/count_tokens
-//	openai.go   embeddings, models, errors and headers of OpenAI
-//	stream.go   events, their pace, and faults
-//	stats.go    the books
+//   - mockprovider.go: configuration, keys, the path of a request
+//   - limit.go: sliding windows, bans
+//   - reply.go: the content of an answer: script, echo, or a value of a schema
+//   - chat.go: POST /v1/chat/completions
+//   - responses.go: POST /v1/responses
+//   - messages.go: POST /v1/messages, /v1/messages/count_tokens
+//   - openai.go: embeddings, models, errors and headers of OpenAI
+//   - stream.go: events, their pace, and faults
+//   - stats.go: what was asked and billed
+//
+// The formats are written here a second time on purpose: a mistake in
+// internal/provider/format must not hide in a provider that shares its tables.
 package mockprovider
 
 import (
@@ -36,15 +38,15 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Config says what a provider is like. The zero Config answers every request
-// at once with the last thing that the user said.
+// A Config describes a provider. The zero Config answers every request at once
+// with the last text of the user.
 type Config struct {
 	Script  *model.Script            // nil: Reply, or an echo
-	Scripts map[string]*model.Script // by model; others have Script
-	Reply   string                   // what is always said without a script
-	Price   model.Price              // where there is no script
-	Models  []string                 // the only ones there are; empty: any name will do
-	Keys    []string                 // the only ones that are accepted; empty: any, or none
+	Scripts map[string]*model.Script // by model; other models use Script
+	Reply   string                   // the text of every answer without a script
+	Price   model.Price              // without a script
+	Models  []string                 // the models there are; empty: any name
+	Keys    []string                 // the keys that are accepted; empty: any key, or none
 
 	Limits   Limits
 	Overload float64 // share of requests answered with 503 or 529
@@ -52,7 +54,7 @@ type Config struct {
 
 	Latency Spread  // before the answer begins
 	TTFT    Spread  // before the first token
-	TPS     float64 // tokens a second in one stream; 0: as fast as they go
+	TPS     float64 // tokens a second in one stream; 0: no pause
 	Chunk   int     // words in one event of a stream; 0: one
 
 	Seed uint64
@@ -61,34 +63,34 @@ type Config struct {
 
 // A Mock is a provider. It is safe for concurrent use.
 type Mock struct {
-	config Config
-	mux    *http.ServeMux
-	gates  gates
-	books  books
+	config     Config
+	mux        *http.ServeMux
+	limiter    limiter
+	statistics statistics
 
-	mu      sync.Mutex
-	seq     uint64             // requests so far
-	failed  map[[32]byte]int   // errors of the script that a conversation had
-	kept    map[string]*thread // of stored responses, by id
-	keptIDs []string           // oldest first
+	mu        sync.Mutex
+	seq       uint64                   // requests so far
+	failed    map[[32]byte]int         // errors of the script that a conversation got
+	stored    map[string]*conversation // stored responses, by id
+	storedIDs []string                 // oldest first
 }
 
-// New makes a provider.
+// New returns a provider.
 func New(c Config) *Mock {
-	m := &Mock{config: c, mux: http.NewServeMux(), failed: map[[32]byte]int{}, kept: map[string]*thread{}}
-	m.gates.limits = c.Limits
+	m := &Mock{config: c, mux: http.NewServeMux(), failed: map[[32]byte]int{}, stored: map[string]*conversation{}}
+	m.limiter.limits = c.Limits
 	for _, base := range []string{"/v1", ""} { // base URLs with and without the version
-		m.mux.HandleFunc("POST "+base+"/chat/completions", m.answers(chat{}))
-		m.mux.HandleFunc("POST "+base+"/responses", m.answers(responses{m}))
-		m.mux.HandleFunc("POST "+base+"/embeddings", m.answers(embeddings{}))
-		m.mux.HandleFunc("POST "+base+"/messages", m.answers(messages{}))
-		m.mux.HandleFunc("POST "+base+"/messages/count_tokens", m.answers(counting{}))
+		m.mux.HandleFunc("POST "+base+"/chat/completions", m.handle(chat{}))
+		m.mux.HandleFunc("POST "+base+"/responses", m.handle(responses{m}))
+		m.mux.HandleFunc("POST "+base+"/embeddings", m.handle(embeddings{}))
+		m.mux.HandleFunc("POST "+base+"/messages", m.handle(messages{}))
+		m.mux.HandleFunc("POST "+base+"/messages/count_tokens", m.handle(countTokens{}))
 		m.mux.HandleFunc("GET "+base+"/models", m.models)
 		m.mux.HandleFunc("GET "+base+"/models/{name}", m.models)
 	}
 	m.mux.HandleFunc("GET /mock/stats", m.stats)
 	m.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		(&exchange{mock: m, w: w, r: r, vendor: vendorOf(r)}).refuse(&problem{
+		(&handler{mock: m, w: w, r: r, vendor: vendorOf(r)}).refuse(&problem{
 			status: http.StatusNotFound, kind: notFound,
 			message: fmt.Sprintf("%s %s is not here; expected /v1/chat/completions, /v1/responses, /v1/embeddings, /v1/models, /v1/messages or /v1/messages/count_tokens", r.Method, r.URL.Path),
 		})
@@ -99,25 +101,25 @@ func New(c Config) *Mock {
 // ServeHTTP implements [http.Handler].
 func (m *Mock) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHTTP(w, r) }
 
-// Stats are the books as they stand.
-func (m *Mock) Stats() Stats { return m.books.read() }
+// Stats returns what was asked and billed so far.
+func (m *Mock) Stats() Stats { return m.statistics.snapshot() }
 
-// Idle are the books when no request is under way. A client has read the end of
-// its answer a moment before that is booked.
+// Idle returns the Stats once no request is under way. A client reads the end
+// of its answer a moment before the request is counted.
 func (m *Mock) Idle(ctx context.Context) Stats {
-	m.books.idle(ctx)
-	return m.books.read()
+	m.statistics.waitIdle(ctx)
+	return m.statistics.snapshot()
 }
 
-// A face is one way to ask and to be answered.
-type face interface {
+// A format is one API of a provider.
+type format interface {
 	vendor() vendor
-	parse(body []byte) (*ask, *problem)
-	whole(a *answer) any         // the answer in one piece
-	events(s *stream, a *answer) // the answer as a stream
+	parse(body []byte) (*request, *problem)
+	body(a *answer) any          // the body of an answer
+	events(s *stream, a *answer) // the events of a streamed answer
 }
 
-// A vendor is a house style of errors and headers.
+// A vendor writes errors and headers as one company does.
 type vendor interface {
 	problem(p *problem, id string) any
 	headers(h http.Header, id string, l levels, now time.Time)
@@ -131,29 +133,29 @@ func vendorOf(r *http.Request) vendor {
 	return openAI{}
 }
 
-// An ask is a request that was understood.
-type ask struct {
-	model   string
-	stream  bool
-	usage   bool          // a stream is to end with it
-	choices int           // how many answers
-	think   bool          // thoughts are to be shown, or counted
-	schema  []byte        // of the text
-	request model.Request // Index is how many answers the conversation holds
-	extra   int           // tokens that request does not show: images, schema
+// A request is the content of a request in any format.
+type request struct {
+	model        string
+	stream       bool
+	usage        bool          // a stream ends with the usage
+	choices      int           // number of answers
+	showThoughts bool          // thoughts are shown, or counted
+	schema       []byte        // of the text, if the answer must be JSON
+	input        model.Request // Index counts the answers in the conversation
+	extra        int           // tokens that are not in input: images, schema
 
-	back    object                // what a response says of its request
-	store   func(*answer) *thread // the conversation is kept
-	texts   []int                 // tokens of what is embedded
-	vectors func() []any          // what they become
-	free    bool                  // nothing is said or billed
+	echoed   object                      // fields of the request that a response repeats
+	store    func(*answer) *conversation // stores the conversation
+	texts    []int                       // tokens of each embedded text
+	vectors  func() []any                // their vectors
+	noCharge bool                        // the answer is empty and free
 }
 
-// maxBody is the largest request that is read.
+// maxBody bounds the body of a request.
 const maxBody = 64 << 20
 
-// An exchange is one request on its way.
-type exchange struct {
+// A handler serves one request.
+type handler struct {
 	mock   *Mock
 	w      http.ResponseWriter
 	r      *http.Request
@@ -163,34 +165,35 @@ type exchange struct {
 	rand   *rand.Rand
 	begun  time.Time
 	key    string // as a hash
-	ask    *ask
+	req    *request
 	levels levels
 	entry  Entry
 }
 
-// answers is the way of every request: heard, let in, answered, booked.
-func (m *Mock) answers(f face) http.HandlerFunc {
+// handle is the path of every request: read it, find the reply, enter the
+// limits, answer, count.
+func (m *Mock) handle(f format) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{mock: m, w: w, r: r, vendor: f.vendor(), begun: time.Now(), key: hashed(keyOf(r))}
+		x := &handler{mock: m, w: w, r: r, vendor: f.vendor(), begun: time.Now(), key: hashed(keyOf(r))}
 		m.mu.Lock()
 		m.seq++
 		x.seq = m.seq
 		m.mu.Unlock()
 		x.rand = rand.New(rand.NewPCG(m.config.Seed, x.seq))
 		x.entry = Entry{Time: x.begun, Key: x.key, Path: r.URL.Path}
-		done := m.books.enter(x.key)
-		defer func() { done(x.finish()) }()
-		q, p := x.hear(f)
+		done := m.statistics.begin(x.key)
+		defer func() { done(x.closeEntry()) }()
+		q, p := x.readRequest(f)
 		if p != nil {
 			x.refuse(p)
 			return
 		}
-		x.ask = q
+		x.req = q
 		x.entry.Model, x.entry.Stream = q.model, q.stream
-		a, p := x.think(q)
+		a, p := x.findReply(q)
 		if p == nil {
 			var leave func(model.Usage)
-			leave, p = x.admit(a)
+			leave, p = x.enterLimits(a)
 			if p == nil {
 				defer func() { leave(a.billed) }()
 			}
@@ -199,16 +202,16 @@ func (m *Mock) answers(f face) http.HandlerFunc {
 			x.refuse(p)
 			return
 		}
-		x.say(f, a)
+		x.sendAnswer(f, a)
 	}
 }
 
-// hear reads and understands the request.
-func (x *exchange) hear(f face) (*ask, *problem) {
+// readRequest reads and parses the request.
+func (x *handler) readRequest(f format) (*request, *problem) {
 	if keys := x.mock.config.Keys; len(keys) > 0 && !slices.Contains(keys, keyOf(x.r)) {
 		return nil, &problem{status: http.StatusUnauthorized, kind: badKey, message: "the key is missing or wrong; expected the one given with --key"}
 	}
-	if x.mock.gates.banned(x.key) {
+	if x.mock.limiter.banned(x.key) {
 		return nil, &problem{status: http.StatusForbidden, kind: forbidden, message: "this key is banned: it went on asking after too many answers with status 429"}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxBody))
@@ -228,64 +231,65 @@ func (x *exchange) hear(f face) (*ask, *problem) {
 	return q, nil
 }
 
-func (x *exchange) overloaded() *problem {
+func (x *handler) overloaded() *problem {
 	return &problem{status: x.vendor.overloaded(), kind: overloaded, message: "overloaded for the moment; try again later"}
 }
 
-// admit asks the limits. What it returns gives the place back.
-func (x *exchange) admit(a *answer) (leave func(model.Usage), p *problem) {
+// enterLimits takes the request from the limits. leave gives the unused part
+// back.
+func (x *handler) enterLimits(a *answer) (leave func(model.Usage), p *problem) {
 	asked := a.usage.Output
-	if a.ask.request.MaxOutput > 0 {
-		asked = int64(a.ask.request.MaxOutput) * int64(max(a.ask.choices, 1))
+	if a.req.input.MaxOutput > 0 {
+		asked = int64(a.req.input.MaxOutput) * int64(max(a.req.choices, 1))
 	}
-	t, levels, over := x.mock.gates.enter(x.key, x.ask.model, x.begun, a.usage.Input, asked)
+	t, levels, over := x.mock.limiter.enter(x.key, x.req.model, x.begun, a.usage.Input, asked)
 	x.levels = levels
 	if over != nil {
-		return nil, over.problem(x.ask.model)
+		return nil, over.problem(x.req.model)
 	}
-	return func(u model.Usage) { x.mock.gates.leave(t, u) }, nil
+	return func(u model.Usage) { x.mock.limiter.leave(t, u) }, nil
 }
 
-// say sends the answer after its latency, and books what was sent.
-func (x *exchange) say(f face, a *answer) {
+// sendAnswer sends the answer after its latency and counts what was sent.
+func (x *handler) sendAnswer(f format, a *answer) {
 	c := &x.mock.config
 	a.billed = model.Usage{Input: a.usage.Input, CacheRead: a.usage.CacheRead, CacheWrite: a.usage.CacheWrite}
 	defer func() { x.entry.Usage, x.entry.nano = a.billed, a.price.Cost(a.billed) }()
-	s := &stream{x: x, fault: x.fault(), chunk: max(c.Chunk, 1), total: a.size(), first: c.TTFT.draw(x.rand)}
+	s := &stream{x: x, fault: x.fault(), chunk: max(c.Chunk, 1), total: a.paidBytes(), first: c.TTFT.draw(x.rand)}
 	x.entry.Fault = s.fault.Kind
 	if c.TPS > 0 {
 		s.pause = time.Duration(float64(time.Second) / c.TPS)
 	}
-	if !x.wait(c.Latency.draw(x.rand) + a.latency) {
+	if !x.pause(c.Latency.draw(x.rand) + a.latency) {
 		return
 	}
-	a.tell(s.fault)
-	if x.ask.stream {
-		x.head(http.StatusOK, true)
+	a.reportUsage(s.fault)
+	if x.req.stream {
+		x.writeHeaders(http.StatusOK, true)
 		s.flush()
 		f.events(s, a)
 	} else {
 		if s.fault.Kind == Hang {
 			s.hang()
 		}
-		if s.err != nil || !x.wait(s.first+s.pause*time.Duration(a.usage.Output)) {
+		if s.err != nil || !x.pause(s.first+s.pause*time.Duration(a.usage.Output)) {
 			return
 		}
-		x.head(http.StatusOK, false)
+		x.writeHeaders(http.StatusOK, false)
 		s.sent = s.total
-		s.whole(f.whole(a))
+		s.writeBody(f.body(a))
 	}
 	a.billed.Output = a.usage.Output
 	if s.err != nil && s.total > 0 {
-		a.billed.Output = s.share(a.usage.Output)
+		a.billed.Output = s.partSent(a.usage.Output)
 	}
 	if s.err == errCut {
-		panic(http.ErrAbortHandler) // what breaks a connection
+		panic(http.ErrAbortHandler) // breaks the connection
 	}
 }
 
-// wait is false when the client is gone before d is over.
-func (x *exchange) wait(d time.Duration) bool {
+// pause waits for d. It returns false if the client disconnects first.
+func (x *handler) pause(d time.Duration) bool {
 	if d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -301,8 +305,8 @@ func (x *exchange) wait(d time.Duration) bool {
 	return true
 }
 
-// head sends the headers that every answer has.
-func (x *exchange) head(status int, stream bool) {
+// writeHeaders sends the headers of every answer.
+func (x *handler) writeHeaders(status int, stream bool) {
 	h := x.w.Header()
 	x.vendor.headers(h, x.id(), x.levels, x.begun)
 	h.Set("Content-Type", "application/json")
@@ -314,19 +318,19 @@ func (x *exchange) head(status int, stream bool) {
 	x.w.WriteHeader(status)
 }
 
-func (x *exchange) id() string { return fmt.Sprintf("req_%012d", x.seq) }
+func (x *handler) id() string { return fmt.Sprintf("req_%012d", x.seq) }
 
 // refuse answers with an error.
-func (x *exchange) refuse(p *problem) {
+func (x *handler) refuse(p *problem) {
 	if x.begun.IsZero() {
 		x.begun = time.Now()
 	}
-	if p.kind == lost {
+	if p.kind == noAnswer {
 		x.entry.Aborted = true
 		panic(http.ErrAbortHandler)
 	}
 	if p.status == http.StatusTooManyRequests && x.key != "" {
-		x.mock.gates.refused(x.key, x.begun)
+		x.mock.limiter.countRefusal(x.key, x.begun)
 	}
 	if p.status == http.StatusTooManyRequests && p.wait == 0 {
 		p.wait = time.Second
@@ -336,7 +340,7 @@ func (x *exchange) refuse(p *problem) {
 		h.Set("Retry-After", fmt.Sprint(int64((p.wait+time.Second-1)/time.Second)))
 		h.Set("Retry-After-Ms", fmt.Sprint(p.wait.Milliseconds()+1))
 	}
-	x.head(p.status, false)
+	x.writeHeaders(p.status, false)
 	b, err := encode(x.vendor.problem(p, x.id()))
 	if err == nil {
 		_, err = x.w.Write(b)
@@ -345,20 +349,20 @@ func (x *exchange) refuse(p *problem) {
 	x.entry.Aborted = err != nil
 }
 
-// finish is the entry for the books.
-func (x *exchange) finish() Entry {
+// closeEntry completes the entry of the request and logs it.
+func (x *handler) closeEntry() Entry {
 	x.entry.Millis = time.Since(x.begun).Milliseconds()
 	if x.mock.config.Log != nil {
 		if b, err := encode(x.entry); err == nil {
 			x.mock.mu.Lock()
 			defer x.mock.mu.Unlock()
-			_, _ = x.mock.config.Log.Write(append(b, '\n')) // a log that is full stops nothing
+			_, _ = x.mock.config.Log.Write(append(b, '\n')) // a full log stops nothing
 		}
 	}
 	return x.entry
 }
 
-// keyOf is the key that a client showed, in either house style.
+// keyOf returns the key of a client, from the header of either vendor.
 func keyOf(r *http.Request) string {
 	if k := r.Header.Get("X-Api-Key"); k != "" {
 		return k
@@ -370,7 +374,7 @@ func keyOf(r *http.Request) string {
 	return a
 }
 
-// hashed names a key without telling it.
+// hashed names a key without showing it.
 func hashed(key string) string {
 	if key == "" {
 		return "none"
@@ -379,16 +383,16 @@ func hashed(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:8])
 }
 
-// HashKey is the name of a key in [Stats].
+// HashKey returns the name of a key in [Stats].
 func HashKey(key string) string { return hashed(key) }
 
-// A problem is an error before a face has put it into words.
+// A problem is an error before a vendor words it.
 type problem struct {
 	status  int
 	kind    kind
 	message string
-	wait    time.Duration // Retry-After; 0: not said
-	what    string        // of a limit: requests, tokens ...
+	wait    time.Duration // Retry-After; 0: none
+	what    string        // the limit: requests, tokens ...
 	never   bool          // the request is larger than the limit
 }
 
@@ -403,7 +407,7 @@ const (
 	tooLong     kind = "too long"
 	rateLimited kind = "rate limited"
 	overloaded  kind = "overloaded"
-	lost        kind = "lost" // no answer at all
+	noAnswer    kind = "noAnswer" // no answer at all
 )
 
 func bad(format string, args ...any) *problem {

@@ -212,11 +212,12 @@ func TestReference(t *testing.T) {
 	p := serve(t, mockprovider.Config{Script: parsed(t, `{replies: [{text: "some words", calls: [{tool: a}]}, {text: two}]}`)})
 	_, b, _ := p.post("/v1/responses", `{"model":"m","input":"hi"}`)
 	said, called := dig(t, b, "output.0.id"), dig(t, b, "output.1.id")
-	result := `{"type":"function_call_output","call_id":"call_0_0","output":"x"}`
+	call := dig(t, b, "output.1.call_id")
+	result := fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":"x"}`, call)
 	_, b, _ = p.post("/v1/responses", fmt.Sprintf(`{"model":"m","input":[{"role":"user","content":"hi"},{"type":"item_reference","id":%q},{"type":"item_reference","id":%q},%s]}`, said, called, result))
 	same(t, b, "output.0.content.0.text", "two")
 	named := dig(t, b, "usage.input_tokens")
-	_, b, _ = p.post("/v1/responses", fmt.Sprintf(`{"model":"m","input":[{"role":"user","content":"hi"},{"role":"assistant","content":"some words"},{"type":"function_call","call_id":"call_0_0","name":"a","arguments":"{}"},%s]}`, result))
+	_, b, _ = p.post("/v1/responses", fmt.Sprintf(`{"model":"m","input":[{"role":"user","content":"hi"},{"role":"assistant","content":"some words"},{"type":"function_call","call_id":%q,"name":"a","arguments":"{}"},%s]}`, call, result))
 	same(t, b, "usage.input_tokens", named)
 	if status, b, _ := p.post("/v1/responses", `{"model":"m","input":[{"type":"item_reference","id":"msg_0"}]}`); status != 404 {
 		t.Errorf("an unknown item: status %d, %s", status, b)

@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-// openAI is the house style of OpenAI.
+// openAI is the vendor OpenAI.
 type openAI struct{}
 
 func (openAI) overloaded() int { return http.StatusServiceUnavailable }
@@ -37,11 +37,11 @@ func (openAI) problem(p *problem, _ string) any {
 	case tooLong:
 		code = "context_length_exceeded"
 	case rateLimited:
-		kind, code = allTokens, "rate_limit_exceeded" // it knows no other kinds
+		kind, code = allTokens, "rate_limit_exceeded" // OpenAI has no other kinds
 		if p.what == requests || p.what == concurrent {
 			kind = requests
 		}
-		if p.never { // Anthropic does not tell the two apart
+		if p.never { // Anthropic does not say which
 			message = "Request too large: " + message
 		}
 	case overloaded:
@@ -53,7 +53,7 @@ func (openAI) problem(p *problem, _ string) any {
 func (openAI) headers(h http.Header, id string, l levels, _ time.Time) {
 	h.Set("X-Request-Id", id)
 	h.Set("Openai-Version", "2020-10-01")
-	if _, both := l[allTokens]; !both { // there is one limit on tokens in these headers
+	if _, both := l[allTokens]; !both { // these headers have one limit on tokens
 		if in, ok := l[inputTokens]; ok {
 			l = levels{requests: l[requests], allTokens: in}
 		}
@@ -72,10 +72,10 @@ type embeddings struct{}
 
 func (embeddings) vendor() vendor { return openAI{} }
 
-// dimensions are those of a vector when none are asked for.
+// dimensions is the default size of a vector.
 const dimensions = 1536
 
-func (embeddings) parse(body []byte) (*ask, *problem) {
+func (embeddings) parse(body []byte) (*request, *problem) {
 	var r struct {
 		Model      string          `json:"model"`
 		Input      json.RawMessage `json:"input"`
@@ -95,7 +95,7 @@ func (embeddings) parse(body []byte) (*ask, *problem) {
 		return nil, bad("dimensions is %d, expected 1 to 16384", r.Dimensions)
 	}
 	size := cmp.Or(r.Dimensions, dimensions)
-	q := &ask{model: r.Model, choices: 1, texts: counts}
+	q := &request{model: r.Model, choices: 1, texts: counts}
 	q.vectors = func() []any {
 		var all []any
 		for i, t := range texts {
@@ -115,7 +115,7 @@ func (embeddings) parse(body []byte) (*ask, *problem) {
 	return q, nil
 }
 
-// embedded reads the four forms of input, and counts each text.
+// embedded reads the four forms of input and counts the tokens of each text.
 func embedded(raw json.RawMessage) (texts []string, counts []int, err error) {
 	var one string
 	var many []string
@@ -144,7 +144,7 @@ func embedded(raw json.RawMessage) (texts []string, counts []int, err error) {
 	return texts, counts, nil
 }
 
-// vector is of length one, and always the same for the same text.
+// vector returns a unit vector, always the same for the same text.
 func vector(text string, size int) []float32 {
 	r := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(text))))
 	v := make([]float32, size)
@@ -159,19 +159,19 @@ func vector(text string, size int) []float32 {
 	return v
 }
 
-func (embeddings) whole(a *answer) any {
-	o := object{"object": "list", "model": a.ask.model, "data": a.ask.vectors()}
-	if a.told != nil {
-		o["usage"] = object{"prompt_tokens": a.told.Input, "total_tokens": a.told.Input}
+func (embeddings) body(a *answer) any {
+	o := object{"object": "list", "model": a.req.model, "data": a.req.vectors()}
+	if a.reported != nil {
+		o["usage"] = object{"prompt_tokens": a.reported.Input, "total_tokens": a.reported.Input}
 	}
 	return o
 }
 
 func (embeddings) events(*stream, *answer) {}
 
-// models is GET /v1/models, in the style of whoever asks.
+// models is GET /v1/models, as the vendor of the client writes it.
 func (m *Mock) models(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{mock: m, w: w, r: r, vendor: vendorOf(r), begun: time.Now()}
+	x := &handler{mock: m, w: w, r: r, vendor: vendorOf(r), begun: time.Now()}
 	if keys := m.config.Keys; len(keys) > 0 && !slices.Contains(keys, keyOf(r)) {
 		x.refuse(&problem{status: http.StatusUnauthorized, kind: badKey, message: "the key is missing or wrong; expected the one given with --key"})
 		return
@@ -206,9 +206,9 @@ func (m *Mock) models(w http.ResponseWriter, r *http.Request) {
 }
 
 // reply sends an answer that costs nothing.
-func (x *exchange) reply(v any) {
-	x.head(http.StatusOK, false)
+func (x *handler) reply(v any) {
+	x.writeHeaders(http.StatusOK, false)
 	if b, err := encode(v); err == nil {
-		_, _ = x.w.Write(b) // a client that is gone does not want it
+		_, _ = x.w.Write(b) // a client that disconnected does not need it
 	}
 }

@@ -14,43 +14,43 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// thoughts are what a model thinks when it is asked to.
+// thoughts are the thoughts of every answer with thoughts.
 const thoughts = "The next step follows from what was said."
 
-// An answer is what will be said.
+// An answer is the content of an answer in any format.
 type answer struct {
 	id       string
 	created  int64
-	ask      *ask
+	req      *request
 	thoughts string
 	text     string
 	calls    []model.ToolCall
 	stop     model.Stop
 	price    model.Price
-	latency  time.Duration // that the script asks for
+	latency  time.Duration // from the script
 
-	usage    model.Usage  // all of it
-	thinking int64        // output of it that is thoughts
-	told     *model.Usage // as the answer says; nil: it says nothing
-	billed   model.Usage  // what was sent
+	usage    model.Usage  // of the whole answer
+	thinking int64        // output tokens of the thoughts
+	reported *model.Usage // the stated usage; nil: none
+	billed   model.Usage  // the usage of what was sent
 }
 
-// think finds what is to be said. An error that the script wants is a problem.
-func (x *exchange) think(q *ask) (*answer, *problem) {
-	a := &answer{id: fmt.Sprintf("%012d", x.seq), created: x.begun.Unix(), ask: q}
+// findReply builds the answer. An error in the script becomes a problem.
+func (x *handler) findReply(q *request) (*answer, *problem) {
+	a := &answer{id: fmt.Sprintf("%012d", x.seq), created: x.begun.Unix(), req: q}
 	s := x.mock.script(q)
 	a.price, a.latency = s.Price, s.Latency
 	if q.silent() {
-		a.usage.Input = q.input()
+		a.usage.Input = q.inputTokens()
 		return a, nil
 	}
-	at, failure := x.mock.turn(x.key, s, q)
+	at, failure := x.mock.nextReply(x.key, s, q)
 	if failure != nil {
-		return nil, x.scripted(failure)
+		return nil, x.scriptedError(failure)
 	}
-	r := q.request
+	r := q.input
 	r.Index = at
-	if q.think {
+	if q.showThoughts {
 		a.thoughts = thoughts
 		a.thinking = int64(tokens.CountText(thoughts))
 		if r.MaxOutput > 0 {
@@ -65,6 +65,8 @@ func (x *exchange) think(q *ask) (*answer, *problem) {
 		case err != nil:
 			return nil, bad("the script %s: %v", s.Name, err)
 		case e.Call != nil:
+			// No provider uses an id for two calls, not even in two conversations.
+			e.Call.ID = fmt.Sprintf("call_%s_%d", a.id, len(a.calls))
 			a.calls = append(a.calls, *e.Call)
 		case e.Done != nil:
 			a.stop, a.usage = e.Done.Stop, e.Done.Usage
@@ -79,16 +81,16 @@ func (x *exchange) think(q *ask) (*answer, *problem) {
 		return nil, &problem{status: http.StatusBadRequest, kind: tooLong, message: fmt.Sprintf("the prompt is too long: %d tokens, the window holds %d", a.usage.Input, s.Window)}
 	}
 	if q.store != nil {
-		x.mock.keep(q.store(a))
+		x.mock.keepConversation(q.store(a))
 	}
 	return a, nil
 }
 
-// silent is a request that nothing is said to: its tokens are counted.
-func (q *ask) silent() bool { return q.texts != nil || q.free }
+// silent reports whether the answer has no text: only tokens are counted.
+func (q *request) silent() bool { return q.texts != nil || q.noCharge }
 
-func (q *ask) input() int64 {
-	if q.free {
+func (q *request) inputTokens() int64 {
+	if q.noCharge {
 		return 0
 	}
 	n := 0
@@ -98,9 +100,9 @@ func (q *ask) input() int64 {
 	return int64(n)
 }
 
-// script is the one for a request; without a script, one that says the fixed
-// reply, a value of the schema that was asked for, or what the user said last.
-func (m *Mock) script(q *ask) *model.Script {
+// script returns the script of a request. Without one it says the fixed reply,
+// a value of the requested schema, or an echo.
+func (m *Mock) script(q *request) *model.Script {
 	if s := m.config.Scripts[q.model]; s != nil {
 		return s
 	}
@@ -117,21 +119,21 @@ func (m *Mock) script(q *ask) *model.Script {
 	return &model.Script{Name: "echo", Price: m.config.Price, Repeat: true, Replies: []model.Reply{{Text: text}}}
 }
 
-// echo is what was said last: by the user, or by a tool.
-func (q *ask) echo() string {
-	for i := len(q.request.Messages) - 1; i >= 0; i-- {
-		if msg := q.request.Messages[i]; (msg.Role == model.User || msg.Role == model.Tool) && msg.Text != "" {
+// echo returns the last text of the user or of a tool.
+func (q *request) echo() string {
+	for i := len(q.input.Messages) - 1; i >= 0; i-- {
+		if msg := q.input.Messages[i]; (msg.Role == model.User || msg.Role == model.Tool) && msg.Text != "" {
 			return msg.Text
 		}
 	}
 	return "(nothing was said)"
 }
 
-// turn finds the reply for a conversation: as many replies as it holds answers
-// are passed over. The errors that stand before the reply come first, one to
-// each try of the same conversation with the same key.
-func (m *Mock) turn(key string, s *model.Script, q *ask) (at int, failure *model.Reply) {
-	answers := q.request.Index
+// nextReply finds the reply for a conversation by the number of answers in it.
+// Errors of the script before that reply come first, one for each try of the
+// same conversation with the same key.
+func (m *Mock) nextReply(key string, s *model.Script, q *request) (at int, failure *model.Reply) {
+	answers := q.input.Index
 	n := len(s.Replies)
 	good := 0
 	for i := range s.Replies {
@@ -156,16 +158,16 @@ func (m *Mock) turn(key string, s *model.Script, q *ask) (at int, failure *model
 		break
 	}
 	if errors > 0 {
-		if i := m.failure(key, s, q, errors); i < errors {
+		if i := m.countFailure(key, s, q, errors); i < errors {
 			return 0, &s.Replies[at-errors+i]
 		}
 	}
 	return at + round*n, nil
 }
 
-// failure counts the errors a conversation had at this place.
-func (m *Mock) failure(key string, s *model.Script, q *ask, most int) int {
-	b, err := json.Marshal([]any{key, s.Name, q.model, q.request.Messages})
+// countFailure counts the errors that a conversation got at this place.
+func (m *Mock) countFailure(key string, s *model.Script, q *request, most int) int {
+	b, err := json.Marshal([]any{key, s.Name, q.model, q.input.Messages})
 	if err != nil {
 		return most
 	}
@@ -179,8 +181,8 @@ func (m *Mock) failure(key string, s *model.Script, q *ask, most int) int {
 	return n
 }
 
-// scripted is an error that the script wants, with what it bills.
-func (x *exchange) scripted(r *model.Reply) *problem {
+// scriptedError returns an error of the script and bills its usage.
+func (x *handler) scriptedError(r *model.Reply) *problem {
 	if r.Input != nil {
 		x.entry.Usage.Input = int64(*r.Input)
 	}
@@ -199,7 +201,7 @@ func (x *exchange) scripted(r *model.Reply) *problem {
 	case model.Context:
 		p.status, p.kind = http.StatusBadRequest, tooLong
 	case model.Network:
-		p.kind = lost
+		p.kind = noAnswer
 	default:
 		p.status, p.kind = http.StatusBadRequest, badRequest
 	}
@@ -216,8 +218,8 @@ func (c *Config) priceOf(name string) model.Price {
 	return c.Price
 }
 
-// tell decides what the answer says of its usage.
-func (a *answer) tell(f Fault) {
+// reportUsage sets the usage that the answer states.
+func (a *answer) reportUsage(f Fault) {
 	u := a.usage
 	switch f.Kind {
 	case NoUsage:
@@ -225,47 +227,47 @@ func (a *answer) tell(f Fault) {
 	case WrongUsage:
 		u.Output = max(0, u.Output+int64(f.At))
 	}
-	a.told = &u
+	a.reported = &u
 }
 
-// size is how many bytes an answer has that are paid for.
-func (a *answer) size() int {
+// paidBytes returns the size of everything in an answer that is paid for.
+func (a *answer) paidBytes() int {
 	n := len(a.thoughts) + len(a.text)
 	for _, c := range a.calls {
 		n += len(c.Name) + len(c.Args)
 	}
-	return n * max(a.ask.choices, 1)
+	return n * max(a.req.choices, 1)
 }
 
-// A thread is a conversation that the provider keeps.
-type thread struct {
+// A conversation is stored with a response.
+type conversation struct {
 	id       string
 	messages []model.Message
 }
 
-// maxKept is how many stored responses are remembered.
+// maxKept bounds the stored responses.
 const maxKept = 4096
 
-func (m *Mock) keep(t *thread) {
+func (m *Mock) keepConversation(t *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.kept[t.id] = t
-	m.keptIDs = append(m.keptIDs, t.id)
-	if len(m.keptIDs) > maxKept {
-		delete(m.kept, m.keptIDs[0])
-		m.keptIDs = m.keptIDs[1:]
+	m.stored[t.id] = t
+	m.storedIDs = append(m.storedIDs, t.id)
+	if len(m.storedIDs) > maxKept {
+		delete(m.stored, m.storedIDs[0])
+		m.storedIDs = m.storedIDs[1:]
 	}
 }
 
-func (m *Mock) thread(id string) *thread {
+func (m *Mock) conversation(id string) *conversation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.kept[id]
+	return m.stored[id]
 }
 
-// check finds what a provider refuses in a conversation: a call without its
-// result, and a result without its call.
-func check(all []model.Message) *problem {
+// checkResults refuses a conversation as providers do: a tool call without its
+// result, or a result without its call.
+func checkResults(all []model.Message) *problem {
 	open := map[string]bool{}
 	for i, msg := range all {
 		if msg.Role == model.Tool {
@@ -275,20 +277,20 @@ func check(all []model.Message) *problem {
 			delete(open, msg.CallID)
 			continue
 		}
-		if id, ok := anyOf(open); ok {
+		if id, ok := smallest(open); ok {
 			return bad("the call %q has no result before message %d; expected one message with the result of each call", id, i)
 		}
 		for _, c := range msg.Calls {
 			open[c.ID] = true
 		}
 	}
-	if id, ok := anyOf(open); ok {
+	if id, ok := smallest(open); ok {
 		return bad("the call %q has no result; expected one message with the result of each call", id)
 	}
 	return nil
 }
 
-func anyOf(set map[string]bool) (string, bool) {
+func smallest(set map[string]bool) (string, bool) {
 	least, found := "", false
 	for k := range set {
 		if !found || k < least {
@@ -298,7 +300,7 @@ func anyOf(set map[string]bool) (string, bool) {
 	return least, found
 }
 
-// content is a text, or parts of which some have a text and some are images.
+// content is a text or a list of parts: texts and images.
 type content struct {
 	text   string
 	images int
@@ -327,10 +329,10 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// perImage is what an image counts, in any format.
+// perImage is the number of tokens of an image, in any format.
 const perImage = 85
 
-// decode reads a body.
+// decode parses a body.
 func decode(body []byte, to any) *problem {
 	if err := json.Unmarshal(body, to); err != nil {
 		return bad("the body cannot be read: %v", err)

@@ -44,7 +44,7 @@ type responsesRequest struct {
 	Store    *bool  `json:"store"`
 }
 
-// items are a text, or items of several types.
+// items are a text or a list of items.
 type items []item
 
 type item struct {
@@ -68,7 +68,7 @@ func (i *items) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]item)(i))
 }
 
-func (f responses) parse(body []byte) (*ask, *problem) {
+func (f responses) parse(body []byte) (*request, *problem) {
 	var r responsesRequest
 	if p := decode(body, &r); p != nil {
 		return nil, p
@@ -79,18 +79,18 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 	case len(r.Input) == 0:
 		return nil, bad("the input is missing; expected a string or a list of items in input")
 	}
-	q := &ask{model: r.Model, stream: r.Stream, usage: true, choices: 1, schema: r.Text.Format.Schema}
+	q := &request{model: r.Model, stream: r.Stream, usage: true, choices: 1, schema: r.Text.Format.Schema}
 	if r.Max != nil {
-		if q.request.MaxOutput = *r.Max; *r.Max < 1 {
+		if q.input.MaxOutput = *r.Max; *r.Max < 1 {
 			return nil, bad("max_output_tokens is %d, expected 1 or more", *r.Max)
 		}
 	}
-	q.think = r.Reasoning != nil && thinks(r.Reasoning.Effort)
+	q.showThoughts = r.Reasoning != nil && thinks(r.Reasoning.Effort)
 	if r.Instructions != "" {
 		q.add(model.Message{Role: model.System, Text: r.Instructions}, 0)
 	}
 	if r.Previous != "" {
-		t := f.mock.thread(r.Previous)
+		t := f.mock.conversation(r.Previous)
 		if t == nil {
 			return nil, &problem{status: http.StatusNotFound, kind: badRequest, message: fmt.Sprintf("previous response with id %q not found", r.Previous)}
 		}
@@ -100,7 +100,7 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 	}
 	for _, it := range r.Input {
 		if it.Type == "item_reference" {
-			if it = f.find(it.ID); it.Type == "" {
+			if it = f.findItem(it.ID); it.Type == "" {
 				return nil, &problem{status: http.StatusNotFound, kind: badRequest, message: "an item that is referred to is not kept here; expected the id of one, of a response with store: true"}
 			}
 		}
@@ -108,22 +108,22 @@ func (f responses) parse(body []byte) (*ask, *problem) {
 	}
 	for _, t := range r.Tools {
 		if t.Type == "function" {
-			q.request.Tools = append(q.request.Tools, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.Parameters})
+			q.input.Tools = append(q.input.Tools, model.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.Parameters})
 		}
 	}
 	q.extra += tokens.CountText(string(q.schema))
-	q.back = backOf(body)
+	q.echoed = requestEcho(body)
 	if r.Store == nil || *r.Store {
-		q.store = func(a *answer) *thread { return f.thread(q, a) }
+		q.store = func(a *answer) *conversation { return f.conversation(q, a) }
 	}
-	return q, check(q.request.Messages)
+	return q, checkResults(q.input.Messages)
 }
 
-// find is the item of a kept response that a request refers to by its id.
-func (f responses) find(id string) item {
+// findItem returns an item of a stored response by its id.
+func (f responses) findItem(id string) item {
 	kind, rest, _ := strings.Cut(id, "_")
 	rest, n, _ := strings.Cut(rest, "_")
-	t := f.mock.thread("resp_" + rest)
+	t := f.mock.conversation("resp_" + rest)
 	if t == nil {
 		return item{}
 	}
@@ -139,12 +139,12 @@ func (f responses) find(id string) item {
 	return item{}
 }
 
-// addItem adds an item. The calls of one answer are one message of ours.
-func (q *ask) addItem(it item) {
+// addItem adds an item. The calls of one answer become one message.
+func (q *request) addItem(it item) {
 	switch it.Type {
 	case "function_call":
 		call := model.ToolCall{ID: it.CallID, Name: it.Name, Args: it.Arguments}
-		if all := q.request.Messages; len(all) > 0 && all[len(all)-1].Role == model.Assistant {
+		if all := q.input.Messages; len(all) > 0 && all[len(all)-1].Role == model.Assistant {
 			last := &all[len(all)-1]
 			last.Calls = append(slices.Clip(last.Calls), call)
 			return
@@ -157,11 +157,11 @@ func (q *ask) addItem(it item) {
 	}
 }
 
-// thread is the conversation with its answer, without the instructions, which
-// are given anew with each request.
-func (responses) thread(q *ask, a *answer) *thread {
-	t := &thread{id: "resp_" + a.id}
-	for _, m := range q.request.Messages {
+// conversation returns the conversation with its answer. It leaves out the
+// instructions, because each request brings its own.
+func (responses) conversation(q *request, a *answer) *conversation {
+	t := &conversation{id: "resp_" + a.id}
+	for _, m := range q.input.Messages {
 		if m.Role != model.System {
 			t.messages = append(t.messages, m)
 		}
@@ -170,9 +170,9 @@ func (responses) thread(q *ask, a *answer) *thread {
 	return t
 }
 
-// backOf is what a response says of its request, with what is so when the
-// request does not say.
-func backOf(body []byte) object {
+// requestEcho returns the fields of a request that the response repeats, with
+// their defaults.
+func requestEcho(body []byte) object {
 	back := object{
 		"instructions": nil, "tools": []any{}, "tool_choice": "auto", "parallel_tool_calls": true, "temperature": 1.0, "top_p": 1.0,
 		"max_output_tokens": nil, "previous_response_id": nil, "reasoning": object{"effort": nil, "summary": nil}, "store": true,
@@ -190,9 +190,9 @@ func backOf(body []byte) object {
 }
 
 func (f responses) response(a *answer, status string, output []any) object {
-	o := maps.Clone(a.ask.back)
+	o := maps.Clone(a.req.echoed)
 	for k, v := range (object{
-		"id": "resp_" + a.id, "object": "response", "created_at": a.created, "status": status, "model": a.ask.model, "background": false,
+		"id": "resp_" + a.id, "object": "response", "created_at": a.created, "status": status, "model": a.req.model, "background": false,
 		"error": nil, "incomplete_details": nil, "output": output, "service_tier": "default", "usage": nil,
 	}) {
 		o[k] = v
@@ -200,7 +200,7 @@ func (f responses) response(a *answer, status string, output []any) object {
 	if status == "incomplete" {
 		o["incomplete_details"] = object{"reason": "max_output_tokens"}
 	}
-	if u := a.told; u != nil && status != "in_progress" {
+	if u := a.reported; u != nil && status != "in_progress" {
 		o["usage"] = object{
 			"input_tokens": u.Input, "input_tokens_details": object{"cached_tokens": u.CacheRead},
 			"output_tokens": u.Output, "output_tokens_details": object{"reasoning_tokens": a.thinking},
@@ -217,20 +217,20 @@ func (responses) status(a *answer) string {
 	return "completed"
 }
 
-// The items of an answer, as they are at the end.
-func thought(a *answer) object {
+// The items of a finished answer.
+func reasoningItem(a *answer) object {
 	return object{"id": "rs_" + a.id, "type": "reasoning", "summary": []any{object{"type": "summary_text", "text": a.thoughts}}}
 }
 
-func part(text string) object {
+func textPart(text string) object {
 	return object{"type": "output_text", "text": text, "annotations": []any{}, "logprobs": []any{}}
 }
 
-func said(a *answer, status string, content []any) object {
+func messageItem(a *answer, status string, content []any) object {
 	return object{"id": "msg_" + a.id, "type": "message", "role": "assistant", "status": status, "content": content}
 }
 
-func called(a *answer, i int, status, args string) object {
+func callItem(a *answer, i int, status, args string) object {
 	c := a.calls[i]
 	return object{"id": fmt.Sprintf("fc_%s_%d", a.id, i), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name, "arguments": args}
 }
@@ -238,18 +238,18 @@ func called(a *answer, i int, status, args string) object {
 func (f responses) output(a *answer) []any {
 	out := []any{}
 	if a.thoughts != "" {
-		out = append(out, thought(a))
+		out = append(out, reasoningItem(a))
 	}
 	if a.text != "" || len(a.calls) == 0 {
-		out = append(out, said(a, f.status(a), []any{part(a.text)}))
+		out = append(out, messageItem(a, f.status(a), []any{textPart(a.text)}))
 	}
 	for i, c := range a.calls {
-		out = append(out, called(a, i, "completed", c.Args))
+		out = append(out, callItem(a, i, "completed", c.Args))
 	}
 	return out
 }
 
-func (f responses) whole(a *answer) any { return f.response(a, f.status(a), f.output(a)) }
+func (f responses) body(a *answer) any { return f.response(a, f.status(a), f.output(a)) }
 
 // A sequence numbers the events of one response.
 type sequence struct {
@@ -269,22 +269,22 @@ func (f responses) events(s *stream, a *answer) {
 	q.event("response.in_progress", object{"response": f.response(a, "in_progress", []any{})})
 	index := 0
 	if a.thoughts != "" {
-		f.thinking(q, a, index)
+		f.streamReasoning(q, a, index)
 		index++
 	}
 	if a.text != "" || len(a.calls) == 0 {
-		f.saying(q, a, index)
+		f.streamMessage(q, a, index)
 		index++
 	}
 	for i := range a.calls {
-		f.calling(q, a, i, index)
+		f.streamCall(q, a, i, index)
 		index++
 	}
 	status := f.status(a)
 	q.event("response."+status, object{"response": f.response(a, status, f.output(a))})
 }
 
-func (responses) thinking(q *sequence, a *answer, index int) {
+func (responses) streamReasoning(q *sequence, a *answer, index int) {
 	id := "rs_" + a.id
 	at := func(o object) object {
 		o["item_id"], o["output_index"], o["summary_index"] = id, index, 0
@@ -297,35 +297,35 @@ func (responses) thinking(q *sequence, a *answer, index int) {
 	}
 	q.event("response.reasoning_summary_text.done", at(object{"text": a.thoughts}))
 	q.event("response.reasoning_summary_part.done", at(object{"part": object{"type": "summary_text", "text": a.thoughts}}))
-	q.event("response.output_item.done", object{"output_index": index, "item": thought(a)})
+	q.event("response.output_item.done", object{"output_index": index, "item": reasoningItem(a)})
 }
 
-func (f responses) saying(q *sequence, a *answer, index int) {
+func (f responses) streamMessage(q *sequence, a *answer, index int) {
 	at := func(o object) object {
 		o["item_id"], o["output_index"], o["content_index"] = "msg_"+a.id, index, 0
 		return o
 	}
-	q.event("response.output_item.added", object{"output_index": index, "item": said(a, "in_progress", []any{})})
-	q.event("response.content_part.added", at(object{"part": part("")}))
+	q.event("response.output_item.added", object{"output_index": index, "item": messageItem(a, "in_progress", []any{})})
+	q.event("response.content_part.added", at(object{"part": textPart("")}))
 	for p := range q.s.pieces(a.text) {
 		q.event("response.output_text.delta", at(object{"delta": p, "logprobs": []any{}}))
 	}
 	q.event("response.output_text.done", at(object{"text": a.text, "logprobs": []any{}}))
-	q.event("response.content_part.done", at(object{"part": part(a.text)}))
-	q.event("response.output_item.done", object{"output_index": index, "item": said(a, f.status(a), []any{part(a.text)})})
+	q.event("response.content_part.done", at(object{"part": textPart(a.text)}))
+	q.event("response.output_item.done", object{"output_index": index, "item": messageItem(a, f.status(a), []any{textPart(a.text)})})
 }
 
-func (responses) calling(q *sequence, a *answer, i, index int) {
+func (responses) streamCall(q *sequence, a *answer, i, index int) {
 	c := a.calls[i]
 	at := func(o object) object {
 		o["item_id"], o["output_index"] = fmt.Sprintf("fc_%s_%d", a.id, i), index
 		return o
 	}
-	q.event("response.output_item.added", object{"output_index": index, "item": called(a, i, "in_progress", "")})
-	q.s.paid(len(c.Name))
+	q.event("response.output_item.added", object{"output_index": index, "item": callItem(a, i, "in_progress", "")})
+	q.s.countPaid(len(c.Name))
 	for p := range q.s.pieces(c.Args) {
 		q.event("response.function_call_arguments.delta", at(object{"delta": p}))
 	}
 	q.event("response.function_call_arguments.done", at(object{"name": c.Name, "arguments": c.Args}))
-	q.event("response.output_item.done", object{"output_index": index, "item": called(a, i, "completed", c.Args)})
+	q.event("response.output_item.done", object{"output_index": index, "item": callItem(a, i, "completed", c.Args)})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Flags are a [Config] as a command line says it.
+// Flags are a [Config] as flags of a command line.
 type Flags struct {
 	config                     Config
 	log, price                 string
@@ -55,7 +55,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.log, "log", "", "write one line of JSON for each request to this `file`")
 }
 
-// Config makes sense of the flags.
+// Config parses the flags.
 func (f *Flags) Config() (c Config, err error) {
 	c = f.config
 	c.Limits = Limits{Requests: f.rpm, Tokens: f.tpm, Input: f.itpm, Output: f.otpm, Concurrency: f.concurrency, Ban: f.ban}
@@ -132,8 +132,9 @@ func addScript(c *Config, flag string) error {
 	return nil
 }
 
-// Serve is a provider on 127.0.0.1 until ctx ends. It writes its address as the
-// first line of out, and its bill to notes at the end, and closes the log.
+// Serve runs a provider on 127.0.0.1 until ctx ends. It writes its address as
+// the first line of out, writes its bill to notes at the end, and closes the
+// log.
 func Serve(ctx context.Context, c Config, port int, out, notes io.Writer) error {
 	if file, ok := c.Log.(io.Closer); ok {
 		defer file.Close()

@@ -21,26 +21,26 @@ type Tally struct {
 	OK        int64  `json:"ok"`
 	Refused   int64  `json:"refused"`    // 429
 	Errors    int64  `json:"errors"`     // other answers that are not 200
-	Aborted   int64  `json:"aborted"`    // the client hung up, or was cut off
+	Aborted   int64  `json:"aborted"`    // the client disconnected, or a fault cut it off
 	Input     int64  `json:"input"`      // tokens, billed
 	Output    int64  `json:"output"`     // tokens, billed
 	Nano      int64  `json:"nano"`       // nano-dollars, billed
-	Dollars   string `json:"dollars"`    // the same
+	Dollars   string `json:"dollars"`    // nano as dollars
 	InFlight  int    `json:"in_flight"`  // now
-	Most      int    `json:"concurrent"` // the most at one time
+	Most      int    `json:"concurrent"` // the highest number at one time
 	FirstSeen int64  `json:"first_seen"` // milliseconds since 1970
 	LastSeen  int64  `json:"last_seen"`
 }
 
-// Stats are a provider's books.
+// Stats count what was asked and billed.
 type Stats struct {
 	Tally
 	Statuses map[string]int64 `json:"statuses"`
 	Keys     map[string]Tally `json:"keys"`   // by the hash of the key, or "none"
-	Models   map[string]Tally `json:"models"` // of requests that were understood
+	Models   map[string]Tally `json:"models"` // of the requests that could be parsed
 }
 
-// An Entry is one request, as the log shows it.
+// An Entry is the log line of one request.
 type Entry struct {
 	Time    time.Time   `json:"time"`
 	Key     string      `json:"key"`
@@ -57,32 +57,32 @@ type Entry struct {
 	nano int64
 }
 
-// books are kept as requests come and go.
-type books struct {
+// statistics count requests as they begin and end.
+type statistics struct {
 	mu     sync.Mutex
 	all    Tally
 	status map[string]int64
 	keys   map[string]*Tally
 	models map[string]*Tally
-	left   chan struct{} // closed when a request leaves; nil: nobody waits for one
+	left   chan struct{} // closed when a request ends; nil if nothing waits
 }
 
-// enter books that a request came; what it returns books how it went.
-func (b *books) enter(key string) func(Entry) {
+// begin counts a new request. The result counts its end.
+func (b *statistics) begin(key string) func(Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.keys == nil {
 		b.keys, b.models, b.status = map[string]*Tally{}, map[string]*Tally{}, map[string]int64{}
 	}
-	k := one(b.keys, key)
-	b.all.came()
-	k.came()
+	k := tallyOf(b.keys, key)
+	b.all.begin()
+	k.begin()
 	return func(e Entry) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.status[strconv.Itoa(e.Status)]++
-		b.all.went(e)
-		k.went(e)
+		b.all.end(e)
+		k.end(e)
 		b.all.InFlight--
 		k.InFlight--
 		if b.left != nil {
@@ -90,15 +90,15 @@ func (b *books) enter(key string) func(Entry) {
 			b.left = nil
 		}
 		if e.Model != "" {
-			m := one(b.models, e.Model)
+			m := tallyOf(b.models, e.Model)
 			m.Requests++
-			m.went(e)
+			m.end(e)
 			m.FirstSeen = cmp.Or(m.FirstSeen, e.Time.UnixMilli())
 		}
 	}
 }
 
-func one(m map[string]*Tally, k string) *Tally {
+func tallyOf(m map[string]*Tally, k string) *Tally {
 	t := m[k]
 	if t == nil {
 		t = &Tally{}
@@ -107,7 +107,7 @@ func one(m map[string]*Tally, k string) *Tally {
 	return t
 }
 
-func (t *Tally) came() {
+func (t *Tally) begin() {
 	if t.FirstSeen == 0 {
 		t.FirstSeen = time.Now().UnixMilli()
 	}
@@ -116,7 +116,7 @@ func (t *Tally) came() {
 	t.Most = max(t.Most, t.InFlight)
 }
 
-func (t *Tally) went(e Entry) {
+func (t *Tally) end(e Entry) {
 	switch {
 	case e.Status == http.StatusOK:
 		t.OK++
@@ -134,8 +134,8 @@ func (t *Tally) went(e Entry) {
 	t.LastSeen = time.Now().UnixMilli()
 }
 
-// idle waits until no request is under way, or ctx ends.
-func (b *books) idle(ctx context.Context) {
+// waitIdle waits until no request is under way, or ctx ends.
+func (b *statistics) waitIdle(ctx context.Context) {
 	for ctx.Err() == nil {
 		b.mu.Lock()
 		if b.all.InFlight == 0 {
@@ -154,7 +154,7 @@ func (b *books) idle(ctx context.Context) {
 	}
 }
 
-func (b *books) read() Stats {
+func (b *statistics) snapshot() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := Stats{Tally: b.all.shown(), Statuses: maps.Clone(b.status), Keys: map[string]Tally{}, Models: map[string]Tally{}}
@@ -172,10 +172,11 @@ func (t Tally) shown() Tally {
 	return t
 }
 
-// stats is GET /mock/stats; with ?idle=1, when no request is under way.
+// stats is GET /mock/stats. With ?idle=1 it waits until no request is under
+// way.
 func (m *Mock) stats(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("idle") != "" {
-		m.books.idle(r.Context())
+		m.statistics.waitIdle(r.Context())
 	}
 	b, err := encode(m.Stats())
 	if err != nil {
@@ -183,10 +184,10 @@ func (m *Mock) stats(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // a client that is gone does not want it
+	_, _ = w.Write(b) // a client that disconnected does not need it
 }
 
-// encode writes v without the escapes that are meant for HTML.
+// encode writes v as JSON without the escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

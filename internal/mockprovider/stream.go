@@ -18,20 +18,20 @@ import (
 const (
 	Cut        = "cut"        // the connection breaks after At events, or in the middle of the body
 	Malformed  = "malformed"  // event At, or the body, is not JSON
-	NoUsage    = "nousage"    // the answer does not say what it took
-	WrongUsage = "wrongusage" // it says At output tokens too many
+	NoUsage    = "nousage"    // the answer states no usage
+	WrongUsage = "wrongusage" // the answer states At output tokens too many
 	Hang       = "hang"       // nothing more comes after At events
 	Slow       = "slow"       // byte by byte, At milliseconds apart
 )
 
 var faultKinds = []string{Cut, Malformed, NoUsage, WrongUsage, Hang, Slow}
 
-// A Fault is something that goes wrong with an answer.
+// A Fault is a defect of an answer, on demand.
 type Fault struct {
 	Kind  string
 	At    int
-	Share float64 // of the answers it happens to; 0 with no Only: all
-	Only  uint64  // the one request it happens to, from 1
+	Share float64 // part of the answers with this fault; 0 without Only: all
+	Only  uint64  // the one request with this fault, from 1
 }
 
 // ParseFault reads KIND, KIND@N, KIND@N=10% and KIND@N#3.
@@ -78,8 +78,8 @@ func ParseShare(s string) (float64, error) {
 	return v, nil
 }
 
-// fault is the one that happens to this request, if any.
-func (x *exchange) fault() Fault {
+// fault returns the fault of this request, if it has one.
+func (x *handler) fault() Fault {
 	for _, f := range x.mock.config.Faults {
 		draw := x.rand.Float64()
 		switch {
@@ -120,8 +120,8 @@ func ParseSpread(s string) (d Spread, err error) {
 	return d, nil
 }
 
-// draw takes one: evenly around the middle, or so that one in two is below the
-// median and 99 in 100 below p99, with the long tail that networks have.
+// draw returns a time: evenly around the middle, or with the given median and
+// 99th percentile and the long tail of real networks.
 func (d Spread) draw(r *rand.Rand) time.Duration {
 	switch {
 	case d.around > 0:
@@ -139,20 +139,20 @@ var (
 	errGone = errors.New("the client is gone")
 )
 
-// A stream writes events, with the faults that were asked for. After an error
-// it writes nothing more, so a face need not look.
+// A stream writes events with the requested fault. After an error it writes
+// nothing, so a format need not check.
 type stream struct {
-	x     *exchange
+	x     *handler
 	fault Fault
 	chunk int           // words in a piece
 	first time.Duration // before the first piece
 	pause time.Duration // for each token
 
-	events, sent, total int // bytes that are paid for: sent, and in all
+	events, sent, total int // paid bytes: sent, and in total
 	err                 error
 }
 
-// event writes one event. OpenAI's chat has no names.
+// event writes one event. Chat has no event names.
 func (s *stream) event(name string, v any) {
 	if s.err != nil {
 		return
@@ -185,13 +185,13 @@ func (s *stream) event(name string, v any) {
 }
 
 func (s *stream) write(b []byte) {
-	if gone(s.x) {
-		s.leave(errGone)
+	if disconnected(s.x) {
+		s.abort(errGone)
 		return
 	}
 	if s.fault.Kind != Slow {
 		if _, err := s.x.w.Write(b); err != nil {
-			s.leave(err)
+			s.abort(err)
 			return
 		}
 		s.flush()
@@ -199,24 +199,24 @@ func (s *stream) write(b []byte) {
 	}
 	for i := range b {
 		if _, err := s.x.w.Write(b[i : i+1]); err != nil {
-			s.leave(err)
+			s.abort(err)
 			return
 		}
 		s.flush()
-		if !s.x.wait(time.Duration(s.fault.At) * time.Millisecond) {
+		if !s.x.pause(time.Duration(s.fault.At) * time.Millisecond) {
 			s.err = errGone
 			return
 		}
 	}
 }
 
-func (s *stream) leave(err error) { s.err, s.x.entry.Aborted = err, true }
+func (s *stream) abort(err error) { s.err, s.x.entry.Aborted = err, true }
 
-func gone(x *exchange) bool { return x.r.Context().Err() != nil }
+func disconnected(x *handler) bool { return x.r.Context().Err() != nil }
 
 func (s *stream) hang() {
 	<-s.x.r.Context().Done()
-	s.leave(errGone)
+	s.abort(errGone)
 }
 
 func (s *stream) flush() {
@@ -225,8 +225,8 @@ func (s *stream) flush() {
 	}
 }
 
-// whole writes a body at once.
-func (s *stream) whole(v any) {
+// writeBody writes a body at once.
+func (s *stream) writeBody(v any) {
 	b, err := encode(v)
 	if err != nil {
 		s.err = err
@@ -243,10 +243,10 @@ func (s *stream) whole(v any) {
 	s.write(b)
 }
 
-// deltas sends a text as events of one form, which is written out only once:
-// the form is of a word that no text has.
+// deltas sends a text as events of one form. It encodes the form once, with a
+// marker that no text contains.
 func (s *stream) deltas(name, text string, form func(piece string) object) {
-	const word = "\ufdd0piece\ufdd1" // of characters that are in no text
+	const word = "\ufdd0piece\ufdd1" // these characters are in no text
 	b, err := encode(form(word))
 	before, after, ok := bytes.Cut(b, []byte(`"`+word+`"`))
 	if err != nil || !ok {
@@ -263,13 +263,13 @@ func (s *stream) deltas(name, text string, form func(piece string) object) {
 	}
 }
 
-// pieces parts a text as a model says it, at its pace; what was taken is paid
-// for when the next is asked for.
+// pieces yields a text piece by piece at the pace of a model. A piece counts as
+// paid when the next one is asked for.
 func (s *stream) pieces(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(text) > 0 && s.err == nil {
-			n := words(text, s.chunk)
-			if !s.x.wait(s.first + s.pause) {
+			n := endOfWords(text, s.chunk)
+			if !s.x.pause(s.first + s.pause) {
 				s.err = errGone
 				return
 			}
@@ -285,15 +285,15 @@ func (s *stream) pieces(text string) iter.Seq[string] {
 	}
 }
 
-// paid counts bytes that were sent beside a text.
-func (s *stream) paid(n int) {
+// countPaid counts sent bytes that are not part of a text.
+func (s *stream) countPaid(n int) {
 	if s.err == nil {
 		s.sent += n
 	}
 }
 
-// words is where the n-th word ends. A word without an end in sight is parted.
-func words(s string, n int) int {
+// endOfWords returns the end of the n-th word. It splits a very long word.
+func endOfWords(s string, n int) int {
 	const long = 24
 	at := 0
 	for ; n > 0 && at < len(s); n-- {
@@ -308,8 +308,8 @@ func words(s string, n int) int {
 	return at
 }
 
-// share is the part of n tokens that was sent, rounded up.
-func (s *stream) share(n int64) int64 {
+// partSent returns the part of n tokens that was sent, rounded up.
+func (s *stream) partSent(n int64) int64 {
 	if s.total == 0 {
 		return 0
 	}

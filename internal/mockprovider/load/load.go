@@ -1,5 +1,5 @@
-// Package load is the other side of a provider's limits: programs that ask it
-// each for itself, as most do. It is what Kern is compared with.
+// Package load runs agents that ask a provider without Kern, each for itself.
+// Kern is compared with them.
 package load
 
 import (
@@ -16,45 +16,44 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Script is what a provider says to agents that research and report:
-// so many looks with a tool, and then a report.
-func Script(looks int) *model.Script {
+// Script returns the answers for agents that research and report: a number of
+// tool calls, then a report.
+func Script(searches int) *model.Script {
 	s := &model.Script{Name: "research", Price: model.Price{Input: 3e9, Output: 15e9}}
 	size := func(n int) *int { return &n }
-	for i := range looks {
+	for i := range searches {
 		s.Replies = append(s.Replies, model.Reply{Calls: []model.ScriptCall{{Tool: "search", Args: fmt.Sprintf(`{"page":%d}`, i+1)}}, Input: size(60 + 40*i), Output: size(20)})
 	}
-	s.Replies = append(s.Replies, model.Reply{Text: "the report", Input: size(60 + 40*looks), Output: size(60)})
+	s.Replies = append(s.Replies, model.Reply{Text: "the report", Input: size(60 + 40*searches), Output: size(60)})
 	return s
 }
 
-// A Crowd asks a provider as programs do that were written with a plain client
-// and never met each other: each retries twice, as the official clients do, and
-// then gives up.
-type Crowd struct {
-	Base   string // of the provider, with /v1
-	Agents int
+// Agents ask a provider as programs with a plain client do: each retries twice,
+// like the official clients, and then gives up.
+type Agents struct {
+	Base   string // base URL of the provider, with /v1
+	Number int
 }
 
-// Told is how it went.
-type Told struct {
+// A Result sums up a run of agents.
+type Result struct {
 	Finished int
 	Died     int
-	Why      string // how the first of them died
+	Why      string // the error of the first agent that died
 	Took     time.Duration
 }
 
-// Run lets them all loose at once.
-func (c Crowd) Run(ctx context.Context) Told {
+// Run starts all agents at once and waits for them.
+func (c Agents) Run(ctx context.Context) Result {
 	start := time.Now()
 	var mu sync.Mutex
-	var t Told
+	var t Result
 	var all sync.WaitGroup
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: c.Agents}}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: c.Number}}
 	defer client.CloseIdleConnections()
-	for range c.Agents {
+	for range c.Number {
 		all.Go(func() {
-			err := c.research(ctx, client)
+			err := c.runAgent(ctx, client)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -71,8 +70,8 @@ func (c Crowd) Run(ctx context.Context) Told {
 	return t
 }
 
-// research asks until there is a report.
-func (c Crowd) research(ctx context.Context, client *http.Client) error {
+// runAgent asks until the provider answers with a report.
+func (c Agents) runAgent(ctx context.Context, client *http.Client) error {
 	said := []map[string]any{{"role": "user", "content": "research and report"}}
 	for {
 		var a struct {
@@ -99,7 +98,7 @@ func (c Crowd) research(ctx context.Context, client *http.Client) error {
 	}
 }
 
-func (c Crowd) ask(ctx context.Context, client *http.Client, said []map[string]any, to any) error {
+func (c Agents) ask(ctx context.Context, client *http.Client, said []map[string]any, to any) error {
 	body, err := json.Marshal(map[string]any{"model": "m", "messages": said, "max_tokens": 100})
 	if err != nil {
 		return err
@@ -119,8 +118,8 @@ func (c Crowd) ask(ctx context.Context, client *http.Client, said []map[string]a
 	}
 }
 
-// post asks once. A wait says that it may be tried again.
-func (c Crowd) post(ctx context.Context, client *http.Client, body []byte, to any) (wait time.Duration, err error) {
+// post sends one request. A wait above 0 allows another try.
+func (c Agents) post(ctx context.Context, client *http.Client, body []byte, to any) (wait time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+"/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -144,7 +143,7 @@ func (c Crowd) post(ctx context.Context, client *http.Client, body []byte, to an
 	return wait, fmt.Errorf("%s: %s", resp.Status, problemOf(b))
 }
 
-// problemOf is what an error body says.
+// problemOf returns the message of an error body.
 func problemOf(b []byte) string {
 	var p struct {
 		Error struct {
