@@ -259,7 +259,6 @@ var larger = map[string]string{
 	"internal/gateway.Gateway":          "",
 	"internal/files.query":              "",
 	"internal/gateway.exchange":         "",
-	"internal/demo.demo":                "",
 	"internal/syscalls.Loaded":          "",
 	"internal/quota.call":               "",
 	"internal/files.FS":                 "",

@@ -1,12 +1,24 @@
-// Package demo is the story that kern demo tells: real daemons, journals,
-// processes, tools and kill -9; only the model is a script. Each step says what
-// happened and how that was checked.
+// Package demo tells the story of kern demo: nine scripts that use real daemons,
+// journals, processes, tools and kill -9. Only the model is a script.
+//
+// The stories are testscripts (github.com/rogpeppe/go-internal/testscript) with
+// these commands more:
+//
+//	title TEXT          prints the heading
+//	say TEXT            prints a line
+//	show COMMAND...     prints a command, runs it and prints its output; stdout then matches both streams
+//	exits CODE          checks the exit code of the last show
+//	ok TEXT             prints what the checks before it have proved
+//	until COMMAND...    repeats a command until it succeeds
+//	kill-daemon TEXT    kills the daemon with kill -9
+//	crowd FILE          sends fifty plain agents to the provider at the address in FILE
+//
+// A check that fails ends its story, and makes kern demo fail.
 package demo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,157 +26,243 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern/abi"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
-	"github.com/kern-run/kern/internal/host"
+	"github.com/kern-run/kern/internal/mockprovider/load"
 )
 
-// A Stage is where the story is told.
+//go:embed stories
+var stories embed.FS
+
+// A Stage is where the stories are told.
 type Stage struct {
-	Out      io.Writer
-	Self     string // the program kern
-	Version  string // of it
-	Usage    int    // its exit code for a command line that makes no sense
-	Paint    func(c Colour, text string) string
-	Progress func(text string) // what takes a while; empty when it is over
-	Width    int               // columns of Out; 0: any number
+	Term    *cli.Terminal
+	Self    string // the path of this program
+	Version string // of this program
 }
 
-// A Colour is what a piece of text is for.
-type Colour string
+// limit is how long all stories may take together.
+const limit = 2 * time.Minute
 
-// The colours.
-const (
-	Title Colour = "title"
-	Good  Colour = "good"
-	Bad   Colour = "bad"
-)
-
-// demo is a telling of the story.
-type demo struct {
-	Stage
-	dir      string // of all its files
-	slow     string // why the next command takes a while
-	failures int
-}
-
-// Run tells the story and returns how many checks failed.
-func Run(ctx context.Context, s Stage) (failures int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+// Run tells the stories, and returns how many failed.
+func Run(ctx context.Context, s Stage) (failed int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "kern-demo-")
 	if err != nil {
 		return 0, err
 	}
-	d := &demo{Stage: s, dir: dir}
-	defer func() {
-		_, stopped := d.kern(context.WithoutCancel(ctx), "stop-daemon")
-		err = errors.Join(err, stopped, os.RemoveAll(dir))
-	}()
-	began := time.Now()
-	for i, step := range d.steps() {
-		d.say("\n%s", d.Paint(Title, fmt.Sprintf("%d. %s", i+1, step.title)))
-		if err := step.run(ctx); err != nil {
-			return d.failures, fmt.Errorf("step %d: %w", i+1, err)
-		}
-	}
-	d.say("\n%d checks failed, in %s.", d.failures, time.Since(began).Round(100*time.Millisecond))
-	return d.failures, nil
-}
-
-type step struct {
-	title string
-	run   func(context.Context) error
-}
-
-func (d *demo) steps() []step {
-	return []step{
-		{"A runaway agent is stopped to the cent", d.runaway},
-		{"An agent that goes in circles is ejected, with the evidence", d.circles},
-		{"The daemon is killed with kill -9 in the middle of a run", d.killed},
-		{"A limit in a grandchild is reported to its grandparent", d.family},
-		{"Code from a model runs in a box", d.boxed},
-		{"A tool is killed with kill -9 in the middle of writing", d.torn},
-		{"Broken settings never reach the disk, and undo brings back yesterday", d.mended},
-		{"An agent written for OpenAI, unchanged, is stopped to the cent", d.stranger},
-		{"Fifty agents at a provider that bans who asks too often", d.crowd},
-	}
-}
-
-func (d *demo) say(format string, args ...any) { tell(d, 5, format, args...) }
-
-// tell prints a line, and what does not fit below it from column indent on.
-func tell(d *demo, indent int, format string, args ...any) {
-	for line := range strings.Lines(fmt.Sprintf(format+"\n", args...)) {
-		fmt.Fprintln(d.Out, cli.Wrap(strings.TrimRight(line, "\n"), d.Width, indent))
-	}
-}
-
-// check says what was looked at, and whether it was so.
-func (d *demo) check(ok bool, format string, args ...any) {
-	mark := d.Paint(Good, "ok   ")
-	if !ok {
-		d.failures++
-		mark = d.Paint(Bad, "FAIL ")
-	}
-	tell(d, 9, "   %s %s", mark, fmt.Sprintf(format, args...))
-}
-
-// kern runs the command line on the demo's own data directory.
-func (d *demo) kern(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, d.Self, args...)
-	cmd.Dir = d.dir
-	cmd.Env = environ("KERN_DATA=" + filepath.Join(d.dir, "data"))
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() != d.Usage {
-		err = nil // how a process ended is not an error of the command
-	}
-	if err != nil {
-		err = fmt.Errorf("kern %s: %w: %s", strings.Join(args, " "), err, complaint.String())
-	}
-	return out.String(), err
-}
-
-// environ is the environment of a command: what a person has set for Kern and
-// for models is not for the demo.
-func environ(more ...string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return slices.ContainsFunc([]string{"KERN_", "OPENAI_", "ANTHROPIC_", "CODEX_", "CLAUDE_"}, func(of string) bool { return strings.HasPrefix(v, of) })
-	})
-	return append(env, append(more, "NO_COLOR=1")...)
-}
-
-// start starts an agent, shows the command, and does not wait.
-func (d *demo) start(ctx context.Context, file, task string) (abi.Pid, error) {
-	d.say("   $ kern run --detach -f %s %s", file, task)
-	out, err := d.kern(ctx, "run", "--detach", "--json", "-f", file, task)
-	if err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.CopyFS(dir, stories); err != nil {
 		return 0, err
 	}
-	var started struct{ Pid abi.Pid }
-	err = json.Unmarshal([]byte(out), &started)
-	return started.Pid, err
-}
-
-// run runs an agent, shows the command, and returns how it ended.
-func (d *demo) run(ctx context.Context, args ...string) (r host.Result, err error) {
-	d.say("   $ kern run %s", strings.Join(args, " "))
-	d.Progress(d.slow)
-	out, err := d.kern(ctx, append([]string{"run", "--json"}, args...)...)
-	d.Progress("")
-	if err != nil {
-		return r, err
+	bin := filepath.Join(dir, "bin")
+	if err := errors.Join(os.Mkdir(bin, 0o700), os.Symlink(s.Self, filepath.Join(bin, "kern"))); err != nil {
+		return 0, err
 	}
-	err = json.Unmarshal([]byte(out), &r)
-	return r, err
+	d := &demo{Stage: s, ctx: ctx, bin: bin}
+	began := time.Now()
+	d.run("", func(t *teller) {
+		testscript.RunT(t, testscript.Params{Dir: filepath.Join(dir, "stories"), WorkdirRoot: dir, Setup: d.setup,
+			Condition: d.condition, Cmds: d.commands(), Deadline: began.Add(limit)})
+	})
+	d.say("\n%d of %d stories failed, in %s.", d.failed, d.told, time.Since(began).Round(100*time.Millisecond))
+	return d.failed, ctx.Err()
 }
 
-func (d *demo) file(name, text string) error {
-	return os.WriteFile(filepath.Join(d.dir, name), []byte(strings.TrimLeft(text, "\n")), 0o600)
+// A demo is one telling of all stories.
+type demo struct {
+	Stage
+	ctx          context.Context
+	bin          string // the directory with kern in it
+	told, failed int
+}
+
+// A teller runs a story in place of a test.
+type teller struct {
+	demo *demo
+	log  strings.Builder
+}
+
+// errStop ends a story early.
+var errStop = errors.New("the story has ended")
+
+func (t *teller) Log(args ...any)   { fmt.Fprintln(&t.log, args...) }
+func (t *teller) Fatal(args ...any) { t.Log(args...); t.FailNow() }
+func (t *teller) FailNow()          { panic(errStop) }
+func (t *teller) Skip(args ...any)  { t.Fatal(args...) } // no story may be skipped
+func (t *teller) Parallel()         {}
+func (t *teller) Verbose() bool     { return false }
+func (t *teller) Run(name string, f func(testscript.T)) {
+	t.demo.run(name, func(t *teller) { f(t) })
+}
+
+// run runs a story, and prints the end of its log if it fails.
+func (d *demo) run(name string, f func(*teller)) {
+	t := &teller{demo: d}
+	defer func() {
+		d.Term.Progress("")
+		switch r := recover(); {
+		case r == nil:
+		case r != errStop:
+			panic(r)
+		case d.ctx.Err() == nil:
+			d.failed++
+			lines := strings.Split(strings.TrimSpace(t.log.String()), "\n")
+			d.wrap(9, "   %s %s", d.Term.Paint(cli.Red, "FAIL "), strings.Join(lines[max(0, len(lines)-12):], "\n         "))
+		}
+	}()
+	f(t)
+}
+
+// setup gives a story a clean environment, its own data directory, and kern.
+func (d *demo) setup(env *testscript.Env) error {
+	if d.ctx.Err() != nil {
+		return d.ctx.Err()
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(d.bin) // a short path, because the path of a socket has a limit
+	// The clients that make test installs, if this runs in the repository.
+	clients := filepath.Join(here, ".tools", "clients")
+	env.Vars = append(env.Vars, "HOME="+os.Getenv("HOME"), "XDG_CACHE_HOME="+cache, "KERN_DATA="+filepath.Join(dir, strconv.Itoa(d.told+1)), "NO_COLOR=1", "TMPDIR="+dir,
+		"NODE_PATH="+filepath.Join(clients, "node", "node_modules"), "PYTHONDONTWRITEBYTECODE=1", "GOWORK=off",
+		"PATH="+strings.Join([]string{d.bin, filepath.Join(clients, "py", "bin"), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	vars := slices.Clone(env.Vars)
+	env.Defer(func() {
+		stop := exec.Command(d.Self, "stop-daemon")
+		stop.Env = vars
+		_ = stop.Run() // reports that no daemon runs
+	})
+	agent := filepath.Join(env.WorkDir, "agent.yaml")
+	b, err := os.ReadFile(agent)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.WriteFile(agent, []byte(strings.ReplaceAll(string(b), "$WORK", env.WorkDir)), 0o600))
+}
+
+// condition reports whether an OpenAI SDK is installed.
+func (d *demo) condition(name string) (bool, error) {
+	here, err := os.Getwd()
+	clients := filepath.Join(here, ".tools", "clients")
+	switch name {
+	case "python":
+		return exec.Command("python3", "-c", "import openai").Run() == nil || exec.Command(filepath.Join(clients, "py", "bin", "python3"), "-c", "import openai").Run() == nil, err
+	case "node":
+		c := exec.Command("node", "-e", "require('openai')")
+		c.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(clients, "node", "node_modules"))
+		return c.Run() == nil, err
+	}
+	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+func (d *demo) commands() map[string]func(*testscript.TestScript, bool, []string) {
+	code := 0 // of the last show
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"title": func(_ *testscript.TestScript, _ bool, args []string) {
+			d.told++
+			d.say("\n%s", d.Term.Paint(cli.Bold, fmt.Sprintf("%d. %s", d.told, args[0])))
+		},
+		"say": func(_ *testscript.TestScript, _ bool, args []string) { d.say("     %s", args[0]) },
+		"ok": func(_ *testscript.TestScript, _ bool, args []string) {
+			d.wrap(9, "   %s %s", d.Term.Paint(cli.Green, "ok   "), args[0])
+		},
+		"show": func(ts *testscript.TestScript, _ bool, args []string) { code = d.show(ts, args) },
+		"exits": func(ts *testscript.TestScript, _ bool, args []string) {
+			if args[0] != strconv.Itoa(code) {
+				ts.Fatalf("the exit code is %d, expected %s", code, args[0])
+			}
+		},
+		"until": func(ts *testscript.TestScript, _ bool, args []string) {
+			for ts.Exec(args[0], args[1:]...) != nil {
+				select {
+				case <-d.ctx.Done():
+					ts.Fatalf("%s did not succeed: %v", args[0], d.ctx.Err())
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		},
+		"kill-daemon": d.killDaemon,
+		"crowd":       d.sendCrowd,
+	}
+}
+
+// shownLines is how many lines of a long output are shown, at its start and at
+// its end.
+const shownLines = 3
+
+// show prints a command, runs it, and prints what it printed.
+func (d *demo) show(ts *testscript.TestScript, args []string) (code int) {
+	var words []string
+	for _, a := range args {
+		if strings.ContainsAny(a, " $") {
+			a = "'" + a + "'"
+		}
+		words = append(words, a)
+	}
+	d.say("   $ %s", strings.Join(words, " "))
+	d.Term.Progress("     running ...")
+	// The shell joins the streams, so that the checks see both.
+	err := ts.Exec("sh", append([]string{"-c", `exec "$@" 2>&1`, "sh"}, args...)...)
+	d.Term.Progress("")
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	lines := strings.Split(strings.TrimRight(cli.CleanText(ts.ReadFile("stdout")), "\n"), "\n")
+	if n := len(lines) - 2*shownLines; n > 1 {
+		lines = slices.Concat(lines[:shownLines], []string{fmt.Sprintf("... (%d lines)", n)}, lines[len(lines)-shownLines:])
+	}
+	for _, line := range lines {
+		d.say("     %s", cli.Cut(line, 300))
+	}
+	return code
+}
+
+// killDaemon kills the daemon of the story.
+func (d *demo) killDaemon(ts *testscript.TestScript, _ bool, args []string) {
+	c, err := api.Dial(d.ctx, api.SocketOf(ts.Getenv("KERN_DATA")), d.Version)
+	ts.Check(err)
+	defer c.Close()
+	about, err := c.About(d.ctx)
+	ts.Check(err)
+	daemon, err := os.FindProcess(about.Pid)
+	ts.Check(err)
+	d.say("   $ kill -9 %d    (the daemon, %s)", about.Pid, args[0])
+	ts.Check(daemon.Kill())
+}
+
+// sendCrowd runs fifty agents without Kern, and checks that some of them die.
+func (d *demo) sendCrowd(ts *testscript.TestScript, _ bool, args []string) {
+	address := strings.TrimSpace(ts.ReadFile(args[0]))
+	r := load.Agents{Base: address + "/v1", Number: 50}.Run(d.ctx)
+	d.say("     without Kern: %d finished and %d died, in %s", r.Finished, r.Died, r.Took.Round(10*time.Millisecond))
+	d.say("     the first died of: %s", r.Why)
+	if r.Died == 0 {
+		ts.Fatalf("none of the agents died")
+	}
+}
+
+func (d *demo) say(format string, args ...any) { d.wrap(5, format, args...) }
+
+// wrap prints lines that continue at column indent.
+func (d *demo) wrap(indent int, format string, args ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format+"\n", args...)) {
+		_, _ = io.WriteString(d.Term.Out, cli.Wrap(strings.TrimRight(line, "\n"), d.Term.Width(), indent)+"\n")
+	}
 }
