@@ -290,7 +290,7 @@ func TestLoop(t *testing.T) {
 		if a.result(false, "the same"); a.last.code() != abi.WatchdogLoop || a.last.status != http.StatusForbidden {
 			t.Errorf("%d %s", a.last.status, a.last.body)
 		}
-		if says := fmt.Sprintf("process %d was ended for going in circles. kern show %[1]d tells more", k.Pid); !strings.Contains(a.last.body, says) {
+		if says := fmt.Sprintf("process %d was ended because it made a loop. for details: kern show %[1]d", k.Pid); !strings.Contains(a.last.body, says) {
 			t.Errorf("%s, expected %s", a.last.body, says)
 		}
 		eventually(t, "it has exited", func() bool { return r.info(k.Pid).Exit != nil })

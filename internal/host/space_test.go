@@ -393,7 +393,7 @@ replies:
 	}
 	defer k.Close()
 	r, err := k.Wait(t.Context(), pid)
-	if err != nil || r.Exit != abi.ExitLoop || r.Err == nil || !strings.Contains(r.Err.Message, "taken back 3 times") {
+	if err != nil || r.Exit != abi.ExitLoop || r.Err == nil || !strings.Contains(r.Err.Message, "rolled back 3 times") {
 		t.Errorf("%+v %v", r, err)
 	}
 }

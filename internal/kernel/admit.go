@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
-// What a call waits for before it runs, as lists show it.
+// The reasons why a call waits before it runs, as lists show them.
 const (
 	waitCont     = "cont"
 	waitApproval = "approval"

@@ -20,7 +20,7 @@ func (o *op) ask(j *Job) {
 	o.p.record(r)
 }
 
-// Decide answers the question of a call: yes or no, by whom, and why. Call 0 is
+// Decide answers the question of a call with yes or no and a reason. Call 0 is
 // the only open question of the process.
 func (k *Kernel) Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, why string) error {
 	k.procs.mu.Lock()

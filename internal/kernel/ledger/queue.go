@@ -13,7 +13,7 @@ import (
 // call that waits does not block a smaller one.
 //
 // Settled amounts at another account of its path can make a waiter's demand
-// impossible, or shrink it. Those accounts know the waiter too: see wakeFull.
+// impossible, or shrink it. So these accounts know the waiter too: see wakeFull.
 
 // waiters are the calls that wait for room on the path of an account.
 type waiters struct {

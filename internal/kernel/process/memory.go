@@ -1,27 +1,23 @@
-// Package process is the state of one process: the fold of its records.
-//
-// It is pure: no clock, no goroutine, no input or output. Its parts are the
-// states (phase.go), the pages (memory.go), the watchdog (watchdog.go), the
-// blocked tools (blocked.go), the tree of all processes (tree.go) and the
-// summary that the kernel keeps of a process that has exited (summary.go).
 package process
 
 import "github.com/kern-run/kern/abi"
 
-// A Page is one message of a process.
+// Page is one message in the context of a process: what the parent or a person
+// said, what the model answered, or what a tool returned. Its text stays in the
+// record that made it.
 type Page struct {
-	Pid    abi.Pid `json:"pid"` // the process and the record that hold its text;
-	N      uint64  `json:"n"`   // after a fork an early page is the first process's
+	Pid    abi.Pid `json:"pid"` // the process and the record that hold the text;
+	N      uint64  `json:"n"`   // after a fork, early pages belong to the first process
 	Role   Role    `json:"role"`
 	Tokens int32   `json:"tokens"`
 	ID     string  `json:"id,omitempty"` // tool: the model's name for its call
 }
 
-// Role says who speaks on a page.
+// Role is the source of a page.
 type Role uint8
 
-// The roles. Task and Said are both the user's to a model: the first is the
-// text of the spawn, the second was said with a model call.
+// The roles. A model sees RoleTask and RoleUser as the same: the first is the text
+// of the spawn, the second came with a model call.
 const (
 	RoleTask Role = iota + 1
 	RoleUser
@@ -29,7 +25,7 @@ const (
 	RoleTool
 )
 
-// Memory is the pages of a process, oldest first.
+// Memory is the pages of a process, the oldest first.
 type Memory struct {
 	Pages []Page `json:"pages"`
 }
@@ -37,11 +33,11 @@ type Memory struct {
 // Add appends a page.
 func (m *Memory) Add(p Page) { m.Pages = append(m.Pages, p) }
 
-// Clear forgets every page.
+// Clear drops every page.
 func (m *Memory) Clear() { m.Pages = nil }
 
-// Resident returns the pages that a model call sends. The slice is not
-// changed later, also when pages are added.
+// Resident returns the pages that a model call sends. Pages that are added later
+// do not change the slice.
 func (m *Memory) Resident() []Page { return m.Pages[:len(m.Pages):len(m.Pages)] }
 
 // Tokens counts the resident pages.
@@ -52,10 +48,10 @@ func (m *Memory) Tokens() (n int64) {
 	return n
 }
 
-// FitsContext says whether a request of so many tokens may be sent: within the limit
-// on context where there is one, and within the model's window with room for
-// the least useful answer. A zero window is not known and does not bind.
-// It returns the bound that was in the way.
+// FitsContext decides whether a request of so many tokens may be sent. It must fit
+// the context limit, if there is one, and the model's window together with the
+// least useful answer. A window of zero is unknown and does not bind. It returns
+// the bound that the request exceeds.
 func FitsContext(tokens, answer, limit int64, limited bool, window int64) (bound int64, ok bool) {
 	if limited && tokens > limit {
 		return limit, false

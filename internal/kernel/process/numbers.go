@@ -2,11 +2,12 @@ package process
 
 import "slices"
 
-// A NumberSet is numbers, in ascending runs with a gap between any two. The zero NumberSet
-// is empty.
+// NumberSet is a set of numbers, kept as ascending ranges with a gap between any
+// two. Callers count upwards, so the numbers of a million calls are one range. The
+// zero NumberSet is empty.
 type NumberSet []NumberRange
 
-// A NumberRange is the numbers from From to To, both included.
+// NumberRange is the numbers from From to To, both included.
 type NumberRange struct {
 	From uint64 `json:"from"`
 	To   uint64 `json:"to"`
@@ -18,7 +19,7 @@ func (s NumberSet) Has(n uint64) bool {
 	return i < len(s) && s[i].From <= n
 }
 
-// find returns the first span that ends at n or later.
+// find returns the first range that ends at n or later.
 func (s NumberSet) find(n uint64) int {
 	if k := len(s); k > 0 && n > s[k-1].To {
 		return k

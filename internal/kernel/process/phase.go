@@ -2,23 +2,23 @@ package process
 
 import "github.com/kern-run/kern/abi"
 
-// An Event is what moves a process from state to state.
+// Event changes the phase of a process.
 type Event uint8
 
 // The events.
 const (
 	EventCall Event = iota // a call was admitted
 	EventRun               // a call runs
-	EventWait              // every open call waits
+	EventWait              // all open calls wait
 	EventIdle              // no call is open
 	EventStop              // signal stop
 	EventCont              // signal cont
 	EventExit              // the terminal record
 )
 
-// moves is every transition there is. What is not here does not happen: the
-// event leaves the state as it is. Running and waiting are not in the journal;
-// they are what the open calls of a ready process make of it.
+// moves is every transition. An event without one leaves the phase as it is.
+// Running and waiting are not in the journal: they follow from the open calls of a
+// process that is ready.
 var moves = map[abi.State]map[Event]abi.State{
 	abi.New:     {EventCall: abi.Ready, EventRun: abi.Running, EventWait: abi.Waiting, EventStop: abi.Paused, EventExit: abi.Exited},
 	abi.Ready:   {EventRun: abi.Running, EventWait: abi.Waiting, EventStop: abi.Paused, EventExit: abi.Exited},
@@ -28,7 +28,7 @@ var moves = map[abi.State]map[Event]abi.State{
 	abi.Exited:  {},
 }
 
-// NextPhase is the state after an event.
+// NextPhase returns the phase after an event.
 func NextPhase(s abi.State, e Event) abi.State {
 	if to, ok := moves[s][e]; ok {
 		return to

@@ -1,3 +1,14 @@
+// Package process folds the records of processes into their state.
+//
+// It is pure: it reads no clock, starts no goroutine and does no I/O. In the order
+// in which to read:
+//
+//   - state.go: the state of one process, and how a record changes it;
+//   - phase.go: the table of phases, from new to exited;
+//   - memory.go, watchdog.go, blocked.go, numbers.go: parts of a state;
+//   - inspect.go: views of a state: registers, unfinished calls, a dump;
+//   - machine.go: the state of all processes and accounts;
+//   - tree.go, summary.go: what stays in memory of processes that have exited.
 package process
 
 import (

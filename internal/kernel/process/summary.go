@@ -8,32 +8,32 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Summary is a process in short.
+// Summary is what lists show of a process.
 type Summary struct {
 	Name     string
-	Account  string // the named one it is booked on, if any
+	Account  string // the named account above it, if any
 	Depth    int
 	Priority int
 	Born     int64 // time of the first record
-	Last     int64 // and of the last
+	Last     int64 // time of the last record
 	Records  uint64
 	Steps    int64
 	Drift    int64
 	Used     abi.Usage // settled
-	Reserved abi.Usage // may still be used; Doubt is a part of it
+	Reserved abi.Usage // held or reserved; Doubt is a part of it
 	Doubt    abi.Usage
 	Limits   abi.Limits
-	Exit     *Exit // nil: it lives
+	Exit     *Exit // nil: the process lives
 }
 
-// An Exit is how a process ended, and why.
+// Exit is how a process ended, and why.
 type Exit struct {
 	Exit   abi.Exit
 	Code   abi.Code
 	Reason string
 }
 
-// ExitOf is an exit in short; of nil it is nil.
+// ExitOf returns the short form of an exit; nil for nil.
 func ExitOf(x *abi.ExitInfo) *Exit {
 	if x == nil {
 		return nil
@@ -41,38 +41,39 @@ func ExitOf(x *abi.ExitInfo) *Exit {
 	return &Exit{x.Exit, x.Code, x.Reason}
 }
 
-// Leaving says why a process that is to end so takes no calls any more.
+// Leaving is the refusal of a call while the process is ending.
 func (e Exit) Leaving(pid abi.Pid) *abi.Error {
 	code, how := abi.ProcessEnding, "is ending: "+string(e.Exit)
 	switch e.Exit {
 	case abi.ExitKilled:
 		code, how = abi.ProcessKilled, "was killed"
 	case abi.ExitLimit:
-		code, how = e.Code, "has come to its limit on "+e.Reason
+		code, how = e.Code, "reached its limit on "+e.Reason
 	case abi.ExitLoop:
-		code, how = e.Code, "was ended for going in circles"
+		code, how = e.Code, "was ended because it made a loop"
 	}
-	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("kern show %d tells more", pid)}
+	return &abi.Error{Code: code, Message: fmt.Sprintf("process %d %s", pid, how), Hint: fmt.Sprintf("for details: kern show %d", pid)}
 }
 
-// Exited says that a process has ended so.
+// Exited is the refusal of a call or an order after the exit.
 func (e Exit) Exited(pid abi.Pid) *abi.Error {
 	return &abi.Error{Code: abi.ProcessExited, Message: fmt.Sprintf("process %d has exited: %s", pid, e.Exit)}
 }
 
-// PackedSummary is the Summary of a process that has ended.
+// PackedSummary is the summary of a process that has exited, in about a hundred
+// bytes, because the number of such processes grows without end.
 type PackedSummary struct {
 	text    unique.Handle[text]
-	numbers string // those that are not zero: the place of each, and a varint
+	numbers string // the index of each number that is not zero, and the number as a varint
 }
 
-// text are what many have in common.
+// text is what many processes have in common. It is stored once.
 type text struct {
 	name, account string
 	end           Exit
 }
 
-// The places of the numbers.
+// The indexes of the numbers.
 const (
 	depth = iota
 	priority
@@ -88,7 +89,7 @@ const (
 	places   = limits + int(abi.AllUnits)
 )
 
-// Pack is b, which has ended, to be kept.
+// Pack packs the summary of a process that has exited.
 func (b *Summary) Pack() PackedSummary {
 	all := [places]int64{depth: int64(b.Depth), priority: int64(b.Priority), born: b.Born, lived: b.Last - b.Born,
 		records: int64(b.Records), steps: b.Steps, drift: b.Drift}
@@ -102,11 +103,11 @@ func (b *Summary) Pack() PackedSummary {
 			n = binary.AppendVarint(append(n, byte(i)), v)
 		}
 	}
-	b.Limits.Each(func(u abi.Unit, v int64) { n = binary.AppendVarint(append(n, byte(limits+int(u))), v) }) // zero allows nothing
+	b.Limits.Each(func(u abi.Unit, v int64) { n = binary.AppendVarint(append(n, byte(limits+int(u))), v) }) // a limit of zero is a limit
 	return PackedSummary{unique.Make(text{b.Name, b.Account, *b.Exit}), string(n)}
 }
 
-// Summary is what was kept.
+// Unpack returns what Pack packed.
 func (k PackedSummary) Unpack() Summary {
 	w := k.text.Value()
 	b := Summary{Name: w.name, Account: w.account, Exit: &w.end}
@@ -125,7 +126,7 @@ func (k PackedSummary) Unpack() Summary {
 	return b
 }
 
-// With is k after what a child and all below that one came to was added.
+// AddChild returns k with the usage of a child and of its descendants added.
 func (k PackedSummary) AddChild(child *Summary) PackedSummary {
 	b := k.Unpack()
 	b.Used.Add(&child.Used)
@@ -135,5 +136,5 @@ func (k PackedSummary) AddChild(child *Summary) PackedSummary {
 	return b.Pack()
 }
 
-// Exit is how it ended.
+// Exit returns how the process ended.
 func (k PackedSummary) Exit() Exit { return k.text.Value().end }

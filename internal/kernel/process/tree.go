@@ -8,17 +8,19 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Tree is a tree of processes.
+// Tree is every process there ever was: its parent, and the order of exits. It
+// holds nothing else, so a process that exited long ago costs only its number.
+// The zero Tree is empty.
 type Tree struct {
 	nodes    map[abi.Pid]node
-	exits    []exitTime // by their times, unless unsorted
-	unsorted bool       // one of them came after a later one
-	last     abi.Pid    // the highest there is
+	exits    []exitTime // by time, unless unsorted
+	unsorted bool       // an exit was added after a later one
+	last     abi.Pid    // the highest pid
 }
 
 type node struct {
 	parent   abi.Pid
-	children []abi.Pid // in the order of their births
+	children []abi.Pid // in the order of their spawns
 }
 
 type exitTime struct {
@@ -26,76 +28,78 @@ type exitTime struct {
 	pid abi.Pid
 }
 
-// Born adds a process; parent 0: it has none.
-func (r *Tree) Add(pid, parent abi.Pid) {
-	if r.nodes == nil {
-		r.nodes = make(map[abi.Pid]node)
+// Add adds a process. Parent 0 means that it has none.
+func (t *Tree) Add(pid, parent abi.Pid) {
+	if t.nodes == nil {
+		t.nodes = make(map[abi.Pid]node)
 	}
-	r.nodes[pid] = node{parent: parent}
-	r.last = max(r.last, pid)
-	if p, ok := r.nodes[parent]; ok {
+	t.nodes[pid] = node{parent: parent}
+	t.last = max(t.last, pid)
+	if p, ok := t.nodes[parent]; ok {
 		p.children = append(p.children, pid)
-		r.nodes[parent] = p
+		t.nodes[parent] = p
 	}
 }
 
-// Ended says that a process ended, and when.
-func (r *Tree) AddExit(pid abi.Pid, at int64) {
-	r.unsorted = r.unsorted || len(r.exits) > 0 && at < r.exits[len(r.exits)-1].at
-	r.exits = append(r.exits, exitTime{at, pid})
+// AddExit records when a process exited.
+func (t *Tree) AddExit(pid abi.Pid, at int64) {
+	t.unsorted = t.unsorted || len(t.exits) > 0 && at < t.exits[len(t.exits)-1].at
+	t.exits = append(t.exits, exitTime{at, pid})
 }
 
-// Living counts those that have not ended.
-func (r *Tree) Living() int { return len(r.nodes) - len(r.exits) }
+// Living counts the processes that have not exited.
+func (t *Tree) Living() int { return len(t.nodes) - len(t.exits) }
 
-// Parent is whose child a process is; 0: nobody's.
-func (r *Tree) Parent(pid abi.Pid) abi.Pid { return r.nodes[pid].parent }
+// Parent returns the parent of a process; 0: it has none.
+func (t *Tree) Parent(pid abi.Pid) abi.Pid { return t.nodes[pid].parent }
 
-// Kids are the children of a process, the oldest first. Nobody may change them.
-func (r *Tree) Children(pid abi.Pid) []abi.Pid { return r.nodes[pid].children }
+// Children returns the children of a process, the oldest first. The caller must
+// not change the slice.
+func (t *Tree) Children(pid abi.Pid) []abi.Pid { return t.nodes[pid].children }
 
-// Below are the descendants of a process, parents before their children.
-func (r *Tree) Descendants(pid abi.Pid) (all []abi.Pid) {
-	all = slices.Clone(r.Children(pid))
+// Descendants returns the descendants of a process, parents before children.
+func (t *Tree) Descendants(pid abi.Pid) (all []abi.Pid) {
+	all = slices.Clone(t.Children(pid))
 	for i := 0; i < len(all); i++ {
-		all = append(all, r.Children(all[i])...)
+		all = append(all, t.Children(all[i])...)
 	}
 	return all
 }
 
-// After are up to n processes, by pid: the first above pid.
-func (r *Tree) After(pid abi.Pid, n int) (all []abi.Pid) {
-	for pid++; pid <= r.last && len(all) < n; pid++ {
-		if _, there := r.nodes[pid]; there {
+// After returns up to n pids above pid, in order.
+func (t *Tree) After(pid abi.Pid, n int) (all []abi.Pid) {
+	for pid++; pid <= t.last && len(all) < n; pid++ {
+		if _, there := t.nodes[pid]; there {
 			all = append(all, pid)
 		}
 	}
 	return all
 }
 
-// Recent are, by pid, those that live, the n that ended last, the n last children
-// of each that lives, and all above those. More is how many others there are.
-func (r *Tree) Recent(living []abi.Pid, n int) (all []abi.Pid, more int) {
-	if r.unsorted {
-		slices.SortStableFunc(r.exits, func(a, b exitTime) int { return cmp.Compare(a.at, b.at) })
-		r.unsorted = false
+// Recent returns, by pid, the processes that live, the n that exited last, the n
+// last children of each that lives, and all ancestors of those. More is how many
+// others there are.
+func (t *Tree) Recent(living []abi.Pid, n int) (all []abi.Pid, more int) {
+	if t.unsorted {
+		slices.SortStableFunc(t.exits, func(a, b exitTime) int { return cmp.Compare(a.at, b.at) })
+		t.unsorted = false
 	}
 	pick := make(map[abi.Pid]bool)
 	add := func(pid abi.Pid) {
 		for pid != 0 && !pick[pid] {
 			pick[pid] = true
-			pid = r.nodes[pid].parent
+			pid = t.nodes[pid].parent
 		}
 	}
-	for _, e := range r.exits[max(0, len(r.exits)-n):] {
+	for _, e := range t.exits[max(0, len(t.exits)-n):] {
 		add(e.pid)
 	}
 	for _, pid := range living {
 		add(pid)
-		children := r.Children(pid)
+		children := t.Children(pid)
 		for _, child := range children[max(0, len(children)-n):] {
 			add(child)
 		}
 	}
-	return slices.Sorted(maps.Keys(pick)), len(r.nodes) - len(pick)
+	return slices.Sorted(maps.Keys(pick)), len(t.nodes) - len(pick)
 }

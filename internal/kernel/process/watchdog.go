@@ -8,18 +8,21 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// RingSize is how many calls back the watchdog looks, so the longest cycle it
-// sees has half that period.
+// RingSize is how many calls the watchdog remembers. The longest cycle that it
+// finds has half that period.
 const RingSize = 24
 
-// How much more patient the watchdog is with calls that are made to be
-// repeated.
+// Calls that are made to be repeated may repeat this many times more often.
 const (
 	idempotentPatience = 3
 	pollingPatience    = 40
 )
 
-// KeyOf is a short hash of a name and what it was called with, or gave.
+// maxRollbacks is how many rollbacks of one tool in a row are too many.
+const maxRollbacks = 3
+
+// KeyOf returns a short hash of a name and a payload: a call and its arguments,
+// or an outcome and its value.
 func KeyOf(name string, b []byte) (k abi.Key) {
 	var buf [256]byte
 	h := sha256.Sum256(append(append(append(buf[:0], name...), 0), b...))
@@ -27,21 +30,21 @@ func KeyOf(name string, b []byte) (k abi.Key) {
 	return k
 }
 
-// WatchedCall is what is kept of a call.
+// WatchedCall is what the watchdog remembers of a call.
 type WatchedCall struct {
 	Call   uint64     `json:"call"`
-	Key    abi.Key    `json:"key"`    // row, tool and canonical arguments
-	Result abi.Key    `json:"result"` // canonical value, or the error's code
+	Key    abi.Key    `json:"key"`    // of row, tool and canonical arguments
+	Result abi.Key    `json:"result"` // of the outcome and the canonical value or the error's code
 	Digest abi.Key    `json:"digest"` // of the workspace, after the call
 	Effect abi.Effect `json:"effect"`
 	Failed bool       `json:"failed,omitempty"`
-	Rolled bool       `json:"rolled,omitempty"` // what it changed in the workspace was taken back
-	Run    int        `json:"run"`              // how many times in a row, this one included
+	Rolled bool       `json:"rolled,omitempty"` // its changes to the workspace were rolled back
+	Run    int        `json:"run"`              // how many times in a row, this call included
 	Name   string     `json:"name"`
 }
 
-// same reports whether b is a again, with nothing changed in between. The same
-// call that fails again is the same, however the failure is worded.
+// same reports whether b repeats a with nothing changed in between. Two failures
+// of the same call are the same, whatever their messages say.
 func (a *WatchedCall) same(b *WatchedCall) bool {
 	return a.Key == b.Key && a.Digest == b.Digest && (a.Result == b.Result || a.Failed && b.Failed)
 }
@@ -56,15 +59,16 @@ func (a *WatchedCall) patience(repeat int) int {
 	return repeat
 }
 
-// Watchdog is the memory of a process. It is part of the fold, so
-// neither a rollback nor a restart forgets.
+// Watchdog finds loops. It compares the newest call of a process with the calls
+// before it. It is part of the state, so neither a rollback nor a restart makes
+// it forget. The kernel decides what follows from a verdict.
 type Watchdog struct {
 	Ring   []WatchedCall  `json:"ring,omitempty"`
 	Warned bool           `json:"warned,omitempty"`
 	Rolled map[string]int `json:"rolled,omitempty"` // rollbacks in a row, by tool
 }
 
-// Add adds a call to the ring and counts its run.
+// Add remembers a call and counts its repetitions.
 func (w *Watchdog) Add(s WatchedCall) {
 	s.Run = w.runLength(&s)
 	w.countRollback(&s)
@@ -75,8 +79,8 @@ func (w *Watchdog) Add(s WatchedCall) {
 	w.Ring = append(w.Ring, s)
 }
 
-// roll counts rollbacks in a row: what goes well in between ends the row, and
-// what was refused or failed without a change says nothing.
+// countRollback counts rollbacks in a row. A success ends the row. A refusal, or
+// a failure without a change, does not count.
 func (w *Watchdog) countRollback(s *WatchedCall) {
 	switch {
 	case s.Rolled:
@@ -89,18 +93,16 @@ func (w *Watchdog) countRollback(s *WatchedCall) {
 	}
 }
 
-// rollbacks of the same tool in a row are too many.
-const rollbacks = 3
-
-// Rollbacks says whether s is one rollback too many. There is no warning
-// before: each rollback was one.
+// JudgeRollbacks returns a verdict when s is one rollback too many. There is no
+// warning before it, because every rollback was one.
 func (w *Watchdog) JudgeRollbacks(cfg abi.Watchdog, s *WatchedCall) *abi.Error {
-	if cfg.Profile == "off" || !s.Rolled || w.Rolled[s.Name]+1 < rollbacks {
+	if cfg.Profile == "off" || !s.Rolled || w.Rolled[s.Name]+1 < maxRollbacks {
 		return nil
 	}
-	return loopError(fmt.Sprintf("what %s changed was taken back %d times in a row (last: call %d)", s.Name, w.Rolled[s.Name]+1, s.Call))
+	return loopError(fmt.Sprintf("the changes of %s were rolled back %d times in a row (last: call %d)", s.Name, w.Rolled[s.Name]+1, s.Call))
 }
 
+// runLength returns how many times in a row s was made, s included.
 func (w *Watchdog) runLength(s *WatchedCall) int {
 	if n := len(w.Ring); n > 0 && w.Ring[n-1].same(s) {
 		return w.Ring[n-1].Run + 1
@@ -108,8 +110,8 @@ func (w *Watchdog) runLength(s *WatchedCall) int {
 	return 1
 }
 
-// Judge says whether s, coming after what the ring holds, makes a loop. It
-// changes nothing. The error names its evidence.
+// Judge returns a verdict when s makes a loop with the calls before it. It changes
+// nothing. The error names the evidence.
 func (w *Watchdog) Judge(cfg abi.Watchdog, s *WatchedCall) *abi.Error {
 	if cfg.Profile == "off" {
 		return nil
@@ -126,14 +128,14 @@ func (w *Watchdog) Judge(cfg abi.Watchdog, s *WatchedCall) *abi.Error {
 		return loopError(fmt.Sprintf("%s was called %d times in a row with the same arguments and %s (last: call %d)", s.Name, n, what, s.Call))
 	}
 	for period := 2; period <= RingSize/2; period++ {
-		if e := w.cycle(s, period, repeat); e != nil {
+		if e := w.findCycle(s, period, repeat); e != nil {
 			return e
 		}
 	}
-	return w.stuck(s)
+	return w.findStandstill(s)
 }
 
-// at is the call so many back from s, which is 0 back.
+// at returns the call that many places before s; s itself is 0.
 func (w *Watchdog) at(s *WatchedCall, back int) *WatchedCall {
 	if back == 0 {
 		return s
@@ -141,11 +143,11 @@ func (w *Watchdog) at(s *WatchedCall, back int) *WatchedCall {
 	return &w.Ring[len(w.Ring)-back]
 }
 
-// cycle looks for the last period calls having been made before, in the same
-// order, often enough: at least twice, and at least repeat calls in all.
-func (w *Watchdog) cycle(s *WatchedCall, period, repeat int) *abi.Error {
-	if len(w.Ring)+1 < 2*period || !s.same(w.at(s, period)) {
-		return nil // the usual case, at once
+// findCycle looks whether the last period calls were made before in the same
+// order: at least twice, and at least repeat calls in all.
+func (w *Watchdog) findCycle(s *WatchedCall, period, repeat int) *abi.Error {
+	if len(w.Ring)+1 < 2*period || !s.same(w.at(s, period)) { // most calls end here
+		return nil
 	}
 	patience := 0
 	for i := range period {
@@ -164,17 +166,18 @@ func (w *Watchdog) cycle(s *WatchedCall, period, repeat int) *abi.Error {
 	for i := range names {
 		names[period-1-i] = fmt.Sprintf("%s (call %d)", w.at(s, i).Name, w.at(s, i).Call)
 	}
-	return loopError(fmt.Sprintf("the calls %s were made %d times over with the same arguments and results", strings.Join(names, ", "), rounds))
+	return loopError(fmt.Sprintf("the calls %s were made %d times with the same arguments and results", strings.Join(names, ", "), rounds))
 }
 
-// stuck looks for no progress: a full ring that holds next to nothing new.
-func (w *Watchdog) stuck(s *WatchedCall) *abi.Error {
+// findStandstill looks for a full ring with few different calls in it.
+func (w *Watchdog) findStandstill(s *WatchedCall) *abi.Error {
 	if len(w.Ring) < RingSize-1 {
 		return nil
 	}
 	different := 1
 	for i := range w.Ring {
 		e := &w.Ring[i]
+		// A changed workspace is progress, and calls made to be repeated prove nothing.
 		if e.Effect == abi.Polling || e.Effect == abi.Idempotent || e.Digest != s.Digest {
 			return nil
 		}
@@ -189,7 +192,7 @@ func (w *Watchdog) stuck(s *WatchedCall) *abi.Error {
 	if different > RingSize/4 {
 		return nil
 	}
-	return loopError(fmt.Sprintf("the last %d calls were %d different ones with the same results again and again", RingSize, different))
+	return loopError(fmt.Sprintf("the last %d calls were only %d different calls, always with the same results", RingSize, different))
 }
 
 func loopError(evidence string) *abi.Error {
