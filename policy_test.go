@@ -251,7 +251,6 @@ var larger = map[string]string{
 	"internal/host.Kernel":              "",
 	"internal/journal/format.wire":      "",
 	"internal/sandbox/wasm/wasi.System": "",
-	"internal/workspace/view.Layer":     "",
 	"internal/provider/format.answer":   "",
 	"internal/daemon.gatewayServer":     "",
 	"internal/schema.checker":           "",

@@ -104,7 +104,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 // boot repeats the rest.
 func (tx *Tx) performOps(rec *logRecord) error {
 	w, ops := tx.w, rec.Intent.Ops
-	if err := w.committer.hand.Perform(ops, tx.stage.slots); err != nil {
+	if err := w.committer.publisher.Perform(ops, tx.stage.slots); err != nil {
 		return err
 	}
 	var with []func() error
@@ -115,7 +115,7 @@ func (tx *Tx) performOps(rec *logRecord) error {
 		w.committer.step("sealing")
 		with = append(with, w.committer.syncLog)
 	}
-	err := w.committer.hand.Sync(ops, tx.stage.slots, with...)
+	err := w.committer.publisher.Sync(ops, tx.stage.slots, with...)
 	if err != nil && rec.Intent.Auto && w.repo.log.Pending() == nil {
 		tx.syncErr = err
 		err = nil

@@ -11,13 +11,13 @@ import (
 // A committer does the operations of commits, rolls them back, and ends commits
 // in doubt.
 type committer struct {
-	repo    *repo
-	scratch *scratch
-	hand    publish.Hand
+	repo      *repo
+	scratch   *scratch
+	publisher publish.Publisher
 }
 
 // step marks a point at which a test may crash.
-func (c *committer) step(point string) { c.hand.Step(point) }
+func (c *committer) step(point string) { c.publisher.Step(point) }
 
 // syncLog syncs the log. It runs beside other syncs, and the disk decides their
 // order.
@@ -40,7 +40,7 @@ func (c *committer) undoUnsealed() error {
 // settleDoubt ends a commit in doubt. Every step may be repeated after a crash.
 func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err error) {
 	slots, err := c.scratch.place.Sub(p.Intent.Slots + "/slots")
-	if errors.Is(err, fs.ErrNotExist) && v == Undo && c.hand.Untouched(p.Intent.Ops) {
+	if errors.Is(err, fs.ErrNotExist) && v == Undo && c.publisher.Untouched(p.Intent.Ops) {
 		return nil, c.repo.log.Append(logRecord{Kind: kindUndone}) // the power failed before the slots were on disk
 	}
 	if err != nil {
@@ -49,9 +49,9 @@ func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err 
 	defer slots.Close()
 	c.step("settling")
 	if v == Finish {
-		rescued, err = c.hand.Redo(p.Intent.Ops, slots)
+		rescued, err = c.publisher.Redo(p.Intent.Ops, slots)
 	} else {
-		rescued, err = c.hand.Undo(p.Intent.Ops, slots)
+		rescued, err = c.publisher.Undo(p.Intent.Ops, slots)
 	}
 	if err != nil {
 		return rescued, err
@@ -74,8 +74,8 @@ func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err 
 
 // rollBack undoes a commit of this process. Changes that somebody else made since
 // stay, and the error names them.
-func (c *committer) rollBack(rec *logRecord, slots *fsys.Place) error {
-	kept, err := c.hand.Undo(rec.Intent.Ops, slots)
+func (c *committer) rollBack(rec *logRecord, slots *fsys.Handle) error {
+	kept, err := c.publisher.Undo(rec.Intent.Ops, slots)
 	if err != nil {
 		return err
 	}
@@ -108,6 +108,6 @@ func (c *committer) redoLast() error {
 		return err
 	}
 	defer slots.Close()
-	_, err = c.hand.Redo(p.Intent.Ops, slots)
+	_, err = c.publisher.Redo(p.Intent.Ops, slots)
 	return err
 }

@@ -55,7 +55,7 @@ func child() {
 		panic(err)
 	}
 	if j.Boots {
-		boot, fsys.Beside = rand.Text, 1
+		boot, fsys.Parallel = rand.Text, 1
 	}
 	n := 0
 	step := func(p string) {
@@ -83,7 +83,7 @@ func (j *job) run(step func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.committer.hand.Step, w.committer.hand.Link = step, j.Link
+	w.committer.publisher.Step, w.committer.publisher.Link = step, j.Link
 	if err := w.start(ctx); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // next Open reads only files that changed since. It is a cache: an index that
 // does not read back is ignored.
 type index struct {
-	place *fsys.Place // the workspace
+	place *fsys.Handle // the workspace
 	rules *fsys.Rules
 	fine  bool   // the time stamps of the file system tell any two writes apart
 	file  string // keeps the index between two openings

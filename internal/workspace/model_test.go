@@ -280,7 +280,7 @@ func (g *game) fail(format string, args ...any) {
 func (g *game) start() {
 	w, err := open(g.dir, Config{Store: g.store, Verify: 50})
 	must(g.t, err)
-	w.committer.hand.Link = g.rnd.IntN(2) == 0
+	w.committer.publisher.Link = g.rnd.IntN(2) == 0
 	must(g.t, w.start(context.Background()))
 	g.w = w
 }
@@ -497,7 +497,7 @@ var errDied = errors.New("died")
 // try publishes and seals, or panics out of a step, as a crash would.
 func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err error) {
 	n := 0
-	g.w.committer.hand.Step = func(point string) {
+	g.w.committer.publisher.Step = func(point string) {
 		if point == "log first" {
 			return // in a goroutine of its own
 		}
@@ -507,7 +507,7 @@ func (g *game) try(p *player, die int, journal *bool) (c *Commit, died bool, err
 		n++
 	}
 	defer func() {
-		g.w.committer.hand.Step = func(string) {}
+		g.w.committer.publisher.Step = func(string) {}
 		if r := recover(); r == errDied {
 			died = true
 		} else if r != nil {

@@ -71,7 +71,7 @@ func (p *planner) planChange(c *view.Staged) error {
 		return nil
 	}
 	deep := c.To == nil || c.To.Kind != Dir
-	cur, err := p.st.newScanner().Know(p.st.ground.Place, &p.root, c.Path, deep)
+	cur, err := p.st.newScanner().At(p.st.ground.Place, &p.root, c.Path, deep)
 	if c.To == nil && fsys.Is(err, Conflict) {
 		err = nil // already gone with a directory above it
 	}
@@ -183,7 +183,7 @@ func (p *planner) planDir(c *view.Staged, at string) error {
 	if err := os.Mkdir(name, 0o700); err != nil {
 		return err
 	}
-	if err := fsys.Own(name, p.st.ownerOf(c.Path)); err != nil {
+	if err := fsys.Chown(name, p.st.ownerOf(c.Path)); err != nil {
 		return err
 	}
 	c.Slot = at
@@ -224,7 +224,7 @@ func (p *planner) restoreParentTime(dir string) error {
 	}
 	p.dirs[dir] = true
 	e, err := p.st.ground.Place.Lstat(dir)
-	if err != nil && fsys.Theirs(err) || err == nil && e.Kind != Dir {
+	if err != nil && fsys.ChangedOutside(err) || err == nil && e.Kind != Dir {
 		p.conflicts = append(p.conflicts, dir)
 		return nil
 	}
@@ -239,7 +239,7 @@ func (p *planner) restoreParentTime(dir string) error {
 // every slot.
 func (p *planner) completeDirs() error {
 	for _, m := range slices.Backward(p.st.newDirs) {
-		if err := p.st.slots.Attr(m.at, m.e); err != nil {
+		if err := p.st.slots.SetAttr(m.at, m.e); err != nil {
 			return err
 		}
 	}

@@ -143,7 +143,7 @@ func (rp *repo) snapshot(id Hash, near *Snapshot) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fsys.Of(e), nil
+	return fsys.SnapshotOf(e), nil
 }
 
 // fetchContents writes the content of changes from the history into files below dir.
@@ -213,7 +213,7 @@ func (rp *repo) ensureReadable(ctx context.Context) error {
 	for try := 0; err == nil; try++ {
 		r := git.NewRecorder(rp.hist, rp.openContent)
 		err = r.Tree(".", rp.index.current().Dir, last)
-		if err == nil || try == 5 || !fsys.Is(err, Busy) && !fsys.Theirs(err) {
+		if err == nil || try == 5 || !fsys.Is(err, Busy) && !fsys.ChangedOutside(err) {
 			return err
 		}
 		err = rp.index.scan(ctx, false)

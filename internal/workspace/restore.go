@@ -70,7 +70,7 @@ func (f fixedView) End() error                      { return nil }
 // changesTo returns the changes that turn the base into want.
 func (tx *Tx) changesTo(want *fsys.Item) ([]view.Staged, error) {
 	var out []view.Staged
-	for p, d := range fsys.Differ(&tx.stage.ground.Base, want, true) {
+	for p, d := range fsys.Differences(&tx.stage.ground.Base, want, true) {
 		if d[1] == nil {
 			out = append(out, view.Staged{Path: p})
 			continue
@@ -127,16 +127,16 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 			groups[e.Group] = name
 		}
 		if err == nil && e.Kind != Dir {
-			err = p.Attr(at, e.Entry)
+			err = p.SetAttr(at, e.Entry)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, d := range slices.Backward(dirs) {
-		if err := p.Attr(d.Path, d.To.Entry); err != nil {
+		if err := p.SetAttr(d.Path, d.To.Entry); err != nil {
 			return err
 		}
 	}
-	return p.SyncAllOr()
+	return p.SyncAllIfPossible()
 }

@@ -13,7 +13,7 @@ import (
 // A scratch is the directory in which transactions are staged. Each transaction
 // has a directory of its own, which is locked while its holder lives.
 type scratch struct {
-	place      *fsys.Place
+	place      *fsys.Handle
 	removals   chan struct{}  // a token for each removal in the background
 	background sync.WaitGroup // removals, and upkeep of the history
 }

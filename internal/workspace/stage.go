@@ -18,7 +18,7 @@ import (
 // slots.
 type stage struct {
 	ground  view.Ground
-	slots   *fsys.Place
+	slots   *fsys.Handle
 	began   int64 // time of Begin, by the clock of the file system
 	fine    bool  // that clock tells any two writes apart
 	changes []view.Staged
@@ -107,10 +107,10 @@ func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 			return err
 		}
 	}
-	if err := fsys.Own(name, s.ownerOf(c.Path)); err != nil {
+	if err := fsys.Chown(name, s.ownerOf(c.Path)); err != nil {
 		return err
 	}
-	if err := s.slots.Attr(c.Slot, c.To.Entry); err != nil || c.To.Kind == Symlink {
+	if err := s.slots.SetAttr(c.Slot, c.To.Entry); err != nil || c.To.Kind == Symlink {
 		return err
 	}
 	f, err := s.slots.Open(c.Slot)
@@ -118,7 +118,7 @@ func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 		return err
 	}
 	defer f.Close()
-	if err := fsys.Writers(f); err != nil {
+	if err := fsys.CheckNoWriters(f); err != nil {
 		e := fsys.Errorf(Busy, c.Path, "a process still has it open for writing")
 		return e
 	}
@@ -133,7 +133,7 @@ func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 // linkBase makes the slot a hard link to a file of the workspace, for a change
 // that keeps the content of the file.
 func (s *stage) linkBase(c *view.Staged) error {
-	if err := s.ground.Place.Keep(s.slots, c.Base, c.Slot); err != nil {
+	if err := s.ground.Place.LinkTo(s.slots, c.Base, c.Slot); err != nil {
 		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published: %v", err)
 	}
 	now, err := s.slots.Lstat(c.Slot)
@@ -165,10 +165,10 @@ func (s *stage) linkBase(c *view.Staged) error {
 	if err := fsys.CopyFile(old, old+".base"); err != nil {
 		return err
 	}
-	if err := fsys.Own(old, now.Print); err != nil {
+	if err := fsys.Chown(old, now.Print); err != nil {
 		return err
 	}
-	return s.slots.Attr(c.Slot, c.To.Entry)
+	return s.slots.SetAttr(c.Slot, c.To.Entry)
 }
 
 // ownerOf returns the owner that a path gets when it is published: the owner of
@@ -222,7 +222,7 @@ func (s *stage) syncSlots(jobs ...func() error) error {
 	if n+len(s.newDirs) > 100 {
 		err := s.slots.SyncAll()
 		if !errors.Is(err, errors.ErrUnsupported) {
-			return errors.Join(err, fsys.Together(jobs))
+			return errors.Join(err, fsys.RunAll(jobs))
 		}
 	}
 	err := filepath.WalkDir(s.slots.Name, func(p string, d fs.DirEntry, err error) error {
@@ -234,5 +234,5 @@ func (s *stage) syncSlots(jobs ...func() error) error {
 	for _, dir := range []string{s.ground.Scratch, filepath.Dir(s.ground.Scratch)} {
 		jobs = append(jobs, func() error { return fsys.Sync(dir) })
 	}
-	return errors.Join(err, fsys.Together(jobs))
+	return errors.Join(err, fsys.RunAll(jobs))
 }

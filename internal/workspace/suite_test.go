@@ -248,11 +248,11 @@ func TestConflictWhilePublishing(t *testing.T) {
 				dir, store := pair(t)
 				furnish(t, dir)
 				w := opened(t, dir, store)
-				w.committer.hand.Link = link
+				w.committer.publisher.Link = link
 				tx := begin(t, w, Options{})
 				must(t, rework(tx.Layer()))
 				var theirs string
-				w.committer.hand.Step = func(p string) {
+				w.committer.publisher.Step = func(p string) {
 					if p == "intent" {
 						must(t, native(dir).WriteFile(name, []byte("theirs"), 0o600))
 						theirs = dump(t, dir)
@@ -265,7 +265,7 @@ func TestConflictWhilePublishing(t *testing.T) {
 				if got := dump(t, dir); got != theirs {
 					t.Fatalf("something was published:\n%s", unlike(theirs, got))
 				}
-				w.committer.hand.Step = func(string) {}
+				w.committer.publisher.Step = func(string) {}
 				if _, ok := w.Pending(); ok {
 					t.Fatal("in doubt")
 				}

@@ -85,7 +85,7 @@ func TestSwapBeforeOperation(t *testing.T) {
 		tx := begin(t, w, Options{})
 		must(t, rework(tx.Layer()))
 		k := 0
-		w.committer.hand.Step = func(p string) {
+		w.committer.publisher.Step = func(p string) {
 			if p != "op" {
 				return
 			}
@@ -96,7 +96,7 @@ func TestSwapBeforeOperation(t *testing.T) {
 			}
 		}
 		_, err := tx.Commit(context.Background(), Note{})
-		w.committer.hand.Step = func(string) {}
+		w.committer.publisher.Step = func(string) {}
 		if k <= n {
 			t.Fatalf("only %d operations", k)
 		}

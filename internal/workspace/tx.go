@@ -135,7 +135,7 @@ func (tx *Tx) openView(ctx context.Context) error {
 	}
 	w := tx.w
 	tx.stage.began, tx.stage.fine = e.Print.Ctime, w.index.fine
-	tx.stage.ground = view.Ground{Place: w.index.place, Base: w.index.current(), Scratch: filepath.Dir(tx.stage.slots.Name), Quota: fsys.Bound{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
+	tx.stage.ground = view.Ground{Place: w.index.place, Base: w.index.current(), Scratch: filepath.Dir(tx.stage.slots.Name), Quota: fsys.Limit{Bytes: tx.opt.Bytes, Files: tx.opt.Files},
 		WriteGit: w.conf.WriteGit, Rules: w.index.rules}
 	switch tx.opt.View {
 	case Layered, "":

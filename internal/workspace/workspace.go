@@ -182,7 +182,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	w.repo.index, w.committer.repo, w.committer.scratch = &w.index, &w.repo, &w.scratch
 	w.scratch.removals = make(chan struct{}, 4)
 	w.index.rules, w.index.file = rules, filepath.Join(conf.Store, "index")
-	w.committer.hand.Step = func(string) {}
+	w.committer.publisher.Step = func(string) {}
 	if err = w.openDirs(dir); err != nil {
 		w.Close()
 		return nil, err
@@ -195,7 +195,7 @@ func (w *Workspace) openDirs(dir string) (err error) {
 	if w.index.place, err = fsys.Open(dir); err != nil {
 		return err
 	}
-	w.committer.hand.Place = w.index.place
+	w.committer.publisher.Place = w.index.place
 	if w.scratch.place, err = fsys.Open(w.conf.Scratch); err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (w *Workspace) Close() error {
 	if w.repo.hist != nil {
 		w.repo.hist.Objects.Close()
 	}
-	for _, p := range []*fsys.Place{w.index.place, w.scratch.place} {
+	for _, p := range []*fsys.Handle{w.index.place, w.scratch.place} {
 		if p != nil {
 			errs = append(errs, p.Close())
 		}
@@ -336,5 +336,5 @@ func (w *Workspace) snapshot(ctx context.Context, full bool) (*Snapshot, error) 
 	}
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
-	return fsys.Of(w.index.root), nil
+	return fsys.SnapshotOf(w.index.root), nil
 }

@@ -1,8 +1,8 @@
 // Package fsys holds what every part of a workspace needs to know of files:
 // the errors with their frozen codes, directory trees in memory with their
 // digests and differences, and the few operations that a workspace asks of the
-// file system. It resolves every path below a directory that it holds open.
-// What a system cannot do is an error and never a weaker operation.
+// file system. It resolves every path below a directory that it holds open. If a
+// system lacks an operation, the call fails; it never does something weaker.
 package fsys
 
 import (
@@ -13,20 +13,21 @@ import (
 	"sync"
 )
 
-// Theirs tells that a path is not what it was any more: somebody else's now.
-func Theirs(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || Foreign(err)
+// ChangedOutside reports whether err means that somebody else replaced or removed
+// the path.
+func ChangedOutside(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || isNotDir(err) || IsOtherMount(err)
 }
 
-// Beside is how many jobs Together runs at a time. A test that cuts the power
-// between two of them runs one after the other, in order.
-var Beside = 8
+// Parallel is how many jobs RunAll runs at a time. A test that simulates a power
+// failure sets it to 1, so that jobs run in order.
+var Parallel = 8
 
-// Together runs jobs a few at a time.
-func Together(jobs []func() error) error {
+// RunAll runs jobs, a few at a time.
+func RunAll(jobs []func() error) error {
 	errs := make([]error, len(jobs))
 	var wg sync.WaitGroup
-	sem := make(chan struct{}, Beside)
+	sem := make(chan struct{}, Parallel)
 	for i, job := range jobs {
 		sem <- struct{}{}
 		wg.Go(func() { errs[i] = job(); <-sem })
@@ -35,7 +36,7 @@ func Together(jobs []func() error) error {
 	return errors.Join(errs...)
 }
 
-// Replace puts b at name in one step.
+// Replace writes b to name in one step.
 func Replace(name string, b []byte, mode fs.FileMode, sync bool) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "tmp_")
 	if err != nil {
@@ -61,6 +62,7 @@ func Replace(name string, b []byte, mode fs.FileMode, sync bool) error {
 	return nil
 }
 
+// CopyFile copies a file. The target must not exist.
 func CopyFile(to, from string) error {
 	f, err := os.Open(from)
 	if err != nil {
@@ -78,7 +80,7 @@ func CopyFile(to, from string) error {
 	return errors.Join(Copy(g, f, fi.Size()), g.Close())
 }
 
-// RemoveAll removes a tree of ours, whatever modes it was given.
+// RemoveAll removes a tree, also if its directories are not writable.
 func RemoveAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {
@@ -93,7 +95,7 @@ func RemoveAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// RealDir is dir without links, as the paths of two directories compare.
+// RealDir resolves all links in dir, so that paths of directories can be compared.
 func RealDir(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -110,14 +112,14 @@ func RealDir(dir string) (string, error) {
 	return real, err
 }
 
-// Inside tells that p is dir or lies below it.
+// Inside reports whether p is dir or lies below it.
 func Inside(p, dir string) bool {
 	r, err := filepath.Rel(dir, p)
 	return err == nil && filepath.IsLocal(r)
 }
 
-// A Bound says how much a view may stage; 0 is any amount.
-type Bound struct {
+// A Limit bounds what a view may stage. 0 means no bound.
+type Limit struct {
 	Bytes int64
 	Files int // files, directories and links
 }

@@ -13,24 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Place is a directory held open: the workspace, or one of our own. Every
-// path is resolved by the kernel below it, without following a link and
-// without crossing into another mount, so a directory that is replaced by a
-// link between check and use is an error and never a way out.
-type Place struct {
+// A Handle is a directory that is held open. The kernel resolves every path below
+// it. It follows no link and enters no other mount. If somebody replaces a
+// directory by a link between check and use, the use fails.
+type Handle struct {
 	Name string
 	fd   int
 }
 
 const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS
 
-func Open(dir string) (*Place, error) {
+// Open opens a directory.
+func Open(dir string) (*Handle, error) {
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	p := &Place{dir, fd}
-	if d, err := p.at("."); err != nil {
+	p := &Handle{dir, fd}
+	if d, err := p.openPath("."); err != nil {
 		p.Close()
 		return nil, Errorf(Unsupported, dir, "this kernel cannot resolve paths safely (openat2: %v); Linux 5.6 or newer is needed", err)
 	} else {
@@ -39,8 +39,10 @@ func Open(dir string) (*Place, error) {
 	return p, nil
 }
 
-func (p *Place) Close() error { return unix.Close(p.fd) }
+// Close closes the directory.
+func (p *Handle) Close() error { return unix.Close(p.fd) }
 
+// retry repeats f while a signal interrupts it.
 func retry[T any](f func() (T, error)) (T, error) {
 	for {
 		v, err := f()
@@ -50,7 +52,8 @@ func retry[T any](f func() (T, error)) (T, error) {
 	}
 }
 
-func (p *Place) open2(name string, flags uint64) (int, error) {
+// openBelow opens a path below p.
+func (p *Handle) openBelow(name string, flags uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
 	fd, err := retry(func() (int, error) { return unix.Openat2(p.fd, name, &how) })
 	if err != nil {
@@ -59,80 +62,85 @@ func (p *Place) open2(name string, flags uint64) (int, error) {
 	return fd, nil
 }
 
-// at opens the directory name for use in *at calls.
-func (p *Place) at(name string) (int, error) { return p.open2(name, unix.O_PATH|unix.O_DIRECTORY) }
+// openPath opens a directory for use in *at calls.
+func (p *Handle) openPath(name string) (int, error) {
+	return p.openBelow(name, unix.O_PATH|unix.O_DIRECTORY)
+}
 
-// in runs f with the parent of name held open.
-func (p *Place) in(name string, f func(fd int, base string) error) error {
+// withParent runs f with the parent directory of name.
+func (p *Handle) withParent(name string, f func(fd int, base string) error) error {
 	dir, base := path.Split(name)
 	if base == "" || base == "." || base == ".." {
 		return Errorf(Refused, name, "expected the name of something below the workspace")
 	}
 	if dir == "" {
-		return wrap(p, name, f(p.fd, base))
+		return pathError(p, name, f(p.fd, base))
 	}
-	fd, err := p.at(strings.TrimSuffix(dir, "/"))
+	fd, err := p.openPath(strings.TrimSuffix(dir, "/"))
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return wrap(p, name, f(fd, base))
+	return pathError(p, name, f(fd, base))
 }
 
-func wrap(p *Place, name string, err error) error {
+func pathError(p *Handle, name string, err error) error {
 	if _, ok := err.(unix.Errno); ok {
 		return &fs.PathError{Op: "workspace", Path: path.Join(p.Name, name), Err: err}
 	}
 	return err
 }
 
-// Sub opens the directory name as a place.
-func (p *Place) Sub(name string) (*Place, error) {
-	fd, err := p.open2(name, unix.O_DIRECTORY|unix.O_RDONLY)
+// Sub opens a directory below p.
+func (p *Handle) Sub(name string) (*Handle, error) {
+	fd, err := p.openBelow(name, unix.O_DIRECTORY|unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	return &Place{path.Join(p.Name, name), fd}, nil
+	return &Handle{path.Join(p.Name, name), fd}, nil
 }
 
-// Open opens a file for reading; a link is an error.
-func (p *Place) Open(name string) (*os.File, error) {
-	fd, err := p.open2(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
+// Open opens a file for reading. A link is an error.
+func (p *Handle) Open(name string) (*os.File, error) {
+	fd, err := p.openBelow(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), path.Join(p.Name, name)), nil
 }
 
-func (p *Place) Lstat(name string) (e Item, err error) {
+// Lstat describes name and does not follow a link.
+func (p *Handle) Lstat(name string) (e Item, err error) {
 	if name == "." {
 		var st unix.Stat_t
 		if err := unix.Fstat(p.fd, &st); err != nil {
 			return e, &fs.PathError{Op: "stat", Path: p.Name, Err: err}
 		}
-		return entryOf(&st), nil
+		return itemOf(&st), nil
 	}
-	err = p.in(name, func(fd int, base string) error {
+	err = p.withParent(name, func(fd int, base string) error {
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
-		e = entryOf(&st)
+		e = itemOf(&st)
 		e.Name = base
 		return nil
 	})
 	return e, err
 }
 
+// Stat describes an open file.
 func Stat(f *os.File) (Item, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return Item{}, err
 	}
-	return entryOf(&st), nil
+	return itemOf(&st), nil
 }
 
-func entryOf(st *unix.Stat_t) (e Item) {
+// itemOf converts the result of stat.
+func itemOf(st *unix.Stat_t) (e Item) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		e.Kind, e.Size = File, st.Size
@@ -182,8 +190,9 @@ func rawMode(m fs.FileMode) uint32 {
 	return out
 }
 
-func (p *Place) Readlink(name string) (s string, err error) {
-	err = p.in(name, func(fd int, base string) error {
+// Readlink returns the target of a link.
+func (p *Handle) Readlink(name string) (s string, err error) {
+	err = p.withParent(name, func(fd int, base string) error {
 		for n := 256; ; n *= 4 {
 			b := make([]byte, n)
 			k, err := unix.Readlinkat(fd, base, b)
@@ -199,8 +208,8 @@ func (p *Place) Readlink(name string) (s string, err error) {
 	return s, err
 }
 
-// Names lists p itself.
-func (p *Place) Names() ([]string, error) {
+// Names lists the directory.
+func (p *Handle) Names() ([]string, error) {
 	fd, err := unix.Openat(p.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: p.Name, Err: err}
@@ -210,9 +219,9 @@ func (p *Place) Names() ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Make renames slot in q to name, where nothing may be.
-func (p *Place) Make(q *Place, slot, name string) error {
-	return p.in(name, func(fd int, base string) error {
+// RenameNew renames slot in q to name, which must not exist.
+func (p *Handle) RenameNew(q *Handle, slot, name string) error {
+	return p.withParent(name, func(fd int, base string) error {
 		err := unix.Renameat2(q.fd, slot, fd, base, unix.RENAME_NOREPLACE)
 		if err != unix.EINVAL && err != unix.ENOSYS {
 			return err
@@ -225,10 +234,10 @@ func (p *Place) Make(q *Place, slot, name string) error {
 	})
 }
 
-// Exchange swaps slot in q and name in one step, or fails with
-// errors.ErrUnsupported where the file system cannot.
-func (p *Place) Exchange(q *Place, slot, name string) error {
-	return p.in(name, func(fd int, base string) error {
+// Exchange swaps slot in q and name in one step. It fails with
+// errors.ErrUnsupported if the file system cannot do it.
+func (p *Handle) Exchange(q *Handle, slot, name string) error {
+	return p.withParent(name, func(fd int, base string) error {
 		err := unix.Renameat2(q.fd, slot, fd, base, unix.RENAME_EXCHANGE)
 		if err == unix.EINVAL || err == unix.ENOSYS {
 			return errors.ErrUnsupported
@@ -237,23 +246,23 @@ func (p *Place) Exchange(q *Place, slot, name string) error {
 	})
 }
 
-// Keep gives name a second name, slot in q.
-func (p *Place) Keep(q *Place, name, slot string) error {
-	return p.in(name, func(fd int, base string) error { return unix.Linkat(fd, base, q.fd, slot, 0) })
+// LinkTo makes slot in q a hard link to name.
+func (p *Handle) LinkTo(q *Handle, name, slot string) error {
+	return p.withParent(name, func(fd int, base string) error { return unix.Linkat(fd, base, q.fd, slot, 0) })
 }
 
-// Over renames slot in q to name and replaces what is there.
-func (p *Place) Over(q *Place, slot, name string) error {
-	return p.in(name, func(fd int, base string) error { return unix.Renameat(q.fd, slot, fd, base) })
+// RenameOver renames slot in q to name and replaces name.
+func (p *Handle) RenameOver(q *Handle, slot, name string) error {
+	return p.withParent(name, func(fd int, base string) error { return unix.Renameat(q.fd, slot, fd, base) })
 }
 
-// Drop renames name to slot in q.
-func (p *Place) Drop(q *Place, name, slot string) error {
-	return p.in(name, func(fd int, base string) error { return unix.Renameat(fd, base, q.fd, slot) })
+// MoveTo renames name to slot in q.
+func (p *Handle) MoveTo(q *Handle, name, slot string) error {
+	return p.withParent(name, func(fd int, base string) error { return unix.Renameat(fd, base, q.fd, slot) })
 }
 
-// Attr sets mode and time of a file or directory, never of what a link names.
-func (p *Place) Attr(name string, e Entry) error {
+// SetAttr sets mode and time of name. It never changes the target of a link.
+func (p *Handle) SetAttr(name string, e Entry) error {
 	set := func(fd int, base string) error {
 		if e.Kind != Symlink {
 			if err := unix.Fchmodat(fd, base, rawMode(e.Mode), 0); err != nil {
@@ -264,51 +273,52 @@ func (p *Place) Attr(name string, e Entry) error {
 		return unix.UtimesNanoAt(fd, base, ts, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if name == "." {
-		return wrap(p, name, set(p.fd, "."))
+		return pathError(p, name, set(p.fd, "."))
 	}
-	return p.in(name, func(fd int, base string) error {
+	return p.withParent(name, func(fd int, base string) error {
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
-		if entryOf(&st).Kind != e.Kind { // fchmodat follows links
+		if itemOf(&st).Kind != e.Kind { // fchmodat follows links
 			return unix.ELOOP
 		}
 		return set(fd, base)
 	})
 }
 
-// Own gives slot in q the owner of e, where this process may.
-func Own(name string, fp Print) error {
+// Chown sets the owner of name if this process runs as root.
+func Chown(name string, fp Print) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	return os.Lchown(name, int(fp.Uid), int(fp.Gid))
 }
 
-// SyncDir makes the names in the directory name last.
-func (p *Place) SyncDir(name string) error {
-	fd, err := p.open2(name, unix.O_DIRECTORY|unix.O_RDONLY)
+// SyncDir syncs the names in a directory.
+func (p *Handle) SyncDir(name string) error {
+	fd, err := p.openBelow(name, unix.O_DIRECTORY|unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return wrap(p, name, unix.Fsync(fd))
+	return pathError(p, name, unix.Fsync(fd))
 }
 
-// SyncAll makes everything on the file system of p last.
-func (p *Place) SyncAll() error { return wrap(p, ".", unix.Syncfs(p.fd)) }
+// SyncAll syncs the whole file system of p.
+func (p *Handle) SyncAll() error { return pathError(p, ".", unix.Syncfs(p.fd)) }
 
+// Datasync syncs the content of f.
 func Datasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// SameFS tells that a name can be renamed from p to q.
-func SameFS(p, q *Place) bool {
+// SameFS reports whether a name can be renamed from p to q.
+func SameFS(p, q *Handle) bool {
 	var a, b unix.Stat_t
 	return unix.Fstat(p.fd, &a) == nil && unix.Fstat(q.fd, &b) == nil && a.Dev == b.Dev
 }
 
-// Copy copies f to g: as a reference where the file system has them,
-// else byte by byte with its holes.
+// Copy copies f to g. It clones the content if the file system can do that, and
+// else copies the bytes and keeps holes.
 func Copy(g, f *os.File, size int64) error {
 	if err := unix.IoctlFileClone(int(g.Fd()), int(f.Fd())); err == nil {
 		return nil
@@ -336,8 +346,8 @@ func Copy(g, f *os.File, size int64) error {
 	return nil
 }
 
-// Writers refuses a file that some process could still write to.
-func Writers(f *os.File) error {
+// CheckNoWriters returns an error if a process has f open for writing.
+func CheckNoWriters(f *os.File) error {
 	const setLease = 1024
 	_, err := unix.FcntlInt(f.Fd(), setLease, unix.F_RDLCK)
 	if err == unix.EAGAIN {
@@ -346,11 +356,11 @@ func Writers(f *os.File) error {
 	if err == nil {
 		unix.FcntlInt(f.Fd(), setLease, unix.F_UNLCK)
 	}
-	return nil // no lease on this file system or for this user: nothing is known
+	return nil // no lease on this file system or for this user: the answer is unknown
 }
 
-// FineStamps tells whether stamps of this directory's file system change with every
-// write, so that a print that stayed the same is proof.
+// FineStamps reports whether time stamps of this file system change with every
+// write. Then an unchanged Print proves unchanged content.
 func FineStamps(dir string) bool {
 	f, err := os.CreateTemp(dir, "stamp")
 	if err != nil {
@@ -372,12 +382,11 @@ func FineStamps(dir string) bool {
 	return true
 }
 
-// HasStamps: this system tells when a file was last changed by anyone.
+// HasStamps says that this system records change times that programs cannot set.
 const HasStamps = true
 
-// TryLock takes the lock on f and tells whether it got it. The operating system
-// gives it back when the last descriptor is closed, so at the latest when the
-// holder dies.
+// TryLock locks f and reports whether it succeeded. The system releases the lock
+// when the last descriptor is closed, at the latest when the holder dies.
 func TryLock(f *os.File) (bool, error) {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
@@ -392,32 +401,32 @@ func TryLock(f *os.File) (bool, error) {
 	}
 }
 
-// Foreign tells that err comes from the root of another mount.
-func Foreign(err error) bool { return errors.Is(err, unix.EXDEV) }
+// IsOtherMount reports whether err comes from the root of another mount.
+func IsOtherMount(err error) bool { return errors.Is(err, unix.EXDEV) }
 
-// isNotDir tells that a component of a path is not the directory it was.
+// isNotDir reports whether a component of a path is no directory any more.
 func isNotDir(err error) bool {
 	return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR)
 }
 
+// Unlock releases the lock on f.
 func Unlock(f *os.File) { unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
-// SyncAllOr is syncAll where there is one; elsewhere files were synced as they
-// were closed by the system.
-func (p *Place) SyncAllOr() error {
+// SyncAllIfPossible is SyncAll on systems that have it, and does nothing elsewhere.
+func (p *Handle) SyncAllIfPossible() error {
 	if err := p.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return nil
 }
 
-// Escape keeps a path whole in mount options.
-func Escape(p string) string {
+// EscapeMountOption quotes a path for mount options.
+func EscapeMountOption(p string) string {
 	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(p)
 }
 
-// MountBounded puts a tmpfs at dir that holds what is there and the quota.
-func MountBounded(dir string, bytes int64, files int, opt Bound) error {
+// MountBounded mounts a tmpfs at dir with room for bytes and files plus the quota.
+func MountBounded(dir string, bytes int64, files int, opt Limit) error {
 	size, inodes := int64(0), 0 // 0: no bound
 	if opt.Bytes > 0 {
 		size = (bytes+4095)&^4095 + opt.Bytes&^4095
@@ -432,7 +441,7 @@ func MountBounded(dir string, bytes int64, files int, opt Bound) error {
 	return nil
 }
 
-// Unmount takes down every mount below dir.
+// Unmount removes every mount below dir.
 func Unmount(dir string) error {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -458,7 +467,7 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// Sync makes a file, or the names in a directory, last.
+// Sync syncs a file, or the names in a directory.
 func Sync(name string) error {
 	fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {

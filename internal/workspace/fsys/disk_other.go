@@ -13,26 +13,26 @@ import (
 	"strings"
 )
 
-// A Place is a directory: the workspace, or one of our own. Here the system
-// has no way to resolve a path below a directory without following links, so
-// every component is looked at first: a link that was there is refused, one
-// that is put there in between is not seen. Linux has no such gap.
-type Place struct {
+// A Handle is a directory. This system cannot resolve a path below a directory
+// without following links. So every component is checked first: an existing link
+// is refused, but a link that appears after the check is not seen. Linux has no
+// such gap.
+type Handle struct {
 	Name string
 	root *os.Root
 }
 
-func Open(dir string) (*Place, error) {
+func Open(dir string) (*Handle, error) {
 	r, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Place{dir, r}, nil
+	return &Handle{dir, r}, nil
 }
 
-func (p *Place) Close() error { return p.root.Close() }
+func (p *Handle) Close() error { return p.root.Close() }
 
-func (p *Place) in(name string, f func(full string) error) error {
+func (p *Handle) withPath(name string, f func(full string) error) error {
 	if name != "." && (!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name) {
 		return Errorf(Refused, name, "expected the name of something below the workspace")
 	}
@@ -50,7 +50,7 @@ func (p *Place) in(name string, f func(full string) error) error {
 	return f(filepath.Join(p.Name, filepath.FromSlash(name)))
 }
 
-func (p *Place) Sub(name string) (q *Place, err error) {
+func (p *Handle) Sub(name string) (q *Handle, err error) {
 	e, err := p.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -62,10 +62,10 @@ func (p *Place) Sub(name string) (q *Place, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{filepath.Join(p.Name, filepath.FromSlash(name)), r}, nil
+	return &Handle{filepath.Join(p.Name, filepath.FromSlash(name)), r}, nil
 }
 
-func (p *Place) Open(name string) (f *os.File, err error) {
+func (p *Handle) Open(name string) (f *os.File, err error) {
 	e, err := p.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -76,11 +76,11 @@ func (p *Place) Open(name string) (f *os.File, err error) {
 	return p.root.Open(filepath.FromSlash(name))
 }
 
-func (p *Place) Lstat(name string) (e Item, err error) {
-	err = p.in(name, func(full string) error {
+func (p *Handle) Lstat(name string) (e Item, err error) {
+	err = p.withPath(name, func(full string) error {
 		fi, err := os.Lstat(full)
 		if err == nil {
-			e = entryOf(fi)
+			e = itemOf(fi)
 			e.Name = path.Base(name)
 		}
 		return err
@@ -93,10 +93,10 @@ func Stat(f *os.File) (Item, error) {
 	if err != nil {
 		return Item{}, err
 	}
-	return entryOf(fi), nil
+	return itemOf(fi), nil
 }
 
-func entryOf(fi fs.FileInfo) (e Item) {
+func itemOf(fi fs.FileInfo) (e Item) {
 	switch m := fi.Mode(); {
 	case m.IsRegular():
 		e.Kind, e.Size = File, fi.Size()
@@ -118,15 +118,15 @@ func entryOf(fi fs.FileInfo) (e Item) {
 	return e
 }
 
-func (p *Place) Readlink(name string) (s string, err error) {
-	err = p.in(name, func(full string) error {
+func (p *Handle) Readlink(name string) (s string, err error) {
+	err = p.withPath(name, func(full string) error {
 		s, err = os.Readlink(full)
 		return err
 	})
 	return s, err
 }
 
-func (p *Place) Names() ([]string, error) {
+func (p *Handle) Names() ([]string, error) {
 	f, err := p.root.Open(".")
 	if err != nil {
 		return nil, err
@@ -135,8 +135,8 @@ func (p *Place) Names() ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-func (p *Place) Make(q *Place, slot, name string) error {
-	return p.in(name, func(full string) error {
+func (p *Handle) RenameNew(q *Handle, slot, name string) error {
+	return p.withPath(name, func(full string) error {
 		if _, err := os.Lstat(full); err == nil {
 			return &fs.PathError{Op: "create", Path: full, Err: fs.ErrExist}
 		}
@@ -144,25 +144,25 @@ func (p *Place) Make(q *Place, slot, name string) error {
 	})
 }
 
-func (p *Place) Exchange(q *Place, slot, name string) error { return errors.ErrUnsupported }
+func (p *Handle) Exchange(q *Handle, slot, name string) error { return errors.ErrUnsupported }
 
-func (p *Place) Keep(q *Place, name, slot string) error {
-	return p.in(name, func(full string) error { return os.Link(full, filepath.Join(q.Name, slot)) })
+func (p *Handle) LinkTo(q *Handle, name, slot string) error {
+	return p.withPath(name, func(full string) error { return os.Link(full, filepath.Join(q.Name, slot)) })
 }
 
-func (p *Place) Over(q *Place, slot, name string) error {
-	return p.in(name, func(full string) error { return os.Rename(filepath.Join(q.Name, slot), full) })
+func (p *Handle) RenameOver(q *Handle, slot, name string) error {
+	return p.withPath(name, func(full string) error { return os.Rename(filepath.Join(q.Name, slot), full) })
 }
 
-func (p *Place) Drop(q *Place, name, slot string) error {
-	return p.in(name, func(full string) error { return os.Rename(full, filepath.Join(q.Name, slot)) })
+func (p *Handle) MoveTo(q *Handle, name, slot string) error {
+	return p.withPath(name, func(full string) error { return os.Rename(full, filepath.Join(q.Name, slot)) })
 }
 
-func (p *Place) Attr(name string, e Entry) error {
+func (p *Handle) SetAttr(name string, e Entry) error {
 	if e.Kind == Symlink {
 		return nil
 	}
-	return p.in(name, func(full string) error {
+	return p.withPath(name, func(full string) error {
 		if err := os.Chmod(full, e.Mode); err != nil {
 			return err
 		}
@@ -170,48 +170,47 @@ func (p *Place) Attr(name string, e Entry) error {
 	})
 }
 
-func Own(string, Print) error { return nil }
+func Chown(string, Print) error { return nil }
 
-func (p *Place) SyncDir(name string) error {
-	return p.in(name, func(full string) error { return syncName(full) })
+func (p *Handle) SyncDir(name string) error {
+	return p.withPath(name, func(full string) error { return syncName(full) })
 }
 
-func (p *Place) SyncAll() error { return errors.ErrUnsupported }
+func (p *Handle) SyncAll() error { return errors.ErrUnsupported }
 
 func Datasync(f *os.File) error { return f.Sync() }
 
-func SameFS(p, q *Place) bool { return sameVolume(p.Name, q.Name) }
+func SameFS(p, q *Handle) bool { return sameVolume(p.Name, q.Name) }
 
 func Copy(g, f *os.File, size int64) error {
 	_, err := io.Copy(g, io.NewSectionReader(f, 0, size))
 	return err
 }
 
-func Writers(*os.File) error { return nil }
+func CheckNoWriters(*os.File) error { return nil }
 
 func FineStamps(string) bool { return false }
 
-// Foreign tells that err comes from the root of another mount.
-func Foreign(error) bool { return false }
+// IsOtherMount reports whether err comes from the root of another mount.
+func IsOtherMount(error) bool { return false }
 
-// SyncAllOr is syncAll where there is one; elsewhere files were synced as they
-// were closed by the system.
-func (p *Place) SyncAllOr() error {
+// SyncAllIfPossible does nothing on this system.
+func (p *Handle) SyncAllIfPossible() error {
 	if err := p.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return nil
 }
 
-func MountBounded(dir string, _ int64, _ int, _ Bound) error {
+func MountBounded(dir string, _ int64, _ int, _ Limit) error {
 	return Errorf(Unsupported, dir, "a quota on this kind of view needs Linux; this is %s; use a layer, or no quota", runtime.GOOS)
 }
 
 func Unmount(string) error { return nil }
 
-// Each gives every name in p and what it is, in no order. A name that is gone
-// when it is looked at is left out.
-func (p *Place) Each(f func(e *Item) error) error {
+// Each calls f for every name in p, in no order. It leaves out a name that is
+// removed in between.
+func (p *Handle) Each(f func(e *Item) error) error {
 	names, err := p.Names()
 	if err != nil {
 		return err
@@ -232,7 +231,7 @@ func (p *Place) Each(f func(e *Item) error) error {
 	return nil
 }
 
-// Sync makes a file, or the names in a directory, last.
+// Sync syncs a file, or the names in a directory.
 func Sync(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

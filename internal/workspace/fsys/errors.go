@@ -6,29 +6,28 @@ import (
 	"strings"
 )
 
-// A Code says in one word why something was not done. Programs decide by it;
-// it does not change.
+// A Code classifies an Error for programs. Codes never change.
 type Code string
 
 // The codes.
 const (
-	Conflict    Code = "WORKSPACE_CONFLICT"    // a path was changed outside; nothing was published
-	Locked      Code = "WORKSPACE_LOCKED"      // another commit holds the workspace
-	Refused     Code = "WORKSPACE_REFUSED"     // asks for what a workspace never does
+	Conflict    Code = "WORKSPACE_CONFLICT"    // somebody else changed a path; nothing was published
+	Locked      Code = "WORKSPACE_LOCKED"      // another commit holds the lock
+	Refused     Code = "WORKSPACE_REFUSED"     // a workspace never does this
 	Quota       Code = "WORKSPACE_QUOTA"       // more bytes or files than the transaction may stage
-	Busy        Code = "WORKSPACE_BUSY"        // a process still uses the view, or a file will not hold still
+	Busy        Code = "WORKSPACE_BUSY"        // a process still uses the view, or keeps writing to a file
 	InDoubt     Code = "WORKSPACE_IN_DOUBT"    // an earlier commit waits for [Workspace.Resolve]
 	Unsupported Code = "WORKSPACE_UNSUPPORTED" // this host cannot do it
 	Missing     Code = "WORKSPACE_MISSING"     // no such commit, transaction or content
 	Damaged     Code = "WORKSPACE_DAMAGED"     // the store does not read back as it was written
-	Full        Code = "WORKSPACE_FULL"        // the history may not grow any more
-	Ended       Code = "WORKSPACE_ENDED"       // the transaction or the workspace is over
+	Full        Code = "WORKSPACE_FULL"        // the history must not grow further
+	Ended       Code = "WORKSPACE_ENDED"       // the transaction has ended, or the workspace is closed
 )
 
-// An Error says what was not done, where, and what was expected instead.
+// An Error says what failed, where, and what was expected.
 type Error struct {
 	Code  Code
-	Paths []string // relative to the workspace where they lie in it
+	Paths []string // relative to the workspace if they lie in it
 	Text  string
 	Err   error
 }
@@ -49,7 +48,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is lets errors.Is(err, &Error{Code: c}) ask for a code.
+// Is makes errors.Is(err, &Error{Code: c}) compare codes.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code && t.Text == ""
@@ -69,7 +68,7 @@ func Errorf(c Code, where, format string, args ...any) *Error {
 	return e
 }
 
-// Clip keeps a message short, whatever it quotes.
+// Clip shortens a text that a message quotes.
 func Clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "..."
@@ -77,5 +76,5 @@ func Clip(s string) string {
 	return s
 }
 
-// Is tells that err is an Error of this code.
+// Is reports whether err is an Error with this code.
 func Is(err error, c Code) bool { return errors.Is(err, &Error{Code: c}) }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Rules say what is kept out of digest and history. They are written as in a
-// .gitignore file: the last one that matches wins, "!" takes back, a trailing
-// "/" means directories, a "/" before the end ties the rule to the top.
+// Rules keep names out of digest and history, in the format of a .gitignore file.
+// The last rule that matches wins. "!" includes a name again, a trailing "/" means
+// only directories, and any other "/" ties the rule to the top directory.
 type Rules struct {
 	list []rule
 	Text string
@@ -20,6 +20,7 @@ type rule struct {
 	dirs bool
 }
 
+// ParseRules parses the lines of a .gitignore file.
 func ParseRules(lines []string) (*Rules, error) {
 	r := &Rules{Text: strings.Join(lines, "\n")}
 	for n, line := range lines {
@@ -53,7 +54,7 @@ func ParseRules(lines []string) (*Rules, error) {
 	return r, nil
 }
 
-// globExpr turns a pattern into a regular expression.
+// globExpr converts a pattern to a regular expression.
 func globExpr(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -86,8 +87,8 @@ func globExpr(s string) string {
 	return b.String()
 }
 
-// Match tells that p itself is kept out. What lies below an ignored directory
-// is never asked for.
+// Match reports whether a rule keeps out p itself. The caller does not ask for
+// names below an ignored directory.
 func (r *Rules) Match(p string, dir bool) bool {
 	if IsGit(path.Base(p)) {
 		return true
@@ -101,7 +102,7 @@ func (r *Rules) Match(p string, dir bool) bool {
 	return out
 }
 
-// Below tells that p or a directory above it is kept out.
+// Below reports whether the rules keep out p or a directory above it.
 func (r *Rules) Below(p string, dir bool) bool {
 	for i := 0; i < len(p); i++ {
 		if p[i] == '/' && r.Match(p[:i], true) {
@@ -111,11 +112,11 @@ func (r *Rules) Below(p string, dir bool) bool {
 	return p != "." && r.Match(p, dir)
 }
 
-// IsGit tells that a name is a repository's own, on any file system: Git
-// refuses such a name in a tree, and a person's repository is theirs.
+// IsGit reports whether a name is .git on some file system. Git refuses such a name
+// in a tree, and a transaction must not change the repository of a person.
 func IsGit(name string) bool { return strings.EqualFold(name, ".git") }
 
-// InGit tells that p is, or lies in, a person's repository.
+// InGit reports whether p is, or lies in, a repository of a person.
 func InGit(p string) bool {
 	for part := range strings.SplitSeq(p, "/") {
 		if IsGit(part) {

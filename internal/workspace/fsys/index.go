@@ -7,14 +7,14 @@ import (
 
 const indexMagic = "kernidx1"
 
-// Encode writes a tree down with a key, and a sum over both.
+// Encode encodes a tree with a key and a checksum.
 func Encode(root *Item, key string) []byte {
 	b := putEntry(append([]byte(indexMagic), putString(nil, key)...), root)
 	sum := Blob(b)
 	return append(b, sum[:]...)
 }
 
-// Decode reads what encode wrote for the same key.
+// Decode decodes the output of Encode for the same key.
 func Decode(b []byte, key string) (e Item, ok bool) {
 	if len(b) < len(indexMagic)+32 {
 		return e, false
@@ -29,7 +29,7 @@ func Decode(b []byte, key string) (e Item, ok bool) {
 		return e, false
 	}
 	e = r.entry()
-	return e, !r.bad && len(r.b) == 0
+	return e, !r.broken && len(r.b) == 0
 }
 
 func putString(b []byte, s string) []byte {
@@ -66,13 +66,13 @@ func putEntry(b []byte, e *Item) []byte {
 }
 
 type indexReader struct {
-	b   []byte
-	bad bool
+	b      []byte
+	broken bool
 }
 
 func (r *indexReader) take(n uint64) []byte {
 	if n > uint64(len(r.b)) {
-		r.bad = true
+		r.broken = true
 		return make([]byte, min(n, 64))
 	}
 	out := r.b[:n]
@@ -83,7 +83,7 @@ func (r *indexReader) take(n uint64) []byte {
 func (r *indexReader) uint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
-		r.bad, r.b = true, nil
+		r.broken, r.b = true, nil
 		return 0
 	}
 	r.b = r.b[n:]
@@ -93,7 +93,7 @@ func (r *indexReader) uint() uint64 {
 func (r *indexReader) int() int64 {
 	v, n := binary.Varint(r.b)
 	if n <= 0 {
-		r.bad, r.b = true, nil
+		r.broken, r.b = true, nil
 		return 0
 	}
 	r.b = r.b[n:]
@@ -113,7 +113,7 @@ func (r *indexReader) entry() (e Item) {
 	case Dir:
 		n := r.uint()
 		if n > uint64(len(r.b)) {
-			r.bad = true
+			r.broken = true
 			return e
 		}
 		d := &Node{Ents: make([]Item, 0, n)}

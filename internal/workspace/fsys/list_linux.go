@@ -12,15 +12,15 @@ import (
 
 var lists = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// Each gives every name in p and what it is, in no order; e is only good until
-// f returns. Nobody else may list the same Place meanwhile. A name that is gone
-// when it is looked at is left out. A scan is mostly this, so it costs what the
-// system takes and little more.
-func (p *Place) Each(f func(e *Item) error) error {
+// Each calls f for every name in p, in no order. The item is valid until f returns.
+// Nobody else may list the same Handle meanwhile. Each leaves out a name that is
+// removed in between. A scan spends most of its time here, so Each does little
+// more than the system calls.
+func (p *Handle) Each(f func(e *Item) error) error {
 	buf := lists.Get().(*[32 << 10]byte)
 	defer lists.Put(buf)
 	if _, err := unix.Seek(p.fd, 0, 0); err != nil {
-		return wrap(p, ".", err)
+		return pathError(p, ".", err)
 	}
 	for {
 		n, err := retry(func() (int, error) { return unix.Getdents(p.fd, buf[:]) })
@@ -38,18 +38,18 @@ func (p *Place) Each(f func(e *Item) error) error {
 			if string(name) == "." || string(name) == ".." {
 				continue
 			}
-			if err := p.look(string(name), f); err != nil {
+			if err := p.statName(string(name), f); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (p *Place) look(name string, f func(e *Item) error) error {
+func (p *Handle) statName(name string, f func(e *Item) error) error {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(p.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err {
 	case nil:
-		e := entryOf(&st)
+		e := itemOf(&st)
 		e.Name = name
 		return f(&e)
 	case unix.ENOENT:

@@ -16,13 +16,13 @@ import (
 
 // Metadata looks at every name in p without reading a file. Names that the
 // ignore rules keep out are included, and every item is marked as ignored.
-func Metadata(ctx context.Context, p *Place) (Item, error) {
+func Metadata(ctx context.Context, p *Handle) (Item, error) {
 	return newWalk(ctx).below(p, ".")
 }
 
 // Look looks at name in p without reading a file, and below it if it is a
 // directory.
-func Look(p *Place, name string) (*Item, error) {
+func Look(p *Handle, name string) (*Item, error) {
 	e, err := p.Lstat(name)
 	if err == nil && e.Kind == Dir {
 		e, err = newWalk(context.Background()).below(p, name)
@@ -40,7 +40,7 @@ func newWalk(ctx context.Context) *walk {
 	return &walk{ctx, make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-func (w *walk) below(p *Place, at string) (Item, error) {
+func (w *walk) below(p *Handle, at string) (Item, error) {
 	q, err := p.Sub(at)
 	if err != nil {
 		return Item{}, err
@@ -53,7 +53,7 @@ func (w *walk) below(p *Place, at string) (Item, error) {
 	return e, err
 }
 
-func (w *walk) node(p *Place) (*Node, error) {
+func (w *walk) node(p *Handle) (*Node, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -80,9 +80,9 @@ func (w *walk) node(p *Place) (*Node, error) {
 }
 
 // enter reads the directory e of p. The root of another mount counts as Other.
-func (w *walk) enter(p *Place, e *Item) error {
+func (w *walk) enter(p *Handle, e *Item) error {
 	q, err := p.Sub(e.Name)
-	if Foreign(err) {
+	if IsOtherMount(err) {
 		*e = Item{Name: e.Name, Entry: Entry{Kind: Other}, Print: e.Print, Ignored: true}
 		return nil
 	}

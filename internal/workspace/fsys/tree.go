@@ -21,10 +21,10 @@ type Hash [32]byte
 
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// IsZero tells that h names nothing.
+// IsZero reports whether h is unset.
 func (h Hash) IsZero() bool { return h == Hash{} }
 
-// ParseHash reads what String writes.
+// ParseHash parses the output of String.
 func ParseHash(s string) (h Hash, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(h) {
@@ -33,11 +33,11 @@ func ParseHash(s string) (h Hash, err error) {
 	return Hash(b), nil
 }
 
-// Kind says what a name in a directory is.
+// Kind is the kind of a name in a directory.
 type Kind byte
 
-// The kinds. Other is what a workspace never publishes: a FIFO, a socket, a
-// device, or the root of another mount. What a person has of them stays.
+// The kinds. Other is a FIFO, a socket, a device, or the root of another mount. A
+// workspace never publishes or removes those.
 const (
 	File    Kind = 'f'
 	Dir     Kind = 'd'
@@ -45,7 +45,7 @@ const (
 	Other   Kind = 'o'
 )
 
-// An Entry is what a workspace knows of one name.
+// An Entry is the metadata of one name.
 type Entry struct {
 	Kind   Kind
 	Mode   fs.FileMode // the permission bits, setuid, setgid and sticky
@@ -56,16 +56,16 @@ type Entry struct {
 	Group  uint64      // names with one Group, not 0, share one file
 }
 
-// ModTime is Time as the standard library has it.
+// ModTime returns Time as a time.Time.
 func (e Entry) ModTime() time.Time { return time.Unix(0, e.Time) }
 
-// Same tells that a and b hold the same: everything but time and sharing.
+// Same reports whether two entries are equal, except for time and sharing.
 func (e Entry) Same(o Entry) bool {
 	return e.Kind == o.Kind && e.Mode == o.Mode && e.Size == o.Size && e.Hash == o.Hash && e.Target == o.Target
 }
 
-// Print is what the file system says of a file without reading it. While it
-// stays the same the content is believed to stay the same.
+// Print is metadata that changes with the content of a file. While it stays the
+// same, the content is taken as unchanged.
 type Print struct {
 	Ino   uint64
 	Ctime int64
@@ -81,12 +81,11 @@ type Item struct {
 	Print   Print
 	Dir     *Node // of a Dir
 	Ignored bool  // kept out of digest and history
-	Racy    bool  // may have changed after it was read without its print telling: read it again
+	Racy    bool  // it may have changed after the scan with the same Print: read it again
 }
 
-// A Node is one directory. It is never changed once it can be seen by two, so
-// that two snapshots share what did not change and comparing them costs what
-// differs.
+// A Node is one directory. A node that is shared never changes. So snapshots share
+// what did not change, and comparing two of them costs only what differs.
 type Node struct {
 	Ents   []Item // sorted by name
 	sum    Hash   // digest, computed when first asked for
@@ -96,12 +95,13 @@ type Node struct {
 	hasSum bool
 }
 
+// Find returns the position of name in n, or the position where it belongs.
 func (n *Node) Find(name string) (int, bool) {
 	if n == nil {
 		return 0, false
 	}
 	lo, hi := 0, len(n.Ents)
-	for lo < hi { // by hand: an Item is large, and is not copied for each look
+	for lo < hi { // written out, because slices.BinarySearchFunc would copy large items
 		if mid := (lo + hi) / 2; n.Ents[mid].Name < name {
 			lo = mid + 1
 		} else {
@@ -111,7 +111,7 @@ func (n *Node) Find(name string) (int, bool) {
 	return lo, lo < len(n.Ents) && n.Ents[lo].Name == name
 }
 
-// Root is the entry of a whole tree; its name is empty.
+// Root returns the item of a whole tree. Its name is empty.
 func Root(n *Node, e Entry) Item { e.Kind = Dir; return Item{Entry: e, Dir: n} }
 
 // Lookup finds p below e. "." is e itself.
@@ -127,15 +127,15 @@ func (e *Item) Lookup(p string) *Item {
 	return e
 }
 
-// An Edit says what p becomes: nil, gone with all below it. An entry of a
-// directory whose dir is nil keeps the children there are.
+// An Edit replaces the item at Path. A nil Item removes the path with everything
+// below it. A directory item without a node keeps the existing children.
 type Edit struct {
 	Path string
 	Item *Item
 }
 
-// Merge gives the tree e with edits, which are sorted by path, applied; a
-// later edit wins. What lies beside them is shared with e.
+// Merge returns the tree e with edits applied. The edits are sorted by path, and a
+// later edit wins. Unchanged nodes are shared with e.
 func (e Item) Merge(edits []Edit) Item {
 	for len(edits) > 0 && (edits[0].Path == "." || edits[0].Path == "") {
 		kids := e.Dir
@@ -150,8 +150,8 @@ func (e Item) Merge(edits []Edit) Item {
 	return e
 }
 
-// merge is entry.merge for the names of one directory; skip is how much of
-// every path leads to it.
+// merge applies edits to one directory. The first skip bytes of every path lead to
+// it.
 func (n *Node) merge(edits []Edit, skip int) *Node {
 	if len(edits) == 0 {
 		if n == nil {
@@ -205,12 +205,12 @@ func (n *Node) merge(edits []Edit, skip int) *Node {
 	return out.Done()
 }
 
-// Under tells that p is name or lies below it.
+// Under reports whether p is name or lies below it.
 func Under(p, name string) bool {
 	return strings.HasPrefix(p, name) && (len(p) == len(name) || p[len(name)] == '/')
 }
 
-// Compare orders paths so that everything below a directory follows it at once.
+// Compare orders paths so that everything below a directory follows it directly.
 func Compare(a, b string) int {
 	switch {
 	case a == b:
@@ -234,7 +234,7 @@ func Compare(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// Done closes a node that was just filled.
+// Done completes a new node.
 func (n *Node) Done() *Node {
 	for i := range n.Ents {
 		if e := &n.Ents[i]; e.Group != 0 || e.Dir != nil && e.Dir.group {
@@ -245,13 +245,12 @@ func (n *Node) Done() *Node {
 	return n
 }
 
-// DigestSum is the hash of the digest. A test weakens it to prove that nothing
-// is decided by a digest alone.
+// DigestSum is the hash function of digests. A test weakens it to prove that no
+// decision depends on a digest alone.
 var DigestSum = sha256.Sum256
 
-// Digest is the Merkle digest of everything below n that is not ignored:
-// names, kinds, modes, contents and targets; neither times nor owners. Nodes
-// that did not change keep theirs.
+// Digest is the Merkle digest of everything below n that is not ignored: names,
+// kinds, modes, contents and targets, but not times or owners. A node caches it.
 func (n *Node) Digest() Hash {
 	if n == nil {
 		n = &Node{}
@@ -279,18 +278,19 @@ func (n *Node) Digest() Hash {
 	return n.sum
 }
 
-// A Snapshot is what a workspace held at one moment. It never changes, and it
-// shares with other snapshots of its workspace what did not change between them.
+// A Snapshot is the state of a workspace at one moment. It never changes. It
+// shares unchanged nodes with other snapshots of its workspace.
 type Snapshot struct {
 	root Item
 	sum  Hash
 }
 
-func Of(root Item) *Snapshot {
+// SnapshotOf returns the snapshot of a tree.
+func SnapshotOf(root Item) *Snapshot {
 	return &Snapshot{root: root, sum: root.Dir.Digest()}
 }
 
-// Dir is the directory that s holds; nil for none.
+// Dir returns the top directory; nil for a nil Snapshot.
 func (s *Snapshot) Dir() *Node {
 	if s == nil {
 		return nil
@@ -298,33 +298,32 @@ func (s *Snapshot) Dir() *Node {
 	return s.root.Dir
 }
 
-// Digest sums up the content: names, kinds, permissions, bytes and targets; not
-// times, owners or which names share a file. It is a hint: equal digests are
-// confirmed with [Snapshot.Same] where something hangs on it.
+// Digest covers names, kinds, permissions, content and targets, but not times,
+// owners, or which names share a file. It is a hint: confirm equal digests with
+// [Snapshot.Same] if a decision depends on them.
 func (s *Snapshot) Digest() Hash { return s.sum }
 
-// Same tells that s and o hold the same content, name for name, whatever their
-// digests say.
+// Same reports whether s and o have the same content, name by name. It does not
+// look at digests.
 func (s *Snapshot) Same(o *Snapshot) bool {
-	for range Differ(&s.root, &o.root, false) {
+	for range Differences(&s.root, &o.root, false) {
 		return false
 	}
 	return true
 }
 
-// Identical is Same with times, and with the same names sharing files.
+// Identical is like Same, but also compares times and which names share files.
 func (s *Snapshot) Identical(o *Snapshot) bool {
 	if s.root.Mode != o.root.Mode || s.root.Time != o.root.Time {
 		return false
 	}
-	for range Differ(&s.root, &o.root, true) {
+	for range Differences(&s.root, &o.root, true) {
 		return false
 	}
 	return s.root.Dir == o.root.Dir || slices.EqualFunc(s.groups(), o.groups(), slices.Equal)
 }
 
-// groups lists the names that share a file, in an order that does not depend
-// on which file it is.
+// groups lists the names that share a file. The order does not depend on inodes.
 func (s *Snapshot) groups() [][]string {
 	by := map[uint64][]string{}
 	var order []uint64
@@ -345,7 +344,7 @@ func (s *Snapshot) groups() [][]string {
 	return out
 }
 
-// Lookup finds a name, given with slashes and relative to the workspace.
+// Lookup returns the entry of a path with slashes, relative to the workspace.
 func (s *Snapshot) Lookup(p string) (Entry, bool) {
 	if e := s.root.Lookup(path.Clean(p)); e != nil {
 		return e.Entry, true
@@ -353,8 +352,8 @@ func (s *Snapshot) Lookup(p string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// All gives every name but the root, a directory before what it holds.
-// Ignored names are left out.
+// All yields every name except the root and ignored names. A directory comes
+// before its children.
 func (s *Snapshot) All() iter.Seq2[string, Entry] {
 	return func(yield func(string, Entry) bool) {
 		for p, e := range s.root.Walk(".") {
@@ -365,11 +364,11 @@ func (s *Snapshot) All() iter.Seq2[string, Entry] {
 	}
 }
 
-// Diff says what changes from s to o, sorted by path. Times of directories are
-// left out: they follow from the rest.
+// Diff returns the changes from s to o, sorted by path. It leaves out times of
+// directories, because they follow from the other changes.
 func (s *Snapshot) Diff(o *Snapshot) []Change {
 	var out []Change
-	for p, d := range Differ(&s.root, &o.root, true) {
+	for p, d := range Differences(&s.root, &o.root, true) {
 		c := Change{Path: p}
 		if d[0] != nil {
 			c.Before = &d[0].Entry
@@ -384,19 +383,19 @@ func (s *Snapshot) Diff(o *Snapshot) []Change {
 	return out
 }
 
-// A Change is one name before and after; nil where there is none.
+// A Change is one name before and after; nil if the name does not exist.
 type Change struct {
 	Path   string
 	Before *Entry
 	After  *Entry
 }
 
-// Walk gives e and everything below it, parents first.
+// Walk yields e and everything below it, parents first.
 func (e *Item) Walk(p string) iter.Seq2[string, *Item] {
-	return func(yield func(string, *Item) bool) { e.each(p, yield) }
+	return func(yield func(string, *Item) bool) { e.walk(p, yield) }
 }
 
-func (e *Item) each(p string, yield func(string, *Item) bool) bool {
+func (e *Item) walk(p string, yield func(string, *Item) bool) bool {
 	if !yield(p, e) {
 		return false
 	}
@@ -405,22 +404,21 @@ func (e *Item) each(p string, yield func(string, *Item) bool) bool {
 	}
 	for i := range e.Dir.Ents {
 		c := &e.Dir.Ents[i]
-		if !c.each(path.Join(p, c.Name), yield) {
+		if !c.walk(path.Join(p, c.Name), yield) {
 			return false
 		}
 	}
 	return true
 }
 
-// Differ gives every name below a and b that is not the same in both, sorted
-// by path; times of files and directories count when times is set. It
-// compares entries, never digests; it passes over a directory only when both
-// sides hold the very same node.
-func Differ(a, b *Item, times bool) iter.Seq2[string, [2]*Item] {
-	return func(yield func(string, [2]*Item) bool) { differNode(".", a.Dir, b.Dir, times, yield) }
+// Differences yields every name below a and b that is not the same in both, sorted
+// by path. With times, it also compares times. It compares entries and never
+// digests. It skips a directory only if both sides share the same node.
+func Differences(a, b *Item, times bool) iter.Seq2[string, [2]*Item] {
+	return func(yield func(string, [2]*Item) bool) { diffNodes(".", a.Dir, b.Dir, times, yield) }
 }
 
-func differNode(p string, a, b *Node, times bool, yield func(string, [2]*Item) bool) bool {
+func diffNodes(p string, a, b *Node, times bool, yield func(string, [2]*Item) bool) bool {
 	if a == b {
 		return true
 	}
@@ -441,14 +439,14 @@ func differNode(p string, a, b *Node, times bool, yield func(string, [2]*Item) b
 		default:
 			ex, ey, x, y = &x[0], &y[0], x[1:], y[1:]
 		}
-		if !differEntry(p, ex, ey, times, yield) {
+		if !diffEntries(p, ex, ey, times, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-func differEntry(p string, x, y *Item, times bool, yield func(string, [2]*Item) bool) bool {
+func diffEntries(p string, x, y *Item, times bool, yield func(string, [2]*Item) bool) bool {
 	var nx, ny *Node
 	any := x
 	if x != nil && !x.Ignored {
@@ -470,13 +468,15 @@ func differEntry(p string, x, y *Item, times bool, yield func(string, [2]*Item) 
 			return false
 		}
 	}
-	return differNode(p, nx, ny, times, yield)
+	return diffNodes(p, nx, ny, times, yield)
 }
 
+// BlobHead writes the header that Git hashes before the content of a file.
 func BlobHead(h hash.Hash, size int64) {
 	h.Write(append(strconv.AppendInt([]byte("blob "), size, 10), 0))
 }
 
+// Blob hashes b as Git hashes a file.
 func Blob(b []byte) (out Hash) {
 	h := sha256.New()
 	BlobHead(h, int64(len(b)))
@@ -485,9 +485,9 @@ func Blob(b []byte) (out Hash) {
 	return out
 }
 
-// Believable tells that e, which was just looked at, is what is known of it,
-// without a closer look: nearly every name of nearly every scan.
-func (e *Item) Believable(old *Item) bool {
+// Unchanged reports whether the metadata of e proves that it is still old. That
+// holds for nearly every name of nearly every scan.
+func (e *Item) Unchanged(old *Item) bool {
 	return e.Kind == old.Kind && e.Kind != Dir && !old.Racy && e.Print == old.Print && e.Mode == old.Mode && e.Time == old.Time &&
 		(e.Kind != File || e.Size == old.Size)
 }

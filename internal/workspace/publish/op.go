@@ -1,7 +1,7 @@
-// Package publish does the operations of a commit and takes them back. Each is
-// one rename between a slot and the workspace, and each can be told to be done
-// or not by looking at its slot, so doing and undoing may be repeated after
-// any crash. It knows nothing of why.
+// Package publish does the operations of a commit and undoes them. Each operation
+// is one rename between a slot and the workspace. Its slot shows whether it was
+// done, so doing and undoing may be repeated after any crash. The package does not
+// know what a commit is.
 package publish
 
 import (
@@ -15,33 +15,36 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// An Op is one step of publishing. Together with the slots it says how to do
-// it, whether it is done, and how to undo it.
+// An Op is one step of publishing. With the slots, it says how to do the step,
+// whether it was done, and how to undo it.
 type Op struct {
 	Do     string    `json:"do"`
-	Path   []byte    `json:"path"` // any bytes, so not a JSON string
+	Path   []byte    `json:"path"` // may hold any bytes, so it is no JSON string
 	Slot   string    `json:"slot,omitempty"`
-	New    fsys.Hash `json:"new,omitzero"` // shape of what the slot holds at first
-	Old    fsys.Hash `json:"old,omitzero"` // shape of what the path holds at first
+	New    fsys.Hash `json:"new,omitzero"` // shape of the slot at first
+	Old    fsys.Hash `json:"old,omitzero"` // shape of the path at first
 	Before *Attr     `json:"before,omitempty"`
 	After  *Attr     `json:"after,omitempty"`
 }
 
+// An Attr is the mode and time that an operation sets.
 type Attr struct {
 	Kind fsys.Kind   `json:"kind"`
 	Mode fs.FileMode `json:"mode"`
 	Time int64       `json:"time"`
 }
 
+// AttrOf returns the mode and time of an entry.
 func AttrOf(e fsys.Entry) *Attr { return &Attr{e.Kind, e.Mode, e.Time} }
 
 func (a *Attr) entry() fsys.Entry { return fsys.Entry{Kind: a.Kind, Mode: a.Mode, Time: a.Time} }
 
+// At returns the path of the operation.
 func (o *Op) At() string { return string(o.Path) }
 
 func (o *Op) oldSlot() string { return o.Slot + ".old" }
 
-// What an operation does; see the package comment.
+// The operations; see the comment of package workspace.
 const (
 	Make   = "make"
 	Swap   = "swap"
@@ -49,56 +52,55 @@ const (
 	Adjust = "attr"
 )
 
-// A Hand does operations and takes them back. It knows the workspace, the
-// slots it is given, and nothing of what a commit is.
-type Hand struct {
-	Place *fsys.Place        // the workspace
+// A Publisher does operations on a workspace and undoes them.
+type Publisher struct {
+	Place *fsys.Handle       // the workspace
 	Link  bool               // act as on a file system that cannot exchange
-	Step  func(point string) // called before each step, for who wants to crash there
+	Step  func(point string) // called before each step, so that a test can crash there
 }
 
-// Perform does every operation and looks at what came out.
-func (h *Hand) Perform(ops []Op, slots *fsys.Place) error {
+// Perform does every operation and checks its result.
+func (p *Publisher) Perform(ops []Op, slots *fsys.Handle) error {
 	for i := range ops {
-		h.Step("op")
-		if err := h.do(&ops[i], slots); err != nil {
+		p.Step("op")
+		if err := p.do(&ops[i], slots); err != nil {
 			return err
 		}
 	}
-	h.Step("ops")
+	p.Step("ops")
 	return nil
 }
 
-// do does one operation, or fails with a Conflict when the path does not hold
-// what the plan saw.
-func (h *Hand) do(o *Op, slots *fsys.Place) error {
-	clash := func(err error) error {
+// do does one operation. It fails with a Conflict if the path does not hold what
+// the plan saw.
+func (p *Publisher) do(o *Op, slots *fsys.Handle) error {
+	conflict := func(err error) error {
 		return &fsys.Error{Code: fsys.Conflict, Paths: []string{o.At()}, Text: "changed by somebody else while it was being published; nothing was published", Err: err}
 	}
 	var err error
 	check := o.Slot
 	switch o.Do {
 	case Make:
-		err = h.Place.Make(slots, o.Slot, o.At())
+		err = p.Place.RenameNew(slots, o.Slot, o.At())
 		check = ""
 	case Swap:
 		err = errors.ErrUnsupported
-		if !h.Link {
-			err = h.Place.Exchange(slots, o.Slot, o.At())
+		if !p.Link {
+			err = p.Place.Exchange(slots, o.Slot, o.At())
 		}
 		if errors.Is(err, errors.ErrUnsupported) {
-			return h.doLinked(o, slots, clash)
+			return p.swapByLink(o, slots, conflict)
 		}
 	case Drop:
-		err = h.Place.Drop(slots, o.At(), o.Slot)
+		err = p.Place.MoveTo(slots, o.At(), o.Slot)
 	case Adjust:
 		check = ""
 		if o.After != nil {
-			err = h.Place.Attr(o.At(), o.After.entry())
+			err = p.Place.SetAttr(o.At(), o.After.entry())
 		}
 	}
-	if err != nil && fsys.Theirs(err) {
-		return clash(err)
+	if err != nil && fsys.ChangedOutside(err) {
+		return conflict(err)
 	}
 	if err != nil || check == "" {
 		return err
@@ -108,25 +110,24 @@ func (h *Hand) do(o *Op, slots *fsys.Place) error {
 		return err
 	}
 	if fsys.Shape(e) != o.Old {
-		return clash(nil)
+		return conflict(nil)
 	}
 	return nil
 }
 
-// doLinked is a swap on a file system that cannot exchange: what is there gets
-// a second name in the slots, then the new file takes its place in one step.
-// Where one of the two is a directory the old has to be moved away first, so
-// the name is free for a moment.
-func (h *Hand) doLinked(o *Op, slots *fsys.Place, clash func(error) error) error {
-	put := h.Place.Over
+// swapByLink is a swap on a file system that cannot exchange. It links the old file
+// into the slots, then renames the new file over it. If one of the two is a
+// directory, the old one is moved away first, and the path is missing for a moment.
+func (p *Publisher) swapByLink(o *Op, slots *fsys.Handle, conflict func(error) error) error {
+	put := p.Place.RenameOver
 	slot, err := slots.Lstat(o.Slot)
 	if err != nil {
 		return err
 	}
-	if slot.Kind == fsys.Dir || h.Place.Keep(slots, o.At(), o.oldSlot()) != nil {
-		put = h.Place.Make
-		if err := h.Place.Drop(slots, o.At(), o.oldSlot()); err != nil {
-			return clash(err)
+	if slot.Kind == fsys.Dir || p.Place.LinkTo(slots, o.At(), o.oldSlot()) != nil {
+		put = p.Place.RenameNew
+		if err := p.Place.MoveTo(slots, o.At(), o.oldSlot()); err != nil {
+			return conflict(err)
 		}
 	}
 	e, err := fsys.Look(slots, o.oldSlot())
@@ -134,15 +135,14 @@ func (h *Hand) doLinked(o *Op, slots *fsys.Place, clash func(error) error) error
 		return err
 	}
 	if fsys.Shape(e) != o.Old {
-		return clash(nil)
+		return conflict(nil)
 	}
-	h.Step("linked")
+	p.Step("linked")
 	return put(slots, o.Slot, o.At())
 }
 
-// Sync makes every directory that an operation touched last, and runs with
-// beside that.
-func (h *Hand) Sync(ops []Op, slots *fsys.Place, with ...func() error) error {
+// Sync syncs every directory that an operation touched, and runs with beside that.
+func (p *Publisher) Sync(ops []Op, slots *fsys.Handle, with ...func() error) error {
 	dirs := map[string]bool{}
 	var files []string
 	for i := range ops {
@@ -156,33 +156,33 @@ func (h *Hand) Sync(ops []Op, slots *fsys.Place, with ...func() error) error {
 		}
 	}
 	if len(dirs)+len(files) > 50 {
-		if err := h.Place.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
-			return errors.Join(err, fsys.Together(with))
+		if err := p.Place.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
+			return errors.Join(err, fsys.RunAll(with))
 		}
 	}
 	jobs := append(with, func() error { return slots.SyncDir(".") })
 	for d := range dirs {
 		jobs = append(jobs, func() error {
-			if err := h.Place.SyncDir(d); err != nil && !fsys.Theirs(err) {
+			if err := p.Place.SyncDir(d); err != nil && !fsys.ChangedOutside(err) {
 				return err
 			}
-			return nil // somebody else has taken the directory away
+			return nil // somebody else removed the directory
 		})
 	}
 	for _, name := range files {
 		jobs = append(jobs, func() error {
-			f, err := h.Place.Open(name)
+			f, err := p.Place.Open(name)
 			if err != nil {
 				return err
 			}
 			return errors.Join(f.Sync(), f.Close())
 		})
 	}
-	return fsys.Together(jobs)
+	return fsys.RunAll(jobs)
 }
 
-// done tells whether o was done, and where the old content then lies.
-func (h *Hand) done(o *Op, slots *fsys.Place) (done bool, old string, err error) {
+// isDone reports whether o was done, and which slot then holds the old content.
+func (p *Publisher) isDone(o *Op, slots *fsys.Handle) (done bool, old string, err error) {
 	e, err := fsys.Look(slots, o.Slot)
 	gone := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !gone {
@@ -195,24 +195,25 @@ func (h *Hand) done(o *Op, slots *fsys.Place) (done bool, old string, err error)
 		return !gone, o.Slot, nil
 	}
 	if !gone {
-		done, err := h.swapped(o, fsys.Shape(e))
+		done, err := p.isSwapped(o, fsys.Shape(e))
 		return done, o.Slot, err
 	}
 	if _, err = slots.Lstat(o.oldSlot()); errors.Is(err, fs.ErrNotExist) {
-		return false, "", nil // undone: the new content was moved back over nothing
+		return false, "", nil // it was undone: the new content was moved back
 	}
 	return true, o.oldSlot(), err
 }
 
-// Undo takes operations back, last first, then puts modes and times back.
-func (h *Hand) Undo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
+// Undo undoes operations, last first, then restores modes and times. It returns the
+// names of content that it could not restore, because somebody else changed the path.
+func (p *Publisher) Undo(ops []Op, slots *fsys.Handle) (rescued []string, err error) {
 	for i := range slices.Backward(ops) {
 		o := &ops[i]
 		if o.Do == Adjust {
 			continue
 		}
-		h.Step("undo")
-		name, err := h.undoOne(o, slots)
+		p.Step("undo")
+		name, err := p.undoOne(o, slots)
 		if err != nil {
 			return rescued, err
 		}
@@ -225,130 +226,131 @@ func (h *Hand) Undo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
 		if o.Do != Adjust {
 			continue
 		}
-		h.Step("unattr")
-		if err := h.Place.Attr(o.At(), o.Before.entry()); err != nil && !fsys.Theirs(err) {
+		p.Step("unattr")
+		if err := p.Place.SetAttr(o.At(), o.Before.entry()); err != nil && !fsys.ChangedOutside(err) {
 			return rescued, err
 		}
 	}
-	h.Step("taken back")
-	return rescued, h.Sync(ops, slots)
+	p.Step("taken back")
+	return rescued, p.Sync(ops, slots)
 }
 
-// swapped tells whether a swap was done whose slot has this shape. When it is
-// neither what was to go nor what was to come, somebody still writes to what
-// was replaced, or the slot never reached the disk: then the path tells.
-func (h *Hand) swapped(o *Op, slot fsys.Hash) (bool, error) {
+// isSwapped reports whether a swap was done, given the shape of its slot. The shape
+// is neither old nor new if somebody still writes to the old file, or if the slot
+// never reached the disk. Then the path decides.
+func (p *Publisher) isSwapped(o *Op, slot fsys.Hash) (bool, error) {
 	if slot == o.New || slot == o.Old {
 		return slot == o.Old, nil
 	}
-	now, err := fsys.Look(h.Place, o.At())
-	if err != nil && !fsys.Theirs(err) {
+	now, err := fsys.Look(p.Place, o.At())
+	if err != nil && !fsys.ChangedOutside(err) {
 		return false, err
 	}
 	return err != nil || fsys.Shape(now) != o.Old, nil
 }
 
-func (h *Hand) undoOne(o *Op, slots *fsys.Place) (rescued string, err error) {
-	done, old, err := h.done(o, slots)
+func (p *Publisher) undoOne(o *Op, slots *fsys.Handle) (rescued string, err error) {
+	done, old, err := p.isDone(o, slots)
 	if err != nil {
 		return "", err
 	}
 	if !done {
-		if o.Do == Swap && old == "" { // taken back by a rename, or never linked
+		if o.Do == Swap && old == "" { // undone by a rename, or never linked
 			return "", nil
 		}
-		return "", h.unlinkOld(o, slots)
+		return "", p.unlinkOld(o, slots)
 	}
 	if o.Do != Drop {
-		now, err := fsys.Look(h.Place, o.At())
-		if err != nil && !fsys.Theirs(err) {
+		now, err := fsys.Look(p.Place, o.At())
+		if err != nil && !fsys.ChangedOutside(err) {
 			return "", err
 		}
 		if err != nil || fsys.Shape(now) != o.New {
 			if errors.Is(err, fs.ErrNotExist) && old == "" {
-				return "", nil // never made, or taken away since
+				return "", nil // never made, or removed since
 			}
 			if old == "" {
-				return o.At(), nil // what we made is theirs now
+				return o.At(), nil // somebody else changed what we made
 			}
-			return h.rescue(old, slots)
+			return p.rescue(old, slots)
 		}
 	}
 	switch {
 	case o.Do == Make:
-		err = h.Place.Drop(slots, o.At(), o.Slot)
+		err = p.Place.MoveTo(slots, o.At(), o.Slot)
 	case o.Do == Drop:
-		err = h.Place.Make(slots, o.Slot, o.At())
-		if fsys.Theirs(err) {
-			return h.rescue(o.Slot, slots)
+		err = p.Place.RenameNew(slots, o.Slot, o.At())
+		if fsys.ChangedOutside(err) {
+			return p.rescue(o.Slot, slots)
 		}
 	case old == o.Slot:
-		err = h.Place.Exchange(slots, o.Slot, o.At())
+		err = p.Place.Exchange(slots, o.Slot, o.At())
 	default:
-		now, bad := h.Place.Lstat(o.At())
+		now, bad := p.Place.Lstat(o.At())
 		was, err := slots.Lstat(old)
 		if err = errors.Join(bad, err); err != nil {
 			return "", err
 		}
 		if now.Kind == fsys.Dir || was.Kind == fsys.Dir {
-			if err := h.Place.Drop(slots, o.At(), o.Slot); err != nil {
+			if err := p.Place.MoveTo(slots, o.At(), o.Slot); err != nil {
 				return "", err
 			}
-			h.Step("moved")
-			return "", h.Place.Make(slots, old, o.At())
+			p.Step("moved")
+			return "", p.Place.RenameNew(slots, old, o.At())
 		}
-		return "", h.Place.Over(slots, old, o.At())
+		return "", p.Place.RenameOver(slots, old, o.At())
 	}
 	return "", err
 }
 
-// unlinkOld removes the second name that doLinked gave a file it did not get
-// to replace; a directory it had moved away goes back.
-func (h *Hand) unlinkOld(o *Op, slots *fsys.Place) error {
+// unlinkOld removes the link that swapByLink made before it was interrupted. A
+// directory that was moved away goes back.
+func (p *Publisher) unlinkOld(o *Op, slots *fsys.Handle) error {
 	if o.Do != Swap {
 		return nil
 	}
 	if _, err := slots.Lstat(o.oldSlot()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if _, err := h.Place.Lstat(o.At()); errors.Is(err, fs.ErrNotExist) {
-		return h.Place.Make(slots, o.oldSlot(), o.At())
+	if _, err := p.Place.Lstat(o.At()); errors.Is(err, fs.ErrNotExist) {
+		return p.Place.RenameNew(slots, o.oldSlot(), o.At())
 	}
 	return os.Remove(filepath.Join(slots.Name, o.oldSlot()))
 }
 
-// Redo does what is not done yet. What it finds in its way stays there.
-func (h *Hand) Redo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
+// Redo does the operations that were not done. A path that somebody else changed
+// stays; the content that belongs there is kept, and its names are returned.
+func (p *Publisher) Redo(ops []Op, slots *fsys.Handle) (rescued []string, err error) {
 	for i := range ops {
 		o := &ops[i]
-		h.Step("redo")
+		p.Step("redo")
 		if o.Do == Adjust {
 			if o.After != nil {
-				if err := h.Place.Attr(o.At(), o.After.entry()); err != nil && !fsys.Theirs(err) {
+				if err := p.Place.SetAttr(o.At(), o.After.entry()); err != nil && !fsys.ChangedOutside(err) {
 					return rescued, err
 				}
 			}
 			continue
 		}
-		done, _, err := h.done(o, slots)
+		done, _, err := p.isDone(o, slots)
 		if err != nil {
 			return rescued, err
 		}
 		if done {
 			continue
 		}
-		if err := h.unlinkOld(o, slots); err != nil {
+		if err := p.unlinkOld(o, slots); err != nil {
 			return rescued, err
 		}
-		clear, err := h.clear(o)
-		if err == nil && clear {
-			err = h.do(o, slots)
+		free, err := p.isFree(o)
+		if err == nil && free {
+			err = p.do(o, slots)
 		}
-		if !clear || fsys.Is(err, fsys.Conflict) {
+		if !free || fsys.Is(err, fsys.Conflict) {
 			err = nil
 			if o.Do != Drop {
 				var name string
-				if name, err = h.rescue(o.Slot, slots); err == nil {
+				if name, err = p.rescue(o.Slot, slots); err == nil {
 					rescued = append(rescued, name)
 				}
 			}
@@ -357,15 +359,15 @@ func (h *Hand) Redo(ops []Op, slots *fsys.Place) (rescued []string, err error) {
 			return rescued, err
 		}
 	}
-	h.Step("redone")
-	return rescued, h.Sync(ops, slots)
+	p.Step("redone")
+	return rescued, p.Sync(ops, slots)
 }
 
-// clear tells that o's path still holds what the plan saw.
-func (h *Hand) clear(o *Op) (bool, error) {
-	now, err := fsys.Look(h.Place, o.At())
+// isFree reports whether the path of o still holds what the plan saw.
+func (p *Publisher) isFree(o *Op) (bool, error) {
+	now, err := fsys.Look(p.Place, o.At())
 	switch {
-	case err != nil && fsys.Theirs(err):
+	case err != nil && fsys.ChangedOutside(err):
 		return o.Do == Make && errors.Is(err, fs.ErrNotExist), nil
 	case err != nil:
 		return false, err
@@ -373,8 +375,8 @@ func (h *Hand) clear(o *Op) (bool, error) {
 	return o.Do != Make && fsys.Shape(now) == o.Old, nil
 }
 
-// rescue keeps a slot's content for a person to find.
-func (h *Hand) rescue(slot string, slots *fsys.Place) (string, error) {
+// rescue moves the content of a slot to the directory "rescued", for a person.
+func (p *Publisher) rescue(slot string, slots *fsys.Handle) (string, error) {
 	top, tx := filepath.Split(filepath.Dir(slots.Name))
 	dir := filepath.Join(top, "rescued")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -387,14 +389,14 @@ func (h *Hand) rescue(slot string, slots *fsys.Place) (string, error) {
 	return name, fsys.Sync(dir)
 }
 
-// Untouched tells, without slots, that no operation was done.
-func (h *Hand) Untouched(ops []Op) bool {
+// Untouched reports, without slots, that no operation was done.
+func (p *Publisher) Untouched(ops []Op) bool {
 	for i := range ops {
 		o := &ops[i]
 		if o.Do == Adjust {
 			continue
 		}
-		now, err := fsys.Look(h.Place, o.At())
+		now, err := fsys.Look(p.Place, o.At())
 		if o.Do == Make {
 			if err == nil && fsys.Shape(now) == o.New {
 				return false

@@ -1,5 +1,5 @@
-// Package scan looks at directories. It reads only what metadata does not
-// vouch for, and gives the very nodes that were known for what did not change.
+// Package scan reads the tree of a directory. It reads only files with changed
+// metadata, and reuses the known nodes of unchanged directories.
 package scan
 
 import (
@@ -17,26 +17,26 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A Scanner compares a directory with what is known of it, and reads only what
-// its metadata does not vouch for.
+// A Scanner compares a directory with its known tree.
 type Scanner struct {
 	ctx   context.Context
 	rules *fsys.Rules
-	Full  bool // read every file, whatever its metadata says
-	deep  bool // look into ignored directories too, without reading their files
-	flat  bool // believe what is known of the directories below
-	fine  bool // the file system's stamps tell any two writes apart
+	Full  bool // read every file
+	deep  bool // enter ignored directories, too, without reading their files
+	flat  bool // take the known state of directories below
+	fine  bool // time stamps of the file system tell any two writes apart
 	start int64
-	sem   chan struct{} // one token for each directory looked at beside another
+	sem   chan struct{} // a token for each directory that is scanned beside another
 }
 
+// New returns a Scanner that starts now.
 func New(ctx context.Context, r *fsys.Rules, fine bool) *Scanner {
 	return &Scanner{ctx: ctx, rules: r, fine: fine, start: time.Now().UnixNano(),
 		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 // Tree scans p. Directories that hold what prev held are the nodes of prev.
-func (s *Scanner) Tree(p *fsys.Place, prev fsys.Item) (fsys.Item, error) {
+func (s *Scanner) Tree(p *fsys.Handle, prev fsys.Item) (fsys.Item, error) {
 	q, err := p.Sub(".")
 	if err != nil {
 		return fsys.Item{}, err
@@ -51,12 +51,13 @@ func (s *Scanner) Tree(p *fsys.Place, prev fsys.Item) (fsys.Item, error) {
 	return e, err
 }
 
-func (s *Scanner) dir(p *fsys.Place, at string, prev *fsys.Node) (*fsys.Node, error) {
+// dir scans one directory. It returns prev if nothing changed.
+func (s *Scanner) dir(p *fsys.Handle, at string, prev *fsys.Node) (*fsys.Node, error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
 	if prev != nil && !s.Full && !s.deep {
-		if n, ok, err := s.quick(p, at, prev); ok || err != nil {
+		if n, ok, err := s.quickDir(p, at, prev); ok || err != nil {
 			return n, err
 		}
 	}
@@ -71,7 +72,7 @@ func (s *Scanner) dir(p *fsys.Place, at string, prev *fsys.Node) (*fsys.Node, er
 			olds[i] = &prev.Ents[j]
 		}
 	}
-	same, err := s.each(p, at, out, olds)
+	same, err := s.completeAll(p, at, out, olds)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +82,9 @@ func (s *Scanner) dir(p *fsys.Place, at string, prev *fsys.Node) (*fsys.Node, er
 	return (&fsys.Node{Ents: out}).Done(), nil
 }
 
-// quick is dir for a directory that holds the names it held: nearly every one
-// of nearly every scan. It allocates only for what is not as it was.
-func (s *Scanner) quick(p *fsys.Place, at string, prev *fsys.Node) (n *fsys.Node, ok bool, err error) {
+// quickDir is dir for a directory with the same names as before, which is nearly
+// every directory. It allocates only for changed items.
+func (s *Scanner) quickDir(p *fsys.Handle, at string, prev *fsys.Node) (n *fsys.Node, ok bool, err error) {
 	var news []fsys.Item
 	var olds []*fsys.Item
 	var where []int
@@ -92,7 +93,7 @@ func (s *Scanner) quick(p *fsys.Place, at string, prev *fsys.Node) (n *fsys.Node
 		j, ok := prev.Find(e.Name)
 		if names++; !ok {
 			strange = true
-		} else if old := &prev.Ents[j]; !e.Believable(old) {
+		} else if old := &prev.Ents[j]; !e.Unchanged(old) {
 			news, olds, where = append(news, *e), append(olds, old), append(where, j)
 		}
 		return nil
@@ -100,7 +101,7 @@ func (s *Scanner) quick(p *fsys.Place, at string, prev *fsys.Node) (n *fsys.Node
 	if err != nil || strange || names != len(prev.Ents) {
 		return nil, false, err
 	}
-	same, err := s.each(p, at, news, olds)
+	same, err := s.completeAll(p, at, news, olds)
 	if err != nil || same {
 		return prev, err == nil, err
 	}
@@ -111,14 +112,14 @@ func (s *Scanner) quick(p *fsys.Place, at string, prev *fsys.Node) (n *fsys.Node
 	return n.Done(), true, nil
 }
 
-// each completes news, which were just looked at in p, and tells whether all of
-// them are as they were in olds. Directories are looked at beside each other.
-func (s *Scanner) each(p *fsys.Place, at string, news []fsys.Item, olds []*fsys.Item) (bool, error) {
+// completeAll completes the items news of p, and reports whether all of them are
+// equal to olds. It scans directories beside each other.
+func (s *Scanner) completeAll(p *fsys.Handle, at string, news []fsys.Item, olds []*fsys.Item) (bool, error) {
 	var wg sync.WaitGroup
 	errs := make([]error, len(news))
 	same := make([]bool, len(news))
 	for i := range news {
-		one := func() { same[i], errs[i] = s.entry(p, path.Join(at, news[i].Name), &news[i], olds[i]) }
+		one := func() { same[i], errs[i] = s.complete(p, path.Join(at, news[i].Name), &news[i], olds[i]) }
 		if news[i].Kind == fsys.Dir {
 			select {
 			case s.sem <- struct{}{}:
@@ -133,9 +134,9 @@ func (s *Scanner) each(p *fsys.Place, at string, news []fsys.Item, olds []*fsys.
 	return !slices.Contains(same, false), errors.Join(errs...)
 }
 
-// entry completes e, which was just looked at, and tells whether all of it is
-// as it was in old.
-func (s *Scanner) entry(p *fsys.Place, at string, e, old *fsys.Item) (same bool, err error) {
+// complete adds to e what its metadata does not say, and reports whether e is equal
+// to old.
+func (s *Scanner) complete(p *fsys.Handle, at string, e, old *fsys.Item) (same bool, err error) {
 	if s.deep {
 		e.Ignored = s.rules.Below(at, e.Kind == fsys.Dir)
 	} else if old != nil && old.Kind == e.Kind {
@@ -165,25 +166,26 @@ func (s *Scanner) entry(p *fsys.Place, at string, e, old *fsys.Item) (same bool,
 		e.Size = 0
 		e.Hash = fsys.Blob([]byte(e.Target))
 	default:
-		err = s.read(p, e)
+		err = s.hashFile(p, e)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fsys.Errorf(fsys.Busy, at, "it went away while it was read: %v", err)
+		err = fsys.Errorf(fsys.Busy, at, "it was removed while it was read: %v", err)
 	}
 	if !s.fine {
-		e.Racy = max(e.Print.Ctime, e.Time)+slack(e.Print.Ctime) > s.start
+		e.Racy = max(e.Print.Ctime, e.Time)+stampSlack(e.Print.Ctime) > s.start
 	}
 	return same && old.Hash == e.Hash && !e.Racy, err
 }
 
-func (s *Scanner) subdir(p *fsys.Place, at string, e, old *fsys.Item, same bool) (bool, error) {
+// subdir scans the directory e of p.
+func (s *Scanner) subdir(p *fsys.Handle, at string, e, old *fsys.Item, same bool) (bool, error) {
 	var prev *fsys.Node
 	if old != nil {
 		prev = old.Dir
 	}
 	q, err := p.Sub(e.Name)
 	if err != nil {
-		if fsys.Foreign(err) {
+		if fsys.IsOtherMount(err) {
 			*e = fsys.Item{Name: e.Name, Entry: fsys.Entry{Kind: fsys.Other}, Print: e.Print, Ignored: true}
 			return old != nil && old.Kind == fsys.Other, nil
 		}
@@ -194,17 +196,16 @@ func (s *Scanner) subdir(p *fsys.Place, at string, e, old *fsys.Item, same bool)
 	return same && e.Dir == prev, err
 }
 
-// slack is how long after a change another one may leave the same stamp.
-func slack(ctime int64) int64 {
+// stampSlack is how long after a change another change may have the same stamp.
+func stampSlack(ctime int64) int64 {
 	if ctime%int64(time.Second) == 0 {
 		return 2 * int64(time.Second)
 	}
 	return 50 * int64(time.Millisecond)
 }
 
-// read hashes the file e of p and takes its metadata from the moment at which
-// the content was that.
-func (s *Scanner) read(p *fsys.Place, e *fsys.Item) error {
+// hashFile hashes the file e of p, and takes the metadata of the same moment.
+func (s *Scanner) hashFile(p *fsys.Handle, e *fsys.Item) error {
 	f, err := p.Open(e.Name)
 	if err != nil {
 		return err
@@ -235,17 +236,17 @@ func (s *Scanner) read(p *fsys.Place, e *fsys.Item) error {
 	}
 }
 
-// Know says what is at path now, as believed from root where its metadata has
-// not changed; nil for nothing. With deep a directory is looked through.
-func (s *Scanner) Know(p *fsys.Place, root *fsys.Item, at string, deep bool) (*fsys.Item, error) {
+// At returns the item at a path now, or nil. It takes unchanged items from root.
+// With deep, it scans a directory with everything below it.
+func (s *Scanner) At(p *fsys.Handle, root *fsys.Item, at string, deep bool) (*fsys.Item, error) {
 	cur, err := p.Lstat(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
-		return nil, fsys.Errorf(fsys.Conflict, at, "a directory on the way to it was replaced: %v", err)
+		return nil, fsys.Errorf(fsys.Conflict, at, "a directory above it was replaced: %v", err)
 	}
-	if err != nil && fsys.Foreign(err) {
+	if err != nil && fsys.IsOtherMount(err) {
 		return nil, fsys.Errorf(fsys.Refused, at, "it lies in another mount: %v", err)
 	}
 	if err != nil {
@@ -262,6 +263,6 @@ func (s *Scanner) Know(p *fsys.Place, root *fsys.Item, at string, deep bool) (*f
 		s.flat = true
 	}
 	cur.Name = path.Base(at)
-	_, err = s.entry(parent, at, &cur, was)
+	_, err = s.complete(parent, at, &cur, was)
 	return &cur, err
 }

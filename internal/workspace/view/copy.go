@@ -110,7 +110,7 @@ func (c *copyView) fill(ctx context.Context, top *fsys.Item) error {
 	for i := len(dirs) - 1; i >= 0; i-- {
 		d := dirs[i]
 		c.was[d.at] = &copiedFile{seen: d.e.Print}
-		if err := errors.Join(fsys.Own(filepath.Join(c.dir, d.at), d.e.Print), p.Attr(d.at, d.e.Entry)); err != nil {
+		if err := errors.Join(fsys.Chown(filepath.Join(c.dir, d.at), d.e.Print), p.SetAttr(d.at, d.e.Entry)); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (c *copyView) copyOne(at, name string, e *fsys.Item) error {
 		*e = now // the metadata at the moment of the copy
 		e.Print.Nlink = fp.Nlink
 	}
-	if err := fsys.Own(name, e.Print); err != nil {
+	if err := fsys.Chown(name, e.Print); err != nil {
 		return err
 	}
 	q, err := fsys.Open(filepath.Dir(name))
@@ -164,7 +164,7 @@ func (c *copyView) copyOne(at, name string, e *fsys.Item) error {
 		return err
 	}
 	defer q.Close()
-	return q.Attr(filepath.Base(name), e.Entry)
+	return q.SetAttr(filepath.Base(name), e.Entry)
 }
 
 func (c *copyView) Path() string { return c.dir }

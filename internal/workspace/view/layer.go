@@ -41,7 +41,7 @@ type layerTree struct {
 
 // A quota counts what is staged.
 type quota struct {
-	most  fsys.Bound
+	most  fsys.Limit
 	bytes int64 // of staged files
 	files int
 }

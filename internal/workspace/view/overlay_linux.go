@@ -47,12 +47,12 @@ func NewOverlay(g Ground) (View, error) {
 	}
 	up, err := fsys.Open(filepath.Dir(o.upper))
 	if err == nil {
-		err = errors.Join(fsys.Own(o.upper, root.Print), up.Attr("u", root.Entry), up.Close())
+		err = errors.Join(fsys.Chown(o.upper, root.Print), up.SetAttr("u", root.Entry), up.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.End())
 	}
-	opts := "lowerdir=" + fsys.Escape(g.Place.Name) + ",upperdir=" + fsys.Escape(o.upper) + ",workdir=" + fsys.Escape(work) +
+	opts := "lowerdir=" + fsys.EscapeMountOption(g.Place.Name) + ",upperdir=" + fsys.EscapeMountOption(o.upper) + ",workdir=" + fsys.EscapeMountOption(work) +
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
 	// The view need not survive a crash, because commits sync their slots. So mount
 	// it as volatile. An older kernel does not know this option and syncs at the end.

@@ -9,10 +9,10 @@ import (
 
 // A Ground is what a view needs to know of the workspace.
 type Ground struct {
-	Place    *fsys.Place // the workspace
-	Base     fsys.Item   // its tree when the transaction began
-	Scratch  string      // directory of the transaction
-	Quota    fsys.Bound
+	Place    *fsys.Handle // the workspace
+	Base     fsys.Item    // its tree when the transaction began
+	Scratch  string       // directory of the transaction
+	Quota    fsys.Limit
 	WriteGit bool
 	Rules    *fsys.Rules
 }
@@ -46,4 +46,4 @@ func (g *Ground) Still(name string, from, now *fsys.Item, h fsys.Hash) bool {
 	return b != nil && b.Print.Ino == from.Print.Ino && b.Time == from.Time && !b.Ignored && b.Hash == h
 }
 
-func bounded(opt fsys.Bound) bool { return opt.Bytes > 0 || opt.Files > 0 }
+func bounded(opt fsys.Limit) bool { return opt.Bytes > 0 || opt.Files > 0 }
