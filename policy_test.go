@@ -35,7 +35,7 @@ var ranks = map[string]int{
 	"internal/provider/tariff":      0, // pure: everything in a request that a provider may bill
 	"internal/provider/format":      0, // requests and answers in the formats of providers
 	"internal/provider/cassette":    0, // recorded answers of providers, for tests
-	"internal/yamlfile":             0, // reads YAML for whoever has a file to read
+	"internal/yamlfile":             0, // strict YAML files
 	"internal/diff":                 0, // pure: two versions in, a patch out
 	"internal/recent":               0, // a bounded cache
 	"internal/leaktest":             0, // what tests leave behind
@@ -95,14 +95,15 @@ var ranks = map[string]int{
 // among lists imports within one rank that are meant.
 var among = map[string][]string{
 	"internal/kernel/process":      {"internal/kernel/ledger"},
-	"model":                        {"internal/provider/tokens", "internal/yamlfile"},
-	"internal/provider":            {"model", "internal/yamlfile"},
+	"model":                        {"internal/jsontext", "internal/provider/tokens", "internal/yamlfile"},
+	"internal/provider":            {"model", "internal/jsontext", "internal/yamlfile"},
 	"internal/provider/relay":      {"model", "internal/provider", "internal/provider/catalog", "internal/provider/format", "internal/provider/transport"},
 	"internal/provider/tokens":     {"internal/recent"},
-	"internal/provider/catalog":    {"model", "internal/provider/tokens", "internal/yamlfile"},
+	"internal/provider/catalog":    {"model", "internal/jsontext", "internal/provider/tokens", "internal/yamlfile"},
 	"internal/provider/format":     {"abi", "model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tariff", "internal/provider/tokens"},
 	"internal/provider/tariff":     {"model", "internal/jsontext", "internal/provider/catalog", "internal/provider/tokens"},
 	"internal/schema":              {"internal/jsontext"},
+	"internal/yamlfile":            {"internal/jsontext"},
 	"internal/journal":             {"internal/journal/format"},
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/journal/sqlite":      {"internal/journal", "internal/journal/format"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -103,7 +104,7 @@ func (d document) given(n ast.Node, what string) (*int, error) {
 func (d document) scriptError(n ast.Node, what string) (Kind, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !slices.Contains(scriptErrors, Kind(v)) {
-		err = d.Errorf(n, "%s is %q, expected one of %v", what, yamlfile.Clip(v), scriptErrors)
+		err = d.Errorf(n, "%s is %q, expected one of %v", what, jsontext.Clip(v), scriptErrors)
 	}
 	return Kind(v), err
 }

@@ -20,7 +20,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kern-run/kern/internal/yamlfile"
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
 func script(t testing.TB, text string) *Script {
@@ -144,7 +144,7 @@ func TestScriptRefuses(t *testing.T) {
 	} {
 		s, err := ParseScript("s.yaml", []byte(in))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "s.yaml:") {
-			t.Errorf("%s:\n got %v, %v\nwant %s", yamlfile.Clip(in), s, err, want)
+			t.Errorf("%s:\n got %v, %v\nwant %s", jsontext.Clip(in), s, err, want)
 		}
 	}
 }

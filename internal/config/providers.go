@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/internal/yamlfile"
@@ -29,7 +30,7 @@ func (s *Settings) readProviders(d *yamlfile.Document, n ast.Node, what string) 
 	falls := make(map[string][]ast.Node)
 	err := d.Entries(n, what, func(name string, key, value ast.Node) (err error) {
 		if !providerName.MatchString(name) || name == "script" {
-			return d.Errorf(key, "the provider %q, expected a name of small letters, digits, - and _, a letter first, and not script", yamlfile.Clip(name))
+			return d.Errorf(key, "the provider %q, expected a name of small letters, digits, - and _, a letter first, and not script", jsontext.Clip(name))
 		}
 		falls[name], err = s.readProvider(d, name, value)
 		return err
@@ -53,7 +54,7 @@ func (s *Settings) checkFallback(d *yamlfile.Document, at ast.Node, name string,
 	to := list[i]
 	other, id, named := strings.Cut(to, "/")
 	bad := func(format string, args ...any) error {
-		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, yamlfile.Clip(to)}, args...)...)
+		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, jsontext.Clip(to)}, args...)...)
 	}
 	switch p := s.Providers[other]; {
 	case s.speaks(other) == "":
@@ -114,7 +115,7 @@ func (s *Settings) readHeaders(d *yamlfile.Document, n ast.Node, what string, h 
 		}
 		if _, named := value.(ast.MapNode); named {
 			var from transport.Source
-			if from, err = s.readSecret(d, value, "the header "+yamlfile.Clip(name)); err != nil {
+			if from, err = s.readSecret(d, value, "the header "+jsontext.Clip(name)); err != nil {
 				return err
 			}
 			secret[name], err = key, h.SetSecret(name, from)
@@ -221,7 +222,7 @@ func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *provi
 	case usual && p.Format != "" && p.Format != name:
 		return d.Errorf(n, "the provider %s has the format %q, expected none: it speaks like itself", name, p.Format)
 	case !usual && !slices.Contains(formats, p.Format):
-		return d.Errorf(n, "the provider %s has the format %q, expected openai or anthropic: which of the two it speaks like", name, yamlfile.Clip(p.Format))
+		return d.Errorf(n, "the provider %s has the format %q, expected openai or anthropic: which of the two it speaks like", name, jsontext.Clip(p.Format))
 	case !usual && base == nil:
 		return d.Errorf(n, "the provider %s has no base_url, expected its address", name)
 	case p.Lent && (p.KeyEnv != "" || p.KeyFile != ""), p.KeyEnv != "" && p.KeyFile != "":
@@ -246,7 +247,7 @@ func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string
 	all := make(map[string]provider.Listed)
 	return all, d.Entries(n, what, func(name string, key, value ast.Node) error {
 		if name == "" || strings.TrimSpace(name) != name {
-			return d.Errorf(key, "the model %q, expected a name", yamlfile.Clip(name))
+			return d.Errorf(key, "the model %q, expected a name", jsontext.Clip(name))
 		}
 		const none = -1
 		l := provider.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}

@@ -7,6 +7,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -44,7 +45,7 @@ func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
 				return err
 			}
 			if s.Quota.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || s.Quota.Bytes == 0 {
-				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, yamlfile.Clip(text))
+				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, jsontext.Clip(text))
 			}
 			return nil
 		},

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
-	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
 )
 
@@ -97,10 +97,10 @@ func (c Config) Endpoint(ref string) (*Endpoint, error) {
 	c = c.filled()
 	provider, name, ok := strings.Cut(ref, ":")
 	if !ok || name == "" || strings.TrimSpace(name) != name {
-		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", yamlfile.Clip(ref))
+		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", jsontext.Clip(ref))
 	}
 	if c.format(provider) == "" {
-		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", yamlfile.Clip(ref), yamlfile.Clip(provider), c.providers())
+		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", jsontext.Clip(ref), jsontext.Clip(provider), c.providers())
 	}
 	e, err := c.endpoint(ref, provider, name)
 	switch {

@@ -1,5 +1,5 @@
-// Package yamlfile reads YAML files that people write, and forgives nothing: an
-// unknown key, a wrong type, a key that stands twice. Every error names the
+// Package yamlfile reads YAML files that people write, strictly. It refuses an
+// unknown key, a wrong type and a key that comes twice. Each error names the
 // file, the line, the column and what was expected.
 package yamlfile
 
@@ -17,29 +17,29 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/kern-run/kern/internal/jsontext"
 )
 
-// Bounds of a file that is read: its size, how deep it nests, and how many
-// nodes it may grow to when aliases are followed.
+// Bounds of a file. maxNodes counts the nodes that aliases repeat.
 const (
 	maxFile  = 16 << 20
 	maxDepth = 64
 	maxNodes = 1 << 20
 )
 
-// A Document is one YAML file read strictly. Every error names the file, the
-// line and the column. Values are taken from the syntax tree and not decoded
-// by reflection, so that money stays decimal and arguments keep their order.
+// A Document is one YAML file. Its values come from the syntax tree and not
+// from reflection, so that money stays decimal and arguments keep their order.
 type Document struct {
 	name    string
 	anchors map[string]ast.Node
-	nodes   int // visited so far, against maxNodes
+	nodes   int // visited so far, at most maxNodes
 }
 
 // A Field reads one value of a mapping.
 type Field func(n ast.Node, what string) error
 
-// Into is the Field that stores what read gives.
+// Into returns a Field that stores the result of read.
 func Into[T any](to *T, read func(ast.Node, string) (T, error)) Field {
 	return func(n ast.Node, what string) (err error) {
 		*to, err = read(n, what)
@@ -47,7 +47,7 @@ func Into[T any](to *T, read func(ast.Node, string) (T, error)) Field {
 	}
 }
 
-// Parse parses the one document of a file.
+// Parse parses a file with exactly one document.
 func Parse(name string, data []byte) (d *Document, root ast.Node, err error) {
 	f, err := parse(name, data)
 	if err != nil {
@@ -69,13 +69,13 @@ func Parse(name string, data []byte) (d *Document, root ast.Node, err error) {
 	return d, root, nil
 }
 
-// Valid says why data is not YAML, of any number of documents; nil when it is.
+// Valid returns why data is not YAML, nil if it is. It accepts any number of
+// documents.
 func Valid(name string, data []byte) error {
 	_, err := parse(name, data)
 	return err
 }
 
-// parse reads a file as YAML.
 func parse(name string, data []byte) (*ast.File, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %d bytes, expected at most %d", name, len(data), maxFile)
@@ -102,8 +102,7 @@ func parse(name string, data []byte) (*ast.File, error) {
 	return f, nil
 }
 
-// tabbed reports whether a line, counted from 1, begins with a tab, which is no
-// indentation.
+// tabbed reports whether a line, counted from 1, is indented with a tab.
 func tabbed(data []byte, line int) bool {
 	lines := bytes.Split(data, []byte("\n"))
 	if line < 1 || line > len(lines) {
@@ -112,9 +111,9 @@ func tabbed(data []byte, line int) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t"))
 }
 
-// tooDeep returns the first line that nests deeper than a parser that recurses
-// should be handed, 0 if there is none. It overcounts brackets within strings,
-// generously.
+// tooDeep returns the first line that nests too deeply for a recursive parser,
+// 0 if there is none. It counts brackets in strings too, so its bound is
+// generous.
 func tooDeep(b []byte) int {
 	line, open, lead := 1, 0, 0
 	indent := true
@@ -141,7 +140,7 @@ func tooDeep(b []byte) int {
 	return 0
 }
 
-// Errorf is an error about a node: where it stands, then what is wrong.
+// Errorf returns an error with the place of a node.
 func (d *Document) Errorf(n ast.Node, format string, args ...any) error {
 	line, col := 1, 1
 	if n != nil && n.GetToken() != nil && n.GetToken().Position != nil {
@@ -150,7 +149,7 @@ func (d *Document) Errorf(n ast.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d:%d: %s", d.name, line, col, fmt.Sprintf(format, args...))
 }
 
-// Value follows anchors and aliases to the node that is meant.
+// Value follows anchors and aliases to the value of a node.
 func (d *Document) Value(n ast.Node) (ast.Node, error) {
 	at := n
 	for range maxDepth {
@@ -179,8 +178,8 @@ func (d *Document) Value(n ast.Node) (ast.Node, error) {
 	return nil, d.Errorf(at, "nested too deeply, expected at most %d levels", maxDepth)
 }
 
-// Mapping reads n with one field per key; any other key is an error that
-// names the ones there are.
+// Mapping reads n with one Field for each key. It refuses any other key and
+// names the known ones.
 func (d *Document) Mapping(n ast.Node, what string, order []string, fields map[string]Field) error {
 	n, err := d.Value(n)
 	if err != nil {
@@ -195,10 +194,10 @@ func (d *Document) Mapping(n ast.Node, what string, order []string, fields map[s
 		key := keyOf(it.Key())
 		read, ok := fields[key]
 		if !ok {
-			return d.Errorf(it.Key(), "unknown key %q in %s, expected %s", Clip(key), what, strings.Join(order, ", "))
+			return d.Errorf(it.Key(), "unknown key %q in %s, expected %s", jsontext.Clip(key), what, strings.Join(order, ", "))
 		}
 		if seen[key] {
-			return d.Errorf(it.Key(), "the key %q stands twice in %s", key, what)
+			return d.Errorf(it.Key(), "the key %q comes twice in %s", key, what)
 		}
 		seen[key] = true
 		if err := read(it.Value(), key); err != nil {
@@ -208,7 +207,7 @@ func (d *Document) Mapping(n ast.Node, what string, order []string, fields map[s
 	return nil
 }
 
-// Entries reads a mapping whose keys are names that the file chooses.
+// Entries reads a mapping with any names as keys.
 func (d *Document) Entries(n ast.Node, what string, read func(name string, key, value ast.Node) error) error {
 	n, err := d.Value(n)
 	if err != nil {
@@ -222,7 +221,7 @@ func (d *Document) Entries(n ast.Node, what string, read func(name string, key, 
 	for it := m.MapRange(); it.Next(); {
 		name := keyOf(it.Key())
 		if seen[name] {
-			return d.Errorf(it.Key(), "the key %q stands twice in %s", Clip(name), what)
+			return d.Errorf(it.Key(), "the key %q comes twice in %s", jsontext.Clip(name), what)
 		}
 		seen[name] = true
 		if err := read(name, it.Key(), it.Value()); err != nil {
@@ -244,7 +243,7 @@ func keyOf(k ast.MapKeyNode) string {
 	return k.GetToken().Value
 }
 
-// List reads each element of a sequence with read.
+// List reads each element of a list.
 func (d *Document) List(n ast.Node, what string, read func(ast.Node) error) error {
 	n, err := d.Value(n)
 	if err != nil {
@@ -262,7 +261,7 @@ func (d *Document) List(n ast.Node, what string, read func(ast.Node) error) erro
 	return nil
 }
 
-// AppendTo reads an element and keeps it.
+// AppendTo returns a function for List that appends the result of read.
 func AppendTo[T any](to *[]T, read func(ast.Node) (T, error)) func(ast.Node) error {
 	return func(n ast.Node) error {
 		v, err := read(n)
@@ -271,7 +270,7 @@ func AppendTo[T any](to *[]T, read func(ast.Node) (T, error)) func(ast.Node) err
 	}
 }
 
-// Text reads text.
+// Text reads a string.
 func (d *Document) Text(n ast.Node, what string) (string, error) {
 	n, err := d.Value(n)
 	if err != nil {
@@ -300,7 +299,7 @@ func (d *Document) Boolean(n ast.Node, what string) (bool, error) {
 
 // Count reads a whole number.
 func (d *Document) Count(n ast.Node, what string) (int, error) {
-	const most = 1 << 40 // keeps every sum and every product with a price far from overflow
+	const most = 1 << 40 // sums and products with a price cannot overflow
 	n, err := d.Value(n)
 	if err != nil {
 		return 0, err
@@ -357,10 +356,10 @@ func (d *Document) Duration(n ast.Node, what string) (time.Duration, error) {
 
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-// JSON is n as JSON, keys in the order of the file.
+// JSON returns n as JSON, with the keys in the order of the file.
 func (d *Document) JSON(n ast.Node) (json.RawMessage, error) { return d.appendJSON(nil, n, 0) }
 
-// Scalar is the text of a number, a duration or a word, as it stands.
+// Scalar returns the text of a number, a duration or a word as it is written.
 func (d *Document) Scalar(n ast.Node, what string) (string, error) {
 	n, err := d.Value(n)
 	if err != nil {
@@ -372,7 +371,6 @@ func (d *Document) Scalar(n ast.Node, what string) (string, error) {
 	return "", d.Errorf(n, "%s is %s, expected a single value", what, KindOf(n))
 }
 
-// appendJSON appends n as JSON to b, keys in the order of the file.
 func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 	n, err := d.Value(n)
 	if err != nil {
@@ -389,7 +387,7 @@ func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 			if it.Key().IsMergeKey() {
 				return nil, d.Errorf(it.Key(), "the merge key << is not supported, expected the keys themselves")
 			}
-			b = appendString(append(b, sep...), keyOf(it.Key()))
+			b = append(append(b, sep...), jsontext.Quote(keyOf(it.Key()))...)
 			if b, err = d.appendJSON(append(b, ':'), it.Value(), depth+1); err != nil {
 				return nil, err
 			}
@@ -409,11 +407,11 @@ func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 		return append(b, ']'), nil
 	case *ast.StringNode:
 		if number.MatchString(v.Value) && v.Token.Type == token.StringType {
-			return append(b, v.Value...), nil // too long for the parser, or an exponent without a point
+			return append(b, v.Value...), nil // the parser takes long numbers and 1e3 for strings
 		}
-		return appendString(b, v.Value), nil
+		return append(b, jsontext.Quote(v.Value)...), nil
 	case *ast.LiteralNode:
-		return appendString(b, v.Value.Value), nil
+		return append(b, jsontext.Quote(v.Value.Value)...), nil
 	case *ast.BoolNode:
 		return strconv.AppendBool(b, v.Value), nil
 	case *ast.NullNode:
@@ -431,16 +429,7 @@ func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 	return nil, d.Errorf(n, "%s cannot be written as JSON", KindOf(n))
 }
 
-// appendString quotes s as JSON without the escapes that are meant for HTML.
-func appendString(b []byte, s string) []byte {
-	var w strings.Builder
-	enc := json.NewEncoder(&w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always encodes, and a Builder always writes
-	return append(b, strings.TrimSuffix(w.String(), "\n")...)
-}
-
-// KindOf says what a node is, for an error.
+// KindOf describes a node in an error.
 func KindOf(n ast.Node) string {
 	switch n.(type) {
 	case ast.MapNode:
@@ -450,14 +439,5 @@ func KindOf(n ast.Node) string {
 	case *ast.NullNode:
 		return "null"
 	}
-	return strconv.Quote(Clip(n.GetToken().Value))
-}
-
-// Clip keeps a quoted value in an error short.
-func Clip(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return strconv.Quote(jsontext.Clip(n.GetToken().Value))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
 )
@@ -180,7 +181,7 @@ func whole(p *model.Price) bool {
 func (d document) modelName(n ast.Node, what string) (string, error) {
 	v, err := d.Text(n, what)
 	if err == nil && !modelName.MatchString(v) {
-		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, yamlfile.Clip(v))
+		err = d.Errorf(n, "%s is %q, expected openai:NAME or anthropic:NAME, or openai@HOST:NAME for another server", what, jsontext.Clip(v))
 	}
 	return v, err
 }
@@ -192,7 +193,7 @@ func (d document) day(n ast.Node, what string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.DateOnly, v)
 	if err != nil {
-		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, yamlfile.Clip(v))
+		err = d.Errorf(n, "%s is %q, expected a day such as 2025-08-07", what, jsontext.Clip(v))
 	}
 	return t, err
 }
