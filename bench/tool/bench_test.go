@@ -153,5 +153,4 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	})
 	b.Run("cold", func(b *testing.B) { run(b, tools.Runner{Pool: &program.Pool{Idle: -1}}) })
-	b.Run("group", func(b *testing.B) { run(b, tools.Runner{AcceptWeakKill: true}) })
 }

@@ -4,6 +4,7 @@ package program
 
 import (
 	"errors"
+	"fmt"
 	"os"
 )
 
@@ -34,3 +35,6 @@ type Run struct {
 
 // Start returns ErrNoSupervisor.
 func (p *Pool) Start(Job, [3]*os.File) (*Run, error) { return nil, ErrNoSupervisor }
+
+// SignalName names a signal.
+func SignalName(n int) string { return fmt.Sprintf("signal %d", n) }

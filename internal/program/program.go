@@ -1,13 +1,34 @@
-// Package program runs a program that knows nothing of Kern, so that it feels at
-// home and nothing of it is left at the end.
+// Package program starts, bounds, confines and kills other programs.
 //
-// The program has the terminal, the standard streams, every other descriptor,
-// the directory and the signals of who called it, in a process group of its
-// own, as a shell would run it: it can be suspended, brought to the fore and
-// read passwords. It is started by a guard, two small processes of this same
-// program (see package reap), and so ends with everything it started: when it
-// ends by itself, when [Guest.End] or [Guest.Kill] is called, when the caller
-// is killed with SIGKILL, and when the guard is.
+// A program is never started by its caller but by a supervisor, two small
+// processes of this same binary:
+//
+//	caller ── keeper ── supervisor ── the program ── whatever it starts
+//	   └────── control socket ──┘
+//
+// The supervisor is a child subreaper (package reap): every descendant that loses
+// its parent becomes its child, so it can find and wait for all of them. It kills
+// until no child is left when the program ends, when its time is up, on order, and
+// when the control socket closes because the caller died. Only then it reports. It
+// kills process groups as a whole, which works in one step even for a fork bomb,
+// and finds the rest by walking the tree until nothing is there.
+//
+// A program cannot kill its supervisor where the system can forbid it: it runs in
+// a Landlock domain that no signal leaves (Linux 6.12), and from which only root
+// reads the supervisor's memory. On an older system the keeper, a subreaper too,
+// inherits everything from a killed supervisor and kills it. A program of the same
+// user that kills both at once escapes there; only a jail holds it. Every program
+// has no_new_privs, because signals would not reach a set-user-id program.
+//
+// A supervisor is pooled or attached. A [Pool] runs command tools, one [Job] after
+// the other: each program has a session of its own, and three pipes. [Start] runs
+// an attached [Program], as kern exec does. It keeps the terminal, the session, all
+// descriptors and the directory of its caller, in a process group of its own, as
+// under a shell: it can be stopped, continued and read passwords. Keeper and
+// supervisor are in another group of that session, so the system takes the group
+// of the program for one with a shell, and stops it at Ctrl-Z.
+//
+// What this binary does when it starts itself again is a role: see [Main].
 package program
 
 import (
@@ -23,7 +44,7 @@ import (
 	"github.com/kern-run/kern/internal/program/reap"
 )
 
-// A Spec says what to run.
+// A Spec is a program for [Start].
 type Spec struct {
 	Argv []string
 	Env  []string
@@ -36,7 +57,7 @@ type Spec struct {
 type Ended struct {
 	Exit   int           // its exit code, if no signal ended it
 	Signal int           // the signal that ended it
-	CPU    time.Duration // of it and of all it started
+	CPU    time.Duration // of it and everything it started
 	Lost   bool          // its supervisor was killed, so nobody saw the end
 	Ctrl   bool          // Ctrl-C ended it; see [Interrupt]
 
@@ -44,7 +65,7 @@ type Ended struct {
 	OutOfProcesses bool // the kernel refused it a process
 }
 
-// Code is the exit code that a shell shows for it.
+// Code is the exit code that a shell shows.
 func (e Ended) Code() int {
 	switch {
 	case e.Lost:
@@ -55,7 +76,7 @@ func (e Ended) Code() int {
 	return e.Exit
 }
 
-// Exit codes of what could not be started, as env, nohup and timeout have them.
+// Exit codes of a program that was not started, as env, nohup and timeout have them.
 const (
 	CannotRun = 126
 	NotFound  = 127
@@ -64,37 +85,37 @@ const (
 // A StartError is a program that was not started.
 type StartError struct {
 	Code  int
-	Found bool // it is there
+	Found bool // the file exists
 	Err   error
 }
 
 func (e *StartError) Error() string { return e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Remedy is what to do about it.
+// Remedy says what to do about it.
 func (e *StartError) Remedy() string {
 	var named *exec.Error
 	switch {
 	case errors.As(e.Err, &named) && strings.Contains(named.Name, "="):
-		return "a variable is set before kern exec, or with env: -- env " + named.Name + " PROGRAM"
+		return "set a variable before kern exec, or with env: -- env " + named.Name + " PROGRAM"
 	case errors.Is(e, os.ErrPermission):
-		return "chmod +x makes a file a program; a script also starts with the name of what runs it, such as: -- python agent.py"
+		return "make the file executable with chmod +x, or name its interpreter too: -- python agent.py"
 	case errors.Is(e, syscall.EISDIR):
-		return "name a program in it"
+		return "name a program in that directory"
 	case errors.Is(e, syscall.E2BIG):
-		return "its arguments and environment are more than this system takes: give it a file, or its standard input"
+		return "its arguments and environment are larger than this system allows: pass a file, or standard input"
 	case e.Code == CannotRun:
-		return "it is there, and this system cannot run it"
+		return "the file exists, but this system cannot run it"
 	case e.Found:
-		return "it is there; what its first line, or its own head, names to run it is not"
+		return "the file exists, but the interpreter that it names does not"
 	}
-	return "look at the name, and at PATH; what stands before -- is Kern's"
+	return "check the name and PATH; everything before -- belongs to Kern"
 }
 
 // Find finds a program as a shell would.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
-	if errors.Is(err, exec.ErrDot) { // the PATH names the directory: so would a shell
+	if errors.Is(err, exec.ErrDot) { // PATH names the directory, so a shell would run it
 		err = nil
 	}
 	switch {
@@ -106,10 +127,11 @@ func Find(name string) (string, error) {
 	return "", &StartError{NotFound, false, err}
 }
 
-// ErrNoSupervisor says that a system cannot find all descendants of a program.
-var ErrNoSupervisor = errors.New("on this system a program cannot be stopped together with everything it started")
+// ErrNoSupervisor is the error of a system that cannot find all descendants of a
+// program.
+var ErrNoSupervisor = errors.New("this system cannot stop a program together with everything it started")
 
-// Able returns [ErrNoSupervisor] where this system is one of those.
+// Able returns [ErrNoSupervisor] on such a system.
 func Able() error {
 	if !reap.Able {
 		return ErrNoSupervisor

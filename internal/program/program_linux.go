@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passed are the signals that go on to the program. Those of the keyboard come
-// here only while the program is not in front.
+// passed are the signals that go on to the program. The keyboard sends signals to
+// this process only while the program is not in front.
 var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH}
 
 // A Program runs in the session of its caller.
@@ -169,7 +169,7 @@ func (p *Program) apply(r Report) {
 func (p *Program) group(s syscall.Signal) { _ = p.link.signal(s) }
 func (p *Program) all(s syscall.Signal)   { _ = p.link.kill(s) }
 
-// passOn passes a signal on.
+// passOn passes a signal on to the program.
 func (p *Program) passOn(s syscall.Signal) {
 	switch {
 	case s == unix.SIGTSTP && p.paused:
@@ -179,19 +179,19 @@ func (p *Program) passOn(s syscall.Signal) {
 	}
 }
 
-// continued is what happens when somebody wakes us, with or without the program.
+// continued handles SIGCONT, which this process gets with or without the program.
 func (p *Program) continued() {
 	switch {
 	case p.halted:
 		p.resumed(false)
-	case p.tty.ours() && p.tty.lent != 0: // we slept alone, and a shell put us in front
+	case p.tty.ours() && p.tty.lent != 0: // only this process was stopped, and a shell put it in front
 		p.tty.lend(p.Pid)
 	}
 }
 
-// stopped is what happens when the program stops: what a shell would do if the
-// program were its child, in two steps. One that wants the terminal gets it, if
-// we have it; else we stop as well, so that the shell takes over.
+// stopped handles a stop of the program as a shell would, in two steps. A program
+// that wants the terminal gets it, if this process has it. Otherwise this process
+// stops too, so that the shell takes over.
 func (p *Program) stopped(s syscall.Signal) {
 	p.halted = true
 	wants := s == unix.SIGTTIN || s == unix.SIGTTOU
@@ -199,7 +199,7 @@ func (p *Program) stopped(s syscall.Signal) {
 	case p.paused:
 	case wants && p.tty.ours():
 		p.resumed(true)
-	case p.broken: // who slept could not kill it
+	case p.broken: // a stopped process could not kill it
 	default:
 		lent := p.tty.takeBack()
 		p.suspend(s)
@@ -207,9 +207,9 @@ func (p *Program) stopped(s syscall.Signal) {
 	}
 }
 
-// suspend stops this process's job. It returns when the job goes on. Where
-// nobody would ever wake it, because no shell looks after it, the program hears
-// what a job hears whose shell is gone.
+// suspend stops the job of this process, and returns when the job goes on. If no
+// shell controls the job, nothing would ever continue it: then the program gets
+// SIGHUP, as a job does when its shell is gone.
 func (p *Program) suspend(s syscall.Signal) {
 	if s != unix.SIGSTOP && orphaned() {
 		if s != unix.SIGTSTP {
@@ -217,21 +217,21 @@ func (p *Program) suspend(s syscall.Signal) {
 		}
 		return
 	}
-	if s == unix.SIGTSTP { // the whole pipeline sleeps
-		signal.Ignore(s) // the runtime does not give back what it does by default
+	if s == unix.SIGTSTP { // the whole pipeline stops
+		signal.Ignore(s) // the runtime does not restore the default action
 		_ = unix.Kill(0, s)
 		signal.Notify(p.signals, s)
 	}
 	select {
-	case <-p.wakes: // of earlier
+	case <-p.wakes: // an earlier one
 	default:
 	}
 	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 	<-p.wakes // the call above may return before all threads have stopped
 }
 
-// resumed lets the program go on, in front if it was there and the shell put us
-// there.
+// resumed continues the program, in front if it was there and the shell put this
+// process there.
 func (p *Program) resumed(front bool) {
 	if p.paused {
 		return
@@ -243,8 +243,8 @@ func (p *Program) resumed(front bool) {
 	p.group(unix.SIGCONT)
 }
 
-// orphaned reports whether no shell looks after our job: no parent of it is of
-// the same session.
+// orphaned reports whether no shell controls the job of this process: no parent of
+// the job is in the same session.
 func orphaned() bool {
 	own, session := unix.Getpgrp(), 0
 	session, _ = unix.Getsid(0)
@@ -271,8 +271,8 @@ func (p *Program) do(f func()) {
 	}
 }
 
-// Pause stops everything the program started. We stay, and the keyboard is ours
-// meanwhile.
+// Pause stops everything the program started. This process goes on, and has the
+// terminal.
 func (p *Program) Pause() {
 	p.do(func() {
 		p.paused = true
@@ -281,7 +281,7 @@ func (p *Program) Pause() {
 	})
 }
 
-// Resume is the end of Pause.
+// Resume continues everything after Pause.
 func (p *Program) Resume() {
 	p.do(func() {
 		if !p.paused {
@@ -295,8 +295,8 @@ func (p *Program) Resume() {
 	})
 }
 
-// End asks the program to end with SIGTERM, and kills it with everything it
-// started when it has not after the grace.
+// End sends the program SIGTERM. If it still runs after the grace, End kills it and
+// everything it started.
 func (p *Program) End(grace time.Duration) {
 	p.do(func() {
 		if p.broken {
@@ -317,8 +317,5 @@ func (p *Program) Kill() {
 	})
 }
 
-// Over says that the program has ended, though not all that it started may have.
+// Over reports whether the program has ended. What it started may still run.
 func (p *Program) Over() bool { return p.ended.Load() }
-
-// Signal sends the program's group a signal.
-func (p *Program) Signal(s syscall.Signal) { p.do(func() { p.group(s) }) }

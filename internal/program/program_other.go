@@ -38,6 +38,3 @@ func Interrupt() {}
 
 // Over says that there is none.
 func (p *Program) Over() bool { return true }
-
-// Signal does nothing.
-func (p *Program) Signal(syscall.Signal) {}

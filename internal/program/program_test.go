@@ -551,7 +551,7 @@ func TestEnd(t *testing.T) {
 		if strings.Contains(c.script, "count") {
 			until(t, "the word", exists(dir, "terms"))
 			g.End(grace) // it was told already
-			g.Signal(unix.SIGWINCH)
+			g.do(func() { g.group(unix.SIGWINCH) })
 		}
 		e := <-done
 		e.CPU = 0

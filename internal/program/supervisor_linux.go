@@ -83,8 +83,8 @@ func supervise() {
 }
 
 // outliveSignals catches every signal that would end or stop a supervisor. A
-// program inherits which signals are ignored. One that shares the session of its
-// caller keeps them, because of nohup; any other starts with none ignored.
+// program inherits the ignored signals: an attached program keeps them, because of
+// nohup. Any other program starts with none ignored.
 func outliveSignals(attached bool) {
 	all := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM}
@@ -363,7 +363,7 @@ func (p *running) watch(happened <-chan reap.Child, ending bool) {
 			if p.group != nil {
 				p.group.Kill()
 			}
-			reap.Sweep()
+			reap.KillDescendants()
 			again = min(2*again+time.Millisecond, 50*time.Millisecond)
 			next = time.After(again)
 		}
@@ -423,7 +423,7 @@ func (p *running) obey(o order) bool {
 		return true
 	case o.all:
 		p.paused = sig == unix.SIGSTOP
-		reap.Signal(sig)
+		reap.SignalDescendants(sig)
 	case !p.ended && unix.Kill(-p.pid, sig) != nil:
 		_ = unix.Kill(p.pid, sig) // it moved to another group
 	}

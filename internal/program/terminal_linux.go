@@ -12,16 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is the one that controls this session. The nil terminal is none:
-// it is nobody's and cannot be lent.
+// A terminal is the one that controls this session. The nil terminal is none.
 type terminal struct {
 	fd    int
-	modes *unix.Termios // as they were
-	lent  int           // to this group; 0: to none
-	was   int           // lent to this group when it was last taken back
+	modes *unix.Termios // when the program started
+	lent  int           // the group that has it; 0: this process does
+	was   int           // the group that last had it
 }
 
-// openTerminal finds the terminal.
+// openTerminal opens the terminal.
 func openTerminal() *terminal {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -38,8 +37,8 @@ func (t *terminal) close() {
 	}
 }
 
-// holder is the group in front.
-func (t *terminal) holder() int {
+// foreground is the group in front.
+func (t *terminal) foreground() int {
 	n, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {
 		return 0
@@ -47,11 +46,11 @@ func (t *terminal) holder() int {
 	return n
 }
 
-// ours reports whether our group is in front.
-func (t *terminal) ours() bool { return t != nil && t.holder() == unix.Getpgrp() }
+// ours reports whether the group of this process is in front.
+func (t *terminal) ours() bool { return t != nil && t.foreground() == unix.Getpgrp() }
 
-// give puts a group in front. A group that is not in front itself may do so
-// while it does not heed SIGTTOU.
+// give puts a group in front. A process that is not in front may do that only while
+// it blocks SIGTTOU.
 func (t *terminal) give(group int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -60,31 +59,31 @@ func (t *terminal) give(group int) {
 	if unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old) != nil {
 		return
 	}
-	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) // a group that is gone does not want it
+	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) // the group may be gone
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
 }
 
-// lend puts the program in front.
+// lend puts a group in front.
 func (t *terminal) lend(group int) {
 	t.give(group)
 	t.lent = group
 }
 
-// takeBack puts us in front again, where the program was, and reports whether
-// it was. A shell that took the terminal meanwhile keeps it.
+// takeBack puts this process in front again if the program was, and reports
+// whether it was. A shell that took the terminal meanwhile keeps it.
 func (t *terminal) takeBack() bool {
 	if t == nil || t.lent == 0 {
 		return false
 	}
 	t.was, t.lent = t.lent, 0
-	if h := t.holder(); h == t.was || unix.Kill(-h, 0) == unix.ESRCH {
+	if h := t.foreground(); h == t.was || unix.Kill(-h, 0) == unix.ESRCH {
 		t.give(unix.Getpgrp())
 	}
 	return true
 }
 
-// restore takes the terminal back at the end, and puts its modes as they were
-// when the program had no chance to.
+// restore takes the terminal back at the end. It restores the modes if the program
+// had no chance to.
 func (t *terminal) restore(broken bool) {
 	if t == nil {
 		return
@@ -95,14 +94,14 @@ func (t *terminal) restore(broken bool) {
 	}
 }
 
-// Interrupt ends this process and its job as Ctrl-C would have, had they been in
-// front: a loop or a script that waits for us is meant too. It returns where the
+// Interrupt ends this process and its job as Ctrl-C would if they were in front,
+// because Ctrl-C is also meant for a script that waits for them. It returns if the
 // signal is ignored.
 func Interrupt() {
 	signal.Reset(unix.SIGINT)
 	runtime.LockOSThread()
 	_ = unix.Kill(0, unix.SIGINT)
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGINT) // here, and so now
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGINT) // to this thread, so at once
 }
 
 func isTerminal(fd int) bool {
@@ -110,7 +109,7 @@ func isTerminal(fd int) bool {
 	return err == nil
 }
 
-// parent is the parent of a process, 0 if that is not known.
+// parent returns the parent of a process; 0: it is not known.
 func parent(pid int) int {
 	f := stat(pid)
 	if len(f) < 2 {
@@ -120,7 +119,7 @@ func parent(pid int) int {
 	return n
 }
 
-// stat is what the system says of a process, from its state on.
+// stat returns the fields of /proc/PID/stat from the state on.
 func stat(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/model"
 )
@@ -25,11 +26,11 @@ import (
 // desk is a world with one program, which has two tools and may start others.
 func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kernel.Table, kernel.View) {
 	t.Helper()
-	program := Program{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []tools.Spec{
+	parent := Program{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []tools.Spec{
 		{Name: "free", Command: []string{"free"}, Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}`), Effect: abi.Pure, Attempts: 3},
 		{Name: "dear", Command: []string{"dear"}, Effect: abi.Pure, Cost: 5, Approval: true},
 	}}
-	b, err := json.Marshal(program)
+	b, err := json.Marshal(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 		Open: func(*Program) (model.Model, error) {
 			return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil
 		},
-		Command: func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, tools.Runner{AcceptWeakKill: true}) },
+		Command: func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, tools.Runner{Pool: &program.Pool{}}) },
 		Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 		Away:    func(string) time.Duration { return 0 },
 		Yield:   yield,

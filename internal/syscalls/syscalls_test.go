@@ -12,12 +12,16 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	program.Main()
+	leaktest.Main(m)
+}
 
 // TestBound is what is reserved for a model call: the input, and as much output
 // as was asked for, as the model gives, or as its window leaves.

@@ -28,12 +28,6 @@ type Runner struct {
 	// program.Main first.
 	Pool *program.Pool
 
-	// AcceptWeakKill lets commands run without a supervisor, as they must on
-	// systems other than Linux: a program is then killed with its process
-	// group, and one that leaves the group, or a kernel that dies by SIGKILL,
-	// leaves processes behind.
-	AcceptWeakKill bool
-
 	// Secrets are replaced by [secret] in results and errors.
 	Secrets []string
 }
@@ -46,22 +40,14 @@ func (r *Runner) check() error {
 		}
 	}
 	switch err := program.Able(); {
-	case r.AcceptWeakKill || r.Pool != nil && err == nil && program.Ready():
-		return nil
 	case err != nil:
-		return errors.New("runner: this system kills a program only with its process group, and what leaves the group stays; to accept that, set Runner.AcceptWeakKill")
-	case r.Pool != nil:
+		return fmt.Errorf("runner: %w", err)
+	case r.Pool == nil:
+		return errors.New("runner: no Pool of supervisors; set Runner.Pool, and call program.Main first in main")
+	case !program.Ready():
 		return fmt.Errorf("runner: %w", program.ErrNotReady)
 	}
-	return errors.New("runner: no Pool of supervisors; set Runner.Pool, and call program.Main first in main")
-}
-
-// start starts a job.
-func (r *Runner) start(j program.Job, files [3]*os.File) (*program.Run, error) {
-	if r.Pool == nil {
-		return program.StartWeak(j, files), nil
-	}
-	return r.Pool.Start(j, files)
+	return nil
 }
 
 // Command makes a tool of the program in s.Command. Arguments go to its stdin
@@ -154,7 +140,7 @@ func (c *command) fly(ctx context.Context, in Input, j program.Job) (out Output)
 		out.Err = c.broken("no pipe could be opened", err)
 		return out
 	}
-	f, err := c.runner.start(j, p.theirs)
+	f, err := c.runner.Pool.Start(j, p.theirs)
 	p.closeTheirs()
 	if err != nil {
 		p.close()

@@ -332,7 +332,7 @@ func TestDescriptorsOfOurs(t *testing.T) {
 		r       Runner
 		command []string
 	}{
-		"pooled": {pooled, sh(`cat`)}, "alone": {alone, sh(`cat`)}, "too much": {pooled, sh(`yes`)}, "weak": {Runner{AcceptWeakKill: true}, sh(`cat`)},
+		"pooled": {pooled, sh(`cat`)}, "alone": {alone, sh(`cat`)}, "too much": {pooled, sh(`yes`)},
 		"not started": {pooled, []string{"/dev/null"}}, "no supervisor": {Runner{Pool: &program.Pool{Command: []string{"/no/such/supervisor"}}}, sh(`cat`)},
 	} {
 		tl := command1(t, Spec{Command: c.command}, c.r)
@@ -485,10 +485,10 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%s: no mask, or too few, in %.300s", name, all)
 		}
 	}
-	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{AcceptWeakKill: true, Secrets: []string{"short"}}); err == nil {
+	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"short"}}); err == nil {
 		t.Error("a secret of 5 bytes was taken")
 	}
-	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{AcceptWeakKill: true, Secrets: []string{"longer"}}); err != nil {
+	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"longer"}}); err != nil {
 		t.Errorf("a secret of 6 bytes: %v", err)
 	}
 }
@@ -508,31 +508,6 @@ func TestRunnerRefuses(t *testing.T) {
 		if out.Err == nil || !strings.Contains(out.Err.Message, "supervisor") {
 			t.Errorf("%s: %+v", argv, out.Err)
 		}
-	}
-}
-
-// Without a supervisor the process group is killed, no more and no less.
-func TestWeakKill(t *testing.T) {
-	r := Runner{AcceptWeakKill: true}
-	dir := nest(t)
-	tl := command1(t, Spec{Command: sh(`sleep 100 ` + "& echo " + dir + `; sleep 100`), Timeout: 300 * time.Millisecond}, r)
-	out := tl.Run(context.Background(), Input{Args: none})
-	if out.Err == nil || out.Err.Code != abi.ToolTimeout {
-		t.Errorf("got %s, %+v", out.Value, out.Err)
-	}
-	if left := marked(dir); len(left) > 0 {
-		t.Errorf("left behind: %s", left)
-	}
-	for script, code := range map[string]abi.Code{`cat`: "", `exit 4`: abi.ToolFailed, `kill -9 $$`: abi.ToolFailed, `yes`: abi.LimitOutputBytes} {
-		tl := command1(t, Spec{Command: sh(script)}, r)
-		out := tl.Run(context.Background(), Input{Args: json.RawMessage(`{"a":1}`), MaxOutput: 100})
-		if (out.Err == nil) != (code == "") || out.Err != nil && out.Err.Code != code {
-			t.Errorf("%s: %s, %+v", script, out.Value, out.Err)
-		}
-	}
-	tl = command1(t, Spec{Command: []string{"/dev/null"}}, r)
-	if out := tl.Run(context.Background(), Input{Args: none}); out.Err == nil || out.Err.Code != abi.ToolFailed {
-		t.Errorf("not executable: %+v", out.Err)
 	}
 }
 

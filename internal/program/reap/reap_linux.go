@@ -30,16 +30,16 @@ func Adopt() error {
 	return nil
 }
 
-// Confine cuts the rights of the calling thread, and of every process that it
-// starts: no privileges by exec, and where Landlock is of version since or
-// later no signal to anything but its own descendants. The rights never come
-// back, so the thread must be locked.
+// Confine cuts the rights of the calling thread and of every process that it
+// starts: exec gives no privileges, and from Landlock version since on signals
+// reach only its own descendants. The rights never come back, so the thread must be
+// locked.
 func Confine(since uintptr) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
 	if abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); e != 0 || abi < since {
-		return nil // the keeper's case
+		return nil // the keeper kills what a killed supervisor leaves
 	}
 	const scopeSignal = 1 << 1
 	attr := struct{ fs, net, scoped uint64 }{scoped: scopeSignal}
@@ -54,8 +54,8 @@ func Confine(since uintptr) error {
 	return nil
 }
 
-// Keep starts a supervisor and waits for it. What it leaves behind, which is
-// nothing unless it was killed, is killed here. The result is an exit code.
+// Keep starts a supervisor and waits for it. If the supervisor is killed, Keep kills
+// everything it leaves. The result is an exit code.
 func Keep(start func() (pid int, err error)) int {
 	pid, err := start()
 	if err != nil {
@@ -74,11 +74,11 @@ func Keep(start func() (pid int, err error)) int {
 			return status
 		case p == 0: // nothing more is known
 			if flags = every; gone {
-				Sweep()
+				KillDescendants()
 			}
 		case ws.Stopped():
 			if p == pid || gone {
-				_ = unix.Kill(p, unix.SIGCONT) // nobody pauses a supervisor
+				_ = unix.Kill(p, unix.SIGCONT) // a program may have stopped it
 			}
 		case p == pid:
 			gone = true
@@ -89,14 +89,14 @@ func Keep(start func() (pid int, err error)) int {
 	}
 }
 
-// A Child is what happened to one of our children, which every descendant
-// becomes that lost its parent: it ended, unless it Stopped or was Continued.
+// A Child is what happened to one child of this process: it ended, unless it
+// Stopped or was Continued.
 type Child struct {
 	Pid, Exit, Signal  int
 	CPU                time.Duration
 	Stopped, Continued bool
-	More               bool // something is known of another already
-	Last               bool // no other is left
+	More               bool // a report about another child follows at once
+	Last               bool // no child is left
 }
 
 // Wait sends what happens to children until none is left. Flags are those of
@@ -143,17 +143,17 @@ func wait(flags int) (Child, error) {
 	}
 }
 
-// Sweep kills every descendant there is at this moment. One that is born
-// meanwhile is found by the next sweep: its parent was killed in this one, so
-// an end will be reaped, and a sweep follows. It follows when of no other
-// anything is known yet ([Child.More]): a sweep for each of a thousand ends
-// would look at a million processes.
-func Sweep() { Signal(unix.SIGKILL) }
+// KillDescendants kills every descendant that exists at this moment. The next call
+// finds a descendant that starts meanwhile: its parent was killed, so a report
+// comes, and another call must follow. The caller waits until no report is left to
+// read ([Child.More]), because a thousand calls for a thousand reports would look at
+// a million processes.
+func KillDescendants() { SignalDescendants(unix.SIGKILL) }
 
-// Signal sends a signal to every descendant there is at this moment: to groups
-// as a whole, which the system does in one step even for a fork bomb, and to
-// each by its number.
-func Signal(sig syscall.Signal) {
+// SignalDescendants sends a signal to every descendant that exists at this moment:
+// to groups as a whole, which works in one step even for a fork bomb, and to each
+// by its number.
+func SignalDescendants(sig syscall.Signal) {
 	own := unix.Getpgrp()
 	groups := map[int]bool{own: true}
 	seen := map[int]bool{}
@@ -165,7 +165,7 @@ func Signal(sig syscall.Signal) {
 		seen[pid] = true
 		if g, err := unix.Getpgid(pid); err == nil && !groups[g] {
 			groups[g] = true
-			_ = unix.Kill(-g, sig) // gone is as good
+			_ = unix.Kill(-g, sig) // it may be gone
 		}
 		below := Children(pid)
 		_ = unix.Kill(pid, sig)
