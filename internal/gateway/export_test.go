@@ -11,10 +11,7 @@ import (
 func Pulse(g *Gateway, d time.Duration) { g.cfg.Pulse = d }
 
 // OpenMax is how many tool calls of a process are open at most.
-const OpenMax = wishesMax
-
-// MaxField is what a provider's own name says of its output maximum.
-var MaxField = maxField
+const OpenMax = maxPending
 
 // Answered has f called each time the kernel has answered a call, before the
 // gateway goes on.

@@ -48,6 +48,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/live"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
@@ -82,6 +83,7 @@ type Config struct {
 	Models   provider.Config
 	Spawn    func(ctx context.Context, p syscalls.Program, k Key) (abi.Pid, error)
 	Attempts int           // at a model before its error is the answer; 0: five
+	Live     *live.Channel // where text is published as it streams; nil: nowhere
 	Pulse    time.Duration // of a stream that is held back; 0: ten seconds
 
 	// Away is how long nothing comes of waiting for a resource.
@@ -90,10 +92,10 @@ type Config struct {
 
 // A Gateway serves programs. It is safe for concurrent use.
 type Gateway struct {
-	cfg     Config
-	known   known
-	lessons lessons
-	ways    ways
+	cfg         Config
+	storedBlobs storedBlobs // in the journal, so that they are not given to it again
+	learned     learnedBounds
+	routes      routeCache
 	holds
 	base atomic.Pointer[string]
 
@@ -115,7 +117,8 @@ func New(cfg Config) *Gateway {
 		cfg.Pulse = 10 * time.Second
 	}
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session)}
-	g.ways.cfg = cfg.Models
+	g.routes.cfg = cfg.Models
+	g.storedBlobs.Max, g.learned.Max = maxRemembered, maxRemembered
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a syscalls.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	cfg.Ring.miss(g)
@@ -148,14 +151,14 @@ const (
 	bodyTime = 60 * time.Second
 )
 
-// An entrance is a path that the gateway serves.
-type entrance struct {
+// An endpoint is a path that the gateway serves.
+type endpoint struct {
 	method string
 	face   format.Face // of errors too; empty: as the request looks
-	serve  func(g *Gateway, v *visit)
+	serve  func(g *Gateway, v *inbound)
 }
 
-var entrances = map[string]entrance{
+var endpoints = map[string]endpoint{
 	"/chat/completions":      {"POST", format.Chat, (*Gateway).relayed},
 	"/responses":             {"POST", format.Responses, (*Gateway).relayed},
 	"/embeddings":            {"POST", format.Embeddings, (*Gateway).relayed},
@@ -166,28 +169,27 @@ var entrances = map[string]entrance{
 	"/kern/v1/self":          {"GET", format.Chat, (*Gateway).self},
 }
 
-// A visit is a request on its way through.
-type visit struct {
+// An inbound is a request of a program on its way through the gateway.
+type inbound struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	face    format.Face
 	kernel  State
 	session *session
-	rest    string    // of the path, behind that of the entrance
-	lent    time.Time // until when the client may read
-	own     bool      // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
+	rest    string // of the path, behind that of the entrance
+	own     bool   // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
 }
 
 // ServeHTTP implements [http.Handler]: where a request may come from, what it
 // wants, whose it is, and then the face that serves it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{w: w, r: r, kernel: g.cfg.Kernel}
+	v := &inbound{w: &deadlineWriter{ResponseWriter: w}, r: r, kernel: g.cfg.Kernel}
 	v.hurry()
 	key, path := splitPath(r.URL.Path)
 	if name, ok := strings.CutPrefix(path, "/models/"); ok {
 		path, v.rest = "/models", name
 	}
-	in, there := entrances[path]
+	in, there := endpoints[path]
 	if v.face = in.face; v.face == "" {
 		v.face = faceOf(r)
 	}
@@ -243,7 +245,7 @@ func spent(k State, pid abi.Pid) *abi.Error {
 }
 
 // enter finds the process of a visit: that of the key, or a child of it.
-func (g *Gateway) enter(v *visit, pid abi.Pid) (err error) {
+func (g *Gateway) enter(v *inbound, pid abi.Pid) (err error) {
 	if v.session, err = g.session(pid); err != nil {
 		return err
 	}
@@ -299,14 +301,14 @@ func faceOf(r *http.Request) format.Face {
 // hurry bounds the time in which the body must come. The bound is taken away
 // only when all of it is there: of a request that is refused before, the server
 // still reads what follows, and would wait for it for ever.
-func (v *visit) hurry() {
+func (v *inbound) hurry() {
 	c, until := http.NewResponseController(v.w), time.Now().Add(bodyTime)
 	_ = c.SetReadDeadline(until)  // a test's recorder has none
 	_ = c.SetWriteDeadline(until) // the server itself asks for a body that waits to be asked for
 }
 
 // body reads what came, in the time and to the size that are allowed.
-func (v *visit) body() ([]byte, error) {
+func (v *inbound) body() ([]byte, error) {
 	if v.r.ContentLength > maxBody {
 		return nil, tooLarge
 	}
@@ -347,7 +349,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 }
 
 // relayed serves a request to a model.
-func (g *Gateway) relayed(v *visit) {
+func (g *Gateway) relayed(v *inbound) {
 	body, err := v.body()
 	if err != nil {
 		v.fail(err)
@@ -364,7 +366,7 @@ func (g *Gateway) relayed(v *visit) {
 		v.fail(err)
 		return
 	}
-	x, err := g.exchange(v, q)
+	x, err := g.newUpstreamCall(v, q)
 	if err != nil {
 		v.fail(err)
 		return
@@ -378,14 +380,15 @@ func (g *Gateway) relayed(v *visit) {
 		return
 	}
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
+	x.answer.call = x.call
 	res := g.cfg.Kernel.DoVia(v.r.Context(), x.call, x)
 	switch {
 	case !momentary(res):
-		g.known.add(x.chain.parts[x.chain.named:])
+		g.storedBlobs.add(x.stored.parts[x.stored.named:])
 	case res.Err.Code == abi.Interrupted: // whoever is still there is not the one who went
 		res.Err = closing
 	}
-	x.finish(res)
+	x.answer.finish(res)
 }
 
 var closing = &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing, and nothing was sent", Hint: "ask again when it is back"}

@@ -156,19 +156,32 @@ func (r *reader) SetWriteDeadline(t time.Time) error { r.until = t; return nil }
 func (r *reader) FlushError() error                  { return nil }
 
 // TestLongStream: a client that reads has its time for each part of an answer, and
-// not for all of it.
+// not for all of it; also when its model thought for longer than that, and when
+// the answer is an error.
 //
-// Mutant that dies here: a time that is set once.
+// Mutants that die here: a time that is set once, a head or a part or an error
+// that is written after its time.
 func TestLongStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &reader{ResponseWriter: httptest.NewRecorder()}
-		x := &exchange{visit: &visit{w: client}}
-		for range 20 {
-			x.write([]byte("a part\n"), false)
+		v := &inbound{w: &deadlineWriter{ResponseWriter: client}}
+		a := &programAnswer{inbound: v}
+		want := func(what string) {
+			t.Helper()
 			if left := time.Until(client.until); left < writeTime/2 || left > writeTime {
-				t.Fatalf("it has %s", left)
+				t.Fatalf("%s: it has %s", what, left)
 			}
+		}
+		time.Sleep(2 * writeTime)
+		a.flush()
+		want("the head")
+		for range 20 {
+			a.write([]byte("a part\n"), true)
+			want("a part")
 			time.Sleep(writeTime / 3)
 		}
+		time.Sleep(2 * writeTime)
+		v.fail(badKey)
+		want("an error")
 	})
 }

@@ -17,16 +17,16 @@ type session struct {
 	pid    abi.Pid
 	naming sync.Mutex // of children, one at a time
 
-	mu     sync.Mutex
-	next   uint64
-	kids   map[string]abi.Pid
-	wishes []*wish // open, oldest first
+	mu      sync.Mutex
+	next    uint64
+	kids    map[string]abi.Pid
+	pending []*pendingTool // open, oldest first
 }
 
-// wishesMax is how many tool calls of a process are open at most. Of many no
+// maxPending is how many tool calls of a process are open at most. Of many no
 // result ever comes: the program went away, or the call was all it wanted to
 // hear. So one more ends the oldest.
-const wishesMax = 1000
+const maxPending = 1000
 
 // session finds that of a process.
 func (g *Gateway) session(pid abi.Pid) (*session, error) {
@@ -77,32 +77,32 @@ func (s *session) knows(name string, pid abi.Pid) {
 	s.kids[name] = pid
 }
 
-func (s *session) put(w *wish) {
+func (s *session) put(w *pendingTool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wishes = append(s.wishes, w); len(s.wishes) > wishesMax {
-		close(s.wishes[0].old)
-		s.wishes = slices.Delete(s.wishes, 0, 1)
+	if s.pending = append(s.pending, w); len(s.pending) > maxPending {
+		close(s.pending[0].old)
+		s.pending = slices.Delete(s.pending, 0, 1)
 	}
 }
 
 // drop forgets a wish that ended by itself.
-func (s *session) drop(w *wish) {
+func (s *session) drop(w *pendingTool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at := slices.Index(s.wishes, w); at >= 0 {
-		s.wishes = slices.Delete(s.wishes, at, at+1)
+	if at := slices.Index(s.pending, w); at >= 0 {
+		s.pending = slices.Delete(s.pending, at, at+1)
 	}
 }
 
 // take finds the open wish that a call of a conversation stands for. Servers
 // exist that give the same ids in every answer: there the one with the same
 // words is meant, or else the oldest.
-func (s *session) take(c format.Call) *wish {
+func (s *session) take(c format.Call) *pendingTool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := -1
-	for i, w := range s.wishes {
+	for i, w := range s.pending {
 		if w.call.ID != c.ID {
 			continue
 		}
@@ -117,8 +117,8 @@ func (s *session) take(c format.Call) *wish {
 	if at < 0 {
 		return nil
 	}
-	w := s.wishes[at]
-	s.wishes = slices.Delete(s.wishes, at, at+1)
+	w := s.pending[at]
+	s.pending = slices.Delete(s.pending, at, at+1)
 	return w
 }
 
@@ -129,7 +129,7 @@ func (s *session) take(c format.Call) *wish {
 // does not.
 func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (warning string, err error) {
 	s.mu.Lock()
-	none := len(s.wishes) == 0
+	none := len(s.pending) == 0
 	s.mu.Unlock()
 	if none {
 		return "", nil
@@ -138,7 +138,7 @@ func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (w
 	for _, c := range q.Calls() {
 		asked[c.ID] = c
 	}
-	var ending []*wish
+	var ending []*pendingTool
 	for _, r := range q.Results() {
 		c, ok := asked[r.ID]
 		if !ok {

@@ -49,3 +49,13 @@ func TestFloodIsCut(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxField: the name of a provider tells how its Chat calls the output maximum.
+func TestMaxField(t *testing.T) {
+	for provider, want := range map[string]string{"openai": "max_completion_tokens", "openai@eu.api.openai.com": "max_completion_tokens",
+		"openai@mine.openai.azure.com": "max_completion_tokens", "openai@api.deepseek.com": "", "openai@localhost:11434": "", "anthropic": ""} {
+		if got := maxField(provider); got != want {
+			t.Errorf("%s: %q, want %q", provider, got, want)
+		}
+	}
+}

@@ -113,10 +113,8 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 		_, e := a.Refusal(resp)
 		return Outcome{}, e
 	}
-	var fail error
-	if a.Open(resp); strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-		fail = &model.Error{Kind: model.Malformed, Message: "a web page is there, expected the answer of a model: check the base URL, which may need a /v1 at its end"}
-	} else {
+	fail := a.Open(resp)
+	if fail == nil {
 		fail = a.Read(ctx, resp)
 	}
 	o := a.Outcome(fail)

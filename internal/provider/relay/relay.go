@@ -114,29 +114,38 @@ func (a *Attempt) Close() {
 	}
 }
 
-// Refusal reads an answer whose status is an error: as it came without the key,
-// and classified. Providers do not bill those.
+// Refusal reads an answer whose status is an error, and classifies it. body is
+// what came without the key; nil where the client must not have it, because it
+// is compressed, or is a redirect that would take the client's key along.
+// Providers do not bill such answers.
 func (a *Attempt) Refusal(resp *http.Response) (body []byte, e *model.Error) {
-	body, _ = io.ReadAll(io.LimitReader(resp.Body, maxError))
-	if unreadable(resp.Header) != nil {
-		body = nil
+	if compressed(resp.Header) == "" {
+		body, _ = io.ReadAll(io.LimitReader(resp.Body, maxError))
 	}
-	return []byte(a.Endpoint.Clean(string(body))), a.Endpoint.Refusal(resp.StatusCode, resp.Header, body)
+	e = a.Endpoint.Refusal(resp.StatusCode, resp.Header, body)
+	if body == nil || resp.StatusCode < http.StatusBadRequest {
+		return nil, e
+	}
+	return []byte(a.Endpoint.Clean(string(body))), e
 }
 
-// Open prepares to read an answer, and reports whether it comes as a stream.
-// The request is let go of: an answer may take long, and there may be many.
-func (a *Attempt) Open(resp *http.Response) (stream bool) {
+// Open prepares to read an answer. Its error says that nothing of the answer can
+// be metered. The request is let go of: an answer may take long, and there may be
+// many.
+func (a *Attempt) Open(resp *http.Response) error {
 	a.stream = streamed(resp.Header, a.Request.Stream)
 	a.meter = a.Request.Meter(a.stream)
 	a.meter.Hold = a.Client != nil
 	a.meter.OnText(a.OnText)
 	a.Request, a.Header = format.Answered(a.Request), nil
-	return a.stream
+	return unreadable(resp.Header)
 }
 
 // Meter returns the meter of the answer, once it is open.
 func (a *Attempt) Meter() *format.Meter { return a.meter }
+
+// Streamed reports that the answer comes as events, once it is open.
+func (a *Attempt) Streamed() bool { return a.stream }
 
 // streamed reports that an answer comes as events: when its head says so, or when
 // a stream was asked for and the head does not say that it is one object.
@@ -149,10 +158,22 @@ func streamed(h http.Header, asked bool) bool {
 // unreadable is what is wrong with the head of an answer: nothing behind it can
 // be metered.
 func unreadable(h http.Header) error {
-	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+	switch coding := compressed(h); {
+	case coding != "":
 		return &model.Error{Kind: model.Malformed, Message: "the answer is compressed by " + format.Tidy(coding) + ", expected one that is not"}
+	case strings.HasPrefix(h.Get("Content-Type"), "text/html"):
+		return &model.Error{Kind: model.Malformed, Message: "a web page is there, expected the answer of a model: check the base URL, which may need a /v1 at its end"}
 	}
 	return nil
+}
+
+// compressed names how an answer is compressed, though none was to be; empty if
+// it is not.
+func compressed(h http.Header) string {
+	if coding := h.Get("Content-Encoding"); !strings.EqualFold(coding, "identity") {
+		return coding
+	}
+	return ""
 }
 
 // Buffers for an answer that comes piece by piece, many at a time, and for one
@@ -166,8 +187,8 @@ var (
 // gets what may be shown as soon as it is there. An error is what the answer
 // failed by, or what [Client.Admit] said.
 func (a *Attempt) Read(ctx context.Context, resp *http.Response) error {
-	if err := unreadable(resp.Header); err != nil {
-		return err
+	if a.Client != nil && a.Client.Gone() {
+		a.drain.begin()
 	}
 	pool := &wholes
 	if a.stream {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/internal/recent"
 )
 
 // What went through before says what a request takes, where a count can only
@@ -13,12 +14,12 @@ import (
 // element, and of what it keeps. It is remembered for a while and by daemon,
 // for it is worth no record: without it the bound is the one that can be
 // counted.
-type lessons struct{ lately[int64] }
+type learnedBounds struct{ recent.Cache[abi.Hash, int64] }
 
 // A past is what a request shares with those before it: its last elements, each
 // named with all before it, and all that is not the conversation.
-type past struct {
-	rest   []abi.Hash
+type prefix struct {
+	common []abi.Hash // what is not the conversation
 	links  []abi.Hash
 	sent   int // how many elements there are
 	marked bool
@@ -30,7 +31,7 @@ const lookBack = 64
 
 // follow adds an element, which the chain names so. Marks for the provider's
 // cache move with the end of a conversation, so the names here are without.
-func (p *past) follow(named abi.Hash, m []byte) {
+func (p *prefix) follow(named abi.Hash, m []byte) {
 	plain := format.Unmarked(m)
 	p.marked = p.marked || len(plain) != len(m)
 	if p.marked {
@@ -43,9 +44,9 @@ func (p *past) follow(named abi.Hash, m []byte) {
 	p.links, p.sent = append(p.links, named), p.sent+1
 }
 
-// lesson names what is remembered: a conversation up to a link, of a process
+// prefixName names what is remembered: a conversation up to a link, of a process
 // with a model.
-func lesson(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.Hash {
+func prefixName(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.Hash {
 	b := append(strconv.AppendInt(nil, int64(pid), 10), 0)
 	b = append(append(b, model...), 0)
 	for i := range rest {
@@ -60,10 +61,10 @@ func keptName(pid abi.Pid, model, id string) abi.Hash {
 }
 
 // of is what is known of a request for a model.
-func (k *lessons) of(pid abi.Pid, model string, c *chain) (l format.Learned) {
-	l.Kept = func(id string) (int64, bool) { return k.get(keptName(pid, model, id)) }
+func (k *learnedBounds) of(pid abi.Pid, model string, c *storedRequest) (l format.Learned) {
+	l.Kept = func(id string) (int64, bool) { return k.Get(keptName(pid, model, id)) }
 	for i := len(c.links) - 1; i >= 0; i-- {
-		if n, ok := k.get(lesson(pid, model, c.rest, c.links[i])); ok {
+		if n, ok := k.Get(prefixName(pid, model, c.common, c.links[i])); ok {
 			l.Sent, l.Tokens = c.sent-len(c.links)+i+1, n
 			break
 		}
@@ -76,18 +77,18 @@ const aFew = 500
 
 // learn remembers what a whole answer says of its request. A provider that says
 // far less than there was counts otherwise than it bills.
-func (x *exchange) learn(s *format.Seen) {
-	name := x.route().Facts.Name
-	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && 4*in+aFew >= x.bound.Text && x.lesson != (abi.Hash{}) {
-		x.g.lessons.put(x.lesson, in)
+func (c *upstreamCall) learn(s *format.Seen) {
+	name := c.route().Facts.Name
+	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && 4*in+aFew >= c.bound.Text && c.learns != (abi.Hash{}) {
+		c.g.learned.Put(c.learns, in)
 	}
 	for _, k := range s.Kept { // there are servers that give the same ids to everything
-		if k.ID == s.ID && x.bound.Elsewhere {
+		if k.ID == s.ID && c.bound.Elsewhere {
 			continue
 		}
-		h := keptName(x.call.Pid, name, k.ID)
-		if n, ok := x.g.lessons.get(h); !ok || n < k.Tokens {
-			x.g.lessons.put(h, k.Tokens)
+		h := keptName(c.call.Pid, name, k.ID)
+		if n, ok := c.g.learned.Get(h); !ok || n < k.Tokens {
+			c.g.learned.Put(h, k.Tokens)
 		}
 	}
 }

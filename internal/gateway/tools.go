@@ -17,7 +17,7 @@ import (
 // carries out. It is a call of the row tool: admitted before the program sees
 // it, open while the program works on it, and ended by the request that brings
 // its result.
-type wish struct {
+type pendingTool struct {
 	call   format.Call
 	begun  chan struct{}      // closed when its intent is on disk
 	result chan format.Result // one, from the request that brings it
@@ -30,13 +30,13 @@ type wish struct {
 
 // Plan implements [syscalls.External]. It never waits for room: what it would wait for
 // are calls that end only when this answer is given.
-func (w *wish) Plan(kernel.View) (kernel.Plan, *abi.Error) {
+func (w *pendingTool) Plan(kernel.View) (kernel.Plan, *abi.Error) {
 	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: syscalls.Subject(w.call.Name, w.call.Args),
 		Reserve: abi.Usage{abi.ToolCalls: 1}}, nil
 }
 
 // Run implements [syscalls.External]: it waits.
-func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
+func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	close(w.begun)
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1}}
 	select {
@@ -52,7 +52,7 @@ func (w *wish) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 		d.Usage = abi.Usage{}
 		d.Err = &abi.Error{Code: abi.NotGranted, Message: "another call of the same answer was refused, so the program saw none of them"}
 	case <-w.old: // that says nothing of the tool, nor of the program: its last word may be a call
-		d.Err = &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("no result of this call came while %d later ones were made", wishesMax)}
+		d.Err = &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("no result of this call came while %d later ones were made", maxPending)}
 	case <-ctx.Done():
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the process ended before a result of this call came"}
 	}
@@ -72,16 +72,16 @@ func recorded(text string) json.RawMessage {
 	return b
 }
 
-// waiting is what is done while a call is not admitted yet.
-type waiting struct {
+// A heartbeat is what is done while a call is not admitted yet.
+type heartbeat struct {
 	pulse <-chan time.Time
 	beat  func()
 }
 
-// wish makes the call of a wish, and returns when it may be shown to the
+// startTool makes the call of a pending tool call, and returns when it may be shown to the
 // program or was refused.
-func (g *Gateway) wish(ctx context.Context, s *session, c format.Call, wait waiting) (*wish, *abi.Error) {
-	w := &wish{call: c, begun: make(chan struct{}), result: make(chan format.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
+func (g *Gateway) startTool(ctx context.Context, s *session, c format.Call, wait heartbeat) (*pendingTool, *abi.Error) {
+	w := &pendingTool{call: c, begun: make(chan struct{}), result: make(chan format.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
 	a := syscalls.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
 	if !json.Valid(a.Args) {
 		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
@@ -112,14 +112,14 @@ func (g *Gateway) wish(ctx context.Context, s *session, c format.Call, wait wait
 	}
 }
 
-// wishes makes the calls of an answer, in the order asked. When one is refused,
+// startTools makes the calls of an answer, in the order asked. When one is refused,
 // none of them is shown.
-func (g *Gateway) wishes(ctx context.Context, s *session, calls []format.Call, wait waiting) *abi.Error {
-	var made []*wish
+func (g *Gateway) startTools(ctx context.Context, s *session, calls []format.Call, wait heartbeat) *abi.Error {
+	var made []*pendingTool
 	for _, c := range calls {
-		w, e := g.wish(ctx, s, c, wait)
+		w, e := g.startTool(ctx, s, c, wait)
 		if e != nil {
-			unmake(made)
+			withdraw(made)
 			e := *e
 			e.Message = fmt.Sprintf("the model asked for the tool %s, and that was refused: %s", c.Name, e.Message)
 			return &e
@@ -129,7 +129,7 @@ func (g *Gateway) wishes(ctx context.Context, s *session, calls []format.Call, w
 	return nil
 }
 
-func unmake(made []*wish) {
+func withdraw(made []*pendingTool) {
 	for _, w := range made {
 		close(w.unseen)
 		<-w.done

@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/internal/recent"
 )
 
-// A chain is a request as it is stored. The elements of its conversation are
+// A storedRequest is a request as it is stored. The elements of its conversation are
 // links: each is a blob of the 32 bytes that name the link before it, and the
 // element. So a conversation is named by its last link, a longer one shares all
 // that it has in common with a shorter one, and storing a request costs what is
@@ -27,19 +27,19 @@ import (
 // The parts of the intent are: the rest; for each list in the rest, in the order
 // of the body, its blob or its last link, where it is not empty; and then the
 // blobs that may be new to the journal.
-type chain struct {
+type storedRequest struct {
 	parts []abi.Hash
 	named int        // of the parts, those that are not only there because they are new
 	fresh []abi.Blob // nil when they were given away
-	past
+	prefix
 }
 
-// store makes the chain of a request.
-func (k *known) store(q *format.Request) (c chain) {
+// store makes ready to store a request.
+func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	rest, msgs := q.Split()
 	groups := lists(q.Face, rest)
 	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
-	c.rest = append(c.rest, c.parts[0])
+	c.common = append(c.common, c.parts[0])
 	for _, g := range groups {
 		group := msgs[:g.len()]
 		msgs = msgs[g.len():]
@@ -59,7 +59,7 @@ func (k *known) store(q *format.Request) (c chain) {
 		default:
 			b, _ := json.Marshal(group) // they were read from JSON
 			c.parts = append(c.parts, k.blob(&c, b))
-			c.rest = append(c.rest, c.parts[len(c.parts)-1])
+			c.common = append(c.common, c.parts[len(c.parts)-1])
 		}
 	}
 	c.named = len(c.parts)
@@ -147,7 +147,7 @@ func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.Raw
 }
 
 // blob names b, and stores it unless it is known to be stored.
-func (k *known) blob(c *chain, b []byte) abi.Hash {
+func (k *storedBlobs) blob(c *storedRequest, b []byte) abi.Hash {
 	h := sha256.Sum256(b)
 	if !k.has(h) {
 		c.fresh = append(c.fresh, abi.Blob{Hash: h, Bytes: b})
@@ -192,53 +192,22 @@ func numbered(rest []byte, all []list, number func(*list) int) []byte {
 	return append(b, rest[from:]...)
 }
 
-// known remembers blobs that are in the journal, so that they are not given to
-// it again. It forgets: then a blob is given twice, and stored once.
-type known struct{ lately[struct{}] }
+// storedBlobs remembers blobs that are in the journal, so that they are not given
+// to it again. When it forgets one, the blob is given twice and stored once.
+type storedBlobs struct {
+	recent.Cache[abi.Hash, struct{}]
+}
 
-func (k *known) has(h abi.Hash) bool {
-	_, ok := k.get(h)
+// maxRemembered is how many names a generation of a cache holds.
+const maxRemembered = 1 << 16
+
+func (k *storedBlobs) has(h abi.Hash) bool {
+	_, ok := k.Get(h)
 	return ok
 }
 
-func (k *known) add(names []abi.Hash) {
+func (k *storedBlobs) add(names []abi.Hash) {
 	for _, h := range names {
-		k.put(h, struct{}{})
+		k.Put(h, struct{}{})
 	}
-}
-
-// lately remembers what was of use lately, and forgets the rest.
-type lately[V any] struct {
-	mu       sync.Mutex
-	now, old map[abi.Hash]V
-}
-
-// generation is how many names are kept before the older half is forgotten.
-const generation = 1 << 16
-
-func (l *lately[V]) get(h abi.Hash) (V, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if v, ok := l.now[h]; ok {
-		return v, true
-	}
-	v, ok := l.old[h]
-	if ok {
-		l.set(h, v)
-	}
-	return v, ok
-}
-
-func (l *lately[V]) put(h abi.Hash, v V) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.set(h, v)
-}
-
-// set is called with l.mu held.
-func (l *lately[V]) set(h abi.Hash, v V) {
-	if l.now == nil || len(l.now) >= generation {
-		l.old, l.now = l.now, make(map[abi.Hash]V)
-	}
-	l.now[h] = v
 }
