@@ -173,7 +173,9 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	}
 	m := j.Plan.Work.(*modelWork)
 	m.req.MaxOutput = int(j.Granted)
-	s := stream{start: time.Now(), granted: int(j.Granted)}
+	s := stream{start: time.Now(), granted: int(j.Granted), publish: func(piece string) {
+		w.Live.Publish(abi.LiveItem{Kind: abi.LiveText, Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Text: piece})
+	}}
 	s.look = again(0, 0, s.granted)
 	err := s.read(ctx, m)
 	d := kernel.Done{First: s.first, Usage: Booked(j, &m.route().facts, s.used(m, err))}
@@ -209,6 +211,7 @@ type stream struct {
 	start   time.Time
 	first   time.Duration
 	granted int
+	publish func(piece string)
 	text    strings.Builder
 	look    int // at how many bytes of text the tokens are counted
 	calls   []model.ToolCall
@@ -238,6 +241,7 @@ func (s *stream) read(ctx context.Context, m *modelWork) error {
 			s.done = ev.Done
 		default:
 			s.text.WriteString(ev.Text)
+			s.publish(ev.Text)
 			if size := s.text.Len(); size > s.look {
 				n := tokens.CountText(s.text.String())
 				if n > s.granted {

@@ -10,6 +10,7 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/live"
 	"github.com/kern-run/kern/internal/recent"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/staging"
@@ -109,6 +110,8 @@ type World struct {
 	Away func(resource string) time.Duration
 	// Attempts at a model before its error is the answer. Zero: five.
 	Attempts int
+	// Live is where text is published as it streams. Nil: nowhere.
+	Live *live.Channel
 
 	setMax sync.Once
 	loaded recent.Cache[abi.Hash, *Loaded]
