@@ -1,10 +1,9 @@
-// Package abi is the contract between agents and the kernel: what an agent may
-// ask, what it gets back, what is counted, and what is written down.
+// Package abi is the contract between agents and the kernel: calls and results,
+// usage and limits, errors, and the records of the journal.
 //
-// It holds types only and imports nothing but the standard library. Every
-// other package speaks in these words, and each word has one meaning:
-// a Call is answered by a Result; a Record is a fact in the journal; Limits
-// bound Usage; an Error has a frozen Code.
+// It holds types only and imports nothing but the standard library. A Call gets a
+// Result; a Record is a fact in the journal; Limits bound Usage; an Error has a
+// frozen Code.
 package abi
 
 import (
@@ -17,9 +16,9 @@ import (
 // Pid names one process for the life of a data directory.
 type Pid int64
 
-// A Call is one request from a process. The caller chooses N, and (Pid, N)
-// identifies the call for ever, across restarts: asking again gives the first
-// answer again.
+// A Call is one system call of a process. The caller chooses N, and (Pid, N)
+// identifies the call for ever, across restarts: the same call made again gets the
+// first answer.
 type Call struct {
 	Pid    Pid             `json:"pid"`
 	N      uint64          `json:"call"`
@@ -42,8 +41,8 @@ type Result struct {
 // Outcome says how a call ended.
 type Outcome string
 
-// The outcomes. Unknown means that the effect began and that nobody saw its
-// end; its reservation is kept.
+// The outcomes. Unknown means that the effect began and its end is not known; its
+// reservation is kept.
 const (
 	OK      Outcome = "ok"
 	Failed  Outcome = "failed"
@@ -67,14 +66,13 @@ const (
 // Effects lists the classes a tool may declare.
 var Effects = []Effect{Pure, Idempotent, Polling, Transactional, Compensable, Irreversible}
 
-// Repeatable reports whether running twice is the same as once, so that a
-// doubtful run may be tried again. A transactional run that did not end well
-// left nothing behind.
+// Repeatable reports whether a call in doubt may run again, because two runs have
+// the same effect as one. A transactional run that failed left nothing behind.
 func (e Effect) Repeatable() bool {
 	return e == Pure || e == Idempotent || e == Polling || e == Transactional
 }
 
-// State is where a process is in its life.
+// State is the phase of a process.
 type State string
 
 // The states. A waiting process says for what.
@@ -134,8 +132,8 @@ func (h *Hash) UnmarshalText(b []byte) error {
 	return err
 }
 
-// InlineMax is the largest payload that stands in a record itself. A larger
-// one is a blob, stored once under its hash however often it is named.
+// InlineMax is the size of the largest payload inside a record. A larger payload
+// is a blob, which is stored once under its hash.
 const InlineMax = 160
 
 // Data is a payload of a record: inline, or the name of a blob.

@@ -115,8 +115,8 @@ var Codes = []struct {
 	{LimitWall, "the time is up"},
 	{LimitDepth, "a child would be deeper than allowed"},
 	{LimitContext, "the request does not fit the context limit or the model's window"},
-	{WatchdogLoop, "the process goes in circles; the error holds the evidence"},
-	{InvalidCall, "the call makes no sense as it stands"},
+	{WatchdogLoop, "the process made a loop; the error names the evidence"},
+	{InvalidCall, "the call is not valid"},
 	{InvalidArguments, "the arguments do not match the schema; the error says where"},
 	{InvalidResult, "the tool's result does not match its declared schema"},
 	{UnknownRow, "no such system call"},
@@ -125,13 +125,13 @@ var Codes = []struct {
 	{UnknownPrice, "there is a money limit, and the model's price is not known"},
 	{UnknownProcess, "no process with that pid"},
 	{NotGranted, "the process may not use this system call"},
-	{BadKey, "no process has this key, or the request came from where none may come from"},
+	{BadKey, "no process has this key, or requests from this address are not allowed"},
 	{NotApproved, "a person said no"},
-	{Diverged, "the call was asked before with other content"},
+	{Diverged, "the call was made before with other content"},
 	{ToolFailed, "the tool ran and failed"},
 	{ToolTimeout, "the tool was stopped at its timeout"},
-	{ToolBlocked, "the tool failed several times in a row and rests"},
-	{ToolGone, "the program that holds the tool went away"},
+	{ToolBlocked, "the tool failed several times in a row and is blocked for a while"},
+	{ToolGone, "the program that runs the tool went away"},
 	{CodeFailed, "the code ended with an exception or an exit code"},
 	{CodeTimeout, "the code was stopped at its time limit"},
 	{CodeMemory, "the code needed more memory than allowed"},
@@ -141,7 +141,7 @@ var Codes = []struct {
 	{CodeRefused, "the sandbox cannot run this, or not as safely as asked"},
 	{FileMissing, "no such file or directory in the workspace"},
 	{FileKind, "the path is a directory, a binary file or something else that the tool does not work on"},
-	{FileTooLarge, "the file is larger than the file tools take"},
+	{FileTooLarge, "the file is larger than the file tools accept"},
 	{FileRefused, "the path leads out of the workspace, or to what file tools never touch"},
 	{EditNoMatch, "the text to be replaced is not in the file; the error shows what is nearest"},
 	{EditAmbiguous, "the text to be replaced occurs several times; the error says where"},
@@ -154,32 +154,32 @@ var Codes = []struct {
 	{ModelMalformed, "the provider's answer could not be read"},
 	{WorkspaceConflict, "a file was changed by somebody else meanwhile; nothing of the call was published"},
 	{WorkspaceLocked, "another commit held the workspace until the deadline"},
-	{WorkspaceRefused, "asks for what a workspace never does"},
+	{WorkspaceRefused, "the workspace does not support this request"},
 	{WorkspaceQuota, "more bytes or files than one call may stage"},
-	{WorkspaceBusy, "a program still uses the staged files, or a file will not hold still"},
+	{WorkspaceBusy, "a program still uses the staged files, or a file keeps changing"},
 	{WorkspaceInDoubt, "an earlier commit of the workspace is not decided"},
-	{WorkspaceUnsupported, "this host cannot give the view of the workspace that was asked for"},
+	{WorkspaceUnsupported, "this host does not support the requested view of the workspace"},
 	{WorkspaceMissing, "the workspace holds no such file, commit or transaction"},
-	{WorkspaceDamaged, "the store of the workspace does not read back as it was written"},
-	{WorkspaceFull, "the history of the workspace may not grow any more"},
+	{WorkspaceDamaged, "the history of the workspace is damaged"},
+	{WorkspaceFull, "the history of the workspace has reached its limit"},
 	{WorkspaceEnded, "the workspace is closed"},
-	{InvariantFailed, "a file would break what is declared to hold; nothing of the call was published"},
+	{InvariantFailed, "a file would break an invariant; nothing of the call was published"},
 	{EmptyAnswer, "the model gave neither text nor a tool call, twice"},
-	{OutcomeUnknown, "the effect began and nobody saw its end; it was not tried again"},
+	{OutcomeUnknown, "the effect began and its end is unknown; it was not tried again"},
 	{ProcessKilled, "the process was killed"},
 	{ProcessEnding, "the process is finishing; only last words are admitted"},
 	{ProcessExited, "the process has exited"},
 	{Interrupted, "the call was stopped before its end"},
 	{StorageFull, "the disk of the journal is full; nothing is admitted until there is room"},
-	{StorageBroken, "the journal cannot be written; the daemon must be started again"},
+	{StorageBroken, "the journal cannot be written; restart the daemon"},
 	{DaemonGone, "the daemon went away during the request"},
 	{ProgramFailed, "the program ended with an exit code other than 0, or by a signal"},
-	{ProgramGone, "who ran the program is gone, and with it the program"},
+	{ProgramGone, "the client that ran the program went away, and the program was ended"},
 	{Internal, "the kernel could not keep a promise; this is a defect"},
 }
 
-// Mistake reports whether a call that failed so was only aimed wrong: it changed
-// nothing, and its failure says nothing of the tool.
+// Mistake reports whether the failure is a mistake of the caller: the call changed
+// nothing, and the tool is not to blame.
 func (c Code) Mistake() bool {
 	switch c {
 	case FileMissing, FileKind, FileTooLarge, FileRefused, EditNoMatch, EditAmbiguous:
@@ -188,31 +188,31 @@ func (c Code) Mistake() bool {
 	return false
 }
 
-// Tiring reports whether a tool that failed so may do better when tried again.
-func (c Code) Tiring() bool { return c == ToolFailed || c == ToolTimeout }
+// ToolFault reports whether the tool failed, so that another attempt may succeed.
+func (c Code) ToolFault() bool { return c == ToolFailed || c == ToolTimeout }
 
-// Momentary reports whether a refusal is about the moment, not the process.
+// Momentary reports whether a refusal depends on the moment, not on the process.
 func (c Code) Momentary() bool {
 	return slices.Contains([]Code{DaemonGone, Interrupted, StorageFull, StorageBroken}, c)
 }
 
-// Over reports whether an exit that is refused with it is not needed: the process
-// ends already, for whatever reason.
-func (c Code) Over() bool {
+// Ended reports whether the process has ended or is ending, so that a refused exit
+// is not needed.
+func (c Code) Ended() bool {
 	_, limit := LimitOf(c)
 	return limit || slices.Contains([]Code{WatchdogLoop, ProcessKilled, ProcessEnding, ProcessExited}, c)
 }
 
-// Circling reports whether a refusal that comes again and again is going in
-// circles; to ask for more than a limit allows is not.
-func (c Code) Circling() bool {
+// Watched reports whether the watchdog counts a refusal. It does not count
+// refusals by a limit.
+func (c Code) Watched() bool {
 	return slices.Contains([]Code{InvalidArguments, UnknownTool, UnknownRow, NotGranted, ToolBlocked}, c)
 }
 
 // LimitCode returns the code of a refusal by the limit on u.
 func LimitCode(u Unit) Code { return Code("LIMIT_" + strings.ToUpper(u.String())) }
 
-// LimitOf returns the unit whose limit c speaks of, if it does.
+// LimitOf returns the unit of a code that names a limit.
 func LimitOf(c Code) (Unit, bool) {
 	name, ok := strings.CutPrefix(string(c), "LIMIT_")
 	if !ok {
@@ -240,7 +240,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Retry reports whether the same call may do better a little later.
+// Retry reports whether the same call may succeed a little later.
 func (e *Error) Retry() bool {
 	switch e.Code {
 	case ModelRateLimit, ModelOverloaded, ModelNetwork:

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// Kind says what a Record states.
+// Kind is the kind of a Record.
 type Kind uint8
 
 // The kinds of record. The numbers are on disk: never changed, never reused.
@@ -55,38 +55,38 @@ type Record struct {
 	Blobs  []Blob    `json:"-"`                // large payloads that are named above, stored with the record
 }
 
-// Spawn is how a process began.
+// Spawn is the request that a process began with.
 type Spawn struct {
 	Name       string   `json:"name,omitempty"`
 	Parent     Pid      `json:"parent,omitempty"`
 	ParentCall uint64   `json:"parent_call,omitempty"` // the call of the parent that started it
-	Account    string   `json:"account,omitempty"`     // the named account it is booked on, if any
+	Account    string   `json:"account,omitempty"`     // the named account above it, if any
 	Depth      int      `json:"depth,omitempty"`
 	Priority   int      `json:"priority"`
 	Limits     Limits   `json:"limits,omitzero"`
 	Rows       []string `json:"rows,omitempty"` // the rows it may call
-	Program    Data     `json:"program"`        // its definition; the kernel does not look inside
+	Program    Data     `json:"program"`        // the definition of the agent; the kernel does not look inside
 	Watchdog   Watchdog `json:"watchdog,omitzero"`
 	Task       Data     `json:"task"` // its first page
 	TaskTokens int      `json:"task_tokens,omitempty"`
 	Fork       *Fork    `json:"fork,omitempty"`
 }
 
-// Fork names the moment of another process that this one continues from.
+// Fork names the process and the record that this process continues from.
 type Fork struct {
 	Pid Pid    `json:"pid"`
 	At  uint64 `json:"at"` // the last record of Pid that counts
 
-	State Data `json:"state,omitzero"` // what is taken over, as the kernel's fold writes it
+	State Data `json:"state,omitzero"` // the part of the state that a fork takes over
 }
 
-// Watchdog says how patient the kernel is with a process that goes in circles.
+// Watchdog says how many repetitions the watchdog allows.
 type Watchdog struct {
 	Profile string `json:"profile,omitempty"` // smart (when empty), strict, off
 	Repeat  int    `json:"repeat,omitempty"`  // 0: three
 }
 
-// Intent is a call that was admitted, with what it may take at most.
+// Intent is a call that was admitted, and the most that it may use.
 type Intent struct {
 	Row       string `json:"row"`
 	Tool      string `json:"tool,omitempty"`
@@ -94,14 +94,14 @@ type Intent struct {
 	Key       Key    `json:"key,omitzero"` // of row, tool and canonical arguments
 	Effect    Effect `json:"effect"`
 	Within    uint64 `json:"within,omitempty"`
-	For       string `json:"for,omitempty"` // the model's name for the call, when it asked for it
+	For       string `json:"for,omitempty"` // the model's name for the call, if the model asked for it
 	Attempt   int    `json:"attempt,omitempty"`
 	Reserve   Usage  `json:"reserve,omitzero"`
 	Granted   int64  `json:"granted,omitempty"` // model: the output tokens it may give
 	Price     Price  `json:"price,omitzero"`    // model: the price that was used
 	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
 	SayTokens int    `json:"say_tokens,omitempty"`
-	Parts     []Hash `json:"parts,omitempty"` // blobs that Args stand for, those stored with this record among them
+	Parts     []Hash `json:"parts,omitempty"` // blobs that Args name, including blobs stored with this record
 }
 
 // Price is what a model costs, in nano-dollars per million tokens.
@@ -112,7 +112,7 @@ type Price struct {
 	CacheWrite int64 `json:"cache_write,omitempty"`
 }
 
-// Key is a short hash by which the watchdog tells calls and results apart.
+// Key is a short hash. The watchdog compares calls and results by it.
 type Key [16]byte
 
 // IsZero reports whether k is unset.
@@ -128,27 +128,27 @@ type Answer struct {
 	Usage   Usage   `json:"usage,omitzero"`
 	Result  Key     `json:"result,omitzero"` // of the canonical value or the error's code
 	Digest  Key     `json:"digest,omitzero"` // of the workspace
-	Page    *Page   `json:"page,omitempty"`  // what the process's memory gains
+	Page    *Page   `json:"page,omitempty"`  // the page that the context of the process gains
 	Warning *Error  `json:"warning,omitempty"`
 	First   int64   `json:"first,omitempty"`  // model: nanoseconds to the first token
-	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; it stands because this says so
-	Rolled  bool    `json:"rolled,omitempty"` // what it changed in the workspace was taken back
-	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message that was taken; wait: the child that had exited
+	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; this record confirms it
+	Rolled  bool    `json:"rolled,omitempty"` // the changes to the workspace were rolled back
+	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message; wait: the child that exited
 }
 
-// Page is one message in the memory of a process. Its text is the Value of the
+// Page is one message in the context of a process. Its text is the Value of the
 // record that made it, or its Err.
 type Page struct {
 	Role   string `json:"role"` // user, assistant, tool
 	Tokens int    `json:"tokens,omitempty"`
 	ID     string `json:"id,omitempty"`   // tool: the model's name for its call
-	Only   bool   `json:"only,omitempty"` // the pages before it are forgotten: the conversation is kept by whoever holds it
+	Only   bool   `json:"only,omitempty"` // the pages before it are dropped, because a client keeps the conversation
 }
 
-// Note is a word from outside: a signal, a message, a question or a decision.
+// Note is a signal, a message, a question or a decision.
 type Note struct {
 	Signal Signal `json:"signal,omitempty"`
-	From   string `json:"from,omitempty"` // who: a pid, or a person's word
+	From   string `json:"from,omitempty"` // a pid, or the name of a person
 	Body   Data   `json:"body,omitzero"`  // a message, a question, a reason
 	Yes    bool   `json:"yes,omitempty"`  // Decided
 }
@@ -161,21 +161,21 @@ type Change struct {
 	By       string  `json:"by,omitempty"`
 }
 
-// An Edit is a change to make, by whom: to the limits it names, and to the
-// priority. What it does not name stays as it is.
+// An Edit is a change to the limits and the priority. A limit that it does not name
+// stays.
 type Edit struct {
 	Limits   Limits // to be set
 	Unset    []Unit // limits to be removed
-	Narrow   bool   // nothing is raised or removed: an edit that would is refused
+	Narrow   bool   // refuse the edit if it raises or removes a limit
 	Priority *int
-	By       string
+	By       string // the person or call that asks
 }
 
-// Limiting reports whether e is about limits.
-func (e *Edit) Limiting() bool { return !e.Limits.IsZero() || len(e.Unset) > 0 }
+// ChangesLimits reports whether e names a limit.
+func (e *Edit) ChangesLimits() bool { return !e.Limits.IsZero() || len(e.Unset) > 0 }
 
-// Over is what e makes of limits that stand.
-func (e *Edit) Over(l Limits) (Limits, *Error) {
+// Apply returns the limits after the edit.
+func (e *Edit) Apply(l Limits) (Limits, *Error) {
 	var wider *Error
 	now := l
 	e.Limits.Each(func(u Unit, n int64) {
@@ -187,7 +187,7 @@ func (e *Edit) Over(l Limits) (Limits, *Error) {
 	})
 	for _, u := range e.Unset {
 		if e.Narrow && wider == nil {
-			wider = &Error{Code: InvalidArguments, Message: fmt.Sprintf("to remove the limit on %s is not to lower it", u), Where: "/unset",
+			wider = &Error{Code: InvalidArguments, Message: fmt.Sprintf("an edit that only lowers limits cannot remove the limit on %s", u), Where: "/unset",
 				Hint: "a limit is removed with kern limit"}
 		}
 		now.Unset(u)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Unit is something that is limited. The first Units of them add up: they are
+// Unit is a unit of usage or of a limit. The first Units of them add up: they are
 // booked on an account and on every account above it. The rest are bounds of
 // another kind: a deadline, a distance, a size.
 type Unit uint8
@@ -165,7 +165,7 @@ func parseBytes(s string) (int64, error) {
 	return n * mult, nil
 }
 
-// NanoDollar is the smallest amount of money: 1e-9 dollars.
+// dollar is one dollar in nano-dollars, the unit of all amounts of money.
 const dollar = 1_000_000_000
 
 // ParseMoney reads dollars exactly, to the nano-dollar.

@@ -302,7 +302,7 @@ func (p *execution) boundsMet(e program.Ended) (s string) {
 func (p *execution) endProcess(ctx context.Context, x syscalls.ExitArgs) {
 	err := p.session.Do(ctx, func(c *api.Client) error { return c.Keys.End(ctx, p.key.Pid, api.KeyEnd(x)) })
 	var e *abi.Error
-	if err != nil && !(errors.As(err, &e) && e.Code.Over()) {
+	if err != nil && !(errors.As(err, &e) && e.Code.Ended()) {
 		p.term.Complain(err)
 	}
 }

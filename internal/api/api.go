@@ -354,7 +354,7 @@ func (srv *Server) change(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !e.Limiting() && e.Priority == nil {
+	if !e.ChangesLimits() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
 	if err := srv.Kernel.Change(r.Context(), pid, e); err != nil {

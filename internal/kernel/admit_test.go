@@ -104,17 +104,17 @@ func TestEndedIsOver(t *testing.T) {
 	for exit, list := range codes {
 		for _, code := range list {
 			p := &process.State{Pid: 7, Ending: &abi.ExitInfo{Exit: exit, Code: code}}
-			if e := p.Refusal(); !e.Code.Over() {
+			if e := p.Refusal(); !e.Code.Ended() {
 				t.Errorf("ending as %s: %s", exit, e)
 			}
 			p.Exit = p.Ending
-			if e := p.Refusal(); !e.Code.Over() {
+			if e := p.Refusal(); !e.Code.Ended() {
 				t.Errorf("%s: %s", exit, e)
 			}
 		}
 	}
 	for _, code := range []abi.Code{abi.StorageFull, abi.DaemonGone, abi.InvalidArguments, abi.UnknownProcess} {
-		if code.Over() {
+		if code.Ended() {
 			t.Errorf("%s says nothing of an end", code)
 		}
 	}

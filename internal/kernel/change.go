@@ -81,8 +81,8 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 // change makes an edit; call is 0 for an edit from outside. The lock is held.
 func (p *proc) change(call uint64, e *abi.Edit) (t journal.Ticket, err error) {
 	c := abi.Change{Priority: e.Priority, By: e.By}
-	if e.Limiting() {
-		now, wider := e.Over(p.state.Account.Limits)
+	if e.ChangesLimits() {
+		now, wider := e.Apply(p.state.Account.Limits)
 		if wider != nil {
 			return t, wider
 		}
@@ -141,7 +141,7 @@ func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Ticket, bad *a
 	if a := machine.Accounts[name]; a != nil {
 		l = a.Limits
 	}
-	if l, bad = e.Over(l); bad != nil {
+	if l, bad = e.Apply(l); bad != nil {
 		return t, bad
 	}
 	c := &abi.Change{Account: name, Limits: &l, By: e.By}

@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{"who may not wait for room waits", "admit.go", "(!f.Wait || plan.Firm)", "!f.Wait", "TestFirm", ""},
 	{"who waits for room keeps the old priority", "ledger/queue.go", "		w.enqueue()\n	}\n}\n\n// Leave", "		w.at.waiters.queue = append(w.at.waiters.queue, w)\n	}\n}\n\n// Leave", "TestNice", ""},
 	{"who waits for a turn keeps the old priority", "change.go", "		p.k.cfg.Rank(p.state.Pid, p.state.Priority)\n", "		_ = p\n", "TestNice", ""},
-	{"a change is held against what stood before", "change.go", "		t, err = p.change(0, &e)\n", "		l, _ := e.Over(p.state.Account.Limits)\n		k.procs.mu.Unlock()\n		k.procs.mu.Lock()\n		t, err = p.change(0, &abi.Edit{Limits: l, Priority: e.Priority, By: e.By})\n", "TestEdits", ""},
+	{"a change is held against what stood before", "change.go", "		t, err = p.change(0, &e)\n", "		l, _ := e.Apply(p.state.Account.Limits)\n		k.procs.mu.Unlock()\n		k.procs.mu.Lock()\n		t, err = p.change(0, &abi.Edit{Limits: l, Priority: e.Priority, By: e.By})\n", "TestEdits", ""},
 	{"a narrowing raises", "../../abi/record.go", "e.Narrow && set && n > was", "e.Narrow && set && n < 0", "TestEdits", ""},
 	// P2: once
 	{"no intent", "run.go", "	if !j.Plan.Intent {\n", "	if true {\n", "TestCrashAtEveryWrite$", ""},

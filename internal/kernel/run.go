@@ -75,7 +75,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 		}
 		// Attempts that the provider turned away do not count.
 		tries := j.Attempt - j.away
-		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && d.Err.Code.Tiring())
+		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && d.Err.Code.ToolFault())
 		if d.Away && o.ctx.Err() == nil {
 			a.Outcome, a.Again = abi.Refused, true
 		}
@@ -97,7 +97,7 @@ func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
 	}
 	a := o.draft.newAnswer()
 	a.Outcome, a.Err = abi.Refused, e
-	if o.row != nil && o.row.Watch && e.Code.Circling() {
+	if o.row != nil && o.row.Watch && e.Code.Watched() {
 		a.Result = process.KeyOf(string(abi.Refused), []byte(e.Code))
 	}
 	return o.recordEnd(j, a, nil)
