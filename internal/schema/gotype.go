@@ -14,22 +14,22 @@ import (
 
 // FromType returns the schema of the JSON documents that encoding/json reads
 // into a value of type t. Objects are closed. A field is required unless it is
-// a pointer, or its tag says omitempty or omitzero. The tag `description:"..."`
-// describes a field; the tag `jsonschema:"minimum=1,enum=a|b"` adds keywords,
-// and is the description if it names none.
+// a pointer, or its tag has omitempty or omitzero. The tag `description:"..."`
+// describes a field. The tag `jsonschema:"minimum=1,enum=a|b"` adds keywords;
+// without a keyword it is the description.
 func FromType(t reflect.Type) (json.RawMessage, error) {
 	if t == nil {
-		return nil, fmt.Errorf("schema: no type")
+		return nil, fmt.Errorf("the schema of a Go type: no type")
 	}
 	w := typeWriter{}
 	b, err := w.write(nil, t, "")
 	if err != nil {
-		return nil, fmt.Errorf("schema: type %s: %w", t, err)
+		return nil, fmt.Errorf("the schema of the Go type %s: %w", t, err)
 	}
 	return b, nil
 }
 
-// typeWriter holds the structs that are being written, to see a type that
+// A typeWriter holds the structs that are being written, to find a type that
 // contains itself.
 type typeWriter struct{ open []reflect.Type }
 
@@ -41,8 +41,8 @@ var (
 	typeTextReads = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// write appends the schema of t, whose keywords more comes from a tag and
-// begins with a comma if it is not empty.
+// write appends the schema of t. more are keywords from a tag; they begin with
+// a comma.
 func (w *typeWriter) write(b []byte, t reflect.Type, more string) ([]byte, error) {
 	put := func(s string) ([]byte, error) {
 		if s == "" {
@@ -89,8 +89,8 @@ func (w *typeWriter) write(b []byte, t reflect.Type, more string) ([]byte, error
 	}
 }
 
-// bounds are those of a small integer, so that a number that is accepted also
-// fits. A bound from a tag goes before.
+// bounds returns the range of a small integer, so that an accepted number fits.
+// A bound from a tag replaces its own.
 func bounds(t reflect.Type, more string) string {
 	var low, high string
 	if bits := t.Bits(); t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uintptr {
@@ -111,14 +111,14 @@ func bounds(t reflect.Type, more string) string {
 	return s
 }
 
-// pointer is the schema of what it points to, or null.
+// pointer appends the schema of the element, or null.
 func (w *typeWriter) pointer(b []byte, t reflect.Type, more string) ([]byte, error) {
 	inner, err := w.write(nil, t.Elem(), more)
 	if err != nil {
 		return nil, err
 	}
 	if !strings.HasPrefix(string(inner), `{"type":"`) {
-		return append(b, inner...), nil // anything, so also null; or a pointer, which is nullable already
+		return append(b, inner...), nil // accepts null already
 	}
 	if strings.Contains(more, `"enum":`) {
 		return append(append(append(b, `{"anyOf":[`...), inner...), `,{"type":"null"}]}`...), nil
@@ -198,7 +198,7 @@ func (w *typeWriter) object(b []byte, t reflect.Type, more string) ([]byte, erro
 	return append(append(append(b, `,"additionalProperties":false`...), more...), '}'), nil
 }
 
-// field is a field as it stands in JSON.
+// A field is a struct field with its name in JSON.
 type field struct {
 	reflect.StructField
 	name     string
@@ -207,7 +207,7 @@ type field struct {
 	quoted   bool
 }
 
-// structFields lists the fields of t and of structs embedded in it. Of two
+// structFields lists the fields of t and of its embedded structs. Of two fields
 // with one name the outer one counts, as in encoding/json.
 func structFields(t reflect.Type, depth int, fs []field) ([]field, error) {
 	if depth > 20 {
@@ -264,7 +264,7 @@ func addField(fs []field, n field) ([]field, error) {
 	return append(fs, n), nil
 }
 
-// tagKeywords returns what the tags of a field add to its schema.
+// tagKeywords returns the keywords from the tags of a field.
 func tagKeywords(f reflect.StructField) (string, error) {
 	var b []byte
 	desc := f.Tag.Get("description")

@@ -3,14 +3,26 @@ package tariff
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
+// maxDepth bounds the levels of a message in which parts are looked for, because
+// each level reads its text once more. No client nests parts deeper than ten levels.
+const maxDepth = 32
+
 // part adds what stands within a message, whatever it is.
 func (w *weigher) part(v []byte) {
+	if w.depth++; w.depth > maxDepth {
+		w.unknown("a message nests deeper than " + strconv.Itoa(maxDepth) + " levels")
+		w.raw(v)
+		w.depth--
+		return
+	}
+	defer func() { w.depth-- }()
 	switch jsontext.Kind(v) {
 	case '"':
 		w.text(jsontext.String(v))

@@ -257,3 +257,15 @@ func TestCited(t *testing.T) {
 		}
 	}
 }
+
+// TestDepth: parts of a message are read to a bounded depth, because each level
+// reads its text once more. A deeper message has no bound.
+func TestDepth(t *testing.T) {
+	for depth, known := range map[int]bool{maxDepth / 2: true, maxDepth + 1: false, 200: false} {
+		deep := strings.Repeat(`[{"a":`, depth/2) + `"x"` + strings.Repeat(`}]`, depth/2)
+		b := Of(request(t, Chat, `{"messages":[{"role":"user","content":`+deep+`}]}`))
+		if b.Known != known || b.Input < int64(depth) {
+			t.Errorf("%d levels: known %v, %d tokens, %s", depth, b.Known, b.Input, b.Why)
+		}
+	}
+}

@@ -28,6 +28,7 @@ type weigher struct {
 	b Bound
 	n int64
 
+	depth  int              // of the part that is read
 	beside int64            // of n, what is no text of the request
 	taught bool             // of tools, once
 	sizes  map[string]int64 // of the tools offered, when one is referred to
