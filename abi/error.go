@@ -249,15 +249,16 @@ func (e *Error) Retry() bool {
 	return false
 }
 
-// Clip shortens a text that an error quotes. It never cuts inside a character.
+// Clip shortens a text from outside for an error. It never cuts inside a character,
+// and replaces bytes that are not UTF-8.
 func Clip(s string) string {
 	const limit = 200
-	if len(s) <= limit {
-		return s
+	dots := ""
+	if n := limit; len(s) > limit {
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s, dots = s[:n], "..."
 	}
-	n := limit
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "..."
+	return strings.ToValidUTF8(s, "?") + dots
 }

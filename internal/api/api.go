@@ -138,7 +138,7 @@ func (srv *Server) Handler() http.Handler {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(VersionHeader, srv.About.Version)
-		writeError(w, &abi.Error{Code: abi.InvalidCall, Message: "there is no " + r.Method + " " + clip(r.URL.Path)})
+		writeError(w, &abi.Error{Code: abi.InvalidCall, Message: "there is no " + r.Method + " " + abi.Clip(r.URL.Path)})
 	})
 	return mux
 }

@@ -118,7 +118,7 @@ func failureOf(ctx context.Context, res *http.Response) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	case json.Unmarshal(b, &f) != nil || f.Err == nil:
-		return fmt.Errorf("the daemon answers %s: %s", res.Status, clip(string(b)))
+		return fmt.Errorf("the daemon answers %s: %s", res.Status, abi.Clip(string(b)))
 	}
 	return f.Err
 }
@@ -254,7 +254,7 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	return c.conn.readLines(ctx, path, func(line []byte) error {
 		var r abi.Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			return fmt.Errorf("a record that cannot be read: %w: %s", err, clip(string(line)))
+			return fmt.Errorf("a record that cannot be read: %w: %s", err, abi.Clip(string(line)))
 		}
 		return f(&r, line)
 	})

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
@@ -45,15 +44,15 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 // bytes that are not UTF-8.
 func read(b []byte, v any) error {
 	if bad := jsontext.Check(b, jsontext.Strict); bad != nil {
-		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + bad.Error(), Got: clip(string(b))}
+		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + bad.Error(), Got: abi.Clip(string(b))}
 	}
 	t := bytes.TrimSpace(b)
 	if t[0] != '{' {
-		return &abi.Error{Code: abi.InvalidArguments, Message: "expected an object", Got: clip(string(b))}
+		return &abi.Error{Code: abi.InvalidArguments, Message: "expected an object", Got: abi.Clip(string(b))}
 	}
 	for key := range jsontext.Members(t) {
 		if bytes.ContainsFunc(key, func(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }) {
-			return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("unknown field %q", clip(string(key))), Got: clip(string(b))}
+			return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("unknown field %q", abi.Clip(string(key))), Got: abi.Clip(string(b))}
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -64,7 +63,7 @@ func read(b []byte, v any) error {
 	case errors.As(err, &te):
 		return expected("/"+strings.ReplaceAll(te.Field, ".", "/"), te.Value, kindOf(te.Type))
 	case err != nil:
-		return &abi.Error{Code: abi.InvalidArguments, Message: strings.TrimPrefix(err.Error(), "json: "), Got: clip(string(b))}
+		return &abi.Error{Code: abi.InvalidArguments, Message: strings.TrimPrefix(err.Error(), "json: "), Got: abi.Clip(string(b))}
 	}
 	return nil
 }
@@ -89,20 +88,7 @@ func kindOf(t reflect.Type) string {
 // expected is the refusal of a value that is not what it should be.
 func expected(where, got, want string) *abi.Error {
 	name := strings.TrimPrefix(where, "/")
-	return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("%s is %q, expected %s", name, clip(got), want), Where: where, Got: clip(got)}
-}
-
-// clip cuts a text from outside to what an error may hold of it.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return strings.ToValidUTF8(s, "?")
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return strings.ToValidUTF8(s[:n], "?") + "..."
+	return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("%s is %q, expected %s", name, abi.Clip(got), want), Where: where, Got: abi.Clip(got)}
 }
 
 func pidOf(r *http.Request) (abi.Pid, error) {

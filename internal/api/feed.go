@@ -81,7 +81,7 @@ func (c *Client) Feed(ctx context.Context, o abi.FeedOptions, f func(abi.FeedIte
 	return c.conn.readLines(ctx, "/v1/feed?"+q.Encode(), func(line []byte) error {
 		var item abi.FeedItem
 		if err := json.Unmarshal(line, &item); err != nil {
-			return fmt.Errorf("an item that cannot be read: %w: %s", err, clip(string(line)))
+			return fmt.Errorf("an item that cannot be read: %w: %s", err, abi.Clip(string(line)))
 		}
 		return f(item)
 	})

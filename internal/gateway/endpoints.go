@@ -28,7 +28,7 @@ func (g *Gateway) models(v *inbound) {
 	}
 	switch i := slices.Index(names, v.rest); {
 	case v.rest != "" && i < 0:
-		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + clip(v.rest)})
+		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + abi.Clip(v.rest)})
 	case v.rest != "":
 		v.json(list[i])
 	case face == format.Messages:
@@ -85,7 +85,7 @@ func (g *Gateway) derive(v *inbound) {
 	err = json.Unmarshal(body, &k)
 	for key := range jsontext.Members(bytes.TrimSpace(body)) { // encoding/json does not tell cases apart
 		if name := string(key); !slices.Contains([]string{"name", "limits", "priority"}, name) {
-			err = fmt.Errorf("there is %q", clip(name))
+			err = fmt.Errorf("there is %q", abi.Clip(name))
 		}
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider/format"
@@ -63,12 +62,4 @@ func (v *inbound) json(x any) {
 	}
 	v.head()
 	_, _ = v.w.Write(append(b, '\n'))
-}
-
-func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.ToValidUTF8(s, "?")
 }

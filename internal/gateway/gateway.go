@@ -313,7 +313,7 @@ func (v *inbound) body() ([]byte, error) {
 		return nil, tooLarge
 	}
 	if enc := v.r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "expected a body that is not compressed", Got: clip(enc)}
+		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "expected a body that is not compressed", Got: abi.Clip(enc)}
 	}
 	b, err := readAll(http.MaxBytesReader(v.w, v.r.Body, maxBody), v.r.ContentLength)
 	var big *http.MaxBytesError

@@ -163,7 +163,7 @@ func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (w
 			return "", closing
 		}
 		if w.res.Warning != nil {
-			warning = clip(fmt.Sprintf("%s: %s", w.res.Warning.Code, w.res.Warning.Message))
+			warning = abi.Clip(fmt.Sprintf("%s: %s", w.res.Warning.Code, w.res.Warning.Message))
 		}
 	}
 	if len(ending) == 0 {

@@ -42,7 +42,7 @@ func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	select {
 	case r := <-w.result:
 		if r.Failed {
-			d.Err = &abi.Error{Code: abi.ToolFailed, Message: clip(r.Text)}
+			d.Err = &abi.Error{Code: abi.ToolFailed, Message: abi.Clip(r.Text)}
 			return d
 		}
 		d.Value = recorded(r.Text)
@@ -66,7 +66,7 @@ const resultMax = 4 << 10
 func recorded(text string) json.RawMessage {
 	v := any(text)
 	if len(text) > resultMax {
-		v = map[string]any{"begins": clip(text), "bytes": len(text), "sha256": abi.HashOf([]byte(text))}
+		v = map[string]any{"begins": abi.Clip(text), "bytes": len(text), "sha256": abi.HashOf([]byte(text))}
 	}
 	b, _ := json.Marshal(v) // it always can
 	return b

@@ -230,9 +230,9 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Atte
 	case !o.Known:
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the answer was cut off, and what it took until then cannot be known"}
 	case ctx.Err() != nil && !o.Whole, c.answer.gone:
-		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: clip(s.Text)}
+		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: abi.Clip(s.Text)}
 	case errors.Is(fail, relay.ErrOver):
-		d.Err = &abi.Error{Code: abi.LimitOutputTokens, Message: fmt.Sprintf("the model gave more than the %d tokens it was granted", j.Granted), Got: clip(s.Text)}
+		d.Err = &abi.Error{Code: abi.LimitOutputTokens, Message: fmt.Sprintf("the model gave more than the %d tokens it was granted", j.Granted), Got: abi.Clip(s.Text)}
 	case errors.As(fail, &me):
 		d.Err = syscalls.ModelError(me)
 	default:
