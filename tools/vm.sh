@@ -72,7 +72,7 @@ payload() {
 	mke2fs -q -t ext4 -L kern-payload -d "$to" "$cache/payload.img" 3G
 }
 
-near='TestPen|TestBounds|TestFence|TestKilled'
+near='TestScope|TestBounds|TestJail|TestKilled'
 [ $# -gt 0 ] || set -- exec:root exec:service exec:session exec:scope exec:within {root,session,scope}:internal/program/cgroup \
 	{root,session,scope}:internal/program:"$near" scope:internal/tools
 mkdir -p "$cache"

@@ -8,7 +8,7 @@ package program
 //   - child: no end of the rest when the program ended           TestNothingIsLeft
 //   - reap.Adopt: no subreaper                                   TestNothingIsLeft
 //   - reap.Keep: no sweep after the supervisor is gone           TestKilled
-//   - run: streams kept open in the guard                        TestStreamEnds
+//   - run: streams kept open in the supervisor                        TestStreamEnds
 //   - heeded: signals caught that were ignored                   TestNohup, TestHome
 //   - handed: descriptors above 2 not handed on                  TestHome
 //   - Wait, Interrupt: Ctrl-C for the program alone              TestKeyboard
@@ -19,19 +19,19 @@ package program
 //   - stopped: no terminal for one that asks for it              TestKeyboard
 //   - End: no kill after the grace                               TestEnd
 //   - signalled: signals not passed on                           TestSignals
-//   - fence: the hidden shown, /etc shown whole, the system to write in,
+//   - jail: the hidden shown, /etc shown whole, the system to write in,
 //     descriptors left open, no filter, no filter of typing, capabilities kept,
-//     the host's home, network or old root, nothing forwarded    TestFence
-//   - fence: a directory as a stream, or as too much             TestFenceRefuses
-//   - fence: the program in its guard's group                    TestFencePause
-//   - run: no pen where there could be one                       TestPen
+//     the host's home, network or old root, nothing forwarded    TestJail
+//   - jail: a directory as a stream, or as too much             TestJailRefuses
+//   - jail: the program in its supervisor's group                    TestJailPause
+//   - run: no cgroup where there could be one                       TestScope
 //   - reap: a sweep for each that ended                          TestCrowd
 //   - letGo: descriptors above 2 kept                            TestStreamEnds
 //   - End: SIGTERM for each reason to stop                       TestEnd
 //   - Keep: a stopped supervisor left so; Confine: privileges     TestStopped
-//   - cgroup: doors not passed, the guard left behind them, room
+//   - cgroup: tasks not joined, the supervisor left in them, room
 //     for it not taken back                                      TestBounds
-//   - Keep: groups of the killed not removed                     TestPen, TestBoundsKilled
+//   - Keep: groups of the killed not removed                     TestScope, TestBoundsKilled
 //   - watch: the time of the program alone                       TestTime
 //   - suspend: no wait until the stop has taken effect           TestKeyboard, now and then
 
@@ -55,15 +55,15 @@ import (
 	"github.com/kern-run/kern/internal/program/reap"
 )
 
-// The test binary is also the guard, and the caller.
+// The test binary is also the supervisor and the caller.
 func TestMain(m *testing.M) {
 	Main()
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "caller":
 			os.Exit(caller(nil, os.Args[2:]))
-		case "warden":
-			os.Exit(warden(os.Args[2:]))
+		case "jailCaller":
+			os.Exit(jailCaller(os.Args[2:]))
 		case "try":
 			try(os.Args[2:])
 			os.Exit(0)
@@ -122,7 +122,7 @@ func call(t *testing.T, argv ...string) *exec.Cmd {
 	return c
 }
 
-// empty is a stream with nothing in it, which is not what guards put in its
+// empty is a stream with nothing in it, which is not what supervisors put in its
 // place.
 func empty(t *testing.T) *os.File {
 	t.Helper()
@@ -140,7 +140,7 @@ func empty(t *testing.T) *os.File {
 func shell(dir, script string) []string { return []string{"sh", "-c", script, dir} }
 
 // marked are the processes that have dir on their command line, other than
-// callers and guards.
+// callers and supervisors.
 func marked(dir string) (left []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range all {

@@ -127,7 +127,7 @@ time.sleep(1000)
 	}
 }
 
-// TestHome compares what a program finds with what it finds without a guard:
+// TestHome compares what a program finds with what it finds without a supervisor:
 // streams, directory, environment, further descriptors, signals, limits.
 func TestHome(t *testing.T) {
 	const look = `cat; pwd; umask; echo "$A"; cat <&5; ls /proc/self/fd; grep -E "Sig(Blk|Ign)" /proc/self/status; ulimit -n; ulimit -Hn; trap; echo errs >&2; echo "$0 $*"`
@@ -154,12 +154,12 @@ func TestHome(t *testing.T) {
 	}
 	bare, guarded := seen(), seen("caller", "caller")
 	if bare != guarded || !strings.Contains(bare, "five") {
-		t.Errorf("without a guard:\n%s\nwith it:\n%s", bare, guarded)
+		t.Errorf("without a supervisor:\n%s\nwith it:\n%s", bare, guarded)
 	}
 }
 
 // TestStreamEnds closes the streams of a program that lives on: a reader sees
-// the end of each, although guard and keeper were given it too.
+// the end of each, although supervisor and keeper were given it too.
 func TestStreamEnds(t *testing.T) {
 	cmd := call(t, "sh", "-c", "exec 2>&- 3>&-; exec sleep 100")
 	cmd.Args[0] = letsGo
@@ -427,7 +427,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestOutOfReach has a program try to kill its guard.
+// TestOutOfReach has a program try to kill its supervisor.
 func TestOutOfReach(t *testing.T) {
 	dir := t.TempDir()
 	cmd := call(t, shell(dir, `k=$(awk '/^PPid/{print $2}' /proc/$PPID/status); kill -9 $PPID; kill -9 $k; kill -STOP $PPID; echo here`)...)

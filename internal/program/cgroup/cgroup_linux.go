@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupPrefix begins the name of every cgroup made here; the pid and start time
-// of its supervisor follow, so that a later one can tell what nobody owns.
+// groupPrefix begins the name of every cgroup made here. The pid and start time of
+// its supervisor follow, so that a later one knows which groups have no owner.
 const groupPrefix = "kern-jail-"
 
-// groupCount tells the groups of this process apart, whoever makes them.
+// groupCount numbers the groups of this process.
 var groupCount atomic.Int64
 
 // A Driver makes cgroups, of one version.
@@ -28,11 +28,11 @@ type Driver struct {
 	v2        bool
 	trees     map[string]string // controller to directory below which to work; v2 has the one key ""
 	home      string            // v2: where this process is, and each init most of its life
-	around    []string          // v2: what is around this process, and not around what is made here
+	around    []string          // v2: groups that hold this process and not what is made here
 	owner     string
 	mkdir     func(string) error
 	rmdir     func(string) error
-	delegated func(string) bool // a group of v2 is for who is in it to part
+	delegated func(string) bool // v2: whether this process may divide the group
 }
 
 // A Group holds one run.
@@ -60,17 +60,17 @@ func (g *Group) Name() string { return g.name }
 // Hierarchies is in how many the group is.
 func (g *Group) Hierarchies() int { return len(g.dirs) }
 
-// Whole says that a process has to enter whole: there are no tasks.
+// WholeProcesses reports whether only whole processes enter, not single threads.
 func (g *Group) WholeProcesses() bool { return g.v2 }
 
 // Doors are the files a thread writes "0" to, to be in the group.
 func (g *Group) Tasks() []*os.File { return g.tasks }
 
-// Controllers of v1 a run needs. v2 has processor time without one.
+// controllers are those of v1 that a run needs. v2 counts CPU time without one.
 var controllers = []string{"memory", "pids", "cpuacct"}
 
-// Find looks for a place where cgroups with all three controllers can be
-// made, by making one.
+// Find finds a directory where cgroups with all three controllers can be made, by
+// making one.
 func Find(below string) (*Driver, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -87,7 +87,7 @@ func Find(below string) (*Driver, error) {
 	return firstWorking(candidates(string(mounts), string(own), below), owner)
 }
 
-// first is the first place where it can be done, or why there is none.
+// firstWorking returns the first driver that works, or why there is none.
 func firstWorking(all []*Driver, owner string) (*Driver, error) {
 	var why []string
 	for _, d := range all {
@@ -114,9 +114,9 @@ func firstWorking(all []*Driver, owner string) (*Driver, error) {
 
 func mkdir(dir string) error { return os.Mkdir(dir, 0o755) }
 
-// given says whether systemd gave a group away (Delegate=yes). In any other it
-// may take the controllers back at any time, and with them what they bound. A
-// user's own systemd does not write that down, and is asked.
+// delegated reports whether systemd delegated a group (Delegate=yes). In any other
+// group it may take the controllers back at any time, and with them the limits. The
+// systemd of a user does not write that down, so it is asked.
 func delegated(dir string) bool {
 	written := func(dir string) bool {
 		var b [1]byte
@@ -137,12 +137,12 @@ func delegated(dir string) bool {
 	return false
 }
 
-// held is an error where something bounds this process that would not bound a
-// group made by d: who set it means all that is started here.
+// checkAround returns an error if a limit of this process would not hold for a group
+// made by d. Such a limit is meant for everything that this process starts.
 func (d *Driver) checkAround() error {
 	for _, dir := range d.around {
 		for _, file := range []string{"memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus", "io.max"} {
-			b, _ := os.ReadFile(filepath.Join(dir, file)) // what is not there bounds nothing
+			b, _ := os.ReadFile(filepath.Join(dir, file)) // a file that does not exist limits nothing
 			if f := strings.Fields(string(b)); len(f) > 0 && f[0] != "max" {
 				return fmt.Errorf("%s of %s is %s, and would not hold for a group outside of that", file, filepath.Base(dir), strings.Join(f, " "))
 			}
@@ -151,9 +151,8 @@ func (d *Driver) checkAround() error {
 	return nil
 }
 
-// bound is how many processes there may be where this process is, 0 for any
-// number. Every unit of systemd has such a bound, so a group that is made
-// elsewhere has it too.
+// processBound returns how many processes the groups around allow; 0: any number.
+// Every unit of systemd has such a limit, so a group made elsewhere gets it too.
 func (d *Driver) processBound() (most int64) {
 	for _, dir := range d.around {
 		b, _ := os.ReadFile(filepath.Join(dir, "pids.max"))
@@ -164,8 +163,9 @@ func (d *Driver) processBound() (most int64) {
 	return most
 }
 
-// aside moves this process into a group below the one that it is in: one with a
-// process in it limits none below. It does so where it is alone, and may.
+// moveAside moves this process into a group below its own, because a group with a
+// process in it limits no group below. It does so only if the process is alone
+// there and may divide the group.
 func (d *Driver) moveAside() error {
 	b, err := os.ReadFile(d.home + "/cgroup.procs")
 	if err != nil {
@@ -186,10 +186,10 @@ func (d *Driver) moveAside() error {
 	return nil
 }
 
-// candidates are the places to work in, best first: below what the caller
-// names, else where this process is, so that its own limits hold for boxes
-// too, else beside it on v2, where a group with a process in it limits no
-// group below, else the top. See held for what those last two leave behind.
+// candidates are the drivers to try, best first. The best is below what the caller
+// names. The next is where this process is, so that its own limits hold too. Then
+// come the group beside it on v2, and the top; checkAround rejects them if they
+// would escape a limit.
 func candidates(mountinfo, own, below string) (all []*Driver) {
 	at := map[string]string{} // controller or "" to mount point
 	for line := range strings.Lines(mountinfo) {
@@ -245,7 +245,7 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 	return all
 }
 
-// try makes a group, limits it and removes it.
+// tryGroup makes a group, limits it and removes it.
 func (d *Driver) tryGroup() error {
 	g, err := d.Make()
 	if err != nil {
@@ -275,7 +275,7 @@ func (d *Driver) Make() (*Group, error) {
 func (g *Group) create(trees map[string]string) error {
 	for c, tree := range trees {
 		if g.v2 {
-			// Fails where it is on already and cannot be changed; limit shows which.
+			// This fails if they are on and cannot be changed; controlled finds out.
 			os.WriteFile(tree+"/cgroup.subtree_control", []byte("+memory +pids"), 0)
 		}
 		dir := filepath.Join(tree, g.name)
@@ -318,8 +318,8 @@ func (g *Group) create(trees map[string]string) error {
 	return nil
 }
 
-// controlled is an error where a group of v2 has no controllers: they were not
-// given to the one it is in, or a process in that one keeps them there.
+// controlled returns an error if a group of v2 has no controllers: its parent has
+// none, or a process in the parent keeps them there.
 func (g *Group) controlled() error {
 	b, err := os.ReadFile(g.dirs[""] + "/cgroup.controllers")
 	if err != nil {
@@ -347,8 +347,8 @@ func (g *Group) meters() map[string]string {
 	}
 }
 
-// Limit sets the limits and reads them back: the kernel may round, and what is
-// not there when read is not enforced.
+// Limit sets the limits and reads them back, because the kernel may round them, and
+// may ignore a file.
 func (g *Group) Limit(memory int64, processes int) error {
 	if err := g.limitMemory(memory); err != nil {
 		return err
@@ -371,7 +371,7 @@ func (g *Group) limitMemory(memory int64) error {
 	if g.v2 {
 		swap = 0
 	}
-	// Not there when the kernel does not count swap, or has none.
+	// The file is missing if the kernel does not count swap, or has none.
 	if err := set(g.dirs[m]+"/"+files[1], swap); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -390,8 +390,7 @@ func (g *Group) LimitProcesses(n int) error {
 	return set(dir+"/pids.max", int64(n))
 }
 
-// Helpers is how many of init's threads are in the group while the program is
-// being started.
+// Helpers is how many threads of init are in the group while the program starts.
 func (g *Group) Helpers() int {
 	if g.v2 {
 		return 32
@@ -418,7 +417,7 @@ type Readings struct {
 	CPU     time.Duration
 	Peak    int64
 	OOM     int64 // processes killed because memory was used up
-	Full    int64 // times that this was the group's own, and not that of one around it
+	Full    int64 // times that the group itself was full, and not one around it
 	Refused int64 // forks refused
 }
 
@@ -452,7 +451,7 @@ func (g *Group) Read() (r Readings, err error) {
 	return r, err
 }
 
-// value is the number of the line that begins with key, or the only one.
+// value returns the number in the line with this key, or in the only line.
 func value(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -464,12 +463,12 @@ func value(text, key string) int64 {
 	return 0
 }
 
-// Enter moves a whole process in (v2, where a thread cannot go alone).
+// Enter moves a whole process into the group (v2).
 func (g *Group) Enter(pid int) error {
 	return os.WriteFile(g.dirs[""]+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 }
 
-// Leave moves a process back to where this one is.
+// Leave moves a process back to the group of this one.
 func (g *Group) Leave(pid int) error {
 	return os.WriteFile(g.home+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 }
@@ -489,12 +488,11 @@ func (g *Group) Remove() error {
 	return errors.Join(errs...)
 }
 
-// soon is until when the dying are waited for.
+// removeDeadline is how long removeGroup waits for killed processes.
 func removeDeadline() time.Time { return time.Now().Add(2 * time.Second) }
 
-// removeGroup removes a directory, with those that were made in it by who was
-// there. A process that was killed stays in its group until it is gone; there is
-// no event for that in v1.
+// removeGroup removes a group, with the groups that were made in it. A killed
+// process stays in its group until it is gone, and v1 has no event for that.
 func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error {
 	for wait := 50 * time.Microsecond; ; wait *= 2 {
 		err := rmdir(dir)
@@ -508,14 +506,14 @@ func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error
 		for _, e := range below {
 			if e.IsDir() {
 				emptyGroup(dir + "/" + e.Name())
-				_ = removeGroup(dir+"/"+e.Name(), rmdir, deadline) // if not, then nor is dir
+				_ = removeGroup(dir+"/"+e.Name(), rmdir, deadline) // if it stays, so does dir
 			}
 		}
 		time.Sleep(wait)
 	}
 }
 
-// ownerName names a process so that no later one is taken for it.
+// ownerName names a process so that it differs from every later one.
 func ownerName(pid int) (string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -529,7 +527,7 @@ func ownerName(pid int) (string, error) {
 	return fmt.Sprintf("%d-%s", pid, f[19]), nil
 }
 
-// Sweep removes what supervisors that no longer exist have left behind.
+// Sweep removes what killed supervisors left.
 func (d *Driver) Sweep() error {
 	var errs []error
 	for _, tree := range d.trees {
@@ -555,14 +553,14 @@ func (d *Driver) Sweep() error {
 func alive(owner string) bool {
 	pid, err := strconv.Atoi(strings.SplitN(owner, "-", 2)[0])
 	if err != nil {
-		return true // not ours to judge
+		return true // the name is not one of ours
 	}
 	now, err := ownerName(pid)
 	return err == nil && now == owner
 }
 
-// emptyGroup kills everything in a group: at once where the kernel can (v2),
-// else again and again until nobody is left to fork.
+// emptyGroup kills everything in a group: in one step where the kernel can (v2),
+// else again and again until no process is left to fork.
 func emptyGroup(dir string) {
 	if os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0) == nil {
 		return

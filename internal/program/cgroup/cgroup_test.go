@@ -290,8 +290,8 @@ func TestGroupV2Kernel(t *testing.T) {
 	t.Log("no cgroup2 is mounted here: nothing to try")
 }
 
-// TestNested removes a pen, and one whose owner is gone, in which a program made
-// groups of its own: a pen that stays would be waited for by each that comes.
+// TestNested removes a scope, and one without an owner, in which a program made
+// groups of its own: a scope that stays would be waited for by each that comes.
 func TestNested(t *testing.T) {
 	p, err := NewScope()
 	if err != nil {

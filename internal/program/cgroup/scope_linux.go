@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Scope holds what one program starts, so that the kernel kills all of it in
-// one step: a group of v2, which needs no controller, only the right to make a
-// group where this process is. A pen with bounds limits it too. The nil Scope has
-// neither.
+// A Scope holds everything that one program starts, so that the kernel kills all of
+// it in one step. That is a group of v2, which needs no controller, only the right
+// to make a group where this process is. With bounds the scope limits the program.
+// The nil Scope does neither.
 type Scope struct {
 	dir    string // of v2; empty: it cannot be killed in one step
-	fd     int    // -1: there is none
+	fd     int    // -1: none
 	bounds Bounds
-	group  *Group   // that limits; nil: nothing does
-	out    int      // v2 with bounds: where who is not to be counted goes; -1 elsewhere
-	home   []string // v1: where who enters goes back to
+	group  *Group   // has the limits; nil: there are none
+	out    int      // v2 with bounds: the group for processes that are not counted; -1: none
+	home   []string // v1: the tasks files of the groups around
 }
 
-// here is where this process may make pens.
+// ownDriver returns the driver for the group of this process.
 func ownDriver() (*Driver, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -34,14 +34,14 @@ func ownDriver() (*Driver, error) {
 	}
 	for _, d := range candidates(string(mounts), string(own), "") {
 		if d.v2 {
-			return d, nil // the first is where we are
+			return d, nil // the first one is where this process is
 		}
 	}
 	return nil, errors.New("no cgroup file system of version 2 is mounted")
 }
 
-// NewScope makes a pen, and removes those whose owner is gone. An error says that
-// there can be none here.
+// NewScope makes a scope, and removes scopes without an owner. An error says that this
+// host allows none.
 func NewScope() (*Scope, error) {
 	d, err := ownDriver()
 	if err != nil {
@@ -50,7 +50,7 @@ func NewScope() (*Scope, error) {
 	if d.owner, err = ownerName(os.Getpid()); err != nil {
 		return nil, err
 	}
-	_ = d.Sweep() // what cannot be removed is in nobody's way
+	_ = d.Sweep() // a group that stays does no harm
 	p := &Scope{fd: -1, out: -1, dir: filepath.Join(d.trees[""], fmt.Sprintf("%s%s-%d", groupPrefix, d.owner, groupCount.Add(1)))}
 	if err := d.mkdir(p.dir); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func NewScope() (*Scope, error) {
 	return nil, errors.Join(err, d.rmdir(p.dir))
 }
 
-// NewBoundedScope makes a pen with bounds. An error says why this host cannot hold
+// NewBoundedScope makes a scope with bounds. An error says why this host cannot hold
 // them.
 func NewBoundedScope(b Bounds) (*Scope, error) {
 	d, err := Find("")
@@ -106,8 +106,7 @@ func NewBoundedScope(b Bounds) (*Scope, error) {
 	return p, nil
 }
 
-// FD is the descriptor with which a process is started in the pen; negative:
-// there is none.
+// FD is the descriptor with which a process starts in the scope; negative: none.
 func (p *Scope) FD() int {
 	if p == nil {
 		return -1
@@ -115,9 +114,8 @@ func (p *Scope) FD() int {
 	return p.fd
 }
 
-// Outside is the descriptor with which a process is started that would be in the pen
-// and is not to be counted; negative: a process that is started without FD is
-// bounded all the same, or nothing is.
+// Outside is the descriptor with which a process starts outside the scope although
+// its parent is inside; negative: without FD a process starts where its parent is.
 func (p *Scope) Outside() int {
 	if p == nil {
 		return -1
@@ -125,7 +123,8 @@ func (p *Scope) Outside() int {
 	return p.out
 }
 
-// Doors are what a thread has to pass before it starts the program: see [Join].
+// Tasks are the files with which a thread enters before it starts the program: see
+// [Join].
 func (p *Scope) Tasks() []*os.File {
 	if p == nil || p.group == nil {
 		return nil
@@ -133,7 +132,7 @@ func (p *Scope) Tasks() []*os.File {
 	return p.group.tasks
 }
 
-// Join puts the calling thread, which must be locked, behind tasks. What it
+// Join moves the calling thread, which must be locked, into groups. Everything it
 // starts is there from the beginning.
 func Join(tasks []*os.File) error {
 	for _, f := range tasks {
@@ -144,7 +143,7 @@ func Join(tasks []*os.File) error {
 	return nil
 }
 
-// Leave takes the calling thread back from behind the tasks.
+// Leave moves the calling thread back.
 func (p *Scope) Leave() (err error) {
 	if p == nil {
 		return nil
@@ -155,8 +154,8 @@ func (p *Scope) Leave() (err error) {
 	return err
 }
 
-// Tighten is for when the program is started and nobody of ours is with it. Until
-// then there is room for those of ours, which the program may be quick to take.
+// Tighten drops the room for helpers after the program started and they left. Until
+// then the program may take that room.
 func (p *Scope) Tighten() error {
 	if p == nil || p.bounds.Processes == 0 {
 		return nil
@@ -164,7 +163,7 @@ func (p *Scope) Tighten() error {
 	return p.group.LimitProcesses(p.bounds.Processes)
 }
 
-// Bounded says which bounds were met.
+// Bounded reports which bounds were reached.
 func (p *Scope) Bounded() (memory, processes bool) {
 	if p == nil || p.group == nil {
 		return false, false
@@ -173,14 +172,14 @@ func (p *Scope) Bounded() (memory, processes bool) {
 	return err == nil && r.OOM > 0 && r.Full > 0 && p.bounds.Memory > 0, err == nil && r.Refused > 0 && p.bounds.Processes > 0
 }
 
-// Kill kills everything in the pen, where that can be done in one step.
+// Kill kills everything in the scope, if the kernel can do that in one step.
 func (p *Scope) Kill() {
 	if p.dir != "" {
 		emptyGroup(p.dir)
 	}
 }
 
-// Remove removes the pen with what is in it.
+// Remove removes the scope with everything in it.
 func (p *Scope) Remove() (err error) {
 	p.Kill()
 	for _, fd := range []int{p.fd, p.out} {
@@ -197,7 +196,7 @@ func (p *Scope) Remove() (err error) {
 	return err
 }
 
-// Tidy removes the pens whose owner is gone, with what is in them.
+// Tidy removes the scopes and groups without an owner, with everything in them.
 func Tidy() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

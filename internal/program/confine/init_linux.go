@@ -32,11 +32,12 @@ const InsideUID = 1000
 // control is init's end of the socket.
 var control = frame.Plain(controlFD)
 
-// An initProc is the first process of a box.
+// An initProc is the first process of a box. A box is one jail of the sandbox, used
+// for one run.
 type initProc struct {
 	order   Order
 	fds     []int // stdin, stdout, stderr of the program, tasks, workspace
-	built   bool  // the root stands
+	built   bool  // the root exists
 	program int   // its pid in here
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
 	usage   atomic.Pointer[usage]
@@ -56,18 +57,18 @@ func HoldNamespace() {
 
 // initialise returns what ends the box.
 func initialise() int {
-	// Whatever the caller of our caller left open is not for the program.
+	// Descriptors that some caller left open are not for the program.
 	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 1
 	}
-	// The supervisor's death must reach this process also after a change of
-	// user, which clears the signal set when it was cloned.
+	// The death of the backend must reach this process also after a change of user,
+	// which clears the signal that was set when it was cloned.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return 1
 	}
-	// Caught and dropped, for what is ignored would be so in the program too.
+	// Caught and dropped, because the program would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
-	heedThreadSignals()
+	resetThreadSignals()
 	p := &initProc{rules: -1, bound: make(chan struct{})}
 	fds, err := control.Receive(&p.order)
 	if err != nil {
@@ -75,20 +76,20 @@ func initialise() int {
 	}
 	p.fds = fds
 	if err := p.begin(); err != nil {
-		// Who builds has every right it takes, unless a host such as Ubuntu makes
+		// Init has every right that building takes, unless a host such as Ubuntu makes
 		// the namespaces and withholds the rights in them.
 		control.Send(&Note{Kind: Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
 		return 1
 	}
-	debug.SetGCPercent(100) // it was off to be quick; now init may live long
+	debug.SetGCPercent(100) // it was off for a quick start; now init may live long
 	go p.listen()
 	return p.reap()
 }
 
-// heedThreadSignals puts the two signals that C libraries keep for their threads
-// to their default. Some of them leave one ignored in whatever they start, and
-// it would stay so down to the program.
-func heedThreadSignals() {
+// resetThreadSignals restores the default of the two signals that C libraries keep
+// for their threads. Some libraries start processes with one of them ignored, and
+// the program would inherit that.
+func resetThreadSignals() {
 	var standard [4]uint64 // the kernel's sigaction, all zero
 	for sig := uintptr(32); sig <= 33; sig++ {
 		unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&standard)), 0, 8, 0, 0)
@@ -110,11 +111,11 @@ func (p *initProc) begin() error {
 	}
 	p.built = true
 	for r, v := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 64 << 10, unix.RLIMIT_MSGQUEUE: 0, unix.RLIMIT_NOFILE: 1024} {
-		if err := lower(0, r, v); err != nil {
+		if err := lowerLimit(0, r, v); err != nil {
 			return fmt.Errorf("limit %d: %w", r, err)
 		}
 	}
-	// Until here whoever has the same user could have looked in.
+	// Until here a process of the same user could read the memory of init.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hide init's memory: %w", err)
 	}
@@ -128,7 +129,7 @@ func (p *initProc) begin() error {
 		}
 	}
 	if !p.order.Warm {
-		if err := p.bind(p.order.Bounds, p.order.Dir); err != nil {
+		if err := p.applyBounds(p.order.Bounds, p.order.Dir); err != nil {
 			return err
 		}
 	}
@@ -137,7 +138,7 @@ func (p *initProc) begin() error {
 		return err
 	}
 	if !p.order.Warm {
-		if err := p.ration(p.order.Bounds); err != nil {
+		if err := p.limitProgram(p.order.Bounds); err != nil {
 			return err
 		}
 	}
@@ -151,12 +152,12 @@ func (p *initProc) begin() error {
 	return err
 }
 
-// start makes the program's descriptors and its fence, and the program.
-// It returns the supervisor's ends of the links.
+// start starts the program with its descriptors and cut rights. It returns the
+// backend's ends of the links.
 func (p *initProc) start() (links []int, err error) {
 	files := []uintptr{uintptr(p.fds[0]), uintptr(p.fds[1]), uintptr(p.fds[2])}
 	for range p.order.Links {
-		// Made in here, so that they belong to this network and no other.
+		// Made inside, so that they belong to this network namespace.
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("socket to the program: %w", err)
@@ -172,7 +173,7 @@ func (p *initProc) start() (links []int, err error) {
 			files = append(files, uintptr(p.rules))
 		}
 	}
-	if p.order.Argv[0], err = find(p.order.Argv[0], p.order.Env); err != nil {
+	if p.order.Argv[0], err = findInside(p.order.Argv[0], p.order.Env); err != nil {
 		return nil, err
 	}
 	errs := make(chan error)
@@ -186,12 +187,12 @@ func (p *initProc) start() (links []int, err error) {
 	return links, nil
 }
 
-// fork starts the program from a thread that has given everything up; the
-// program inherits that. The thread is not used again.
+// fork starts the program from a thread that dropped its rights, because the
+// program inherits them. The thread is not used again.
 func (p *initProc) fork(files []uintptr, errs chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// Not on the thread that stands for the process.
+		// The first thread must keep its rights.
 		inner := make(chan error)
 		go p.fork(files, inner)
 		errs <- <-inner
@@ -213,8 +214,8 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 	errs <- err
 }
 
-// find looks a program up as a shell in the box would.
-func find(name string, env []string) (string, error) {
+// findInside finds a program as a shell inside would.
+func findInside(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
@@ -244,8 +245,8 @@ type startError struct {
 
 func (e *startError) Error() string { return fmt.Sprintf("start %s: %v", e.path, e.err) }
 
-// bind puts the bounds of one run in force.
-func (p *initProc) bind(b Bounds, dir string) error {
+// applyBounds puts the bounds of one run in force.
+func (p *initProc) applyBounds(b Bounds, dir string) error {
 	w, err := newUsage(b, p.order.Lent || dir != "", emptyFiles)
 	if err != nil {
 		return err
@@ -254,37 +255,37 @@ func (p *initProc) bind(b Bounds, dir string) error {
 	close(p.bound)
 	pid := p.program // 0 while there is none: then init itself, for its children
 	if w.lent {
-		if err := lower(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
+		if err := lowerLimit(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
 			return err
 		}
 	}
 	if b.Processes > 0 {
 		// Counted for all of the user in this namespace, so with init's threads.
-		if err := lower(pid, unix.RLIMIT_NPROC, uint64(b.Processes+threads())); err != nil {
+		if err := lowerLimit(pid, unix.RLIMIT_NPROC, uint64(b.Processes+threads())); err != nil {
 			return err
 		}
 	}
 	if pid != 0 {
-		return p.ration(b)
+		return p.limitProgram(b)
 	}
 	return nil
 }
 
-// ration limits the started program by what one process can be limited to.
-func (p *initProc) ration(b Bounds) error {
+// limitProgram sets the limits of the program that hold for each process alone.
+func (p *initProc) limitProgram(b Bounds) error {
 	if b.Data > 0 {
-		if err := lower(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
+		if err := lowerLimit(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
 			return err
 		}
 	}
 	if b.CPU > 0 {
-		return lower(p.program, unix.RLIMIT_CPU, uint64(b.CPU/time.Second)+1)
+		return lowerLimit(p.program, unix.RLIMIT_CPU, uint64(b.CPU/time.Second)+1)
 	}
 	return nil
 }
 
-// lower sets a resource limit of pid that nothing can raise again.
-func lower(pid, resource int, v uint64) error {
+// lowerLimit sets a resource limit of pid that nothing can raise again.
+func lowerLimit(pid, resource int, v uint64) error {
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
 		return err
@@ -293,7 +294,7 @@ func lower(pid, resource int, v uint64) error {
 	return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: v, Max: v}, nil)
 }
 
-// listen takes a claim, then waits for the supervisor to go away.
+// listen takes the claims of the backend, and ends with it.
 func (p *initProc) listen() {
 	for {
 		var c Claim
@@ -301,7 +302,7 @@ func (p *initProc) listen() {
 		if err != nil {
 			os.Exit(1)
 		}
-		if err := p.take(c, fds); err != nil {
+		if err := p.accept(c, fds); err != nil {
 			control.Send(&Note{Kind: Failed, Err: err.Error()})
 			os.Exit(1)
 		}
@@ -309,8 +310,8 @@ func (p *initProc) listen() {
 	}
 }
 
-// take makes a warm box that of one run.
-func (p *initProc) take(c Claim, fds []int) error {
+// accept makes a warm box the box of one run.
+func (p *initProc) accept(c Claim, fds []int) error {
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
 	}
@@ -333,14 +334,14 @@ func (p *initProc) take(c Claim, fds []int) error {
 		}
 		unix.Close(p.rules)
 	}
-	if err := p.bind(c.Bounds, c.Dir); err != nil {
+	if err := p.applyBounds(c.Bounds, c.Dir); err != nil {
 		return err
 	}
 	return nil
 }
 
-// reap waits for the program, buries everybody else who dies before, and
-// reports. Returning kills whatever still runs.
+// reap waits for the program, and for orphans that end before it, and reports.
+// Returning kills everything that still runs.
 func (p *initProc) reap() int {
 	stop := make(chan struct{})
 	over := make(chan string, 1)
@@ -366,7 +367,7 @@ func (p *initProc) reap() int {
 	} else {
 		n.Exit = ws.ExitStatus()
 	}
-	// What is still running would change the files while they are counted.
+	// A process that still runs would change the files while they are counted.
 	unix.Kill(-1, unix.SIGKILL)
 	for {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
@@ -390,14 +391,14 @@ func (p *initProc) reap() int {
 	return 0
 }
 
-// patrol looks at what no counter of the kernel stops, until stop is closed;
-// it then tells which limit the program was killed for, if any.
+// patrol enforces the limits that no counter of the kernel enforces, until stop is
+// closed. It then sends the limit for which it killed the program, if any.
 func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
 	select {
 	case <-stop:
 		over <- ""
 		return
-	case <-p.bound: // until then a warm box sleeps
+	case <-p.bound: // until then a warm box waits
 	}
 	const period = 5 * time.Millisecond
 	tick := time.NewTicker(period)

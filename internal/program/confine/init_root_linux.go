@@ -13,8 +13,8 @@ import (
 // Workspace is where a run finds its workspace.
 const Workspace = "/workspace"
 
-// writable are the places a program may write, all of them on one file system
-// unless the workspace is somebody's directory.
+// writable are the directories where a program may write. They are on one file
+// system, unless the workspace is a directory of the host.
 var writable = []string{Workspace, "/tmp", "/dev/shm"}
 
 // build makes the root directory of the box and enters it.
@@ -25,7 +25,7 @@ func build(o *Order, lent int) error {
 	if err := ownMounts(); err != nil {
 		return err
 	}
-	// Taken before the new root covers one of them.
+	// Cloned before the new root covers one of them.
 	shown, err := cloneShown(o)
 	if err != nil {
 		return err

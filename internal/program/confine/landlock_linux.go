@@ -54,7 +54,7 @@ func ruleset(abi int, shown []string) (int, error) {
 		return -1, e
 	}
 	unix.CloseOnExec(int(fd))
-	// What there is may be listed; the mounts say what there is.
+	// Everything visible may be listed, because the mounts decide what is visible.
 	if err := allow(int(fd), "/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 		return -1, err
 	}

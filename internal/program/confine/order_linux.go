@@ -6,8 +6,8 @@ import (
 	"github.com/kern-run/kern/internal/program/frame"
 )
 
-// An Order is what init is told to build. Descriptors travel beside it: stdin,
-// stdout and stderr of the program, then the tasks, then the workspace.
+// An Order tells init what to build. Descriptors travel beside it: stdin, stdout and
+// stderr of the program, then the tasks files, then the workspace.
 type Order struct {
 	Argv     []string
 	Env      []string
@@ -27,17 +27,17 @@ type Order struct {
 	Bounds   Bounds
 }
 
-// Bounds are the limits that hold inside the box.
+// Bounds are the limits that init enforces.
 type Bounds struct {
 	FileBytes int64
 	Files     int
-	Data      int64         // of one process, so that it is told and not killed
+	Data      int64         // of one process, which sees a failed allocation instead of a kill
 	Memory    int64         // only without a cgroup
 	Processes int           // only without a cgroup
 	CPU       time.Duration // only without a cgroup
 }
 
-// What a note from init is about.
+// The kinds of notes.
 const (
 	Poised  = "poised"  // about to start the program; waits for an answer
 	Started = "started" // the program runs; its socket comes along
@@ -46,7 +46,7 @@ const (
 	Done    = "done"    // the program ended
 )
 
-// A Note is what init tells.
+// A Note comes from init.
 type Note struct {
 	Kind   string
 	Err    string

@@ -11,8 +11,7 @@
 // that of the gateway, which a listener outside forwards to the gateway's socket.
 // It has no privilege, cannot get one, and cannot type into the terminal.
 //
-// What a host cannot do is an error that says what is missing: there is no weaker
-// jail.
+// If the host lacks something, building fails and says what: there is no weaker jail.
 package confine
 
 import (

@@ -41,7 +41,7 @@ func probe(args []string) int {
 	case len(args) == 2 && args[0] == "touch":
 		err = touch(args[1])
 	case len(args) == 2 && args[0] == "crowd":
-		err = crowd(args[1])
+		err = startMany(args[1])
 	case len(args) == 2 && args[0] == "fill":
 		err = fillUp(args[1] == "bytes")
 	case len(args) == 1 && args[0] == "stay":
@@ -73,8 +73,8 @@ func touch(mib string) error {
 	return nil
 }
 
-// crowd starts so many processes at one time.
-func crowd(n string) error {
+// startMany starts so many processes at one time.
+func startMany(n string) error {
 	count, err := strconv.Atoi(n)
 	if err != nil {
 		return err

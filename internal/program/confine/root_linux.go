@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How a jail gets a root directory of its own: clone what the host shows
-// (clone), mount an empty root and enter it (ownMounts, newRoot), put the clones
-// into it (mount.put), and let go of the host's root (leaveHost).
+// A jail gets a root directory of its own in four steps. It clones what the host
+// shows (clone) and mounts an empty root (ownMounts, newRoot). It puts the clones
+// there (mount.put) and detaches the root of the host (leaveHost).
 
 // devices are the devices that every jail has.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
@@ -110,7 +110,7 @@ func newRoot() error {
 	return unix.Chdir(root)
 }
 
-// leaveHost makes the current directory the root, and lets go of the host's.
+// leaveHost makes the current directory the root, and detaches the host's.
 func leaveHost() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)

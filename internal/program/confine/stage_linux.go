@@ -23,9 +23,9 @@ import (
 //	supervisor ── stage ── reaper, the first process inside
 //	     └────── the program, inside
 //
-// The stage starts in new namespaces. It builds the root, starts the reaper,
-// drops every right and starts the program as a child of the supervisor, which
-// so sees it stop and end like any other. Then the stage ends. The reaper waits
+// The stage starts in new namespaces. It builds the root, starts the reaper and
+// drops every right. It starts the program as a child of the supervisor, which so
+// sees it stop and end like any other. Then the stage ends. The reaper waits
 // for processes inside that lost their parent. It ends when the supervisor does,
 // and then the kernel kills everything inside.
 

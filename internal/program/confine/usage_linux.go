@@ -70,7 +70,7 @@ func (u *usage) look() string {
 // final is the last look; nothing runs any more.
 func (u *usage) final() (over string, full bool) {
 	over = u.look()
-	if over == "" && u.lent && u.stirred(0) {
+	if over == "" && u.lent && u.changed(0) {
 		var fs unix.Statfs_t
 		if unix.Statfs(privateFiles, &fs) == nil && u.recount(fs) {
 			over = string(sandbox.Files)
@@ -79,21 +79,21 @@ func (u *usage) final() (over string, full bool) {
 	return over, u.full
 }
 
-// due says whether to walk the workspace again: at once when its file system
-// lost as much as the run has left, else now and then, for at most a twentieth
+// due reports whether to walk the workspace again: at once if its file system lost
+// as much space as the run has left, else often enough to cost at most a twentieth
 // of the time.
 func (u *usage) due() bool {
 	since := time.Since(u.walked)
 	if since < 4*u.cost {
 		return false
 	}
-	return u.stirred(u.FileBytes-(u.now.bytes-u.base.bytes)) || since > max(100*time.Millisecond, 20*u.cost)
+	return u.changed(u.FileBytes-(u.now.bytes-u.base.bytes)) || since > max(100*time.Millisecond, 20*u.cost)
 }
 
-// stirred says whether the file system under the workspace lost more than room
+// changed reports whether the file system under the workspace lost more than room
 // bytes, or files enough, since the last walk. It is cheap, and may say so for
 // what others do.
-func (u *usage) stirred(room int64) bool {
+func (u *usage) changed(room int64) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(Workspace, &fs) != nil {
 		return true
@@ -132,7 +132,7 @@ func (u *usage) walk(t *tally) {
 		return
 	}
 	t.dir(fd)
-	t.bytes += nameless()
+	t.bytes += deletedBytes()
 	u.walked = time.Now()
 	u.cost = u.walked.Sub(start)
 }
@@ -166,7 +166,7 @@ func (t *tally) dir(fd int) {
 func (t *tally) entry(dir int, e os.DirEntry) {
 	var st unix.Stat_t
 	if unix.Fstatat(dir, e.Name(), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return // gone meanwhile
+		return // deleted meanwhile
 	}
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if t.linked == nil {
@@ -188,13 +188,13 @@ func (t *tally) entry(dir int, e os.DirEntry) {
 	case nil:
 		t.dir(fd)
 	case unix.EMFILE, unix.ENFILE:
-		t.err = err // deeper than anybody can count
+		t.err = err // too deep to count
 	}
-	// What init may not open the program may not either.
+	// The program may not open what init may not open.
 }
 
-// nameless is the bytes of deleted files that somebody in the box keeps open.
-func nameless() (n int64) {
+// deletedBytes counts the bytes of deleted files that a process inside keeps open.
+func deletedBytes() (n int64) {
 	seen := make(map[[2]uint64]bool)
 	eachProcess(func(pid string) {
 		dir := "/proc/" + pid + "/fd"
@@ -221,7 +221,7 @@ func nameless() (n int64) {
 	return n
 }
 
-// eachProcess calls f for everything in the box but init.
+// eachProcess calls f for every process inside but init.
 func eachProcess(f func(pid string)) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -239,8 +239,8 @@ func eachProcess(f func(pid string)) {
 	}
 }
 
-// count adds up memory and processor time of everything alive in the box,
-// where no cgroup does. It sees only what is alive when it looks.
+// count adds up memory and CPU time of every living process inside, if no cgroup
+// does. A process that ended before is not counted.
 func (u *usage) count() string {
 	const hertz = 100 // of times in /proc, on every Linux
 	var memory, ticks int64

@@ -27,9 +27,9 @@ func groupOf(pid int) string {
 	return ""
 }
 
-// TestPen looks whether a program and what left it are in a cgroup of their
+// TestScope looks whether a program and what left it are in a cgroup of their
 // own where the host gives one, and whether that is gone with them.
-func TestPen(t *testing.T) {
+func TestScope(t *testing.T) {
 	able := false
 	if p, err := cgroup.NewScope(); err == nil {
 		able = true
@@ -68,8 +68,8 @@ func TestPen(t *testing.T) {
 	}
 }
 
-// TestPenKills puts a program into a pen and kills the pen.
-func TestPenKills(t *testing.T) {
+// TestScopeKills puts a program into a scope and kills the scope.
+func TestScopeKills(t *testing.T) {
 	p, err := cgroup.NewScope()
 	if err != nil {
 		t.Logf("this host gives no cgroup: %v", err)
@@ -90,12 +90,12 @@ func TestPenKills(t *testing.T) {
 	}
 }
 
-// TestBounds bounds programs, with and without a fence, each exactly. A host
+// TestBounds bounds programs, with and without a jail, each exactly. A host
 // that cannot is told so, and nothing runs.
 func TestBounds(t *testing.T) {
-	pen, able := cgroup.NewBoundedScope(cgroup.Bounds{Memory: 32 << 20, Processes: 5})
+	scope, able := cgroup.NewBoundedScope(cgroup.Bounds{Memory: 32 << 20, Processes: 5})
 	if able == nil {
-		if err := pen.Remove(); err != nil {
+		if err := scope.Remove(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,11 +109,11 @@ func TestBounds(t *testing.T) {
 		{"memory", `printf '\n\n\n\n\n' >n; exec tail /dev/zero >/dev/null`, cgroup.Bounds{Memory: 32 << 20}, Ended{Signal: 9, OutOfMemory: true}},
 		{"room", `printf '\n\n\n\n\n' >n; head -c 1000000 /dev/zero | tail -c 1000000 >/dev/null; exit 5`, cgroup.Bounds{Memory: 32 << 20, Processes: 3}, Ended{Exit: 5}},
 	} {
-		for _, fenced := range []bool{false, true} {
+		for _, jailed := range []bool{false, true} {
 			dir := t.TempDir()
 			s := spec("sh", "-c", "cd "+dir+" && { while ! [ -e go ]; do :; done; "+c.script+"; } 2>/dev/null")
 			s.Bounds = c.bounds
-			if fenced {
+			if jailed {
 				var err error
 				if s.Jail, err = confine.NewPlan(confine.Options{Dir: dir, Path: "/bin/sh", Env: s.Env, Base: "http://127.0.0.1:4400", Socket: dir + "/gate"}); err != nil {
 					t.Fatal(err)
@@ -122,7 +122,7 @@ func TestBounds(t *testing.T) {
 			g, err := Start(s)
 			if able != nil {
 				if err == nil || !strings.Contains(err.Error(), "cannot be bounded") {
-					t.Errorf("%s, fence %v: it was started where %v: %v", c.name, fenced, able, err)
+					t.Errorf("%s, jail %v: it was started where %v: %v", c.name, jailed, able, err)
 				}
 				continue
 			}
@@ -135,10 +135,10 @@ func TestBounds(t *testing.T) {
 			e := g.Wait()
 			e.CPU = 0
 			if e != c.want {
-				t.Errorf("%s, fence %v: %+v, want %+v", c.name, fenced, e, c.want)
+				t.Errorf("%s, jail %v: %+v, want %+v", c.name, jailed, e, c.want)
 			}
 			if b, err := os.ReadFile(filepath.Join(dir, "n")); err != nil || len(b) != 5 {
-				t.Errorf("%s, fence %v: it came to %d, want 5: %v", c.name, fenced, len(b), err)
+				t.Errorf("%s, jail %v: it came to %d, want 5: %v", c.name, jailed, len(b), err)
 			}
 		}
 	}

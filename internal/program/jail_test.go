@@ -28,12 +28,12 @@ import (
 // gatewayPort is free in every new network.
 const gatewayPort = 4411
 
-// warden runs a program behind a fence, as kern exec does: its arguments are
+// jailCaller runs a program in a jail, as kern exec does: its arguments are
 // the directory to write in, the gateway's socket, what to hide and to show
 // (behind + to write in, behind ~ its home), and the program.
-func warden(args []string) int {
+func jailCaller(args []string) int {
 	if err := os.Chdir(args[0]); err != nil {
-		fmt.Fprintln(os.Stderr, "warden:", err)
+		fmt.Fprintln(os.Stderr, "jailCaller:", err)
 		return 125
 	}
 	path, err := Find(args[4])
@@ -60,12 +60,12 @@ func warden(args []string) int {
 			return caller(p, args[4:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "warden:", err)
+	fmt.Fprintln(os.Stderr, "jailCaller:", err)
 	return 125
 }
 
-// A yard is what is around a program behind a fence.
-type yard struct {
+// A jailRig is what is around a program in a jail.
+type jailRig struct {
 	t       *testing.T
 	dir     string // to write in
 	out     string // beside it
@@ -77,17 +77,17 @@ type yard struct {
 	named   string
 	unnamed string // abstract
 	self    string // this program, for everybody
-	given   string // to see or write in, as warden has it
+	given   string // to see or write in, as jailCaller has it
 }
 
-func newYard(t *testing.T) *yard {
+func newYard(t *testing.T) *jailRig {
 	t.Helper()
 	top := t.TempDir()
 	for d := top; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		_ = os.Chmod(d, 0o755) // another user comes in
 	}
-	y := &yard{t: t, dir: top + "/dir", out: top + "/out", home: top + "/home", hide: top + "/dir/data", socket: top + "/dir/data/gate", named: top + "/out/sock",
-		unnamed: "@kern-fence-test-" + itoa(os.Getpid())}
+	y := &jailRig{t: t, dir: top + "/dir", out: top + "/out", home: top + "/home", hide: top + "/dir/data", socket: top + "/dir/data/gate", named: top + "/out/sock",
+		unnamed: "@kern-jail-test-" + itoa(os.Getpid())}
 	for _, d := range []string{y.dir, y.out, y.home, y.hide, top + "/bin"} {
 		if err := os.Mkdir(d, 0o777); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func newYard(t *testing.T) *yard {
 }
 
 // serve answers what it hears, until the end of the test.
-func (y *yard) serve(network, address string) net.Addr {
+func (y *jailRig) serve(network, address string) net.Addr {
 	y.t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -158,10 +158,10 @@ func (y *yard) serve(network, address string) net.Addr {
 	return l.Addr()
 }
 
-// command runs argv behind the fence, as another user if that is said.
-func (y *yard) command(uid int, argv ...string) *exec.Cmd {
+// command runs argv behind the jail, as another user if that is said.
+func (y *jailRig) command(uid int, argv ...string) *exec.Cmd {
 	y.t.Helper()
-	line := []string{"warden", y.dir, y.socket, y.hide, y.given}
+	line := []string{"jailCaller", y.dir, y.socket, y.hide, y.given}
 	if argv[0] == "bare" {
 		line, argv = nil, argv[1:]
 	}
@@ -182,7 +182,7 @@ func (y *yard) command(uid int, argv ...string) *exec.Cmd {
 
 // try makes every attempt once and prints what came of it.
 func try(args []string) {
-	var y yard
+	var y jailRig
 	var pid int
 	y.dir, y.out, y.home, y.hide, y.tcp, y.udp, y.named, y.unnamed = args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7]
 	_, _ = fmt.Sscan(args[8], &pid)
@@ -241,8 +241,8 @@ func try(args []string) {
 		},
 		"read beside": read(y.out + "/secret"), "read by the old root": read("/.." + y.out + "/secret"), "read home": read(y.home + "/secret"), "read hidden": read(y.hide + "/secret"), "read shadow": read("/etc/shadow"),
 		"read environment": read(fmt.Sprintf("/proc/%d/environ", pid)), "read by root of": read(fmt.Sprintf("/proc/%d/root%s/secret", pid, y.out)),
-		"write beside": write(y.out + "/written"), "write system": write("/usr/kern-fence-test"), "write settings": write("/etc/kern-fence-test"),
-		"write workspace": write(y.dir + "/written"), "write tmp": write("/tmp/kern-fence-test"), "write home": write(y.home + "/written"),
+		"write beside": write(y.out + "/written"), "write system": write("/usr/kern-jail-test"), "write settings": write("/etc/kern-jail-test"),
+		"write workspace": write(y.dir + "/written"), "write tmp": write("/tmp/kern-jail-test"), "write home": write(y.home + "/written"),
 		"write sysctl": func() error {
 			f, err := os.OpenFile("/proc/sys/vm/swappiness", os.O_WRONLY, 0)
 			if err == nil {
@@ -286,7 +286,7 @@ func try(args []string) {
 }
 
 // attempts are what try said.
-func (y *yard) attempts(cmd *exec.Cmd) map[string]string {
+func (y *jailRig) attempts(cmd *exec.Cmd) map[string]string {
 	y.t.Helper()
 	f, err := os.Open("/")
 	if err != nil {
@@ -312,9 +312,9 @@ func users() []int {
 	return []int{os.Getuid()}
 }
 
-// TestFence tries every way out as the program. Each way is open without the
-// fence, or the attempt would show nothing.
-func TestFence(t *testing.T) {
+// TestJail tries every way out as the program. Each way is open without the
+// jail, or the attempt would show nothing.
+func TestJail(t *testing.T) {
 	inside := map[string]bool{"gateway": true, "write workspace": true, "write tmp": true, "write home": true, "interfaces": true}
 	for _, uid := range users() {
 		t.Run(fmt.Sprint("root is ", uid == 0), func(t *testing.T) {
@@ -351,16 +351,16 @@ func TestFence(t *testing.T) {
 			for _, what := range []string{"tcp", "udp", "abstract socket", "socket", "hidden socket", "read beside", "read home", "read hidden", "read environment", "read by root of",
 				"write beside", "by descriptor", "signal", "ptrace", "vsock"} {
 				if open[what] != "ok" && !(what == "vsock" && open[what] == unix.EAFNOSUPPORT.Error()) {
-					t.Errorf("without the fence, %s: %s", what, open[what])
+					t.Errorf("without the jail, %s: %s", what, open[what])
 				}
 			}
 		})
 	}
 }
 
-// TestFenceHolds looks whether nothing of a program is left behind a fence,
+// TestJailHolds looks whether nothing of a program is left in a jail,
 // however it ends.
-func TestFenceHolds(t *testing.T) {
+func TestJailHolds(t *testing.T) {
 	for _, uid := range users() {
 		for _, c := range []struct {
 			who  string
@@ -401,9 +401,9 @@ func TestFenceHolds(t *testing.T) {
 	}
 }
 
-// TestFenceGiven gives a program places of the host to write in, and a home. It
+// TestJailGiven gives a program places of the host to write in, and a home. It
 // changes those, and gets nowhere by them.
-func TestFenceGiven(t *testing.T) {
+func TestJailGiven(t *testing.T) {
 	const script = `top=$0; tell() { name=$1; shift; ("$@") >/dev/null 2>&1 && echo "$name"; }
 put() { echo 1 >>"$1"; }
 tell directory put "$top/given/new"; tell file put "$top/single"; tell home put "$HOME/kept"; tell "old home" put "$top/home/gone"
@@ -447,8 +447,8 @@ mv "$top/given/sub" "$top/given/sub2"; ln -s "$top/out" "$top/given/sub"; tell s
 	}
 }
 
-// TestFenceSwapped puts a link in the place of what was planned to be seen.
-func TestFenceSwapped(t *testing.T) {
+// TestJailSwapped puts a link in the place of what was planned to be seen.
+func TestJailSwapped(t *testing.T) {
 	for _, what := range []string{"shown", "given", "dir"} {
 		t.Run(what, func(t *testing.T) {
 			y := newYard(t)
@@ -478,9 +478,9 @@ func TestFenceSwapped(t *testing.T) {
 	}
 }
 
-// TestFenceArguments gives a program more than one argument holds: what the
-// system takes without a fence it takes with one.
-func TestFenceArguments(t *testing.T) {
+// TestJailArguments gives a program more than one argument holds: what the
+// system takes without a jail it takes with one.
+func TestJailArguments(t *testing.T) {
 	y := newYard(t)
 	long := strings.Repeat("a", 100_000)
 	out, err := y.command(os.Getuid(), "sh", "-c", `echo $#`, "sh", long, long, long, long).CombinedOutput()
@@ -489,9 +489,9 @@ func TestFenceArguments(t *testing.T) {
 	}
 }
 
-// TestFenceStarts has programs start behind a fence as they do without, and
+// TestJailStarts has programs start in a jail as they do without, and
 // buries those who lose their parent there.
-func TestFenceStarts(t *testing.T) {
+func TestJailStarts(t *testing.T) {
 	y := newYard(t)
 	for _, name := range []string{y.dir + "/script", y.hide + "/script"} {
 		if err := os.WriteFile(name, []byte("exit $1\n"), 0o755); err != nil { // which names no interpreter
@@ -512,10 +512,10 @@ for pid in $(cat pids); do n=0; while [ -e /proc/$pid ] && [ $n -lt 1000 ]; do n
 	}
 }
 
-// TestFenceRefuses asks for what cannot be.
-func TestFenceRefuses(t *testing.T) {
+// TestJailRefuses asks for what cannot be.
+func TestJailRefuses(t *testing.T) {
 	y := newYard(t)
-	if code := codeOf(y.command(os.Getuid(), "no-such-program").Run()); code != 125 { // the warden's own look
+	if code := codeOf(y.command(os.Getuid(), "no-such-program").Run()); code != 125 { // the jailCaller's own look
 		t.Errorf("exit %d", code)
 	}
 	cmd := y.command(os.Getuid(), "cat")
@@ -543,11 +543,11 @@ func TestFenceRefuses(t *testing.T) {
 	}
 }
 
-// TestFenceTerminal types at programs behind a fence as a person does.
-func TestFenceTerminal(t *testing.T) {
+// TestJailTerminal types at programs in a jail as a person does.
+func TestJailTerminal(t *testing.T) {
 	y := newYard(t)
 	s := newScreen(t)
-	s.line("CALL='" + strings.Join([]string{y.self, "warden", y.dir, y.socket, y.hide}, " ") + " '; CALL=\"$CALL /usr/share\"; D=" + y.dir)
+	s.line("CALL='" + strings.Join([]string{y.self, "jailCaller", y.dir, y.socket, y.hide}, " ") + " '; CALL=\"$CALL /usr/share\"; D=" + y.dir)
 	s.see("READY> ")
 	s.line(`$CALL sh -c 'tty; read a </dev/tty; echo "got=$a"; exit 3' $D; echo "code=$?"`)
 	s.see("/dev/console")
@@ -575,8 +575,8 @@ func TestFenceTerminal(t *testing.T) {
 	s.within()
 }
 
-// TestFencePause stops and continues a program behind a fence, then ends it.
-func TestFencePause(t *testing.T) {
+// TestJailPause stops and continues a program in a jail, then ends it.
+func TestJailPause(t *testing.T) {
 	y := newYard(t)
 	p, err := confine.NewPlan(confine.Options{Dir: y.dir, Path: "/bin/sh", Base: fmt.Sprintf("http://127.0.0.1:%d", gatewayPort), Socket: y.socket})
 	if err != nil {
