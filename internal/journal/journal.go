@@ -79,9 +79,11 @@ type Store interface {
 	// claim of a new holder. It does not ask whether the other holder still lives.
 	Claim(old Lease, trees ...abi.Pid) (Lease, error)
 
-	// Reserve returns the first of n numbers for new processes, that no other call
-	// returns. Opening the store again frees the numbers that were not used.
-	Reserve(n int) (first abi.Pid, err error)
+	// NewPid returns a number for a new process, that no other call returns to any
+	// holder. It does not wait, because a kernel asks while it decides: a store on a
+	// shared database takes numbers in ranges. Opening the store again frees the
+	// numbers that were not used.
+	NewPid() (abi.Pid, error)
 
 	Close() error
 }

@@ -27,9 +27,11 @@ const maxSpare = 1 << 14
 // those were made believing in it.
 type Log struct {
 	store Store
-	lease Lease
-	pause time.Duration
-	none  bool // the store is Nowhere
+
+	leaseMu sync.RWMutex // held for writing while the lease is replaced
+	lease   Lease
+	pause   time.Duration
+	none    bool // the store is Nowhere
 
 	mu      sync.Mutex
 	open    *round        // takes records
@@ -289,7 +291,7 @@ func (l *Log) lead(r *round, here bool) {
 	}
 	l.shut()
 	l.mu.Unlock()
-	err := l.store.Append(l.lease, r.records)
+	err := l.appendToStore(r.records)
 	if isBad(err) || errors.Is(err, ErrFull) {
 		l.mu.Lock()
 		l.stuck = r
@@ -432,7 +434,7 @@ func isBad(err error) bool {
 // closes. A *[BadRecord] leaves the log as it is; any other error ends it.
 func (l *Log) try(batch []abi.Record) error {
 	for last := false; ; {
-		err := l.store.Append(l.lease, batch)
+		err := l.appendToStore(batch)
 		switch {
 		case err == nil || isBad(err):
 			l.trouble.Store(nil)
@@ -450,6 +452,25 @@ func (l *Log) try(batch []abi.Record) error {
 		}
 		last = !l.rest()
 	}
+}
+
+// appendToStore appends a batch under the current lease.
+func (l *Log) appendToStore(batch []abi.Record) error {
+	l.leaseMu.RLock()
+	defer l.leaseMu.RUnlock()
+	return l.store.Append(l.lease, batch)
+}
+
+// Claim makes the log the holder of more trees, see [Store.Claim]. Commits wait for
+// it.
+func (l *Log) Claim(trees ...abi.Pid) error {
+	l.leaseMu.Lock()
+	defer l.leaseMu.Unlock()
+	lease, err := l.store.Claim(l.lease, trees...)
+	if err == nil {
+		l.lease = lease
+	}
+	return err
 }
 
 // broken says that nothing can be written any more.

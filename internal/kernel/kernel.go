@@ -145,6 +145,7 @@ type Config struct {
 	Store journal.Store
 	Log   *journal.Log
 	Rows  Table
+	Trees []abi.Pid        // the trees that are recovered, see [Kernel.Adopt]; nil: all
 	Now   func() time.Time // nil: time.Now
 	Live  *live.Channel    // gets the begin and end of waits; may be nil
 

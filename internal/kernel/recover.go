@@ -10,28 +10,73 @@ import (
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
-// recover folds the journal. A call with an intent and no end is in doubt. A
-// repeatable one continues under its number, any other is answered with
-// OUTCOME_UNKNOWN; both keep the reservation of the attempt in doubt. A process
-// that was ending continues to its exit.
+// recover folds the journal and takes up the processes that live.
 func (k *Kernel) recover() error {
-	machine := k.procs.machine
-	if err := k.cfg.Store.Scan(func(r *abi.Record) error {
-		if r.Kind == abi.KindSpawned && k.cfg.Found != nil {
-			if err := k.cfg.Found(r.Pid, r.Spawn); err != nil {
-				return err
-			}
-		}
-		return machine.Replay(r, k.cfg.Store.Blob)
-	}); err != nil {
+	var trees []abi.Pid
+	if k.cfg.Trees != nil {
+		trees = append([]abi.Pid{0}, k.cfg.Trees...) // tree 0 has the limits of named accounts
+	}
+	if err := k.cfg.Store.Scan(k.replay, trees...); err != nil {
 		return err
 	}
 	k.procs.mu.Lock() // a deadline that is over acts as soon as it is watched
 	defer k.procs.mu.Unlock()
-	for _, s := range machine.Sorted() {
-		k.procs.add(k, s)
+	k.takeUp(k.procs.machine.Sorted())
+	return nil
+}
+
+// replay folds a record of a process that this run did not make.
+func (k *Kernel) replay(r *abi.Record) error {
+	if r.Kind == abi.KindSpawned && k.cfg.Found != nil {
+		if err := k.cfg.Found(r.Pid, r.Spawn); err != nil {
+			return err
+		}
 	}
-	for _, p := range k.procs.sorted() {
+	return k.procs.machine.Replay(r, k.cfg.Store.Blob)
+}
+
+// Adopt takes trees over from their holder, which must be dead or must have given
+// them up: it claims their leases, folds their records and starts their processes.
+// Appends of the old holder are refused from then on.
+func (k *Kernel) Adopt(trees ...abi.Pid) error {
+	if err := k.cfg.Log.Claim(trees...); err != nil {
+		return err
+	}
+	// The records are read without the lock, because that takes a while.
+	var records []*abi.Record
+	if err := k.cfg.Store.Scan(func(r *abi.Record) error { records = append(records, r); return nil }, trees...); err != nil {
+		return err
+	}
+	k.procs.mu.Lock()
+	defer k.procs.mu.Unlock()
+	var adopted []*process.State
+	for _, r := range records {
+		if err := k.replay(r); err != nil {
+			return err
+		}
+		if s := k.procs.machine.States[r.Pid]; s != nil && r.Kind == abi.KindSpawned {
+			adopted = append(adopted, s)
+		}
+	}
+	adopted = slices.DeleteFunc(adopted, func(s *process.State) bool { return k.procs.isBuried(s.Pid) })
+	for _, p := range k.takeUp(adopted) {
+		if p.state.Ending == nil {
+			p.start()
+		}
+	}
+	return nil
+}
+
+// takeUp continues processes that were folded. A call with an intent and no end is
+// in doubt. A repeatable one continues under its number, any other is answered with
+// OUTCOME_UNKNOWN; both keep the reservation of the attempt in doubt. A process
+// that was ending continues to its exit. The lock is held.
+func (k *Kernel) takeUp(states []*process.State) []*proc {
+	procs := make([]*proc, len(states))
+	for i, s := range states {
+		procs[i] = k.procs.add(k, s)
+	}
+	for _, p := range procs {
 		p.answerDoubt()
 		p.watchWall()
 		if p.state.Term {
@@ -39,7 +84,7 @@ func (k *Kernel) recover() error {
 		}
 	}
 	// Children exit before their parents, and have higher pids.
-	for _, p := range slices.Backward(k.procs.sorted()) {
+	for _, p := range slices.Backward(procs) {
 		// A parent that exited without its child: the child's end could not be written.
 		if k.procs.isBuried(p.state.Spawn.Parent) {
 			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
@@ -49,7 +94,7 @@ func (k *Kernel) recover() error {
 			p.settleExit()
 		}
 	}
-	return nil
+	return procs
 }
 
 // answerDoubt ends the attempts of p that are in doubt.

@@ -95,7 +95,11 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 		f.State = payload(r, state)
 		f.State.Bytes = state // the fold reads it now; the journal keeps the blob
 	}
-	p := k.procs.add(k, machine.Add(machine.NextPid, &s.Spawn))
+	pid, err := k.cfg.Store.NewPid()
+	if err != nil {
+		return nil, journal.Ticket{}, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
+	}
+	p := k.procs.add(k, machine.Add(max(pid, machine.NextPid), &s.Spawn))
 	t := p.record(r)
 	p.watchWall()
 	return p, t, nil

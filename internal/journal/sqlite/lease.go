@@ -78,21 +78,21 @@ func (s *store) readTrees(add journal.TreeMaker) error {
 	})
 }
 
-// Reserve implements [journal.Store]. It takes no lock, because a kernel asks while
-// it decides.
-func (s *store) Reserve(n int) (abi.Pid, error) {
+// NewPid implements [journal.Store]. It takes no lock, because the lock is held
+// while a commit is synced.
+func (s *store) NewPid() (abi.Pid, error) {
 	for {
 		last := s.pids.Load()
-		if last+int64(n) > math.MaxInt32 {
+		if last == math.MaxInt32 {
 			return 0, fmt.Errorf("journal: no process number above %d can be stored", math.MaxInt32)
 		}
-		if s.pids.CompareAndSwap(last, last+int64(n)) {
+		if s.pids.CompareAndSwap(last, last+1) {
 			return abi.Pid(last) + 1, nil
 		}
 	}
 }
 
-// raisePids keeps a stored process number from being reserved.
+// raisePids keeps a stored process number from being given out.
 func (s *store) raisePids(pid abi.Pid) {
 	for {
 		last := s.pids.Load()

@@ -92,7 +92,7 @@ type store struct {
 	sick   error // why the tail could not be settled
 	small  int   // batches of few processes since the last of many
 
-	pids    atomic.Int64  // the highest process number that is stored or reserved
+	pids    atomic.Int64  // the highest process number that is stored or given out
 	end     atomic.Uint64 // position of the last record; readers look at it without the lock
 	readers readers
 }

@@ -29,7 +29,7 @@ func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, jo
 		{"a renewed lease holds the same trees", renews},
 		{"holders of different trees", holders},
 		{"a tree is read alone", scansTree},
-		{"process numbers are reserved", reserves},
+		{"process numbers are given out once", newPids},
 		{"the answer of a call", answers},
 		{"a blob is what its name says", blobs},
 		{"records after a number", after},

@@ -205,22 +205,24 @@ func scansTree(t *testing.T, p *place) {
 	}
 }
 
-// reserves: no process number is given out twice, or when it is stored.
-func reserves(t *testing.T, p *place) {
-	reserve := func(n int, want abi.Pid) {
+// newPids: no process number is given out twice, or when it is stored.
+func newPids(t *testing.T, p *place) {
+	want := func(want abi.Pid) {
 		t.Helper()
-		if first, err := p.s.Reserve(n); first != want || err != nil {
-			t.Errorf("reserved from %d, %v; want %d", first, err, want)
+		if pid, err := p.s.NewPid(); pid != want || err != nil {
+			t.Errorf("the new process is %d, %v; want %d", pid, err, want)
 		}
 	}
-	reserve(1, 1)
-	reserve(10, 2)
+	want(1)
+	want(2)
 	p.append(Spawned(1, 0), Spawned(20, 0))
-	reserve(2, 21)
+	want(21)
 	p.append(Spawned(22, 0))
+	want(23)
 	p.reopen()
-	reserve(1, 23) // 23 to all above were not used
-	if _, err := p.s.Reserve(1 << 31); err == nil {
-		t.Error("numbers that cannot be stored were reserved")
+	want(23) // it was not used
+	p.append(Spawned(1<<31-1, 0))
+	if pid, err := p.s.NewPid(); err == nil {
+		t.Errorf("a number that cannot be stored: %d", pid)
 	}
 }

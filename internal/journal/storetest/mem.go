@@ -23,7 +23,7 @@ import (
 type Memory struct {
 	mu    sync.Mutex
 	epoch uint64  // the newest
-	last  abi.Pid // the highest process number that is stored or reserved
+	last  abi.Pid // the highest process number that is stored or given out
 	procs map[abi.Pid][]format.Entry
 	order []recordID // in commit order
 	blobs map[abi.Hash][]byte
@@ -99,17 +99,17 @@ func (s *memStore) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, er
 	})
 }
 
-func (s *memStore) Reserve(n int) (abi.Pid, error) {
+func (s *memStore) NewPid() (abi.Pid, error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	if int64(s.m.last)+int64(n) > math.MaxInt32 {
+	if s.m.last == math.MaxInt32 {
 		return 0, fmt.Errorf("no process number above %d can be stored", math.MaxInt32)
 	}
-	s.m.last += abi.Pid(n)
-	return s.m.last - abi.Pid(n) + 1, nil
+	s.m.last++
+	return s.m.last, nil
 }
 
 func (s *memStore) lock() (unlock func(), err error) {
