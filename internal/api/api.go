@@ -95,35 +95,36 @@ const (
 
 // Handler serves the API.
 func (srv *Server) Handler() http.Handler {
+	keys, workspaces, accounts := keyHandler{srv}, workspaceHandler{srv.Workspaces}, accountHandler{srv}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{
 		"GET /v1/daemon":                  srv.about,
 		"POST /v1/daemon/stop":            srv.stop,
 		"GET /v1/processes":               srv.list,
 		"POST /v1/processes":              srv.spawn,
-		"GET /v1/processes/{pid}":         srv.show,
-		"PATCH /v1/processes/{pid}":       srv.change,
-		"GET /v1/processes/{pid}/result":  srv.result,
-		"GET /v1/processes/{pid}/records": srv.records,
-		"POST /v1/processes/{pid}/signal": srv.signal,
-		"POST /v1/processes/{pid}/decide": srv.decide,
-		"POST /v1/processes/{pid}/fork":   srv.fork,
-		"POST /v1/processes/{pid}/replay": srv.replay,
-		"GET /v1/processes/{pid}/commits": srv.commits,
-		"GET /v1/processes/{pid}/diff":    srv.diff,
-		"POST /v1/processes/{pid}/undo":   srv.undo,
-		"POST /v1/workspaces/verify":      srv.verifyWorkspace,
-		"POST /v1/processes/{pid}/verify": srv.verify,
-		"GET /v1/keys":                    keyHandler{srv}.list,
-		"POST /v1/keys":                   keyHandler{srv}.newKey,
-		"GET /v1/keys/{pid}":              keyHandler{srv}.show,
-		"POST /v1/keys/{pid}/exit":        keyHandler{srv}.endKey,
-		"GET /v1/keys/{pid}/calls/{call}": keyHandler{srv}.request,
-		"GET /v1/keys/{pid}/hold":         keyHandler{srv}.hold,
-		"GET /v1/accounts":                srv.accounts,
+		"GET /v1/processes/{pid}":         forProcess(srv.show),
+		"PATCH /v1/processes/{pid}":       withBody(maxRequest, srv.change),
+		"GET /v1/processes/{pid}/result":  forProcess(srv.result),
+		"GET /v1/processes/{pid}/records": forProcess(srv.records),
+		"POST /v1/processes/{pid}/signal": withBody(maxRequest, srv.signal),
+		"POST /v1/processes/{pid}/decide": withBody(maxRequest, srv.decide),
+		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, srv.fork),
+		"POST /v1/processes/{pid}/replay": withBody(maxRun, srv.replay),
+		"GET /v1/processes/{pid}/commits": forProcess(workspaces.commits),
+		"GET /v1/processes/{pid}/diff":    forProcess(workspaces.diff),
+		"POST /v1/processes/{pid}/undo":   withBody(maxRequest, workspaces.undo),
+		"POST /v1/workspaces/verify":      workspaces.verify,
+		"POST /v1/processes/{pid}/verify": forProcess(srv.verify),
+		"GET /v1/keys":                    keys.list,
+		"POST /v1/keys":                   keys.create,
+		"GET /v1/keys/{pid}":              forProcess(keys.show),
+		"POST /v1/keys/{pid}/exit":        withBody(maxRequest, keys.end),
+		"GET /v1/keys/{pid}/calls/{call}": forProcess(keys.request),
+		"GET /v1/keys/{pid}/hold":         forProcess(keys.hold),
+		"GET /v1/accounts":                accounts.list,
 		"GET /v1/feed":                    srv.feed,
 		"GET /v1/traffic":                 srv.traffic,
-		"PUT /v1/accounts/{name}":         srv.setAccount,
+		"PUT /v1/accounts/{name}":         accounts.set,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(VersionHeader, srv.About.Version)
@@ -143,9 +144,32 @@ func (srv *Server) Handler() http.Handler {
 	return mux
 }
 
-// An endpoint answers with a value, with an error, or by itself: then both are
-// nil.
+// An endpoint returns the answer or an error. It returns neither if it wrote the
+// answer itself.
 type endpoint func(w http.ResponseWriter, r *http.Request) (any, error)
+
+// forProcess makes an endpoint of a function that takes the pid of the path.
+func forProcess(f func(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error)) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		pid, err := pidOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return f(w, r, pid)
+	}
+}
+
+// withBody makes an endpoint of a function that takes the pid of the path and the
+// body of the request, which has at most so many bytes.
+func withBody[T any](most int64, f func(ctx context.Context, pid abi.Pid, body *T) (any, error)) endpoint {
+	return forProcess(func(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
+		body := new(T)
+		if err := decode(w, r, most, body); err != nil {
+			return nil, err
+		}
+		return f(r.Context(), pid, body)
+	})
+}
 
 func (srv *Server) about(http.ResponseWriter, *http.Request) (any, error) { return srv.About, nil }
 
@@ -186,11 +210,7 @@ func (srv *Server) list(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, srv.processes(w, r, "[", "]\n", func(*kernel.Info) bool { return true })
 }
 
-func (srv *Server) show(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (srv *Server) show(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	i, err := srv.Views.Info(pid)
 	if err != nil {
 		return nil, err
@@ -198,11 +218,7 @@ func (srv *Server) show(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return srv.view(&i, time.Now())
 }
 
-func (srv *Server) result(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (srv *Server) result(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if err := query(r, "wait"); err != nil {
 		return nil, err
 	}
@@ -216,11 +232,7 @@ func (srv *Server) result(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return srv.Result(pid)
 }
 
-func (srv *Server) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (srv *Server) verify(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if _, err := srv.Views.Info(pid); err != nil {
 		return nil, err
 	}
@@ -240,21 +252,13 @@ type Replay struct {
 	With *Run `json:"with,omitempty"`
 }
 
-func (srv *Server) replay(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var p Replay
-	if err := decode(w, r, maxRun, &p); err != nil {
-		return nil, err
-	}
+func (srv *Server) replay(ctx context.Context, pid abi.Pid, p *Replay) (any, error) {
 	if p.With != nil {
 		if err := p.With.check(); err != nil {
 			return nil, err
 		}
 	}
-	return srv.Replay(r.Context(), pid, p.With)
+	return srv.Replay(ctx, pid, p.With)
 }
 
 // A Signal is an order to a process, in somebody's name.
@@ -263,18 +267,10 @@ type Signal struct {
 	By     string     `json:"by,omitempty"`
 }
 
-func (srv *Server) signal(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var s Signal
-	if err := decode(w, r, maxRequest, &s); err != nil {
-		return nil, err
-	}
+func (srv *Server) signal(ctx context.Context, pid abi.Pid, s *Signal) (any, error) {
 	switch s.Signal {
 	case abi.Stop, abi.Cont, abi.Term, abi.Kill:
-		return done{true}, srv.Kernel.Signal(r.Context(), pid, s.Signal, s.By)
+		return done{true}, srv.Kernel.Signal(ctx, pid, s.Signal, s.By)
 	}
 	return nil, expected("/signal", string(s.Signal), "stop, cont, term or kill")
 }
@@ -287,28 +283,12 @@ type Decision struct {
 	Words string `json:"words,omitempty"`
 }
 
-func (srv *Server) decide(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var d Decision
-	if err := decode(w, r, maxRequest, &d); err != nil {
-		return nil, err
-	}
-	return done{true}, srv.Kernel.Decide(r.Context(), pid, d.Call, d.Yes, d.By, d.Words)
+func (srv *Server) decide(ctx context.Context, pid abi.Pid, d *Decision) (any, error) {
+	return done{true}, srv.Kernel.Decide(ctx, pid, d.Call, d.Yes, d.By, d.Words)
 }
 
-func (srv *Server) fork(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var f abi.ForkOptions
-	if err := decode(w, r, maxRequest, &f); err != nil {
-		return nil, err
-	}
-	return srv.Fork(r.Context(), pid, f)
+func (srv *Server) fork(ctx context.Context, pid abi.Pid, f *abi.ForkOptions) (any, error) {
+	return srv.Fork(ctx, pid, *f)
 }
 
 // A Change sets limits, removes limits by their units' names, or sets the
@@ -335,15 +315,7 @@ func (c *Change) edit() (abi.Edit, error) {
 	return e, nil
 }
 
-func (srv *Server) change(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var c Change
-	if err := decode(w, r, maxRequest, &c); err != nil {
-		return nil, err
-	}
+func (srv *Server) change(ctx context.Context, pid abi.Pid, c *Change) (any, error) {
 	if err := priority(c.Priority); err != nil {
 		return nil, err
 	}
@@ -357,7 +329,7 @@ func (srv *Server) change(w http.ResponseWriter, r *http.Request) (any, error) {
 	if !e.ChangesLimits() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
-	if err := srv.Kernel.Change(r.Context(), pid, e); err != nil {
+	if err := srv.Kernel.Change(ctx, pid, e); err != nil {
 		return nil, err
 	}
 	i, err := srv.Views.Info(pid)
@@ -365,44 +337,6 @@ func (srv *Server) change(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return srv.view(&i, time.Now())
-}
-
-func (srv *Server) accounts(http.ResponseWriter, *http.Request) (any, error) {
-	all := []Account{}
-	for _, b := range srv.Views.Accounts() {
-		all = append(all, accountView(&b))
-	}
-	return all, nil
-}
-
-func (srv *Server) setAccount(w http.ResponseWriter, r *http.Request) (any, error) {
-	name := r.PathValue("name")
-	if !accountName.MatchString(name) {
-		return nil, expected("/name", name, "up to 64 letters, digits, _, . or -, a letter or digit first")
-	}
-	var c Change
-	if err := decode(w, r, maxRequest, &c); err != nil {
-		return nil, err
-	}
-	if c.Priority != nil {
-		return nil, expected("/priority", strconv.Itoa(*c.Priority), "nothing: an account has no priority")
-	}
-	if err := addsUp(&c.Limits); err != nil {
-		return nil, err
-	}
-	e, err := c.edit()
-	if err != nil {
-		return nil, err
-	}
-	if err := srv.Kernel.SetAccount(r.Context(), name, e); err != nil {
-		return nil, err
-	}
-	for _, b := range srv.Views.Accounts() {
-		if b.Name == name {
-			return accountView(&b), nil
-		}
-	}
-	return nil, &abi.Error{Code: abi.Internal, Message: "the account is not there"}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

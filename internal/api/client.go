@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -224,22 +223,9 @@ func (c *Client) Verify(ctx context.Context, pid abi.Pid) (Verified, error) {
 	return ask[Verified](ctx, c.conn, "POST", procPath(pid, "verify"), nil)
 }
 
-// An AccountClient makes requests about named accounts.
-type AccountClient struct{ conn *connection }
-
-// List lists the named accounts.
-func (c AccountClient) List(ctx context.Context) ([]Account, error) {
-	return ask[[]Account](ctx, c.conn, "GET", acctsPath, nil)
-}
-
 // Traffic asks how the limits of providers stand.
 func (c *Client) Traffic(ctx context.Context) ([]quota.Snapshot, error) {
 	return ask[[]quota.Snapshot](ctx, c.conn, "GET", "/v1/traffic", nil)
-}
-
-// Set sets limits of a named account, and makes the account if it does not exist.
-func (c AccountClient) Set(ctx context.Context, name string, ch Change) (Account, error) {
-	return ask[Account](ctx, c.conn, "PUT", acctsPath+"/"+url.PathEscape(name), ch)
 }
 
 // Records reads the journal of a process after record n, and with follow goes

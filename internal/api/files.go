@@ -23,47 +23,35 @@ type Place struct {
 	Dir string `json:"dir"`
 }
 
-func (srv *Server) commits(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+// A workspaceHandler answers requests about workspaces.
+type workspaceHandler struct{ workspaces Workspaces }
+
+func (h workspaceHandler) commits(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if err := query(r); err != nil {
 		return nil, err
 	}
-	return srv.Workspaces.Commits(r.Context(), pid)
+	return h.workspaces.Commits(r.Context(), pid)
 }
 
-func (srv *Server) diff(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (h workspaceHandler) diff(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if err := query(r, "seq"); err != nil {
 		return nil, err
 	}
+	var err error
 	seq := uint64(0)
 	if s := r.URL.Query().Get("seq"); s != "" {
 		if seq, err = strconv.ParseUint(s, 10, 32); err != nil || seq == 0 {
 			return nil, expected("/seq", s, "the number of a record")
 		}
 	}
-	return srv.Workspaces.Diff(r.Context(), pid, seq)
+	return h.workspaces.Diff(r.Context(), pid, seq)
 }
 
-func (srv *Server) undo(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var u abi.UndoOptions
-	if err := decode(w, r, maxRequest, &u); err != nil {
-		return nil, err
-	}
-	return srv.Workspaces.Undo(r.Context(), pid, u)
+func (h workspaceHandler) undo(ctx context.Context, pid abi.Pid, u *abi.UndoOptions) (any, error) {
+	return h.workspaces.Undo(ctx, pid, *u)
 }
 
-func (srv *Server) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h workspaceHandler) verify(w http.ResponseWriter, r *http.Request) (any, error) {
 	var p Place
 	if err := decode(w, r, maxRequest, &p); err != nil {
 		return nil, err
@@ -71,7 +59,7 @@ func (srv *Server) verifyWorkspace(w http.ResponseWriter, r *http.Request) (any,
 	if !filepath.IsAbs(p.Dir) {
 		return nil, expected("/dir", p.Dir, "the absolute name of a directory")
 	}
-	return srv.Workspaces.Verify(r.Context(), p.Dir)
+	return h.workspaces.Verify(r.Context(), p.Dir)
 }
 
 // A WorkspaceClient makes requests about workspaces.

@@ -87,7 +87,7 @@ func (k *Key) check() error {
 	return nil
 }
 
-func (h keyHandler) newKey(w http.ResponseWriter, r *http.Request) (any, error) {
+func (h keyHandler) create(w http.ResponseWriter, r *http.Request) (any, error) {
 	var k Key
 	if err := decode(w, r, maxRequest, &k); err != nil {
 		return nil, err
@@ -112,15 +112,7 @@ func (h keyHandler) list(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, h.server.processes(w, r, `{"gateway":`+string(where)+`,"keys":[`, "]}\n", h.server.Keys.Has)
 }
 
-func (h keyHandler) endKey(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
-	var e KeyEnd
-	if err := decode(w, r, maxRequest, &e); err != nil {
-		return nil, err
-	}
+func (h keyHandler) end(ctx context.Context, pid abi.Pid, e *KeyEnd) (any, error) {
 	i, err := h.server.Views.Info(pid)
 	if err != nil {
 		return nil, err
@@ -128,15 +120,11 @@ func (h keyHandler) endKey(w http.ResponseWriter, r *http.Request) (any, error) 
 	if !h.server.Keys.Has(&i) {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key: its loop ends it", pid)}
 	}
-	return done{true}, h.server.Keys.End(r.Context(), pid, e)
+	return done{true}, h.server.Keys.End(ctx, pid, *e)
 }
 
 // show describes a process that has a key.
-func (h keyHandler) show(_ http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (h keyHandler) show(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	i, err := h.server.Views.Info(pid)
 	if err != nil {
 		return nil, err
@@ -149,12 +137,9 @@ func (h keyHandler) show(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 // hold answers at once, and stays until the client goes. What is ordered of the
 // process comes as lines of JSON, its end as the last.
-func (h keyHandler) hold(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
+func (h keyHandler) hold(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
+	_, err := h.server.Views.Info(pid)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := h.server.Views.Info(pid); err != nil {
 		return nil, err
 	}
 	w.WriteHeader(http.StatusOK)
@@ -252,11 +237,7 @@ func (c KeyClient) Show(ctx context.Context, pid abi.Pid) (Process, error) {
 }
 
 // request writes what a call asked, as it came.
-func (h keyHandler) request(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
 	if err != nil || n == 0 {
 		return nil, expected("/call", r.PathValue("call"), "the number of a call")

@@ -14,14 +14,11 @@ import (
 // included, each line flushed as it comes. Its reader is served from the
 // journal alone, so it may be as slow as it likes. When the stream cannot go
 // on, its last line is {"error": ...}.
-func (srv *Server) records(w http.ResponseWriter, r *http.Request) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (srv *Server) records(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if err := query(r, "after", "follow"); err != nil {
 		return nil, err
 	}
+	var err error
 	after := uint64(0)
 	if s := r.URL.Query().Get("after"); s != "" {
 		if after, err = strconv.ParseUint(s, 10, 32); err != nil {
