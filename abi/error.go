@@ -172,7 +172,7 @@ var Codes = []struct {
 	{Interrupted, "the call was stopped before its end"},
 	{StorageFull, "the disk of the journal is full; nothing is admitted until there is room"},
 	{StorageBroken, "the journal cannot be written; restart the daemon"},
-	{DaemonGone, "the daemon went away during the request"},
+	{DaemonGone, "the daemon ended during the request"},
 	{ProgramFailed, "the program ended with an exit code other than 0, or by a signal"},
 	{ProgramGone, "the client that ran the program went away, and the program was ended"},
 	{Internal, "the kernel could not keep a promise; this is a defect"},

@@ -554,7 +554,7 @@ kern run --model openai:m --account crew "six"; echo "account $?"
 kern fork 2; echo "fork $?"`
 	out, errs, code, e := w.exec("--steps", "3", "--priority", "20", "--", "sh", "-c", script)
 	if s := m.Stats(); code != 0 || e.Process.Usage.Model != 3 || s.Requests != 3 || !strings.HasSuffix(out, "1 a word of the model\nrun 3\naccount 2\nfork 2\n") ||
-		!strings.Contains(errs, "LIMIT_STEPS") || !strings.Contains(errs, "a child is booked on its parent") || !strings.Contains(errs, "hint: run kern fork outside of that program") {
+		!strings.Contains(errs, "LIMIT_STEPS") || !strings.Contains(errs, "a child is charged to its parent") || !strings.Contains(errs, "hint: run kern fork outside of that program") {
 		t.Errorf("exit %d, %+v, %d requests: %s%s", code, e, s.Requests, out, errs)
 	}
 	var kids []abi.Pid

@@ -30,7 +30,7 @@ func (h accountHandler) set(w http.ResponseWriter, r *http.Request) (any, error)
 		return nil, err
 	}
 	if c.Priority != nil {
-		return nil, expected("/priority", strconv.Itoa(*c.Priority), "nothing: an account has no priority")
+		return nil, expected("/priority", strconv.Itoa(*c.Priority), "nothing, because an account has no priority")
 	}
 	if err := addsUp(&c.Limits); err != nil {
 		return nil, err

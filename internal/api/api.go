@@ -1,12 +1,11 @@
 // Package api is the daemon's control API, HTTP with JSON over a Unix
 // socket in the data directory, and its client.
 //
-// The table in [Server.Handler] is all there is to ask. A request is read
-// strictly: an unknown key, a key that stands twice or a wrong type is refused
-// with what was expected. An error is {"error": ...} with the kernel's own
-// error in it. What waits ends when its client goes away, and a reader of
-// records, however slow, holds nothing that a process needs: it reads what is
-// in the journal, at its own pace.
+// [Server.Handler] lists every endpoint. Requests are read strictly: an unknown
+// key, a repeated key or a wrong type is refused with what was expected. An error
+// is {"error": ...} with an [abi.Error]. A request that waits ends when its client
+// disconnects. A slow reader of records slows no process, because it reads from
+// the journal.
 package api
 
 import (
@@ -23,8 +22,8 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// A Server is what a daemon serves. What only the joiner of the parts can do
-// comes as a function; a value of type any is written as it marshals.
+// A Server serves the control API of a kernel. Its fields are what the host of the
+// kernel must provide.
 type Server struct {
 	About      About
 	Kernel     Kernel
@@ -32,19 +31,19 @@ type Server struct {
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r Run) (abi.Pid, error)
 	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
-	Wait       func(ctx context.Context, pid abi.Pid) error // until it has exited and that is on disk
+	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
 	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (abi.ReplayResult, error)
 	Verify     func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
 	Keys       KeyService
-	Request    func(pid abi.Pid, call uint64) ([]byte, error) // what a call with a key asked, as it came
-	Traffic    func() []quota.Snapshot                        // how the limits of providers stand
-	Stop       func()                                         // asks the daemon to end; returns at once
+	Request    func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
+	Traffic    func() []quota.Snapshot                        // the use of the limits of providers
+	Stop       func()                                         // makes the daemon stop; returns at once
 }
 
-// Kernel is what is done to processes.
+// Kernel changes processes and accounts.
 type Kernel interface {
 	Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error
 	Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error
@@ -52,7 +51,7 @@ type Kernel interface {
 	SetAccount(ctx context.Context, name string, e abi.Edit) error
 }
 
-// Views is what is seen of processes and accounts.
+// Views reads processes and accounts.
 type Views interface {
 	Info(pid abi.Pid) (kernel.Info, error)
 	Recent(n int) (list []kernel.Info, more int)
@@ -61,11 +60,11 @@ type Views interface {
 	Bytes(d abi.Data) ([]byte, error)
 }
 
-// About is what a daemon says of itself. Keys of providers are not in it, only
-// where they come from.
+// About describes a daemon. It has no keys of providers, only where each comes
+// from.
 type About struct {
 	Version  string    `json:"version"`
-	Pid      int       `json:"pid"` // of the operating system
+	Pid      int       `json:"pid"` // in the operating system
 	Data     string    `json:"data"`
 	Socket   string    `json:"socket"`
 	Config   string    `json:"config"`
@@ -73,21 +72,21 @@ type About struct {
 	Settings any       `json:"settings"`
 }
 
-// VersionHeader bears the version of the daemon in every answer.
+// VersionHeader has the version of the daemon, in every answer.
 const VersionHeader = "Kern-Version"
 
-// A Run is a request for a process: a definition and a task.
+// A Run is a request to start a process: an agent and a task.
 type Run struct {
 	Program  syscalls.Program `json:"program"`
 	Limits   abi.Limits       `json:"limits,omitzero"`
 	Priority int              `json:"priority"`
 	Watchdog abi.Watchdog     `json:"watchdog,omitzero"`
 	Account  string           `json:"account,omitempty"`
-	Parent   abi.Pid          `json:"parent,omitempty"` // a process with a key, whose child it is; 0: none
+	Parent   abi.Pid          `json:"parent,omitempty"` // a process with a key that becomes the parent; 0: none
 	Task     string           `json:"task"`
 }
 
-// Bounds of a request. A run carries the text of a script.
+// The largest requests. A run includes the text of a script.
 const (
 	maxRun     = 64 << 20
 	maxRequest = 256 << 10
@@ -240,14 +239,14 @@ func (srv *Server) verify(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (
 	return Verified{pid, n}, err
 }
 
-// Verified says that so many records are as they were written.
+// Verified reports how many intact records a process has.
 type Verified struct {
 	Pid     abi.Pid `json:"pid"`
 	Records int     `json:"records"`
 }
 
-// A Replay goes through a recording again, with another definition or task in
-// place of the recorded one if With is set.
+// A Replay is a request to replay a process, with another agent or task if With is
+// set.
 type Replay struct {
 	With *Run `json:"with,omitempty"`
 }
@@ -261,7 +260,7 @@ func (srv *Server) replay(ctx context.Context, pid abi.Pid, p *Replay) (any, err
 	return srv.Replay(ctx, pid, p.With)
 }
 
-// A Signal is an order to a process, in somebody's name.
+// A Signal is a request to send a signal, in the name of a person.
 type Signal struct {
 	Signal abi.Signal `json:"signal"`
 	By     string     `json:"by,omitempty"`
@@ -275,7 +274,7 @@ func (srv *Server) signal(ctx context.Context, pid abi.Pid, s *Signal) (any, err
 	return nil, expected("/signal", string(s.Signal), "stop, cont, term or kill")
 }
 
-// A Decision answers a question: that of a call, or the only open one.
+// A Decision answers the question of a call; without Call, the only open question.
 type Decision struct {
 	Call  uint64 `json:"call,omitempty"`
 	Yes   bool   `json:"yes"`
@@ -291,9 +290,8 @@ func (srv *Server) fork(ctx context.Context, pid abi.Pid, f *abi.ForkOptions) (a
 	return srv.Fork(ctx, pid, *f)
 }
 
-// A Change sets limits, removes limits by their units' names, or sets the
-// priority. What it does not name stays. With Narrow it is refused when it would
-// raise a limit or remove one.
+// A Change sets or removes limits, or sets the priority. The rest stays. With Narrow
+// a change that raises or removes a limit is refused.
 type Change struct {
 	Limits   abi.Limits `json:"limits,omitzero"`
 	Unset    []string   `json:"unset,omitempty"`
@@ -302,7 +300,7 @@ type Change struct {
 	By       string     `json:"by,omitempty"`
 }
 
-// edit is c in the words of the kernel, which makes it.
+// edit converts the change for the kernel.
 func (c *Change) edit() (abi.Edit, error) {
 	e := abi.Edit{Limits: c.Limits, Narrow: c.Narrow, Priority: c.Priority, By: c.By}
 	for i, name := range c.Unset {
@@ -347,7 +345,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that went away hears nothing
+	_, _ = w.Write(append(b, '\n')) // fails if the client is gone
 }
 
 type failure struct {
@@ -359,15 +357,15 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, statusOf(e.Code), failure{e})
 }
 
-// asError is err in the words of the kernel. What was canceled was so by the end
-// of the daemon: when it was the client that went, nobody hears it.
+// asError makes an [abi.Error] of any error. A canceled request means that the
+// daemon stops; if the client canceled it, nobody reads the answer.
 func asError(err error) *abi.Error {
 	var e *abi.Error
 	switch {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, context.Canceled):
-		return &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing", Hint: "processes go on when it is started again"}
+		return &abi.Error{Code: abi.DaemonGone, Message: "the daemon is stopping", Hint: "processes continue when it starts again"}
 	}
 	return &abi.Error{Code: abi.InvalidCall, Message: err.Error()}
 }

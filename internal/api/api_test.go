@@ -386,7 +386,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":1}}`, 400, "2 or more", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":0,"task":"go","watchdog":{"repeat":2}}`, 200, `{"pid":8}`, "spawn script:x go"},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":99,"task":"go","parent":1}`, 200, `{"pid":8}`, "spawn script:x go under 1"},
-		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","parent":1,"account":"team"}`, 400, "booked on its parent", ""},
+		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","parent":1,"account":"team"}`, 400, "charged to its parent", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go","account":"team"}`, 200, `{"pid":8}`, "spawn script:x go"},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x","parallel":-1},"priority":1,"task":"go"}`, 400, "/program/parallel", ""},
 		{"POST", "/v1/processes", `{"program":{"model":"script:x"},"priority":1,"task":"go"} {}`, 400, "not JSON", ""},
@@ -440,7 +440,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"profile":"lazy"}}`, 400, "smart, strict or off", ""},
 		{"POST", "/v1/keys", `{"priority":0,"watchdog":{"repeat":1}}`, 400, "2 or more", ""},
 		{"POST", "/v1/keys", `{"priority":0,"parent":1,"hold":true}`, 200, `"pid":9`, "key  0 {}  under 1; to be held"},
-		{"POST", "/v1/keys", `{"priority":0,"parent":1,"account":"team"}`, 400, "booked on its parent", ""},
+		{"POST", "/v1/keys", `{"priority":0,"parent":1,"account":"team"}`, 400, "charged to its parent", ""},
 		{"POST", "/v1/keys", `{"limits":{"money":"1"},"Limits":{}}`, 400, `unknown field \"Limits\"`, ""},
 		{"POST", "/v1/keys", `{"limits":{"money":"1"},"limit\u017f":{}}`, 400, "unknown field", ""},
 		{"POST", "/v1/keys", `{"priority":0,"owner":"ann"}`, 400, `unknown field \"owner\"`, ""},
@@ -519,7 +519,7 @@ func TestStatuses(t *testing.T) {
 	}
 	for err, want := range map[error]string{
 		errors.New("plain"):                       `{"error":{"code":"INVALID_CALL","message":"plain"}}`,
-		fmt.Errorf("while: %w", context.Canceled): `{"error":{"code":"DAEMON_GONE","message":"the daemon is closing"`,
+		fmt.Errorf("while: %w", context.Canceled): `{"error":{"code":"DAEMON_GONE","message":"the daemon is stopping"`,
 	} {
 		w := httptest.NewRecorder()
 		if writeError(w, err); !strings.HasPrefix(w.Body.String(), want) {
@@ -935,8 +935,8 @@ func TestHold(t *testing.T) {
 func TestBadDaemon(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nKern-Version: 1.2.3\r\nContent-Length: 100\r\n\r\n"
 	for _, c := range []struct{ answer, want string }{
-		{"HTTP/1.1 502 Bad Gateway\r\nKern-Version: 1.2.3\r\nContent-Length: 3\r\n\r\nwhy", "the daemon answers 502 Bad Gateway: why"},
-		{"HTTP/1.1 400 Bad Request\r\nKern-Version: 1.2.3\r\nContent-Length: 2\r\n\r\n{}", "the daemon answers 400 Bad Request: {}"},
+		{"HTTP/1.1 502 Bad Gateway\r\nKern-Version: 1.2.3\r\nContent-Length: 3\r\n\r\nwhy", "the daemon answered 502 Bad Gateway: why"},
+		{"HTTP/1.1 400 Bad Request\r\nKern-Version: 1.2.3\r\nContent-Length: 2\r\n\r\n{}", "the daemon answered 400 Bad Request: {}"},
 		{"HTTP/1.1 400 Bad Request\r\nKern-Version: 1.2.3\r\nContent-Length: 50\r\n\r\n{\"err", ErrLost.Error()},
 		{head + `{"pid":7}`, ErrLost.Error()},
 		{head + `{"pid":7}` + "\n" + `{"pi`, ErrLost.Error()},

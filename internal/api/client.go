@@ -26,21 +26,21 @@ type Client struct {
 	Accounts   AccountClient
 }
 
-// A connection carries requests to the daemon, and answers back.
+// A connection sends requests to the daemon.
 type connection struct {
-	version string // of this program; a daemon of another is refused, except to stop it
+	version string // of this program; a daemon of another version can only be stopped
 	http    http.Client
 }
 
-// ErrLost is the end of a connection without a word: the daemon died, or was
-// killed. What was asked may have happened.
-var ErrLost = errors.New("the daemon went away during the request")
+// ErrLost means that the connection broke, because the daemon died. The request may
+// have been carried out.
+var ErrLost = errors.New("the daemon ended during the request")
 
 // A VersionError is a daemon of another version.
 type VersionError struct{ Daemon, Client string }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the daemon is of version %s, and this is version %s", e.Daemon, e.Client)
+	return fmt.Sprintf("the daemon has version %s, and this program has version %s", e.Daemon, e.Client)
 }
 
 // dialTime is how long a daemon may take to accept a connection.
@@ -102,13 +102,13 @@ func (c *connection) request(ctx context.Context, method, path string, in any) (
 	}
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
-		return nil, failureOf(ctx, res)
+		return nil, readError(ctx, res)
 	}
 	return res, nil
 }
 
-// failureOf reads an answer that is an error.
-func failureOf(ctx context.Context, res *http.Response) error {
+// readError reads an answer that is an error.
+func readError(ctx context.Context, res *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxRequest))
 	var f failure
 	switch {
@@ -117,12 +117,12 @@ func failureOf(ctx context.Context, res *http.Response) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	case json.Unmarshal(b, &f) != nil || f.Err == nil:
-		return fmt.Errorf("the daemon answers %s: %s", res.Status, abi.Clip(string(b)))
+		return fmt.Errorf("the daemon answered %s: %s", res.Status, abi.Clip(string(b)))
 	}
 	return f.Err
 }
 
-// call makes a request and reads its answer into out.
+// call makes a request and reads the answer into out.
 func (c *connection) call(ctx context.Context, method, path string, in, out any) error {
 	res, err := c.request(ctx, method, path, in)
 	if err != nil {
@@ -141,7 +141,7 @@ func readInto(ctx context.Context, res *http.Response, out any) error {
 	return json.Unmarshal(b, out)
 }
 
-// ask is call with its answer.
+// ask is call for an answer of type T.
 func ask[T any](ctx context.Context, c *connection, method, path string, in any) (T, error) {
 	var out T
 	err := c.call(ctx, method, path, in, &out)
@@ -183,8 +183,8 @@ func (c *Client) Show(ctx context.Context, pid abi.Pid) (Process, error) {
 	return ask[Process](ctx, c.conn, "GET", procPath(pid, ""), nil)
 }
 
-// Result reads into out how a process ended, or how it stands, after waiting
-// for its exit if wait.
+// Result reads the result of a process into out. With wait it waits for the exit,
+// else the result may be preliminary.
 func (c *Client) Result(ctx context.Context, pid abi.Pid, wait bool, out any) error {
 	path := procPath(pid, "result")
 	if wait {
@@ -198,7 +198,7 @@ func (c *Client) Signal(ctx context.Context, pid abi.Pid, s Signal) error {
 	return c.conn.call(ctx, "POST", procPath(pid, "signal"), s, nil)
 }
 
-// Decide answers a question.
+// Decide answers the question of a call.
 func (c *Client) Decide(ctx context.Context, pid abi.Pid, d Decision) error {
 	return c.conn.call(ctx, "POST", procPath(pid, "decide"), d, nil)
 }
@@ -223,15 +223,14 @@ func (c *Client) Verify(ctx context.Context, pid abi.Pid) (Verified, error) {
 	return ask[Verified](ctx, c.conn, "POST", procPath(pid, "verify"), nil)
 }
 
-// Traffic asks how the limits of providers stand.
+// Traffic returns the use of the limits of providers.
 func (c *Client) Traffic(ctx context.Context) ([]quota.Snapshot, error) {
 	return ask[[]quota.Snapshot](ctx, c.conn, "GET", "/v1/traffic", nil)
 }
 
-// Records reads the journal of a process after record n, and with follow goes
-// on until its terminal record. f gets every record and the line it came in.
-// When the connection breaks the error is [ErrLost]: go on with the last
-// record that came.
+// Records reads the records of a process after record n, and with follow also new
+// ones until the process exits. f gets each record and its line of JSON. If the
+// connection breaks the error is [ErrLost]: continue after the last record.
 func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(r *abi.Record, line []byte) error) error {
 	path := procPath(pid, "records") + "?after=" + strconv.FormatUint(n, 10)
 	if follow {
@@ -246,7 +245,7 @@ func (c *Client) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	})
 }
 
-// readLines reads an answer line by line as it comes.
+// readLines calls f with each line of an answer as it arrives.
 func (c *connection) readLines(ctx context.Context, path string, f func([]byte) error) error {
 	res, err := c.request(ctx, "GET", path, nil)
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 // bodyTime is how long a client may take to send a request.
 const bodyTime = 30 * time.Second
 
-// decode reads the body of a request into v, strictly. The bound on its time is
-// taken away when all of it is there: of a body that did not come, the HTTP
-// server goes on to read the rest before it answers.
+// decode reads the body of a request into v, strictly. It removes the deadline only
+// after a whole body, because the HTTP server reads the rest of an incomplete body
+// before it answers.
 func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // a test's recorder has none
+	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // fails for the recorder of a test, which needs none
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var big *http.MaxBytesError
 	switch {
@@ -39,9 +39,8 @@ func decode(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	return read(b, v)
 }
 
-// read reads one JSON object into v. It refuses what encoding/json forgives:
-// a key that stands twice, or is written in another case, so that it may, and
-// bytes that are not UTF-8.
+// read reads one JSON object into v. It refuses what encoding/json accepts: repeated
+// keys, keys in another case, and bytes that are not UTF-8.
 func read(b []byte, v any) error {
 	if bad := jsontext.Check(b, jsontext.Strict); bad != nil {
 		return &abi.Error{Code: abi.InvalidArguments, Message: "the request is not JSON: " + bad.Error(), Got: abi.Clip(string(b))}
@@ -68,7 +67,7 @@ func read(b []byte, v any) error {
 	return nil
 }
 
-// kindOf is what JSON calls the values of a Go type.
+// kindOf names the JSON values of a Go type.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -85,7 +84,7 @@ func kindOf(t reflect.Type) string {
 	return "a whole number"
 }
 
-// expected is the refusal of a value that is not what it should be.
+// expected refuses a value, and says what was expected.
 func expected(where, got, want string) *abi.Error {
 	name := strings.TrimPrefix(where, "/")
 	return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf("%s is %q, expected %s", name, abi.Clip(got), want), Where: where, Got: abi.Clip(got)}
@@ -100,7 +99,7 @@ func pidOf(r *http.Request) (abi.Pid, error) {
 	return abi.Pid(n), nil
 }
 
-// query refuses parameters that are not in names, and any that stands twice.
+// query refuses parameters that are not in names, and repeated ones.
 func query(r *http.Request, names ...string) error {
 	for name, values := range r.URL.Query() {
 		if !slices.Contains(names, name) || len(values) > 1 {
@@ -123,7 +122,7 @@ func flag(r *http.Request, name string) (bool, error) {
 
 var accountName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// check refuses what no kernel can do.
+// check refuses a run that no kernel can start.
 func (r *Run) check() error {
 	if err := priority(&r.Priority); err != nil {
 		return err
@@ -137,13 +136,13 @@ func (r *Run) check() error {
 	case w.Repeat != 0 && w.Repeat < 2:
 		return expected("/watchdog/repeat", strconv.Itoa(w.Repeat), "2 or more")
 	case r.Parent != 0 && r.Account != "":
-		return expected("/account", r.Account, "none: a child is booked on its parent")
+		return expected("/account", r.Account, "none, because a child is charged to its parent")
 	case r.Program.Model == "":
 		return expected("/program/model", "", "script:FILE, openai:NAME or anthropic:NAME")
 	case r.Program.Parallel < 0:
 		return expected("/program/parallel", strconv.Itoa(r.Program.Parallel), "0 or more")
 	case r.Program.Hosted:
-		return expected("/program/hosted", "true", "false: nobody is connected who could run the loop")
+		return expected("/program/hosted", "true", "false, because no client is connected that could run the loop")
 	}
 	for i, t := range r.Program.Tools {
 		if len(t.Command) == 0 {
@@ -169,7 +168,7 @@ func priority(p *int) error {
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, n int64) {
 		if !slices.Contains(abi.SettableUnits(), u) && err == nil {
-			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit: this host cannot enforce it")
+			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit, because this host cannot enforce it")
 		}
 	})
 	return err
@@ -180,7 +179,7 @@ func addsUp(l *abi.Limits) error {
 	err := enforceable(l)
 	l.Each(func(u abi.Unit, n int64) {
 		if u >= abi.Units && err == nil {
-			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit on an account: it does not add up over processes")
+			err = expected("/limits/"+u.String(), abi.FormatUnit(u, n), "no such limit on an account, because it does not add up over processes")
 		}
 	})
 	return err

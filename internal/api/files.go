@@ -9,11 +9,10 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// Workspaces is what is asked of workspaces: what processes did to them, and how it
-// is taken back.
+// Workspaces reads and undoes the changes of processes to workspaces.
 type Workspaces interface {
 	Commits(ctx context.Context, pid abi.Pid) ([]abi.Commit, error)
-	Diff(ctx context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) // 0: all that it changed
+	Diff(ctx context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) // seq 0: all changes
 	Undo(ctx context.Context, pid abi.Pid, o abi.UndoOptions) (abi.UndoResult, error)
 	Verify(ctx context.Context, dir string) (abi.WorkspaceCheck, error)
 }
@@ -65,12 +64,12 @@ func (h workspaceHandler) verify(w http.ResponseWriter, r *http.Request) (any, e
 // A WorkspaceClient makes requests about workspaces.
 type WorkspaceClient struct{ conn *connection }
 
-// Commits lists what a process, and those below it, did to their workspace.
+// Commits lists the commits that a process and its descendants made.
 func (c WorkspaceClient) Commits(ctx context.Context, pid abi.Pid) ([]abi.Commit, error) {
 	return ask[[]abi.Commit](ctx, c.conn, "GET", procPath(pid, "commits"), nil)
 }
 
-// Diff shows what a process changed, in all or in the commit of its record seq.
+// Diff returns the changes of a process: all, or the commit of record seq.
 func (c WorkspaceClient) Diff(ctx context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff, error) {
 	path := procPath(pid, "diff")
 	if seq != 0 {
@@ -84,7 +83,7 @@ func (c WorkspaceClient) Undo(ctx context.Context, pid abi.Pid, o abi.UndoOption
 	return ask[abi.UndoResult](ctx, c.conn, "POST", procPath(pid, "undo"), o)
 }
 
-// Verify reads all that is kept of a workspace.
+// Verify checks all files of a workspace and its whole history.
 func (c WorkspaceClient) Verify(ctx context.Context, dir string) (abi.WorkspaceCheck, error) {
 	return ask[abi.WorkspaceCheck](ctx, c.conn, "POST", "/v1/workspaces/verify", Place{dir})
 }

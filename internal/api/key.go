@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/internal/provider"
 )
 
-// KeyService is the gateway, as far as the control API speaks of it.
+// KeyService issues and ends keys. The gateway implements it.
 type KeyService interface {
 	New(ctx context.Context, k Key) (KeyInfo, error)
 	End(ctx context.Context, pid abi.Pid, e KeyEnd) error
@@ -26,38 +26,38 @@ type KeyService interface {
 	Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error
 }
 
-// A GatewayAddress is where programs outside come in.
+// A GatewayAddress is where programs reach the gateway.
 type GatewayAddress struct {
 	OpenAI    string `json:"openai_base_url"`
 	Anthropic string `json:"anthropic_base_url"`
 	Socket    string `json:"socket"`
 }
 
-// A Key is a request for a process that a program outside reaches with a key.
+// A Key is a request for a new key and its process.
 type Key struct {
 	Name     string       `json:"name,omitempty"`
 	Limits   abi.Limits   `json:"limits,omitzero"`
 	Account  string       `json:"account,omitempty"`
 	Priority int          `json:"priority"`
-	Watchdog abi.Watchdog `json:"watchdog,omitzero"` // strict when nothing is said: a warning cannot reach the model
-	Parent   abi.Pid      `json:"parent,omitempty"`  // a process with a key, whose child it is; 0: none
-	Hold     bool         `json:"hold,omitempty"`    // it ends when nobody holds it any more; see [Client.Hold]
+	Watchdog abi.Watchdog `json:"watchdog,omitzero"` // default strict, because warnings cannot reach the model
+	Parent   abi.Pid      `json:"parent,omitempty"`  // a process with a key that becomes the parent; 0: none
+	Hold     bool         `json:"hold,omitempty"`    // the process ends when its last holder disconnects; see [KeyClient.Hold]
 }
 
-// KeyInfo is a new key. The key itself is said this once.
+// KeyInfo is a new key. No other answer has the key itself.
 type KeyInfo struct {
 	Pid       abi.Pid                 `json:"pid"`
 	Key       string                  `json:"key"`
 	OpenAI    string                  `json:"openai_base_url"`
 	Anthropic string                  `json:"anthropic_base_url"`
-	InPath    string                  `json:"base_with_key"` // the address with the key in it: with /v1 behind it for OpenAI's format, as it is for Anthropic's
+	InPath    string                  `json:"base_with_key"` // base URL that contains the key; OpenAI's format needs /v1 after it
 	Socket    string                  `json:"socket"`
 	Ways      map[string]provider.Way `json:"ways"` // by format, openai and anthropic
 }
 
-// A KeyEnd ends the process of a key as its program ended: done with an output,
-// or failed with an error; a code such as LIMIT_MONEY says which limit made it
-// stop, and is believed if a call was refused with it.
+// A KeyEnd ends the process of a key in the way that its program ended: done with
+// an output, or failed with an error. A code such as LIMIT_MONEY names the limit
+// that stopped it, and is accepted only if a call was refused with it.
 type KeyEnd struct {
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  string          `json:"error,omitempty"`
@@ -82,7 +82,7 @@ func (k *Key) check() error {
 	case w.Repeat != 0 && w.Repeat < 2:
 		return expected("/watchdog/repeat", strconv.Itoa(w.Repeat), "2 or more")
 	case k.Parent != 0 && k.Account != "":
-		return expected("/account", k.Account, "none: a child is booked on its parent")
+		return expected("/account", k.Account, "none, because a child is charged to its parent")
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (h keyHandler) create(w http.ResponseWriter, r *http.Request) (any, error) 
 	return h.server.Keys.New(r.Context(), k)
 }
 
-// KeyList is the processes that have keys, and where the gateway is.
+// KeyList is the list of processes with keys, and the addresses of the gateway.
 type KeyList struct {
 	Gateway GatewayAddress `json:"gateway"`
 	Keys    []Process      `json:"keys"`
@@ -118,7 +118,7 @@ func (h keyHandler) end(ctx context.Context, pid abi.Pid, e *KeyEnd) (any, error
 		return nil, err
 	}
 	if !h.server.Keys.Has(&i) {
-		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key: its loop ends it", pid)}
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key, so only its own loop ends it", pid)}
 	}
 	return done{true}, h.server.Keys.End(ctx, pid, *e)
 }
@@ -130,13 +130,13 @@ func (h keyHandler) show(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (a
 		return nil, err
 	}
 	if !h.server.Keys.Has(&i) {
-		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key", pid), Hint: "kern key list -a lists those that have one"}
+		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no key", pid), Hint: "kern key list -a lists the processes with keys"}
 	}
 	return h.server.view(&i, time.Now())
 }
 
-// hold answers at once, and stays until the client goes. What is ordered of the
-// process comes as lines of JSON, its end as the last.
+// hold answers at once and stays until the client disconnects. It sends the orders
+// to the process as lines of JSON, its exit as the last.
 func (h keyHandler) hold(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	_, err := h.server.Views.Info(pid)
 	if err != nil {
@@ -151,42 +151,41 @@ func (h keyHandler) hold(w http.ResponseWriter, r *http.Request, pid abi.Pid) (a
 	var once sync.Once
 	err = h.server.Keys.Hold(r.Context(), pid, func(o kernel.Orders) error {
 		if last = o; o.Term || o.Exit != "" {
-			once.Do(func() { go rouse(r.Context()) })
+			once.Do(func() { go keepWaking(r.Context()) })
 		}
 		return s.line(o)
 	})
 	switch {
 	case err == nil && last.Exit != "":
-		<-r.Context().Done() // it goes when the end is carried out
+		<-r.Context().Done() // the client disconnects after its program ended
 	case err != nil && s.err == nil:
-		_ = s.line(failure{asError(err)}) // if somebody is there to read it
+		_ = s.line(failure{asError(err)}) // fails if the client is gone
 	}
 	return nil, nil
 }
 
-// rouseTime is how often a client is woken that has not done what was ordered.
-const rouseTime = time.Second
+// wakeInterval is how often a client that has not obeyed is woken.
+const wakeInterval = time.Second
 
-// rouse wakes the client of a request until it goes: one that sleeps, as a job
-// does after Ctrl-Z, cannot hear that its program is to end, and what that has
-// started elsewhere does not sleep.
-func rouse(ctx context.Context) {
+// keepWaking continues the client of a request until it disconnects. A client that
+// was stopped with Ctrl-Z could not read that its program must end.
+func keepWaking(ctx context.Context) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	for {
 		wake(c)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(rouseTime):
+		case <-time.After(wakeInterval):
 		}
 	}
 }
 
 var errOver = errors.New("the process has ended")
 
-// Hold stays with a process of a key that wants to be held, until it ends: then
-// nil. Those that run its program hold it, so that it ends when they are gone,
-// and hear what is ordered of it; also while nothing can be written.
+// Hold keeps the process of a key alive, and calls heard with each order to it,
+// also while the journal cannot be written. It returns nil when the process ends.
+// A process that was made with [Key.Hold] ends when its holder is gone.
 func (c KeyClient) Hold(ctx context.Context, pid abi.Pid, heard func(kernel.Orders)) error {
 	var o kernel.Orders
 	err := c.conn.readLines(ctx, keysPath+"/"+strconv.FormatInt(int64(pid), 10)+"/hold", func(line []byte) error {
@@ -236,7 +235,7 @@ func (c KeyClient) Show(ctx context.Context, pid abi.Pid) (Process, error) {
 	return ask[Process](ctx, c.conn, "GET", keysPath+"/"+strconv.FormatInt(int64(pid), 10), nil)
 }
 
-// request writes what a call asked, as it came.
+// request answers with the request of a call, unchanged.
 func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
 	if err != nil || n == 0 {
@@ -245,7 +244,7 @@ func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid)
 	b, err := h.server.Request(pid, n)
 	if err == nil {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(b) // a client that went away hears nothing
+		_, _ = w.Write(b) // fails if the client is gone
 	}
 	return nil, err
 }

@@ -18,14 +18,14 @@ import (
 const MoreHeader = "Kern-More"
 
 const (
-	maxRecent = 1000 // processes that exited, in a list of the recent ones
-	pageLen   = 200  // processes that are looked at before what is known of them is sent
+	maxRecent = 1000 // exited processes in a list of recent ones
+	pageLen   = 200  // processes in one piece of a long list
 )
 
-// processes answers with a list of those processes that are wanted, between head
-// and tail: with all there are, or with ?recent=N with those that live, the N
-// that exited last, the N last children of each that lives, and all above those.
-// There is no end to those that exited, so they go out as they are read.
+// processes answers with a list of the processes that want selects, between head
+// and tail. With ?recent=N the list has the living processes, the last N that
+// exited, the last N children of each living one, and all ancestors. A list of all
+// is sent in pieces, because it can be of any length.
 func (srv *Server) processes(w http.ResponseWriter, r *http.Request, head, tail string, want func(*kernel.Info) bool) error {
 	if err := query(r, "recent"); err != nil {
 		return err
@@ -56,14 +56,14 @@ func (srv *Server) processes(w http.ResponseWriter, r *http.Request, head, tail 
 	return l.send(tail)
 }
 
-// A listing is a list of processes on its way out.
+// A listing is a list of processes that is being sent.
 type listing struct {
 	server *Server
 	w      http.ResponseWriter
 	now    time.Time
 	want   func(*kernel.Info) bool
-	b      []byte // to be sent
-	some   bool   // a process is in it
+	b      []byte // not sent yet
+	some   bool   // a process was added
 	begun  bool   // something was sent
 }
 
@@ -78,7 +78,7 @@ func (l *listing) add(list []kernel.Info) error {
 			b, err = plain(p)
 		}
 		if err != nil && l.begun {
-			panic(http.ErrAbortHandler) // so the client sees that this is not the whole list
+			panic(http.ErrAbortHandler) // tells the client that the list is incomplete
 		} else if err != nil {
 			return err
 		}
@@ -90,8 +90,7 @@ func (l *listing) add(list []kernel.Info) error {
 	return nil
 }
 
-// plain is v as JSON, without changing what stands in texts: programs read it, and
-// people.
+// plain encodes v as JSON, and leaves <, > and & in texts as they are.
 func plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -100,7 +99,7 @@ func plain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// send sends what there is. A client that went away hears nothing.
+// send sends the processes added so far.
 func (l *listing) send(tail string) error {
 	if !l.begun {
 		l.w.Header().Set("Content-Type", "application/json")
@@ -111,8 +110,8 @@ func (l *listing) send(tail string) error {
 	return nil
 }
 
-// List lists every process, by pid. It reads one after the other: what was said of
-// all of them is long.
+// List lists every process, by pid. It decodes them one by one, because the list
+// can be long.
 func (c *Client) List(ctx context.Context) (list []Process, err error) {
 	res, err := c.conn.request(ctx, "GET", procsPath, nil)
 	if err != nil {
@@ -126,7 +125,7 @@ func (c *Client) List(ctx context.Context) (list []Process, err error) {
 		err = d.Decode(&p)
 		list = append(list, p)
 	}
-	if err == nil { // else the end of the list is not what is missing
+	if err == nil {
 		_, err = d.Token()
 	}
 	if err != nil {
@@ -135,8 +134,8 @@ func (c *Client) List(ctx context.Context) (list []Process, err error) {
 	return list, nil
 }
 
-// CopyList writes the list of every process to w as it comes. There is no end to
-// them, so it is never held whole.
+// CopyList writes the list of every process to w as it arrives. It never holds the
+// whole list.
 func (c *Client) CopyList(ctx context.Context, w io.Writer) error {
 	return c.conn.copyTo(ctx, procsPath, w)
 }
@@ -157,7 +156,7 @@ func (c *connection) copyTo(ctx context.Context, path string, w io.Writer) error
 	return err
 }
 
-// An answer is read to its end, or is an error.
+// An answer is a body that ends whole or with an error.
 type answer struct {
 	ctx  context.Context
 	body io.Reader
@@ -174,9 +173,8 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Recent lists the processes that live, the n that exited last, the n last children
-// of each that lives, and all above those, by pid. More is how many others there
-// are.
+// Recent lists the living processes, the last n that exited, the last n children of
+// each living one, and all ancestors, by pid. more counts the other processes.
 func (c *Client) Recent(ctx context.Context, n int) (list []Process, more int, err error) {
 	res, err := c.conn.request(ctx, "GET", procsPath+"?recent="+strconv.Itoa(n), nil)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// socketFile is the name of the socket in the data directory. Where the name
-// would be too long for a socket it is a symbolic link to one elsewhere.
+// socketFile is the name of the socket in the data directory. If the path is too
+// long for a socket, it is a symbolic link to a socket elsewhere.
 const socketFile = "kern.sock"
 
-// maxSocket is the longest name of a socket that every system takes.
+// maxSocket is the longest path of a socket that every system accepts.
 const maxSocket = 100
 
 // shortPrefix begins the names of directories that hold sockets of data
 // directories with long names.
 const shortPrefix = "kern-socket-"
 
-// SocketOf is where the daemon of a data directory listens, if there is one.
+// SocketOf is the path of the control socket of a data directory.
 func SocketOf(dir string) string { return SocketAt(dir, socketFile) }
 
-// SocketAt is where a socket of a name is, of a data directory.
+// SocketAt is the path of a named socket of a data directory.
 func SocketAt(dir, file string) string {
 	path := filepath.Join(dir, file)
 	if len(path) <= maxSocket {
@@ -39,8 +39,8 @@ func SocketAt(dir, file string) string {
 	return path
 }
 
-// Listen opens the socket of a data directory. Whoever calls it owns the
-// directory's journal: a socket that is there is a dead daemon's.
+// Listen opens the control socket of a data directory. The caller must own the
+// journal of the directory, because Listen replaces the socket of a dead daemon.
 func Listen(dir string) (net.Listener, error) { return ListenAt(dir, socketFile) }
 
 // ListenAt is Listen for another socket of the directory.
@@ -57,7 +57,7 @@ func ListenAt(dir, file string) (net.Listener, error) {
 		}
 		path = filepath.Join(short, file)
 		if len(path) > maxSocket {
-			return nil, errors.Join(fmt.Errorf("no short enough place for a socket: %s has %d bytes, expected at most %d", path, len(path), maxSocket), os.RemoveAll(short))
+			return nil, errors.Join(fmt.Errorf("no directory with a path short enough for a socket: %s has %d bytes, expected at most %d", path, len(path), maxSocket), os.RemoveAll(short))
 		}
 		if err := os.Symlink(path, name); err != nil {
 			return nil, errors.Join(err, os.RemoveAll(short))
@@ -67,12 +67,12 @@ func ListenAt(dir, file string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, UnlistenAt(dir, file))
 	}
-	l.SetUnlinkOnClose(false) // Unlisten does, at the right moment
+	l.SetUnlinkOnClose(false) // Unlisten removes it
 	return l, nil
 }
 
-// Unlisten removes the socket of a data directory, so that nobody finds it any
-// more. What is connected stays so.
+// Unlisten removes the control socket of a data directory, so that new clients do
+// not find it. Open connections stay.
 func Unlisten(dir string) error { return UnlistenAt(dir, socketFile) }
 
 // UnlistenAt is Unlisten for another socket.
@@ -91,8 +91,8 @@ func UnlistenAt(dir, file string) error {
 	return nil
 }
 
-// How long a client may take over the head of a request, and how large it may
-// be; how long it may keep a connection that it does not use.
+// Bounds for clients: the time and size of the head of a request, and the time of
+// an unused connection.
 const (
 	headTime = 5 * time.Second
 	headMax  = 16 << 10

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// listenPrivate listens on a socket that nobody else may connect to, from its
-// first moment on.
+// listenPrivate listens on a socket that no other user may connect to, from the
+// moment of its creation.
 func listenPrivate(path string) (*net.UnixListener, error) {
 	old := syscall.Umask(0o177)
 	defer syscall.Umask(old)

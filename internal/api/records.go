@@ -10,10 +10,9 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// records streams the journal of a process as lines of JSON, large payloads
-// included, each line flushed as it comes. Its reader is served from the
-// journal alone, so it may be as slow as it likes. When the stream cannot go
-// on, its last line is {"error": ...}.
+// records streams the records of a process as lines of JSON, with large payloads.
+// Each line is flushed at once. If the stream breaks off, its last line is
+// {"error": ...}.
 func (srv *Server) records(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
 	if err := query(r, "after", "follow"); err != nil {
 		return nil, err
@@ -55,14 +54,14 @@ func (srv *Server) stream(w http.ResponseWriter, r *http.Request, write func(*st
 	return nil
 }
 
-// lastTime is how long a reader may take over what is left of its stream.
+// lastTime is how long a reader may take for the rest of its stream.
 const lastTime = time.Second
 
 type stream struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
 	bytes func(abi.Data) ([]byte, error)
-	err   error // the reader is gone
+	err   error // set when the reader is gone
 }
 
 func (s *stream) record(r *abi.Record) error {

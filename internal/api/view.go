@@ -7,8 +7,7 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 )
 
-// A Process is what is listed of a process. The names of its fields are
-// stable.
+// A Process describes a process in lists. The names of its fields are stable.
 type Process struct {
 	Pid      abi.Pid    `json:"pid"`
 	Parent   abi.Pid    `json:"parent"` // 0: none
@@ -24,7 +23,7 @@ type Process struct {
 	Priority int        `json:"priority"`
 	Depth    int        `json:"depth"`
 	Born     time.Time  `json:"born"`
-	AgeMS    int64      `json:"age_ms"` // until now, or until it exited
+	AgeMS    int64      `json:"age_ms"` // until now, or until its exit
 	Steps    int64      `json:"steps"`
 	Usage    Usage      `json:"usage"`
 	Reserved Usage      `json:"reserved"`
@@ -38,9 +37,9 @@ type Ask struct {
 	Question string `json:"question"`
 }
 
-// Usage is what was used, by a process and all below it or under an account.
+// Usage is what a process and all its descendants used, or all under an account.
 type Usage struct {
-	Money        string `json:"money"` // dollars, exactly
+	Money        string `json:"money"` // in dollars, exact
 	Tokens       int64  `json:"tokens"`
 	InputTokens  int64  `json:"input_tokens"`
 	OutputTokens int64  `json:"output_tokens"`
@@ -52,13 +51,13 @@ type Usage struct {
 	CPU          string `json:"cpu"`
 }
 
-// An Account is what is listed of a named account.
+// An Account describes a named account in lists.
 type Account struct {
 	Name     string     `json:"name"`
 	Limits   abi.Limits `json:"limits"`
 	Usage    Usage      `json:"usage"`
 	Reserved Usage      `json:"reserved"`
-	Left     abi.Limits `json:"left"` // of every unit that is limited
+	Left     abi.Limits `json:"left"` // for every limited unit
 }
 
 func usage(u *abi.Usage) Usage {

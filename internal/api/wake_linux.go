@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wake has the process at the other end of a socket go on, if it was stopped.
+// wake continues the process at the other end of a socket, if it is stopped.
 func wake(c net.Conn) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -17,7 +17,7 @@ func wake(c net.Conn) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && peer.Pid > 0 { // 0: it is where we see nobody
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && peer.Pid > 0 { // 0: the process is in another pid namespace
 			_ = unix.Kill(int(peer.Pid), unix.SIGCONT)
 		}
 	})

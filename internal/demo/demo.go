@@ -76,7 +76,7 @@ func Run(ctx context.Context, s Stage) (failed int, err error) {
 	return d.failed, ctx.Err()
 }
 
-// A demo is one telling of all stories.
+// A demo runs all stories once.
 type demo struct {
 	Stage
 	ctx          context.Context
