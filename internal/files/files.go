@@ -1,15 +1,14 @@
-// Package files is the file tools that every process with a workspace has:
-// fs.read, fs.write, fs.edit, fs.list, fs.search and fs.remove.
+// Package files holds the file tools of every process with a workspace: fs.read,
+// fs.write, fs.edit, fs.list, fs.search and fs.remove.
 //
-// A tool works on an [FS], the staged view of one transaction, and nothing
-// else: whether what it changed is published is not decided here. It promises
-// a model that
+// A tool works only on an [FS], the stage of one call. It does not decide whether
+// its changes are published. A tool promises a model that
 //
-//   - what is asked for is done as a whole or not at all,
-//   - an edit changes the one place that was meant, or says where else it could be,
-//   - bytes that were not asked about stay: line ends, a missing last newline, permissions,
-//   - an answer that was cut says so, and how to get the rest,
-//   - an error says what was found instead, so that the next call can be right.
+//   - it does the whole request or nothing,
+//   - an edit changes the place that was meant, or lists the possible places,
+//   - other bytes stay the same: line ends, a missing last newline, permissions,
+//   - a shortened answer says so, and how to get the rest,
+//   - an error says what was found, so that the next call can be right.
 package files
 
 import (
@@ -19,7 +18,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/kern-run/kern/abi"
@@ -28,8 +26,8 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// A Reader is how a tool looks at a workspace. Names have slashes and are
-// relative; Stat follows links, Lstat does not.
+// A Reader reads a workspace. Names have slashes and are relative. Stat follows
+// links, Lstat does not.
 type Reader interface {
 	Stat(name string) (fsys.Entry, error)
 	Lstat(name string) (fsys.Entry, error)
@@ -37,7 +35,7 @@ type Reader interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// A Writer is how a tool changes it.
+// A Writer changes a workspace.
 type Writer interface {
 	MkdirAll(name string, mode fs.FileMode) error
 	WriteFile(name string, b []byte, mode fs.FileMode) error
@@ -45,8 +43,7 @@ type Writer interface {
 	RemoveAll(name string) error
 }
 
-// An FS is what tools work on: a [workspace.Layer], or whatever else shows a
-// staged workspace.
+// An FS is the stage of a call, such as a [workspace.Layer] or a directory.
 type FS interface {
 	Reader
 	Writer
@@ -63,7 +60,7 @@ type Tool struct {
 	run  func(c *call) (string, *abi.Error)
 }
 
-// Sizes. A model reads what is cut in parts; a file beyond maxFile is for
+// Size limits. A model reads a long file in parts. A file beyond maxFile needs
 // other tools.
 const (
 	maxFile    = 16 << 20 // of a file that is read, searched or edited
@@ -74,10 +71,7 @@ const (
 	maxMatches = 200      // in the answer of fs.search
 )
 
-// Tools returns all of them.
-func Tools() []*Tool { return slices.Clone(tools) }
-
-// Find returns the tool of that name, or nil.
+// Find returns the tool with this name, or nil.
 func Find(name string) *Tool {
 	for _, t := range tools {
 		if t.Name == name {
@@ -119,8 +113,8 @@ var tools = []*Tool{
 		pathDoc+`,"recursive":{"type":"boolean"}`, "path"),
 }
 
-// declare makes a tool with a closed schema. The schemas are constants of this
-// file, so one that does not compile is a defect found by the first test.
+// declare makes a tool with a closed schema. The schemas are constants in this file,
+// so any test finds a schema that does not compile.
 func declare(name string, effect abi.Effect, run func(*call) (string, *abi.Error), doc, properties string, required ...string) *Tool {
 	if required == nil {
 		required = []string{}
@@ -137,7 +131,7 @@ func declare(name string, effect abi.Effect, run func(*call) (string, *abi.Error
 	return &Tool{Name: name, Description: doc, Schema: raw, Effect: effect, args: s, run: run}
 }
 
-// arguments are those of all tools; the schema of each says which it has.
+// arguments are the arguments of all tools. The schema of a tool says which it has.
 type arguments struct {
 	Path      string
 	From      int
@@ -159,9 +153,8 @@ type call struct {
 	max int64 // bytes of the answer, as it is written in JSON
 }
 
-// Run uses the tool on the workspace that f shows and returns its answer, a
-// JSON string of at most limit bytes; 0 is no bound but the tool's own. After
-// an error nothing of what it may have staged is to be kept.
+// Run runs the tool on f. It returns a JSON string of at most limit bytes; 0 means
+// only the tool's own limit. After an error, the caller must drop what was staged.
 func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64) (json.RawMessage, *abi.Error) {
 	if v := t.args.Check(args); v != nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: t.Name + ": " + v.Message, Where: v.Where, Expected: v.Expected, Got: v.Got,
@@ -192,8 +185,8 @@ func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64)
 	return b, nil
 }
 
-// interrupted is why a call was stopped: the cause its owner gave, if that is
-// an error for processes.
+// interrupted returns the reason why the call was stopped: the cause in the context,
+// if it is an error for processes.
 func (c *call) interrupted() *abi.Error {
 	var e *abi.Error
 	if errors.As(context.Cause(c.ctx), &e) {
@@ -207,20 +200,20 @@ func (c *call) errorf(code abi.Code, where, format string, args ...any) *abi.Err
 	return &abi.Error{Code: code, Message: c.tool.Name + ": " + fmt.Sprintf(format, args...), Where: where}
 }
 
-// target looks at the path that the call names, through links.
+// target describes the path of the call and follows links.
 func (c *call) target() (fsys.Entry, *abi.Error) {
 	if c.Path == "" {
 		c.Path = "."
 	}
 	e, err := c.fs.Stat(c.Path)
 	if err != nil {
-		return e, c.failed(err)
+		return e, c.errorOf(err)
 	}
 	return e, nil
 }
 
-// file reads the file that the call names.
-func (c *call) file() ([]byte, fsys.Entry, *abi.Error) {
+// readFile reads the file of the call.
+func (c *call) readFile() ([]byte, fsys.Entry, *abi.Error) {
 	e, bad := c.target()
 	if bad != nil {
 		return nil, e, bad
@@ -240,14 +233,14 @@ func (c *call) file() ([]byte, fsys.Entry, *abi.Error) {
 	}
 	b, err := c.fs.ReadFile(c.Path)
 	if err != nil {
-		return nil, e, c.failed(err)
+		return nil, e, c.errorOf(err)
 	}
 	return b, e, nil
 }
 
-// text is file for what is text.
-func (c *call) text() ([]byte, fsys.Entry, *abi.Error) {
-	b, e, bad := c.file()
+// readText reads the text file of the call.
+func (c *call) readText() ([]byte, fsys.Entry, *abi.Error) {
+	b, e, bad := c.readFile()
 	if bad == nil && binary(b) {
 		bad = c.errorf(abi.FileKind, "/path", "%s is a binary file of %d bytes%s", c.Path, len(b), likely(b))
 		bad.Hint = "this tool is for text; use a command, or code"
@@ -255,8 +248,8 @@ func (c *call) text() ([]byte, fsys.Entry, *abi.Error) {
 	return b, e, bad
 }
 
-// failed says what a file system's error means for the call.
-func (c *call) failed(err error) *abi.Error {
+// errorOf converts an error of the file system for the model.
+func (c *call) errorOf(err error) *abi.Error {
 	var w *fsys.Error
 	switch {
 	case c.ctx.Err() != nil:
@@ -270,7 +263,7 @@ func (c *call) failed(err error) *abi.Error {
 			e.Hint = "somebody else changed it meanwhile; look at it again in the next call"
 		}
 		return e
-	case strings.HasSuffix(err.Error(), "path escapes from parent"): // the words of an os.Root; it has no name for it
+	case strings.HasSuffix(err.Error(), "path escapes from parent"): // os.Root exports no error value for this
 		e := c.errorf(abi.FileRefused, "/path", "%s: the path leads out of the workspace", c.Path)
 		e.Hint = inside
 		return e
@@ -282,8 +275,7 @@ func (c *call) failed(err error) *abi.Error {
 
 const inside = "paths are relative to the workspace and stay inside it, for example src/main.go"
 
-// throughFile reports whether the path leads through something that is no
-// directory.
+// throughFile reports whether the path leads through a file.
 func (c *call) throughFile() bool {
 	_, e, ok := c.deepest()
 	return ok && e.Kind != fsys.Dir

@@ -143,7 +143,7 @@ type m = map[string]any
 func TestDeclared(t *testing.T) {
 	effects := map[string]abi.Effect{"fs.read": abi.Pure, "fs.list": abi.Pure, "fs.search": abi.Pure,
 		"fs.write": abi.Transactional, "fs.edit": abi.Transactional, "fs.remove": abi.Transactional}
-	if len(Names()) != len(effects) || len(Tools()) != len(effects) {
+	if len(Names()) != len(effects) || len(tools) != len(effects) {
 		t.Errorf("tools %v, want those of %v", Names(), effects)
 	}
 	for name, effect := range effects {

@@ -12,7 +12,7 @@ import (
 
 // read is fs.read.
 func (c *call) read() (string, *abi.Error) {
-	b, _, bad := c.text()
+	b, _, bad := c.readText()
 	if bad != nil {
 		return "", bad
 	}
@@ -94,7 +94,7 @@ func (c *call) list() (string, *abi.Error) {
 		return true
 	})
 	if err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	switch {
 	case cut:

@@ -28,15 +28,15 @@ func (c *call) search() (string, *abi.Error) {
 	if bad != nil {
 		return "", bad
 	}
-	q := &query{call: c, re: re, sheet: newSheet(c.max)}
+	q := &query{c: c, re: re, sheet: newSheet(c.max)}
 	q.prefix, _ = re.LiteralPrefix()
 	switch e.Kind {
 	case fsys.Dir:
 		err = c.walk(c.Path, math.MaxInt, func(name string, e fsys.Entry, _ bool) bool {
-			return e.Kind != fsys.File || q.look(name, e.Size)
+			return e.Kind != fsys.File || q.searchFile(name, e.Size)
 		})
 	case fsys.File:
-		q.look(c.Path, e.Size)
+		q.searchFile(c.Path, e.Size)
 	default:
 		return "", c.errorf(abi.FileKind, "/path", "%s is neither a file nor a directory", c.Path)
 	}
@@ -44,42 +44,42 @@ func (c *call) search() (string, *abi.Error) {
 		err = q.err
 	}
 	if err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	return q.answer(), nil
 }
 
-// A query is a search under way.
+// A query is a running search.
 type query struct {
-	*call
-	re     *regexp.Regexp
-	prefix string // every match begins with it
-	sheet  *sheet
-	files  int
-	lines  int // that match
-	left   int // files passed over: binary, or too large
-	bytes  int64
-	full   string // why it ended early
-	err    error
+	c       *call
+	re      *regexp.Regexp
+	prefix  string // every match begins with it
+	sheet   *sheet
+	files   int
+	lines   int // that match
+	skipped int // files that are binary or too large
+	bytes   int64
+	stopped string // why it ended early
+	err     error
 }
 
-// look searches a file and reports whether to go on.
-func (q *query) look(name string, size int64) bool {
+// searchFile searches a file and reports whether to continue.
+func (q *query) searchFile(name string, size int64) bool {
 	if size > maxFile {
-		q.left++
+		q.skipped++
 		return true
 	}
 	if q.bytes += size; q.bytes > maxSearched {
-		q.full = fmt.Sprintf("stopped after %s", plural(q.files, "file"))
+		q.stopped = fmt.Sprintf("stopped after %s", plural(q.files, "file"))
 		return false
 	}
-	b, err := q.fs.ReadFile(name)
+	b, err := q.c.fs.ReadFile(name)
 	if err != nil {
 		q.err = err
 		return false
 	}
 	if binary(b) {
-		q.left++
+		q.skipped++
 		return true
 	}
 	q.files++
@@ -92,17 +92,17 @@ func (q *query) look(name string, size int64) bool {
 			line = b[:n+1]
 		}
 		b = b[len(line):]
-		if m := q.re.FindIndex(bare(line)); m != nil && !q.add(name, i, bare(line), m) {
+		if m := q.re.FindIndex(bare(line)); m != nil && !q.addMatch(name, i, bare(line), m) {
 			return false
 		}
 	}
 	return true
 }
 
-// add notes a line that matches, around the match when it is long.
-func (q *query) add(name string, n int, line []byte, m []int) bool {
+// addMatch notes a matching line. Of a long line it notes the part around the match.
+func (q *query) addMatch(name string, n int, line []byte, m []int) bool {
 	if q.lines >= maxMatches {
-		q.full = fmt.Sprintf("the first %s", plural(maxMatches, "line"))
+		q.stopped = fmt.Sprintf("the first %s", plural(maxMatches, "line"))
 		return false
 	}
 	text := shown(line, maxMatchLine)
@@ -110,7 +110,7 @@ func (q *query) add(name string, n int, line []byte, m []int) bool {
 		text = "... " + shown(line[m[0]-maxMatchLine/3:], maxMatchLine)
 	}
 	if !q.sheet.line(fmt.Sprintf("%s:%d:%s", clean(name), n, text)) {
-		q.full = fmt.Sprintf("the first %s", plural(q.lines, "line"))
+		q.stopped = fmt.Sprintf("the first %s", plural(q.lines, "line"))
 		return false
 	}
 	q.lines++
@@ -120,13 +120,13 @@ func (q *query) add(name string, n int, line []byte, m []int) bool {
 func (q *query) answer() string {
 	var notes []string
 	switch {
-	case q.full != "":
-		notes = append(notes, q.full+"; there are more: search below a directory, or for less")
+	case q.stopped != "":
+		notes = append(notes, q.stopped+"; there are more: search below a directory, or for less")
 	case q.lines == 0:
 		notes = append(notes, "no match in "+plural(q.files, "file"))
 	}
-	if q.left > 0 {
-		notes = append(notes, fmt.Sprintf("%s not searched: binary, or larger than %d bytes", plural(q.left, "file"), maxFile))
+	if q.skipped > 0 {
+		notes = append(notes, fmt.Sprintf("%s not searched: binary, or larger than %d bytes", plural(q.skipped, "file"), maxFile))
 	}
 	return q.sheet.end(notes...)
 }

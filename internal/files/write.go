@@ -25,18 +25,18 @@ func (c *call) write() (string, *abi.Error) {
 	case c.throughFile():
 		return "", c.missing()
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	if strings.HasSuffix(c.Path, "/") {
 		return "", c.errorf(abi.InvalidArguments, "/path", "%s names a directory, expected a file", c.Path)
 	}
 	if dir := path.Dir(c.Path); dir != "." {
 		if err := c.fs.MkdirAll(dir, 0o755); err != nil {
-			return "", c.failed(err)
+			return "", c.errorOf(err)
 		}
 	}
 	if err := c.fs.WriteFile(c.Path, []byte(c.Content), 0o644); err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	return fmt.Sprintf("wrote %s, a new file: %s, %s", c.Path, c.lines(), plural(len(c.Content), "byte")), nil
 }
@@ -52,7 +52,7 @@ func (c *call) replace(e fsys.Entry) (string, *abi.Error) {
 		}
 	}
 	if err := c.fs.WriteFile(c.Path, []byte(c.Content), e.Mode); err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	return fmt.Sprintf("wrote %s: %s, %s in place of %d", c.Path, c.lines(), plural(len(c.Content), "byte"), e.Size), nil
 }
@@ -62,7 +62,7 @@ func (c *call) edit() (string, *abi.Error) {
 	if c.Old == c.New {
 		return "", c.errorf(abi.InvalidArguments, "/new", "new is the same as old, expected a change")
 	}
-	b, e, bad := c.text()
+	b, e, bad := c.readText()
 	if bad != nil {
 		return "", bad
 	}
@@ -82,7 +82,7 @@ func (c *call) edit() (string, *abi.Error) {
 		return "", c.errorf(abi.FileTooLarge, "/new", "%s would have %d bytes, expected at most %d", c.Path, len(out), maxFile)
 	}
 	if err := c.fs.WriteFile(c.Path, out, e.Mode); err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	if len(at) == 1 {
 		return fmt.Sprintf("edited %s at line %d", c.Path, lineOf(b, at[0])), nil
@@ -134,11 +134,11 @@ func (c *call) remove() (string, *abi.Error) {
 	name := strings.TrimRight(c.Path, "/")
 	e, err := c.fs.Lstat(name)
 	if err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	if e.Kind != fsys.Dir {
 		if err := c.fs.Remove(name); err != nil {
-			return "", c.failed(err)
+			return "", c.errorOf(err)
 		}
 		return "removed " + name, nil
 	}
@@ -152,7 +152,7 @@ func (c *call) remove() (string, *abi.Error) {
 		return "", bad
 	}
 	if err := c.fs.RemoveAll(name); err != nil {
-		return "", c.failed(err)
+		return "", c.errorOf(err)
 	}
 	return fmt.Sprintf("removed %s/ with %s below it", name, plural(n, "entry")), nil
 }
@@ -161,12 +161,12 @@ func (c *call) remove() (string, *abi.Error) {
 func (c *call) below(name string) (n int, bad *abi.Error) {
 	names, err := c.fs.ReadDir(name)
 	if err != nil {
-		return 0, c.failed(err)
+		return 0, c.errorOf(err)
 	}
 	for _, base := range names {
 		e, err := c.fs.Lstat(name + "/" + base)
 		if err != nil {
-			return 0, c.failed(err)
+			return 0, c.errorOf(err)
 		}
 		if n++; e.Kind == fsys.Dir {
 			m, bad := c.below(name + "/" + base)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// WithDefaults puts [DefaultLimits] where l is zero.
+// WithDefaults replaces zeros by [DefaultLimits].
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits
 	return Limits{
@@ -30,8 +30,7 @@ func either[T int | int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// Check says what is wrong with a Spec that no backend could run, in the words
-// of the Spec; nil when it makes sense. Backends call it first.
+// Check returns an error if no backend could run the Spec. Backends call it first.
 func (s *Spec) Check() error {
 	if (s.Code == "") == (len(s.Argv) == 0) {
 		return fmt.Errorf("want exactly one of Code and Argv, got %d bytes of Code and %d Argv", len(s.Code), len(s.Argv))
@@ -45,7 +44,7 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// CheckSession is Check for a Spec that opens a Session: it runs nothing yet.
+// CheckSession is Check for a Spec that opens a Session and runs nothing yet.
 func (s *Spec) CheckSession() error {
 	if s.Code != "" || len(s.Argv) > 0 {
 		return fmt.Errorf("want a session's Spec without Code and Argv: they belong to its runs")
@@ -89,9 +88,9 @@ func (l Limits) check() error {
 	return nil
 }
 
-// CheckFunctions says what is wrong with a set of Functions. Names and types
-// are put into the source of a Python module, so nothing but names and types
-// may pass.
+// CheckFunctions returns an error if a Function cannot be offered to Python. Names
+// and types become part of Python source, so the check lets only names and types
+// pass.
 func CheckFunctions(fs []Function) error {
 	seen := make(map[string]bool, len(fs))
 	for _, f := range fs {
@@ -151,8 +150,8 @@ var keywords = strings.Fields(`False None True and as assert async await break c
 	elif else except finally for from global if import in is lambda nonlocal not or pass raise return
 	try while with yield`)
 
-// identifier holds Python names to ASCII, and away from what Python itself
-// looks up by two leading underscores.
+// identifier matches Python names in ASCII, except names with two leading
+// underscores, which Python itself uses.
 func identifier(s string) bool {
 	if s == "" || strings.HasPrefix(s, "__") || slices.Contains(keywords, s) {
 		return false

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// An FS is a workspace that is no directory of the host, for a backend whose
-// code runs in this program: names are relative and have slashes, links lead
-// nowhere outside, and errors are those of package os. [os.Root] is nearly one.
+// An FS shows a workspace that is no directory of the host. Backends that run code
+// in this process use it. Names are relative and have slashes, links never lead
+// outside, and errors are those of package os. [os.Root] nearly implements it.
 type FS interface {
-	Looker
+	Reader
 	Changer
 }
 
-// A Looker looks at files. Stat follows a link, Lstat does not.
-type Looker interface {
+// A Reader describes files. Stat follows a link, Lstat does not.
+type Reader interface {
 	Stat(name string) (fs.FileInfo, error)
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
@@ -30,7 +30,7 @@ type Changer interface {
 	Chtimes(name string, access, modified time.Time) error
 }
 
-// A File is an open file. One that is a directory is a [Folder] too.
+// A File is an open file. An open directory is a [Folder], too.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -39,8 +39,8 @@ type File interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// A Folder is an open directory. ReadDir goes on where it stopped, as that of
-// os.File; Seek to 0 begins anew.
+// A Folder is an open directory. ReadDir continues where it stopped, as in os.File.
+// Seek to 0 starts again.
 type Folder interface {
 	ReadDir(n int) ([]fs.DirEntry, error)
 	io.Seeker

@@ -1,9 +1,9 @@
-// Package sandbox runs code that nobody trusts: a [Spec] in, an [Outcome] out.
+// Package sandbox runs untrusted code: a [Spec] goes in, an [Outcome] comes out.
 //
-// It knows nothing of agents, models or journals. A [Backend] is one way to
-// build the box; backends differ in what they can run and how strong their
-// wall is, never in what a Spec or an Outcome means. The zero Spec may touch
-// nothing: no file of the host, no environment, no network, no host function.
+// It knows nothing about agents, models or journals. A [Backend] is one kind of
+// sandbox. Backends differ in what they can run and in how strongly they confine
+// it, but a Spec and an Outcome mean the same for all. The zero Spec allows nothing:
+// no file of the host, no environment, no network, no host function.
 package sandbox
 
 import (
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A Spec says what to run and everything it may touch.
-// Exactly one of Code and Argv is set.
+// A Spec says what to run and what the code may use. Exactly one of Code and Argv
+// is set.
 type Spec struct {
 	Code string   // Python source text
 	Argv []string // a program and its arguments
@@ -36,9 +36,9 @@ type Spec struct {
 
 // Limits bound one run. Zero means [DefaultLimits], never "without bound".
 //
-// Wall, CPU and Output end the run where it stands. Memory, Files, FileBytes
-// and Processes refuse what goes past them, as a full disk does, and the code
-// may handle that: the run carries their cause only if it then fails.
+// Wall, CPU and Output end the run at once. Memory, Files, FileBytes and Processes
+// refuse what exceeds them, as a full disk does. The code may handle that. Only if
+// the run then fails, its Outcome names them as the cause.
 type Limits struct {
 	Wall      time.Duration // from start to end
 	CPU       time.Duration // processor time of everything that ran
@@ -49,7 +49,7 @@ type Limits struct {
 	Processes int           // processes and threads at one time
 }
 
-// DefaultLimits stand in for every zero in a Spec's Limits.
+// DefaultLimits replace every zero in the Limits of a Spec.
 var DefaultLimits = Limits{
 	Wall:      10 * time.Second,
 	CPU:       10 * time.Second,
@@ -60,10 +60,10 @@ var DefaultLimits = Limits{
 	Processes: 64,
 }
 
-// A Function is a power lent to the code: tools.NAMESPACE.NAME in Python.
-// The code waits while Call runs; ctx ends with the run. Namespace, Name and
-// the names of Params are Python identifiers. args is an object with one member
-// for each argument that was given; bytes travel both ways as [Bytes].
+// A Function is a host function that the code may call: tools.NAMESPACE.NAME in
+// Python. The code waits while Call runs; ctx ends with the run. Namespace, Name
+// and the names of Params are Python identifiers. args is an object with a member
+// for each given argument. Values of type bytes are encoded as [Bytes].
 type Function struct {
 	Namespace string
 	Name      string
@@ -79,8 +79,8 @@ type Param struct {
 	Optional bool
 }
 
-// Bytes are a Python bytes object in the arguments or the result of a
-// Function: in JSON an object with the one member "$bytes", in base64.
+// Bytes is a Python bytes object in the arguments or the result of a Function. In
+// JSON it is an object with the single member "$bytes", in base64.
 type Bytes []byte
 
 type bytesJSON struct {
@@ -107,8 +107,8 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// A CallError is the error of a Function with fields the code can read: it is
-// tools.ToolError in Python. Any other error of a Function has the code "failed".
+// A CallError is an error of a Function with fields that the code can read. In
+// Python it is tools.ToolError. Any other error has the code "failed".
 type CallError struct {
 	Code    string         `json:"code"`
 	Message string         `json:"message"`
@@ -117,7 +117,7 @@ type CallError struct {
 
 func (e *CallError) Error() string { return e.Code + ": " + e.Message }
 
-// Cause says in one word why a run ended.
+// Cause is the reason why a run ended.
 type Cause string
 
 // The causes. Refused means that nothing ran.
@@ -133,8 +133,8 @@ const (
 	Refused   Cause = "refused"   // the Spec cannot be enforced or makes no sense
 )
 
-// An Outcome says what a run did. Output is kept up to its cap also when the
-// run was ended.
+// An Outcome is the result of a run. Output is kept up to its limit, also if the
+// run was stopped.
 type Outcome struct {
 	Cause     Cause
 	Exit      int
@@ -145,7 +145,7 @@ type Outcome struct {
 	Usage     Usage
 }
 
-// Usage is what a run took.
+// Usage is what a run used.
 type Usage struct {
 	Wall        time.Duration
 	CPU         time.Duration
@@ -160,8 +160,8 @@ type Backend interface {
 	Close() error
 }
 
-// A Session keeps one instance between runs of one owner, so that variables
-// live on. Limits apply to each Run, memory to the session.
+// A Session keeps one instance between the runs of one owner, with its variables.
+// Limits apply to each Run; the limit on memory applies to the session.
 type Session interface {
 	Run(ctx context.Context, s Spec) (Outcome, error)
 	Close() error
@@ -172,11 +172,11 @@ type Sessioner interface {
 	Open(ctx context.Context, s Spec) (Session, error)
 }
 
-// A Weakness is something a Spec asks for that this host cannot enforce.
+// A Weakness is a request of a Spec that this host cannot enforce.
 type Weakness struct {
 	Name string // stable: what a caller puts into Spec.Allow
 	Why  string // as measured on this host
-	Fix  string // the command or change that would mend it
+	Fix  string // the command or change that would fix it
 }
 
 // A Prober is a Backend that can measure what this host enforces.
@@ -184,7 +184,7 @@ type Prober interface {
 	Probe(ctx context.Context) ([]Weakness, error)
 }
 
-// A Refusal says why a Spec did not run, and what would mend it.
+// A Refusal says why a Spec did not run, and how to fix that.
 type Refusal struct {
 	Backend string
 	Reason  string
@@ -194,7 +194,7 @@ type Refusal struct {
 func (r *Refusal) Error() string {
 	s := fmt.Sprintf("sandbox %s: %s", r.Backend, r.Reason)
 	if r.Fix != "" {
-		s += " (to mend it: " + r.Fix + ")"
+		s += " (to fix it: " + r.Fix + ")"
 	}
 	return s
 }

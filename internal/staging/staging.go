@@ -74,9 +74,9 @@ func (r *Rules) CommandView() workspace.View {
 	return workspace.Native
 }
 
-// JailView is the view for code in a jail. It is a copy unless the agent asks
-// for an overlay, because a jail gives the files to a user of its own, and an
-// overlay does not always allow that.
+// JailView is the view for code in a jail: a copy, unless the agent asks for an
+// overlay. A jail gives the files to a user of its own, and an overlay does not
+// always allow that.
 func (r *Rules) JailView() workspace.View {
 	if r.View == "overlay" {
 		return workspace.Overlay

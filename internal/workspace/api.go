@@ -54,6 +54,3 @@ const (
 	Full        = fsys.Full
 	Ended       = fsys.Ended
 )
-
-// ParseHash parses the output of Hash.String.
-func ParseHash(s string) (Hash, error) { return fsys.ParseHash(s) }

@@ -89,7 +89,7 @@ func run2(t testing.TB, name string, args ...string) {
 
 func hashOf(t testing.TB, w *Workspace, rev string) Hash {
 	t.Helper()
-	return get(ParseHash(strings.TrimSpace(asGit(t, w, "rev-parse", rev))))(t)
+	return get(fsys.ParseHash(strings.TrimSpace(asGit(t, w, "rev-parse", rev))))(t)
 }
 
 func TestIgnore(t *testing.T) {

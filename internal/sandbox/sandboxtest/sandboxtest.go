@@ -1,6 +1,6 @@
-// Package sandboxtest is what every [sandbox.Backend] must pass: one suite of
-// what a Spec and an Outcome mean, a corpus of programs that try to get out,
-// and a corpus of ordinary programs whose output is known to the byte.
+// Package sandboxtest tests a [sandbox.Backend]. It has one suite for the meaning of
+// Spec and Outcome, programs that try to escape, and ordinary programs with known
+// output.
 package sandboxtest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// Capabilities say which powers a backend has beyond running Python source.
+// Capabilities say what a backend can do beyond running Python source.
 type Capabilities struct {
 	Functions bool // Spec.Functions
 	Sessions  bool // it is a sandbox.Sessioner
@@ -24,9 +24,9 @@ type Capabilities struct {
 	Processes bool // code can start processes and threads
 	Peak      bool // Usage.PeakBytes is measured
 
-	// Start is what a run may take beyond its own time; zero: 15 s, for
-	// a machine that stands still now and then. What is stopped would go on for
-	// longer than this.
+	// Start is how much longer than its own time a run may take; zero: 15 s,
+	// for a machine that stalls now and then. Tests stop only code that would
+	// run longer than this.
 	Start time.Duration
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm/image"
 )
 
-// A cache is a directory of what another process need not make again. What is
-// in it becomes code of this process, so nobody else may write there.
+// A cache is a directory with compiled code for other processes. Its content
+// becomes code of this process, so no other user may write there.
 type cache struct{ path, key string }
 
-// openCache makes dir and looks whose it is; nil for "".
+// openCache makes dir and checks its owner. It returns nil for "".
 func openCache(dir string) (*cache, error) {
 	if dir == "" {
 		return nil, nil

@@ -11,9 +11,9 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm/wasi"
 )
 
-// A guest is the host's side of one run. Its fields belong to the goroutine of
-// the run, but for life and out.
-type guest struct {
+// A hostRun is the host's side of one run. Its fields belong to the goroutine of
+// the run, except life and out.
+type hostRun struct {
 	sys       wasi.System
 	life      *life
 	meter     meter
@@ -27,37 +27,37 @@ type guest struct {
 	reply     []byte // of the last call, until it is read
 }
 
-// errEnded unwinds a guest whose life has ended.
+// errEnded unwinds an instance after its run was ended.
 var errEnded = errors.New("the run was ended")
 
-// A guestContext brings the guest to the host functions.
-type guestContext struct {
+// A runContext carries the run to the host functions.
+type runContext struct {
 	context.Context
-	g *guest
+	g *hostRun
 }
 
-type guestKey struct{}
+type runKey struct{}
 
-func (c *guestContext) Value(key any) any {
-	if key == (guestKey{}) {
+func (c *runContext) Value(key any) any {
+	if key == (runKey{}) {
 		return c.g
 	}
 	return c.Context.Value(key)
 }
 
-func guestOf(ctx context.Context) *guest { return ctx.Value(guestKey{}).(*guest) }
+func runOf(ctx context.Context) *hostRun { return ctx.Value(runKey{}).(*hostRun) }
 
-// back returns to the guest, if it still lives.
-func (g *guest) back() {
+// resume returns to the code, unless the run was ended.
+func (g *hostRun) resume() {
 	if g.life.ended() {
 		panic(errEnded)
 	}
 	g.meter.enter()
 }
 
-// tick is the guest's turn to be stopped, and Go's to schedule something else.
+// tick lets the run end here, and lets Go schedule other goroutines.
 func tick(ctx context.Context, _ api.Module, _ []uint64) {
-	g := guestOf(ctx)
+	g := runOf(ctx)
 	now := g.meter.tick()
 	if g.turn.pass(now, g.life.done) {
 		g.meter.enter()
@@ -73,10 +73,10 @@ func tick(ctx context.Context, _ api.Module, _ []uint64) {
 // systemCall makes a function of WASI one of the host.
 func systemCall(c wasi.Call) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, p []uint64) {
-		g := guestOf(ctx)
+		g := runOf(ctx)
 		g.meter.leave()
 		e := c.Do(&g.sys, wasi.Memory{Memory: m.Memory()}, p)
-		g.back()
+		g.resume()
 		if len(p) > 0 || len(c.Params) == 0 {
 			p[0] = uint64(e)
 		}
@@ -89,12 +89,12 @@ const (
 	opEnvironment = -2
 )
 
-// maxMessage bounds what one host call moves: the host holds it, too.
+// maxMessage bounds the bytes of one host call, because the host holds them, too.
 const maxMessage = 16 << 20
 
-// hostCall is what the guest asks of its host: see reactor.c.
+// hostCall is the function through which the code calls its host; see reactor.c.
 func hostCall(ctx context.Context, m api.Module, p []uint64) {
-	g := guestOf(ctx)
+	g := runOf(ctx)
 	g.meter.leave()
 	in, inside := m.Memory().Read(uint32(p[1]), uint32(p[2]))
 	out, room := m.Memory().Read(uint32(p[3]), uint32(p[4]))
@@ -116,23 +116,22 @@ func hostCall(ctx context.Context, m api.Module, p []uint64) {
 	} else {
 		g.reply = reply
 	}
-	g.back()
+	g.resume()
 	p[0] = uint64(uint32(int32(n)))
 }
 
-// hostRead puts the reply that was too long for hostCall where the guest made
-// room for it.
+// hostRead writes a reply that was too long for hostCall into a larger buffer.
 func hostRead(ctx context.Context, m api.Module, p []uint64) {
-	g := guestOf(ctx)
+	g := runOf(ctx)
 	g.meter.leave()
 	if !m.Memory().Write(uint32(p[0]), g.reply) {
 		panic(errors.New("host read outside of the memory"))
 	}
 	g.reply = nil
-	g.back()
+	g.resume()
 }
 
-func (g *guest) answer(op int, in []byte) ([]byte, error) {
+func (g *hostRun) answer(op int, in []byte) ([]byte, error) {
 	switch {
 	case op == opDescribe:
 		return json.Marshal(describe(g.functions))
@@ -145,12 +144,12 @@ func (g *guest) answer(op int, in []byte) ([]byte, error) {
 	case !json.Valid(in):
 		return nil, &sandbox.CallError{Code: "invalid", Message: "the arguments are not JSON"}
 	}
-	return g.ask(g.functions[op], append([]byte(nil), in...))
+	return g.callFunction(g.functions[op], append([]byte(nil), in...))
 }
 
-// ask lets a function work while the guest waits. It does so on the side: the
-// end of the run ends the wait, also for a function that takes no notice.
-func (g *guest) ask(f sandbox.Function, args []byte) ([]byte, error) {
+// callFunction calls a Function while the code waits. The call has a goroutine of
+// its own, so the end of the run ends the wait even if the Function ignores ctx.
+func (g *hostRun) callFunction(f sandbox.Function, args []byte) ([]byte, error) {
 	type answer struct {
 		reply json.RawMessage
 		err   error
@@ -179,7 +178,7 @@ func (g *guest) ask(f sandbox.Function, args []byte) ([]byte, error) {
 	}
 }
 
-// describeError is an error as the guest reads it.
+// describeError is an error as the code reads it.
 func describeError(err error) []byte {
 	var e *sandbox.CallError
 	if !errors.As(err, &e) {
@@ -192,7 +191,7 @@ func describeError(err error) []byte {
 	return b
 }
 
-// What bootstrap.py reads of a function.
+// described is the description of a Function for bootstrap.py.
 type described struct {
 	Namespace string           `json:"namespace"`
 	Name      string           `json:"name"`

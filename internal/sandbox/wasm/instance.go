@@ -22,11 +22,11 @@ type instance struct {
 	enter  api.Function
 	stack  api.Global
 	top    uint64 // where the stack begins
-	broken bool   // it was stopped or trapped: its memory is in no known state
-	guest  guest
+	broken bool   // it was stopped or trapped, so the state of its memory is unknown
+	host   hostRun
 }
 
-// What kern_run answers, as reactor.c has it.
+// The results of kern_run, as in reactor.c.
 const (
 	runOK        = 0
 	runException = 1
@@ -40,7 +40,7 @@ const (
 	flagKeep = 2
 )
 
-// once is a run from its files to their end.
+// once does one run: it opens the files, runs the code, and closes the files.
 func (in *instance) once(ctx context.Context, s *sandbox.Spec) (sandbox.Outcome, error) {
 	if err := in.begin(s); err != nil {
 		return sandbox.Outcome{Cause: sandbox.Refused}, err
@@ -51,7 +51,7 @@ func (in *instance) once(ctx context.Context, s *sandbox.Spec) (sandbox.Outcome,
 
 // begin gives the instance the files of a run or a session.
 func (in *instance) begin(s *sandbox.Spec) error {
-	g := &in.guest
+	g := &in.host
 	g.sys = wasi.System{
 		Random: rand.Reader,
 		Wall:   time.Now,
@@ -75,9 +75,9 @@ func (in *instance) begin(s *sandbox.Spec) error {
 
 // end takes the files away again.
 func (in *instance) end() error {
-	g := &in.guest
+	g := &in.host
 	err := g.sys.Stop()
-	in.guest = guest{}
+	in.host = hostRun{}
 	in.mem.limit, in.mem.denied = in.mem.size, false
 	return err
 }
@@ -86,11 +86,11 @@ var started = time.Now()
 
 func monotonic() time.Duration { return time.Since(started) }
 
-// run runs source text to its end, whoever brings that about.
+// run runs source text until it ends or is stopped.
 func (in *instance) run(ctx context.Context, s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	from := time.Now()
-	g := &in.guest
-	l := newLife() // its own name: a late timer must not find the next run's
+	g := &in.host
+	l := newLife() // a variable of its own, because a late timer must not end the next run
 	g.life = l
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	g.functions, g.env, g.limits = s.Functions, s.Env, s.Limits
@@ -122,13 +122,13 @@ func (in *instance) run(ctx context.Context, s *sandbox.Spec, flags uint64) sand
 	return o
 }
 
-// call enters the guest and says how it came back.
+// call enters the code and returns how it ended.
 func (in *instance) call(s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	if len(s.Env) > 0 {
 		flags |= flagEnv
 	}
-	g := &in.guest
-	ctx := &guestContext{Context: context.Background(), g: g}
+	g := &in.host
+	ctx := &runContext{Context: context.Background(), g: g}
 	stack := [3]uint64{uint64(len(s.Code) + 1)}
 	g.turn = turn{of: in.engine.turns}
 	g.turn.take(g.life.done)
@@ -157,13 +157,13 @@ func (in *instance) call(s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	return sandbox.Outcome{Cause: in.failure(rc == runMemory), Exit: 1}
 }
 
-// failure is the cause of a run that failed: the limit that refused it
-// something, if one did.
+// failure returns the cause of a failed run: the limit that refused something, if
+// there is one.
 func (in *instance) failure(memory bool) sandbox.Cause {
 	switch {
 	case memory && in.mem.denied:
 		return sandbox.Memory
-	case in.guest.sys.Tree.Quota.Hit:
+	case in.host.sys.Tree.Quota.Hit:
 		return sandbox.Files
 	case in.mem.denied:
 		return sandbox.Memory
@@ -171,7 +171,7 @@ func (in *instance) failure(memory bool) sandbox.Cause {
 	return sandbox.Failed
 }
 
-// trapped is how a guest ends that did not come back.
+// trapped returns the outcome of a run that did not return normally.
 func (in *instance) trapped(err error) sandbox.Outcome {
 	in.broken = true
 	var exit wasi.Exit

@@ -7,9 +7,8 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A life is one run's way to its end. The end comes once: the timer, the
-// caller, a limit and the program itself may all reach it at the same time,
-// and the first decides what it is called.
+// A life records the end of a run. A timer, the caller, a limit and the code itself
+// may end the run at the same time. The first one decides the cause.
 type life struct {
 	cause atomic.Pointer[sandbox.Cause]
 	done  chan struct{}
@@ -24,30 +23,30 @@ func (l *life) end(c sandbox.Cause) {
 	}
 }
 
-// ended says whether the run has to stop.
+// ended reports whether the run must stop.
 func (l *life) ended() bool { return l.cause.Load() != nil }
 
-// settle is end with what the program itself came to; it gives the cause that
-// stands.
+// settle ends the run with the cause that the code itself reached, and returns the
+// cause that was recorded first.
 func (l *life) settle(c sandbox.Cause) sandbox.Cause {
 	l.end(c)
 	return *l.cause.Load()
 }
 
-// A meter counts the processor time of the guest. The time it is between two
-// host functions is on one thread, so that of the thread is what it took; it is
-// asked at ticks, as asking costs more than a short host function does. For
-// what is left, the time on the wall stands in, which is never less.
+// A meter counts the processor time of the code. Between two host functions the
+// code stays on one thread, so the clock of the thread counts its time. The meter
+// reads that clock at ticks, because reading costs more than a short host function.
+// For the rest it takes wall time, which is never less.
 type meter struct {
 	spent   time.Duration
-	entered time.Time     // when the guest was last given the processor; zero: it has not got it
-	thread  time.Duration // clock of the thread then; zero: not asked
+	entered time.Time     // when the code last began to run; zero: it does not run
+	thread  time.Duration // clock of the thread then; zero: not read
 }
 
-// enter begins to count: the guest runs from here.
+// enter starts counting before the code runs.
 func (m *meter) enter() { m.entered, m.thread = time.Now(), 0 }
 
-// leave stops counting: the host runs from here.
+// leave stops counting when the host runs.
 func (m *meter) leave() {
 	if !m.entered.IsZero() {
 		m.spent += m.since(time.Now(), 0)
@@ -55,7 +54,7 @@ func (m *meter) leave() {
 	}
 }
 
-// tick counts up to now and goes on.
+// tick counts up to now and continues.
 func (m *meter) tick() time.Time {
 	now, thread := time.Now(), threadTime()
 	m.spent += m.since(now, thread)

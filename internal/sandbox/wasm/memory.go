@@ -18,15 +18,15 @@ const (
 // A span is a part of the memory, in bytes.
 type span struct{ from, to int }
 
-// What a run touched of its memory.
+// touched is the memory that a run read or wrote.
 type touched struct{ read, written []span }
 
-// Allocate implements [experimental.MemoryAllocator] for one instance: its
-// memory is m, whatever is asked for.
+// Allocate implements [experimental.MemoryAllocator]. It always returns m, the
+// memory of the instance.
 func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements [experimental.LinearMemory]: it gives the memory its
-// size, or nil where the limit is. The guest sees that as memory.grow failing.
+// Reallocate implements [experimental.LinearMemory]. Beyond the limit it returns
+// nil, and memory.grow fails in the code.
 func (m *memory) Reallocate(size uint64) []byte {
 	if size > m.limit {
 		m.denied = true

@@ -145,10 +145,10 @@ func (m *memory) reset(hot touched) bool {
 	return m.advise(drop, unix.MADV_DONTNEED)
 }
 
-// What a page can be.
+// The states of a page.
 const (
 	pageUnknown = iota // not touched
-	pageRead           // of the picture
+	pageRead           // of the image
 	pageOwn            // a copy of this instance
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// An output keeps what a guest wrote, up to its cap, and hands it on as it
-// comes. The guest never waits for who reads it: all that may pile up is the
-// cap.
+// An output keeps what the code wrote, up to a limit, and copies it to the writers
+// of the Spec. The code never waits for a writer, because the limit bounds the
+// queue.
 type output struct {
 	life    *life
 	writers [2]io.Writer
@@ -21,8 +21,8 @@ type output struct {
 	kept      [2][]byte
 	truncated bool
 	queue     []chunk
-	wake      chan struct{} // has a place for one; nil: nobody reads along
-	done      chan struct{} // the reader came to the end
+	wake      chan struct{} // holds one wake-up; nil: the Spec has no writers
+	done      chan struct{} // closed when the queue is written
 }
 
 type chunk struct {
@@ -39,7 +39,7 @@ func newOutput(l *life, s *sandbox.Spec) *output {
 	return o
 }
 
-// write takes what the guest wrote to stream 1 or 2.
+// write keeps what the code wrote to stream 1 or 2.
 func (o *output) write(stream int, b []byte) {
 	i := stream - 1
 	o.mu.Lock()
@@ -65,7 +65,7 @@ func (o *output) write(stream int, b []byte) {
 	}
 }
 
-// pump hands on until wake is closed and the queue is empty.
+// pump copies to the writers until wake is closed and the queue is empty.
 func (o *output) pump() {
 	defer close(o.done)
 	for open := true; open; {
@@ -76,7 +76,7 @@ func (o *output) pump() {
 		o.mu.Unlock()
 		for _, c := range queue {
 			if w := o.writers[c.stream]; w != nil {
-				w.Write(c.b) // who does not want it does not get it
+				w.Write(c.b) // an error of the writer does not concern the run
 			}
 		}
 	}

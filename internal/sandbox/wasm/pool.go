@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// A pool keeps instances ready. An instance is either idle or belongs to who
-// holds one of the slots. Another is made by who holds a slot and finds none
-// idle, or where idle ones and held slots together are no more than the slots:
-// so there are never more instances than slots.
+// A pool keeps instances ready. An instance is idle, or belongs to the holder of a
+// slot. The holder of a slot makes an instance if none is idle. The pool makes one
+// in advance only if idle instances and held slots are fewer than slots. So there
+// are never more instances than slots.
 type pool struct {
 	engine *engine
 	warm   int
@@ -18,7 +18,7 @@ type pool struct {
 	mu     sync.Mutex
 	idle   []*instance
 	closed bool
-	work   sync.WaitGroup // what goes on behind the back of a run
+	work   sync.WaitGroup // cleaning up after runs, in the background
 }
 
 var errClosed = errors.New("sandbox wasm: the backend is closed")
@@ -27,7 +27,7 @@ func newPool(e *engine, most, warm int) *pool {
 	return &pool{engine: e, warm: warm, slots: make(chan struct{}, most)}
 }
 
-// take waits for a slot and gives an instance that is the image.
+// take waits for a slot and returns an instance in the state of the image.
 func (p *pool) take(ctx context.Context) (*instance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -57,8 +57,8 @@ func (p *pool) take(ctx context.Context) (*instance, error) {
 	return in, err
 }
 
-// give takes an instance back. What is not clean is closed and replaced. The
-// caller does not wait for that, and keeps its slot until then.
+// give returns an instance to the pool. An instance that cannot be cleaned is closed
+// and replaced. That happens in the background; the slot stays taken until then.
 func (p *pool) give(in *instance) {
 	p.mu.Lock()
 	closed := p.closed

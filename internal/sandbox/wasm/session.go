@@ -7,8 +7,8 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A session is an instance that stays with its owner. A run that was stopped
-// ends it: what the interpreter held then is in no known state.
+// A session is an instance that stays with its owner. A run that was stopped ends
+// the session, because the state of the interpreter is then unknown.
 type session struct {
 	b      *Backend
 	opened sandbox.Spec
@@ -16,18 +16,18 @@ type session struct {
 	mu   sync.Mutex
 	in   *instance
 	ran  bool
-	over string // why there is no instance any more
+	over string // why the instance is gone
 }
 
-// Run runs code after what ran before it. Dir and Env are those of the
-// session; Functions, if none are given here, too.
+// Run runs code in the state that earlier runs left. Dir and Env come from the
+// session, and so do Functions if the Spec has none.
 func (s *session) Run(ctx context.Context, spec sandbox.Spec) (sandbox.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	refused := sandbox.Outcome{Cause: sandbox.Refused}
 	if s.in == nil {
 		r := refuse("the session is over: %s", s.over)
-		r.Fix = "open another; its variables begin anew"
+		r.Fix = "open another session; it starts without variables"
 		return refused, r
 	}
 	if spec.Dir != "" && spec.Dir != s.opened.Dir {
@@ -41,7 +41,7 @@ func (s *session) Run(ctx context.Context, spec sandbox.Spec) (sandbox.Outcome, 
 		spec.Functions = s.opened.Functions
 	}
 	if spec.Env == nil && !s.ran {
-		spec.Env = s.opened.Env // later runs find it, and what the code made of it
+		spec.Env = s.opened.Env // later runs keep the environment of the interpreter
 	}
 	if err := check(&spec); err != nil {
 		return refused, err

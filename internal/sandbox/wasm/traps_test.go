@@ -68,7 +68,7 @@ func expect(t testing.TB, out sandbox.Outcome, c sandbox.Cause, stdout string) {
 	}
 }
 
-// A guest that loops must not hold the collector, nor anybody else.
+// An instance that loops must not hold the collector, nor anybody else.
 func TestTrapCodeCannotBePreempted(t *testing.T) {
 	begun := make(chan struct{}, 4)
 	mark := sandbox.Function{Namespace: "t", Name: "begun", Call: func(context.Context, json.RawMessage) (json.RawMessage, error) {

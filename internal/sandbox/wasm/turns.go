@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Turns let as many guests compute at one time as there are processors. The
-// others wait in a line of their own, not in Go's, so that a goroutine that is
-// no guest never waits behind a hundred of them. A guest that waits for
-// something gives its turn away meanwhile.
+// turns lets as many instances compute at one time as there are processors. The
+// others wait here and not in the scheduler of Go, so that other goroutines never
+// wait behind a hundred of them. An instance that waits for something releases its
+// turn meanwhile.
 type turns struct {
 	free    chan struct{}
 	waiting atomic.Int32
 }
 
 const (
-	turnTime  = 2 * time.Millisecond   // before a guest makes room for the next
+	turnTime  = 2 * time.Millisecond   // before an instance makes room for the next
 	yieldTime = 200 * time.Microsecond // before it lets other goroutines in
 )
 
 func newTurns() *turns { return &turns{free: make(chan struct{}, runtime.GOMAXPROCS(0))} }
 
-// A turn is one guest's.
+// A turn is one instance's.
 type turn struct {
 	of      *turns
 	held    bool

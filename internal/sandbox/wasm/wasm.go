@@ -1,14 +1,14 @@
 // Package wasm runs Python inside this process: CPython compiled to
 // WebAssembly, a new interpreter for each run in less than a millisecond.
 //
-// Every instance begins as a copy-on-write view of one image (package image):
-// the interpreter's memory as it was when it was ready to run a program. The
-// guest has no authority but the functions it imports, which are the system of
-// package wasi and [sandbox.Function]s. It is stopped by a countdown that
-// package rewrite put into every loop, and by every function that waits.
+// Every instance starts as a copy-on-write view of one image (package image): the
+// memory of the interpreter when it was ready to run code. The code can only use the
+// functions that it imports: the system of package wasi and [sandbox.Function]s. A
+// countdown that package rewrite put into every loop can stop it, and so can every
+// function that waits.
 //
-// An instance that ran to its end is put back to the image and used again; one
-// that was stopped, or that trapped, never is.
+// An instance that ran to its end is reset to the image and used again. An instance
+// that was stopped or that trapped is never used again.
 package wasm
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// Config says how much a Backend may take. The zero Config is useful.
+// Config bounds a Backend. The zero Config is useful.
 type Config struct {
-	MaxInstances int    // interpreters at one time, busy or ready; 0: 256
+	MaxInstances int    // how many interpreters exist at one time, busy or ready; 0: 256
 	Warm         int    // interpreters kept ready; 0: one for each processor; below zero: none
-	CacheDir     string // where compiled code is kept for the next process; "": nowhere
+	CacheDir     string // where compiled code is kept for the next process; "": it is not kept
 }
 
 // A Backend is a [sandbox.Backend], [sandbox.Sessioner] and [sandbox.Prober].

@@ -112,7 +112,7 @@ func (in *inserter) function(body []byte) ([]byte, error) {
 }
 
 // countdown appends code that takes units from the counter, and calls the host
-// and begins anew when it is used up. It leaves the operand stack as it is.
+// and begins again when it is used up. It leaves the operand stack as it is.
 func (in *inserter) countdown(b, units []byte) []byte {
 	global := func(op byte) { b = appendUint(append(b, op), in.counter) }
 	global(opGlobalGet)

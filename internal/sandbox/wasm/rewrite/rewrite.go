@@ -1,12 +1,12 @@
 // Package rewrite changes a WebAssembly module so that it can be interrupted,
 // and so that it starts from a memory image.
 //
-// Compiled WebAssembly runs outside of Go's scheduler: nothing can stop it and
-// a garbage collection waits for it. [Ticks] puts a countdown at the head of
-// every loop, which calls a function of the host when it is used up. Copying
-// and filling memory is one instruction for any size: each becomes a call of a
-// function that does it in parts and takes from the countdown by size. What is
-// left has no loops and ends soon, so the host always gets its turn.
+// Compiled WebAssembly runs outside of Go's scheduler: nothing can stop it, and a
+// garbage collection waits for it. [Ticks] puts a countdown at the head of every
+// loop. When the countdown reaches zero, it calls a function of the host. Copying
+// and filling memory is one instruction for any size. Each becomes a call of a
+// function that works in parts and counts down by size. The remaining code has no
+// loops and ends soon, so the host always gets control.
 package rewrite
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// Module is the name under which a guest imports these functions.
+// Module is the name under which an instance imports these functions.
 const Module = "wasi_snapshot_preview1"
 
 // A Call is one function: its name, its parameters (i for 32 bits, I for 64),
@@ -22,7 +22,7 @@ type Call struct {
 	Do     func(s *System, m Memory, p []uint64) Errno
 }
 
-// Calls are all functions a guest may import.
+// Calls are all functions an instance may import.
 var Calls = []Call{
 	{"args_get", "ii", nothing},
 	{"args_sizes_get", "ii", noStrings},
@@ -68,7 +68,7 @@ var Calls = []Call{
 	{"sock_shutdown", "ii", notSocket},
 }
 
-// Memory is the guest's memory. What lies outside of it is eFault.
+// Memory is the memory of the code. An address outside of it is eFault.
 type Memory struct{ api.Memory }
 
 func (m Memory) put32(at uint64, v uint32) Errno {
@@ -211,7 +211,7 @@ func (s *System) until(sub []byte) (time.Duration, Errno) {
 
 // ---- descriptors ----
 
-// What a descriptor may do, as wasi-libc reads it.
+// The rights of a descriptor, as wasi-libc reads them.
 const (
 	rightRead  = 1 << 1
 	rightSeek  = 1 << 2
@@ -279,7 +279,7 @@ func fdStat(s *System, m Memory, p []uint64) Errno {
 	return ok
 }
 
-// fdSetFlags lets a guest ask for what is so already.
+// fdSetFlags accepts only flags that are already set.
 func fdSetFlags(s *System, _ Memory, p []uint64) Errno {
 	f, e := s.file(uint32(p[0]))
 	if e != ok {
@@ -381,9 +381,9 @@ func fdPrestatName(_ *System, m Memory, p []uint64) Errno {
 	return ok
 }
 
-// move runs a transfer over the guest's list of buffers and stops at the first
-// short one. One call moves at most maxMove, so that it ends soon.
-func move(m Memory, p []uint64, result uint64, f func(b []byte) (int, Errno)) Errno {
+// transfer reads or writes the list of buffers of the code, and stops at the first
+// short one. One call transfers at most maxMove bytes, so that it ends soon.
+func transfer(m Memory, p []uint64, result uint64, f func(b []byte) (int, Errno)) Errno {
 	if uint32(p[2]) > maxBuffers {
 		return eInval
 	}
@@ -416,7 +416,7 @@ func fdRead(s *System, m Memory, p []uint64) Errno {
 	if e != ok {
 		return e
 	}
-	return move(m, p, p[3], func(b []byte) (int, Errno) {
+	return transfer(m, p, p[3], func(b []byte) (int, Errno) {
 		if f.stream == 0 {
 			return s.readInput(b)
 		}
@@ -435,7 +435,7 @@ func fdPread(s *System, m Memory, p []uint64) Errno {
 		return eSpipe
 	}
 	off := int64(p[3])
-	return move(m, p, p[4], func(b []byte) (int, Errno) {
+	return transfer(m, p, p[4], func(b []byte) (int, Errno) {
 		n, e := f.readAt(b, off)
 		off += int64(n)
 		return n, e
@@ -447,7 +447,7 @@ func fdWrite(s *System, m Memory, p []uint64) Errno {
 	if e != ok {
 		return e
 	}
-	return move(m, p, p[3], func(b []byte) (int, Errno) {
+	return transfer(m, p, p[3], func(b []byte) (int, Errno) {
 		switch {
 		case f.stream == 0:
 			return 0, eBadf
@@ -477,7 +477,7 @@ func fdPwrite(s *System, m Memory, p []uint64) Errno {
 	if off < 0 {
 		return eInval
 	}
-	return move(m, p, p[4], func(b []byte) (int, Errno) {
+	return transfer(m, p, p[4], func(b []byte) (int, Errno) {
 		n, e := f.writeAt(&s.Tree, b, off)
 		off += int64(n)
 		return n, e
@@ -524,8 +524,8 @@ func fdTell(s *System, m Memory, p []uint64) Errno {
 	return m.put64(p[1], uint64(f.pos))
 }
 
-// fdReaddir fills a buffer with entries from a cookie on, the last cut short:
-// a full buffer tells the guest that there is more.
+// fdReaddir fills a buffer with entries, starting at a cookie. The last entry may be
+// cut: a full buffer means that there are more.
 func fdReaddir(s *System, m Memory, p []uint64) Errno {
 	f, e := s.file(uint32(p[0]))
 	if e != ok {

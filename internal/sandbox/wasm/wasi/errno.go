@@ -54,8 +54,8 @@ var errnos = map[syscall.Errno]Errno{
 	syscall.EXDEV:        eXdev,
 }
 
-// errnoOf translates an error of package os. What has no number of its own is
-// os.Root's refusal to leave its directory.
+// errnoOf converts an error of package os. An error without a number is the refusal
+// of os.Root to leave its directory.
 func errnoOf(err error) Errno {
 	var host syscall.Errno
 	switch {

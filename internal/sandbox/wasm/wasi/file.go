@@ -11,9 +11,9 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A file is an open descriptor of the guest.
+// A file is an open descriptor of the code.
 type file struct {
-	path   string // absolute, for what is looked up below a directory
+	path   string // absolute; names below a directory are resolved with it
 	stream int    // 0..2 for the standard streams, else -1
 	read   bool
 	write  bool
@@ -31,7 +31,7 @@ func stream(n int) *file {
 	return &file{stream: n, read: n == 0, write: n != 0}
 }
 
-// What path_open is asked for.
+// openFlags are the flags of path_open.
 type openFlags struct {
 	create, directory, exclusive, truncate bool
 	read, write, append, follow            bool
@@ -80,7 +80,7 @@ func (t *Tree) openHost(p string, w where, name string, o openFlags) (*file, Err
 	if t.root(w) == nil && !o.create {
 		return nil, eNoEnt
 	}
-	if err := t.place(w).ready(); err != nil {
+	if err := t.mount(w).prepare(); err != nil {
 		return nil, errnoOf(err)
 	}
 	h, created, e := t.openFile(t.root(w), name, o)
@@ -95,7 +95,7 @@ func (t *Tree) openHost(p string, w where, name string, o openFlags) (*file, Err
 	return f, ok
 }
 
-// openFile opens what is there, or makes it, so that it is known which.
+// openFile opens a file or makes it, and reports which.
 func (t *Tree) openFile(root sandbox.FS, name string, o openFlags) (h sandbox.File, created bool, e Errno) {
 	flags := os.O_RDONLY
 	switch {
@@ -142,7 +142,7 @@ func (t *Tree) openFile(root sandbox.FS, name string, o openFlags) (h sandbox.Fi
 	return nil, false, eExist
 }
 
-// adopt looks at what was opened: only files and directories pass.
+// adopt fills in f after opening. It refuses everything except files and directories.
 func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
 	info, err := f.host.Stat()
 	if err != nil {
@@ -191,7 +191,7 @@ func (f *file) close(t *Tree) Errno {
 	return errnoOf(f.host.Close())
 }
 
-// readAt reads what a file has at off; 0 at its end.
+// readAt reads at off. At the end of the file it returns 0.
 func (f *file) readAt(b []byte, off int64) (int, Errno) {
 	switch {
 	case f.isDir():
@@ -211,8 +211,8 @@ func (f *file) readAt(b []byte, off int64) (int, Errno) {
 	return n, errnoOf(err)
 }
 
-// writeAt writes at off, or at the end of a file opened to append. The quota
-// is asked first, so a full one changes nothing.
+// writeAt writes at off, or at the end of a file opened to append. It checks the
+// quota first, so a full quota changes nothing.
 func (f *file) writeAt(t *Tree, b []byte, off int64) (int, Errno) {
 	switch {
 	case f.isDir() || !f.write:
@@ -269,8 +269,8 @@ func (f *file) stat() (sys.Stat_t, Errno) {
 	return statOf(f.path, st), ok
 }
 
-// A listing is the part of a directory that is being read: a directory of any
-// size takes a bounded part of the host's memory.
+// A listing is the part of a directory that is being read. So a directory of any
+// size takes bounded memory of the host.
 type listing struct {
 	from    int // number of the first entry held
 	entries []entry
@@ -285,7 +285,7 @@ type entry struct {
 
 const listed = 256
 
-// entry gives the nth name of a directory; "" past its end.
+// entry returns the nth name of a directory, or "" past the end.
 func (f *file) entry(t *Tree, n int) (entry, Errno) {
 	if f.list == nil || n < f.list.from {
 		f.list = &listing{entries: []entry{
@@ -303,15 +303,15 @@ func (f *file) entry(t *Tree, n int) (entry, Errno) {
 		if l.end {
 			return entry{}, ok
 		}
-		if e := f.more(t); e != ok {
+		if e := f.readMore(t); e != ok {
 			return entry{}, e
 		}
 	}
 	return l.entries[n-l.from], ok
 }
 
-// more puts the next part of a directory in the place of the last.
-func (f *file) more(t *Tree) Errno {
+// readMore replaces the listing by the next part of the directory.
+func (f *file) readMore(t *Tree) Errno {
 	l := f.list
 	l.from += len(l.entries)
 	l.entries = l.entries[:0]

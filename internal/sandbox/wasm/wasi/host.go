@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// host is a directory of the host as a guest's files.
+// host shows a directory of the host to the code.
 type host struct{ *os.Root }
 
 func (h host) OpenFile(name string, flag int, mode fs.FileMode) (sandbox.File, error) {
@@ -20,8 +20,8 @@ func (h host) OpenFile(name string, flag int, mode fs.FileMode) (sandbox.File, e
 	return f, nil
 }
 
-// statOf is what the host says of a file. Files that are not of the host have
-// no numbers: the guest, which tells files apart by them, is given one.
+// statOf converts the metadata of a file. A file without an inode gets a number made
+// from its path, because code tells files apart by it.
 func statOf(p string, info fs.FileInfo) sys.Stat_t {
 	st := sys.NewStat_t(info)
 	if st.Ino == 0 {

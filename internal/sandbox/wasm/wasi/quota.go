@@ -2,8 +2,8 @@ package wasi
 
 import "github.com/tetratelabs/wazero/sys"
 
-// A Quota bounds what a run may newly hold on disk. What the run itself made
-// and removed again is given back; what was there before never gives room.
+// A Quota bounds what a run may add on disk. Removing a file that the run made
+// returns its size to the quota; removing an older file does not.
 type Quota struct {
 	Bytes int64 // left
 	Files int   // left
@@ -14,18 +14,18 @@ type Quota struct {
 
 type nodeKey struct{ dev, ino uint64 }
 
-// A node is a file that the run wrote or made, whatever its name is now.
+// A node is a file that the run wrote or made, under any name.
 type node struct {
 	key     nodeKey
-	size    int64 // as this run knows it
-	charged int64 // bytes of it that were taken from the quota
-	created bool  // it was taken from the quota's files
+	size    int64 // as far as this run knows
+	charged int64 // bytes that count against the quota
+	created bool  // it counts against the number of files
 	opens   int
-	gone    bool // has no name any more
+	gone    bool // the file has no name any more
 }
 
-// node finds or begins the account of a file. A host that does not number its
-// files gets an account for each opening, so nothing is ever given back there.
+// node returns the node of a file. If the host has no inode numbers, every opening
+// gets a new node, and nothing is returned to the quota.
 func (q *Quota) node(st sys.Stat_t) *node {
 	k := nodeKey{st.Dev, uint64(st.Ino)}
 	if n := q.nodes[k]; n != nil && k.ino != 0 {
@@ -50,8 +50,7 @@ func (q *Quota) takeFile() bool {
 	return true
 }
 
-// resize takes the bytes by which n grows to size, or gives back those that it
-// shrinks, and reports whether there was room.
+// resize counts the change of n to size, and reports whether the quota allows it.
 func (q *Quota) resize(n *node, size int64) bool {
 	d := size - n.size
 	if d > q.Bytes {
@@ -67,7 +66,7 @@ func (q *Quota) resize(n *node, size int64) bool {
 	return true
 }
 
-// removed is called when the file lost its last name.
+// removed counts a file that lost its last name.
 func (q *Quota) removed(st sys.Stat_t) {
 	if n := q.nodes[nodeKey{st.Dev, uint64(st.Ino)}]; n != nil && st.Ino != 0 {
 		n.gone = true
@@ -80,7 +79,7 @@ func (q *Quota) closed(n *node) {
 	q.settle(n)
 }
 
-// settle ends an account that nothing can change any more.
+// settle drops a node that nothing can change any more.
 func (q *Quota) settle(n *node) {
 	if n.opens > 0 {
 		return

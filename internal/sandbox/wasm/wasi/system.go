@@ -1,10 +1,9 @@
-// Package wasi is the operating system of a guest: the functions of WASI
-// preview 1 that CPython imports, over a [Tree] of files.
+// Package wasi is the operating system of code in the sandbox wasm: the functions of
+// WASI preview 1 that CPython imports, over a [Tree] of files.
 //
-// It exists because three things must hold that a general WASI does not give.
-// Every function that waits ends when the run ends; all descriptors are gone
-// when an instance is used again; and what the guest may hold on the host's
-// disk or in the host's memory is bounded at the moment it is written.
+// It guarantees three things that a general WASI does not. Every function that waits
+// ends when the run ends. All descriptors are closed before an instance is used
+// again. Each write checks how much disk and memory of the host the code may take.
 package wasi
 
 import (
@@ -14,15 +13,15 @@ import (
 	"time"
 )
 
-// A System is what one run has: its files, its streams, its clocks.
-// It belongs to the goroutine of the run.
+// A System holds the files, streams and clocks of one run. It belongs to the
+// goroutine of the run.
 type System struct {
 	Tree   Tree
 	Stdin  io.Reader
 	Output func(stream int, b []byte) // takes what is written to 1 and 2
 	Done   <-chan struct{}            // closed when the run must end
 	Random io.Reader
-	Wait   func(f func()) // calls f, which waits; nil: as it is
+	Wait   func(f func()) // runs f, which waits; nil: f is called directly
 
 	Wall func() time.Time
 	Mono func() time.Duration
@@ -32,24 +31,24 @@ type System struct {
 	input *pendingRead
 }
 
-// An Exit is what proc_exit panics with: nothing of the guest runs after it.
+// proc_exit panics with an Exit, so that no code runs after it.
 type Exit struct{ Code uint32 }
 
-func (e Exit) Error() string { return "the guest ended itself" }
+func (e Exit) Error() string { return "the code ended itself" }
 
 const (
-	rootFD     = 3       // the one directory that a guest starts with: "/"
-	maxFiles   = 64      // open at one time; each is a descriptor of the host
+	rootFD     = 3       // the only directory that is open at the start: "/"
+	maxFiles   = 64      // open at one time, because each takes a descriptor of the host
 	maxMove    = 1 << 20 // bytes of one read or write
 	maxBuffers = 1024    // in one read or write
 )
 
-// Start gives the guest its first descriptors.
+// Start opens the first descriptors.
 func (s *System) Start() {
 	s.files = append(s.files[:0], stream(0), stream(1), stream(2), &file{path: "/", stream: -1, read: true, st: directory("/")})
 }
 
-// Stop closes everything the guest left open and removes what was private.
+// Stop closes all descriptors and removes private files.
 func (s *System) Stop() error {
 	for _, f := range s.files {
 		if f != nil {
@@ -80,7 +79,7 @@ func (s *System) file(fd uint32) (*file, Errno) {
 	return s.files[fd], ok
 }
 
-// add gives f the lowest free descriptor.
+// add assigns the lowest free descriptor to f.
 func (s *System) add(f *file) (uint32, Errno) {
 	for i, g := range s.files {
 		if g == nil {
@@ -95,14 +94,14 @@ func (s *System) add(f *file) (uint32, Errno) {
 	return uint32(len(s.files) - 1), ok
 }
 
-// A pendingRead is a read of the caller's Stdin that a run may not live to see.
+// A pendingRead is a read of Stdin that may last longer than the run.
 type pendingRead struct {
 	done chan struct{}
 	b    []byte
 	err  error
 }
 
-// readInput reads from Stdin. A reader that may wait is read on the side.
+// readInput reads from Stdin. A reader that may wait is read in a goroutine.
 func (s *System) readInput(b []byte) (int, Errno) {
 	switch r := s.Stdin.(type) {
 	case nil:
@@ -149,7 +148,7 @@ func (s *System) readInput(b []byte) (int, Errno) {
 	return n, ok
 }
 
-// sleep waits for d or for the end of the run.
+// sleep waits until d has passed or the run ends.
 func (s *System) sleep(d time.Duration) {
 	if d <= 0 {
 		return

@@ -13,29 +13,28 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A Tree is all that a guest sees of files: the library below /usr, read-only;
-// the workspace in /workspace and a private /tmp, both behind an [os.Root], so
-// that no name and no symbolic link leads out of them, or the workspace behind
-// the files that the caller hands in; and /dev/null.
+// A Tree is the file system of the code. It has the library below /usr, read-only,
+// the workspace in /workspace, a private /tmp, and /dev/null. Workspace and /tmp are
+// behind an [os.Root], so no name and no symbolic link leads out of them; the caller
+// may also pass the workspace as a [sandbox.FS].
 //
-// There are no links to be made, no FIFO and no device to be opened.
+// The code cannot make links, and cannot open a FIFO or a device.
 type Tree struct {
 	Base  fs.FS // seen as /usr
 	Quota Quota
 
-	work, tmp place
+	work, tmp mount
 }
 
-// A place is a directory of the host, or files that were handed in. A private
-// one comes into being when something is first written there, and is removed at
-// the end.
-type place struct {
+// A mount is a directory of the host, or files from the caller. A private mount is
+// made at the first write and removed at the end.
+type mount struct {
 	root    sandbox.FS
 	dir     *os.Root // to be closed
 	private string   // the directory to remove
 }
 
-// Open points the tree at a workspace; "" and nil are a private one.
+// Open sets the workspace of the tree. With "" and nil it is private.
 func (t *Tree) Open(workspace string, files sandbox.FS) error {
 	if files != nil {
 		t.work.root = files
@@ -47,21 +46,21 @@ func (t *Tree) Open(workspace string, files sandbox.FS) error {
 	return t.work.open(workspace)
 }
 
-func (p *place) open(name string) (err error) {
+func (p *mount) open(name string) (err error) {
 	if p.dir, err = os.OpenRoot(name); err == nil {
 		p.root = host{p.dir}
 	}
 	return err
 }
 
-// Close lets go of the host's directories and removes the private ones.
+// Close closes the directories of the host and removes the private ones.
 func (t *Tree) Close() error {
 	err := errors.Join(t.work.close(), t.tmp.close())
 	t.Quota = Quota{}
 	return err
 }
 
-func (p *place) close() error {
+func (p *mount) close() error {
 	var err error
 	if p.dir != nil {
 		err = p.dir.Close()
@@ -69,12 +68,12 @@ func (p *place) close() error {
 	if p.private != "" {
 		err = errors.Join(err, os.RemoveAll(p.private))
 	}
-	*p = place{}
+	*p = mount{}
 	return err
 }
 
-// ready makes a private directory at the first need.
-func (p *place) ready() error {
+// prepare makes a private directory at the first write.
+func (p *mount) prepare() error {
 	if p.root != nil {
 		return nil
 	}
@@ -86,7 +85,7 @@ func (p *place) ready() error {
 	return p.open(dir)
 }
 
-// where says what a cleaned absolute path of the guest is.
+// where is the part of the tree that a path lies in.
 type where int
 
 const (
@@ -103,7 +102,7 @@ var virtuals = map[string][]string{
 	"/dev": {"null"},
 }
 
-// locate splits a path into where it is and its name there.
+// locate splits a path into its part of the tree and its name there.
 func locate(p string) (where, string) {
 	if _, is := virtuals[p]; is {
 		return virtual, p
@@ -126,40 +125,40 @@ func locate(p string) (where, string) {
 	return nowhere, p
 }
 
-func (t *Tree) place(w where) *place {
+func (t *Tree) mount(w where) *mount {
 	if w == work {
 		return &t.work
 	}
 	return &t.tmp
 }
 
-// root gives the files of a place for something that only looks; nil when it
-// is private and nothing was written there yet.
-func (t *Tree) root(w where) sandbox.FS { return t.place(w).root }
+// root returns the files of a mount for reading; nil if it is private and nothing
+// was written there.
+func (t *Tree) root(w where) sandbox.FS { return t.mount(w).root }
 
-// writable gives the files of a place for something that changes p.
+// writable returns the files of a mount for a change of p.
 func (t *Tree) writable(p string) (sandbox.FS, where, string, Errno) {
 	w, name := locate(p)
 	switch w {
 	case work, tmp:
-		if err := t.place(w).ready(); err != nil {
+		if err := t.mount(w).prepare(); err != nil {
 			return nil, w, name, errnoOf(err)
 		}
-		return t.place(w).root, w, name, ok
+		return t.mount(w).root, w, name, ok
 	case nowhere:
 		return nil, w, name, eNoEnt
 	}
 	return nil, w, name, eRoFS
 }
 
-// The library has no times of its own: the image must not hold any.
+// libraryTime is the time of all library files, because the image has no times.
 var libraryTime = time.Unix(1767225600, 0)
 
 func directory(p string) sys.Stat_t {
 	return sys.Stat_t{Mode: fs.ModeDir | 0o755, Ino: number(p), Nlink: 1, Mtim: libraryTime.UnixNano()}
 }
 
-// number stands in for an inode where there is none.
+// number makes an inode number from a path.
 func number(p string) sys.Inode {
 	h := uint64(14695981039346656037)
 	for _, c := range []byte(p) {
@@ -168,7 +167,7 @@ func number(p string) sys.Inode {
 	return sys.Inode(h | 1)
 }
 
-// stat looks at a path; follow says whether through a last symbolic link.
+// stat describes a path. With follow, it follows a link at the end.
 func (t *Tree) stat(p string, follow bool) (sys.Stat_t, Errno) {
 	switch w, name := locate(p); w {
 	case virtual:
@@ -235,7 +234,7 @@ func (t *Tree) mkdir(p string) Errno {
 	return ok
 }
 
-// remove takes away a file, or an empty directory.
+// remove removes a file or an empty directory.
 func (t *Tree) remove(p string, dir bool) Errno {
 	root, _, name, e := t.writable(p)
 	if e != ok {
@@ -310,7 +309,7 @@ func (t *Tree) setTimes(p string, access, modified time.Time) Errno {
 	return errnoOf(root.Chtimes(name, access, modified))
 }
 
-// clean makes a guest's path absolute below dir.
+// clean makes a path absolute, starting from dir.
 func clean(dir, p string) string {
 	if strings.HasPrefix(p, "/") {
 		return path.Clean(p)
