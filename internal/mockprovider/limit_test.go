@@ -28,7 +28,7 @@ import (
 //	a script that is repeated forgets its errors                TestRounds
 //	images or choices are not counted                           TestSizes
 //	delays of the script, of bytes, of the spread are not kept  TestFaultTimes
-//	the books miss who hung up, when, or how many at once       TestBooks
+//	the stats miss a disconnect, a time, or the calls at once     TestBooks
 //	a flag sets another's field                                 TestEachFlag
 
 // TestWindow compares the window with the plain meaning of its words: at any

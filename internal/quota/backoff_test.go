@@ -37,10 +37,10 @@ func (s *bench) ends(c *call, f report) (paused time.Duration) {
 // pass waits for the end of the pause.
 func (s *bench) pass() { s.now = max(s.now, s.bucket().pace.paused) + second }
 
-// TestBackOff: who is asked to slow down again and again waits longer each time,
+// TestPauseLength: a provider that answers 429 again and again is paused longer each time,
 // also when the provider asks for less, and never for longer than half a minute
 // of its own.
-func TestBackOff(t *testing.T) {
+func TestPauseLength(t *testing.T) {
 	ms := func(all ...int64) (d []time.Duration) {
 		for _, n := range all {
 			d = append(d, time.Duration(n)*time.Millisecond)
@@ -101,9 +101,9 @@ func TestOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestSick: one overload in a while is no reason to pause, and another soon after
+// TestBreakdowns: one overload in a while is no reason to pause, and another soon after
 // it is; so is one that comes with a word on how long.
-func TestSick(t *testing.T) {
+func TestBreakdowns(t *testing.T) {
 	for heard, paused := range map[string]bool{"o": false, "oo": true, "o.o": false, "o.oo": true, "o....o": false, "......oo": true, "a": true} {
 		s := newBench(t, nil)
 		var got time.Duration
@@ -160,9 +160,9 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestEased: what was learned from a refusal is kept for a minute, and then
+// TestMarginShrinks: what was learned from a refusal is kept for a minute, and then
 // given up step by step.
-func TestEased(t *testing.T) {
+func TestMarginShrinks(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 600}}})
 	s.now = 10 * minute
 	s.ends(s.goes(1, 1), report{status: RateLimited})
@@ -177,7 +177,7 @@ func TestEased(t *testing.T) {
 	}
 }
 
-// TestAfterPause: when a pause is over, those who waited go one after the other,
+// TestAfterPause: when a pause is over, the waiting calls go one after the other,
 // as fast as the limit grants, and not as many as a moment would hold.
 func TestAfterPause(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 6000}}})
@@ -195,9 +195,9 @@ func TestAfterPause(t *testing.T) {
 	}
 }
 
-// TestNear: it was the minute that was too full when less was left than the call
+// TestHitMinuteLimit: it was the minute that was too full when less was left than the call
 // takes, or nearly nothing, of anything; and when nothing is known.
-func TestNear(t *testing.T) {
+func TestHitMinuteLimit(t *testing.T) {
 	for _, v := range []struct {
 		name   string
 		levels [units]level
@@ -215,9 +215,9 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// TestSpare: of a call that was refused the provider counts nothing, and of one
+// TestUncounted: of a call that was refused the provider counts nothing, and of one
 // that it read the input as it is; of an output perhaps all.
-func TestSpare(t *testing.T) {
+func TestUncounted(t *testing.T) {
 	for _, v := range []struct {
 		f    report
 		want amount
@@ -254,9 +254,9 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestSweep: a bucket that is paused is not forgotten, and neither are those above
+// TestForgetIdle: a bucket that is paused is not forgotten, and neither are those above
 // it; of the others nothing is kept.
-func TestSweep(t *testing.T) {
+func TestForgetIdle(t *testing.T) {
 	s := newBench(t, nil)
 	c := s.goes(1, 1)
 	s.ends(c, report{status: RateLimited, after: 100 * minute})

@@ -56,10 +56,10 @@ func (p *minutes) call(in, out, bound int64) (f Feedback) {
 	return f
 }
 
-// TestMeasure: of the first few calls each weighs the same, and of many a new
+// TestRatio: of the first few calls each weighs the same, and of many a new
 // one weighs a sixteenth. One call alone is taken to be as large as they come;
 // many together are near the mean.
-func TestMeasure(t *testing.T) {
+func TestRatio(t *testing.T) {
 	m := ratio{mean: 1000}
 	m.follow(0, 0) // nothing that could be a share
 	m.follow(1, 4)
@@ -85,10 +85,10 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestAhead: that a provider counts outputs at their bound is seen at once, and
+// TestLearnAhead: that a provider counts outputs at their bound is seen at once, and
 // believed less with each answer that shows otherwise; where too little is under
 // way to see it, nothing is learned.
-func TestAhead(t *testing.T) {
+func TestLearnAhead(t *testing.T) {
 	for _, v := range []struct {
 		name               string
 		was, used, outputs int64 // bound of what is written; guessed at a tenth
@@ -114,9 +114,9 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestWarm: what comes from a cache is counted when more is used than is known
+// TestLearnCache: what comes from a cache is counted when more is used than is known
 // of, and is not when there is no room for it; calls beside it can hide either.
-func TestWarm(t *testing.T) {
+func TestLearnCache(t *testing.T) {
 	for _, v := range []struct {
 		name          string
 		was           bool
@@ -139,10 +139,10 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestHabit: calls whose bounds are many times what they take use the minute
+// TestEstimate: calls whose bounds are many times what they take use the minute
 // all the same, where the provider counts what is taken; and where it counts
 // bounds, they are not refused for it.
-func TestHabit(t *testing.T) {
+func TestEstimate(t *testing.T) {
 	for _, v := range []struct {
 		name   string
 		bounds bool

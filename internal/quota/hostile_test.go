@@ -17,13 +17,13 @@ import (
 type hostile struct {
 	scheduler
 	now     int64
-	checked int64 // when it was last looked for who waits for nothing
+	checked int64 // time of the last search for calls that wait for nothing
 	waiting []*call
 	running []*call
 	sent    int // elsewhere
 }
 
-// gone takes over who goes, or is sent elsewhere.
+// gone takes over the calls that go or are diverted.
 func (h *hostile) gone(t *rapid.T, all []*call) {
 	for _, c := range slices.Clone(all) {
 		i := slices.Index(h.waiting, c)
@@ -175,7 +175,7 @@ func TestOtherModels(t *testing.T) {
 }
 
 // TestOtherKeys: when a place at the provider is free again at one key, nobody at
-// another overtakes there who is more urgent.
+// a more urgent call overtakes there.
 //
 // Mutant that dies here: best does not look at the key of what it has found.
 func TestOtherKeys(t *testing.T) {
@@ -194,7 +194,7 @@ func TestOtherKeys(t *testing.T) {
 }
 
 // TestBehindTheDiverted: when those at the head of a queue go elsewhere, because
-// their provider was not to be reached for another model, who stood behind them
+// their provider was not to be reached for another model, the calls behind them
 // goes as soon as there is room for it.
 //
 // Mutant that dies here: only the queue of the call that found nobody is looked at.
@@ -251,7 +251,7 @@ func TestHostile(t *testing.T) {
 		h := &hostile{now: second}
 		h.configs = map[string]Config{"p": {Limits: Limits{Concurrency: rapid.IntRange(0, 4).Draw(t, "at a time"), Tokens: rapid.SampledFrom([]int64{0, 300, 5000, math.MaxInt64}).Draw(t, "tpm")}}}
 		ask := func(t *rapid.T) {
-			// Owners have calls at one model only: elsewhere they would change who is the next here.
+			// Owners have calls at one model only: at another model they would change the order here.
 			c := &call{resource: rapid.SampledFrom([]string{"p/m", "p/n", "p#k/m", "q/m", "q#k/m"}).Draw(t, "model"), owner: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "owner"),
 				pid: rapid.Int64Range(1, 3).Draw(t, "pid"), priority: rapid.IntRange(0, 12).Draw(t, "priority"), hasFallback: rapid.Bool().Draw(t, "elsewhere"),
 				bound: amountOf(rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "in"), rapid.SampledFrom([]int64{0, 10, 200, 100_000, math.MaxInt64}).Draw(t, "out"))}

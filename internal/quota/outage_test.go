@@ -9,19 +9,19 @@ import (
 
 // The mutants that these tests kill, each tried by hand:
 //
-//	a rest does not double, or has no bound          TestRest
-//	all look at the same time whether it is back     TestRest, TestOutage
-//	a call without another place is kept waiting     TestRest
-//	what was on its way counts as another failure    TestRest
-//	what was stopped says that the provider is there TestRest
-//	other models of the provider are still tried     TestRest
-//	who waits for it is left there                   TestRestEmptiesLines
-//	a look that was given up is never made again     TestLookGivenUp
+//	a rest does not double, or has no bound          TestOutagePauses
+//	all look at the same time whether it is back     TestOutagePauses, TestOutage
+//	a call without another place is kept waiting     TestOutagePauses
+//	what was on its way counts as another failure    TestOutagePauses
+//	what was stopped says that the provider is there TestOutagePauses
+//	other models of the provider are still tried     TestOutagePauses
+//	a waiting call is left there                    TestOutageEmptiesQueues
+//	a look that was given up is never made again     TestProbeGivenUp
 //	one failure is enough, or never is               TestFailing
 //	an outage is remembered without a bound          TestFailing
 //	what was refused counts as what calls take       TestNothingTaken
 //	one call alone that is refused narrows the rest  TestRecovers
-//	who recovers is waited for                       TestRecovers
+//	calls wait for a recovering one                 TestRecovers
 
 // asks asks for a turn that could be had elsewhere and says whether it is.
 func (s *bench) asks(model string) (c *call, here bool) {
@@ -30,9 +30,9 @@ func (s *bench) asks(model string) (c *call, here bool) {
 	return c, !c.diverted
 }
 
-// TestRest follows a provider that cannot be reached: what can go elsewhere
+// TestOutagePauses follows a provider that cannot be reached: what can go elsewhere
 // does, and one call at a time rechecks whether it is back.
-func TestRest(t *testing.T) {
+func TestOutagePauses(t *testing.T) {
 	s := newBench(t, nil)
 	early, late := s.goes(1, 1), s.goes(1, 1)
 	s.now += second
@@ -77,7 +77,7 @@ func TestRest(t *testing.T) {
 	}
 	before := s.goes(1, 1)
 	s.now += second
-	s.ends(s.goes(1, 1), report{status: RateLimited}) // who says no is there
+	s.ends(s.goes(1, 1), report{status: RateLimited}) // a refusal shows that the provider is there
 	for range 3 {
 		c, here := s.asks("other")
 		if !here {
@@ -105,9 +105,9 @@ func (s *bench) goesAt(model string) *call {
 	return c
 }
 
-// TestRestEmptiesLines: what waits for a provider that cannot be reached, of any
+// TestOutageEmptiesQueues: what waits for a provider that cannot be reached, of any
 // of its models, goes elsewhere where it can.
-func TestRestEmptiesLines(t *testing.T) {
+func TestOutageEmptiesQueues(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Concurrency: 1}}})
 	c := s.goes(1, 1)
 	var wait []*call
@@ -132,9 +132,9 @@ func TestRestEmptiesLines(t *testing.T) {
 	s.ends(stays, report{})
 }
 
-// TestLookGivenUp: when the one call that rechecks whether a provider is back is
+// TestProbeGivenUp: when the one call that rechecks whether a provider is back is
 // stopped, in the queue or on its way, the next one rechecks.
-func TestLookGivenUp(t *testing.T) {
+func TestProbeGivenUp(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Concurrency: 1}}})
 	s.ends(s.goes(1, 1), report{status: Unreachable})
 	s.now += second
@@ -153,7 +153,7 @@ func TestLookGivenUp(t *testing.T) {
 	urgent := &call{resource: "p/m", priority: 1}
 	s.enqueue(s.now, urgent)
 	if s.ends(hold, report{status: Cut}); urgent.startedAt != s.now || c.diverted || c.queue == nil {
-		t.Fatal("what was to look is sent elsewhere by who was stopped")
+		t.Fatal("the probe is diverted by a stopped call")
 	}
 	if s.ends(urgent, report{status: Unreachable}); !c.diverted || c.queue != nil {
 		t.Fatal("what was to look waits, and the provider rests")
@@ -299,7 +299,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestRecovers: who comes back from an overload is as wide again as it was in a few
+// TestRecovers: a provider that comes back from an overload is as wide again as it was in a few
 // rounds, however often one call alone found it still overloaded; and what has no
 // place there meanwhile goes elsewhere.
 func TestRecovers(t *testing.T) {

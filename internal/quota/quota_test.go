@@ -127,8 +127,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestGone ends the wait of a caller, and sees that its turn is not lost.
-func TestGone(t *testing.T) {
+// TestUnreachable ends the wait of a caller, and sees that its turn is not lost.
+func TestUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
 		hold := take(t, &turns, Demand{Resource: "p"})
@@ -244,9 +244,9 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestSlow: a provider that says 429 is left alone as long as it asks, and then
-// asked by few; nobody who waits is told.
-func TestSlow(t *testing.T) {
+// TestRateLimited: a provider that says 429 is left alone as long as it asks, and then
+// asked by few; no waiting call is told.
+func TestRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
 		var all []*Turn
@@ -290,10 +290,10 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestNarrow: what a 429 leads to follows from what is left: of a minute that is
+// TestMargin: what a 429 leads to follows from what is left: of a minute that is
 // used up a margin is kept; else the moment, or the number at one time, was too
 // much. Both are forgotten in time.
-func TestNarrow(t *testing.T) {
+func TestMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
 		b := func() *bucket { return turns.scheduler.buckets["p/m"] }
@@ -358,11 +358,11 @@ func TestLearned(t *testing.T) {
 	})
 }
 
-// TestElsewhere: who can go to another provider does not wait for one that is
+// TestFallback: a call with a fallback does not wait for one that is
 // overloaded or asks for an hour, neither when it comes then nor when it stood in
-// queue already; who cannot waits. A pause that a limit by the minute explains is
+// queue already; a call without one waits. A pause that a limit by the minute explains is
 // waited for by all.
-func TestElsewhere(t *testing.T) {
+func TestFallback(t *testing.T) {
 	for _, v := range []struct {
 		name string
 		f    Feedback
@@ -414,9 +414,9 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestAwayAndEnd: a wait that ends at the moment when its provider is found away,
+// TestBackoffAndEnd: a wait that ends at the moment when its provider is found away,
 // whichever is seen first, gives back no turn, for it had none.
-func TestAwayAndEnd(t *testing.T) {
+func TestBackoffAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: one(1)}
 		for i := range 50 {
@@ -440,9 +440,9 @@ func TestAwayAndEnd(t *testing.T) {
 	})
 }
 
-// TestOneAlarm: an alarm that was on its way when another time was set changes
+// TestOneTimer: an alarm that was on its way when another time was set changes
 // nothing, and the waiters has the one that was set.
-func TestOneAlarm(t *testing.T) {
+func TestOneTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Configs: map[string]Config{"p": {Limits: Limits{Requests: 1}}}}
 		take(t, &turns, Demand{Resource: "p/m"}).Release(Feedback{})
@@ -499,9 +499,9 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestOver: that a call is larger than the minute is said when its turn is given
+// TestExceededLimit: that a call is larger than the minute is said when its turn is given
 // back, and not a second time.
-func TestOver(t *testing.T) {
+func TestExceededLimit(t *testing.T) {
 	var turns Turns
 	u := take(t, &turns, Demand{Resource: "p/m", In: 1001})
 	f := Feedback{Status: RateLimited, Quota: model.Quota{At: time.Now(), Input: model.Allowance{Limit: 1000, Left: 1000}}}
@@ -537,9 +537,9 @@ func TestOthersOnce(t *testing.T) {
 	})
 }
 
-// TestAgain: who comes after a daemon that used the minute asks with a few calls
+// TestRestarted: a kernel that starts after one that used the minute begins with a few calls
 // how it stands, and not with many.
-func TestAgain(t *testing.T) {
+func TestRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := Turns{Restarted: true}
 		var asked atomic.Int64

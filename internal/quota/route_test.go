@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestWay: a call goes by the first route whose provider is there and that is
+// TestRoutePicker: a call goes by the first route whose provider is there and that is
 // for it, beginning where it stands, and is told whether there is another.
-func TestWay(t *testing.T) {
+func TestRoutePicker(t *testing.T) {
 	const there = 0
 	for _, c := range []struct {
 		name  string
@@ -44,12 +44,12 @@ func TestWay(t *testing.T) {
 	}
 }
 
-// TestWayRound: after a failure the next route is one that has not failed, as
-// long as there is one that can be had; then all of them begin anew.
+// TestRoutePickerStartsOver: after a failure the next route is one that has not failed, as
+// long as there is one that can be had; then all of them start over.
 //
 // Mutants that die here: any other route is fresh, whether it failed or cannot
 // be had; nothing is fresh any more after the first round.
-func TestWayRound(t *testing.T) {
+func TestRoutePickerStartsOver(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		away []time.Duration

@@ -20,35 +20,35 @@ import (
 //	bucket.go   a pause ends early                      TestNeverMore
 //	bucket.go   no slope; nothing kept for urgent calls TestUrgent
 //	sched.go    blocked lines are not remembered        TestNeverMore
-//	sched.go    who comes does not stand in waiters        TestLargeCall
+//	sched.go    a new call does not enter the queue        TestLargeCall
 //	sched.go    what was not taken is not given back    TestShares
-//	queue.go     who was away has saved up               TestBack
+//	queue.go     a share that comes back has saved up    TestShareComesBack
 //	queue.go     classes do not age                      TestAgeing, TestOrder
 //	queue.go     turns are not charged                   TestOrder
 //	queue.go     nobody is forgotten                     TestManyKeys
-//	queue.go     who is ranked anew has just come        TestNeverMore
-//	sched.go    rank moves nobody, or only the first    TestRank
-//	backoff.go     every 429 of one burst counts           TestSlow
-//	backoff.go     all go at once after a pause            TestSlow
-//	backoff.go     margin or ceiling is not learned  TestNarrow
+//	queue.go     a new priority resets the age           TestNeverMore
+//	sched.go    rank moves nobody, or only the first    TestSetPriority
+//	backoff.go     every 429 of one burst counts           TestRateLimited
+//	backoff.go     all go at once after a pause            TestRateLimited
+//	backoff.go     margin or ceiling is not learned  TestMargin
 //	backoff.go     what others use is not seen             TestLearned
-//	estimate.go    bounds are counted as they are          TestHabit
+//	estimate.go    bounds are counted as they are          TestEstimate
 //	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
 //	traffic.go  a turn can be given back twice          TestConcurrency
-//	traffic.go  who is sent elsewhere gives a turn back TestAwayAndEnd
-//	traffic.go  a stale alarm sets another              TestOneAlarm
+//	quota.go    a diverted call gives a turn back       TestBackoffAndEnd
+//	traffic.go  a stale alarm sets another              TestOneTimer
 //	bucket.go   a call that ended leaves something      every test that ends
 //	bucket.go   what is told raises what is configured  TestLimit
 //	backoff.go     headers are never too old               TestOldHeaders
-//	backoff.go     who was on its way ends the pauses     TestOnTheirWay
-//	backoff.go     back-off stays at what is asked for     TestBackOff
-//	backoff.go     one overload is enough, or never is     TestSick
+//	backoff.go     a call on its way ends the pauses      TestOnTheirWay
+//	backoff.go     back-off stays at what is asked for     TestPauseLength
+//	backoff.go     one overload is enough, or never is     TestBreakdowns
 //	backoff.go     all go at once when a pause is over     TestAfterPause
-//	estimate.go    what is counted ahead is not unlearned  TestAhead
+//	estimate.go    what is counted ahead is not unlearned  TestLearnAhead
 //	limits.go   a model may take more than its key      TestWithin
-//	queue.go     who was back is never forgotten         TestForgotten
-//	sched.go    who is away keeps the waiters's alarm      TestAwayAndEnd
-//	window.go   a slot on the border is not taken back  TestTakeBack
+//	queue.go     a share that came back is kept          TestForgotten
+//	sched.go    an empty queue keeps its timer           TestBackoffAndEnd
+//	window.go   a slot on the border is not taken back  TestRemove
 
 // A judge counts what goes as a provider does: each call when it goes, with
 // what it may take, and with what it took from when it ended; or its output
@@ -249,9 +249,9 @@ func single() *scheduler {
 	return &scheduler{configs: map[string]Config{"p": {Limits: Limits{Concurrency: 1}}}}
 }
 
-// TestAway: an owner that comes late starts where the others are, and one that
+// TestBackoff: an owner that comes late starts where the others are, and one that
 // was away has saved nothing up.
-func TestAway(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	s := single()
 	for range 10 {
 		inTurn(s, second, &call{resource: "p/m", owner: "old", pid: 1, bound: amountOf(100, 0)})
@@ -266,9 +266,9 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestBack: an owner that had little, long ago, does not go before all others
+// TestShareComesBack: an owner that had little, long ago, does not go before all others
 // until it has had as much.
-func TestBack(t *testing.T) {
+func TestShareComesBack(t *testing.T) {
 	s := single()
 	b := s.bucket(second, "p/m")
 	b.parent.owners.child(shareKey{name: "stays"}).join() // somebody is always there, so nobody is forgotten
@@ -414,9 +414,9 @@ func TestAgeing(t *testing.T) {
 	}
 }
 
-// TestRank: a call that waits goes by its new priority as if it had come with
+// TestSetPriority: a call that waits goes by its new priority as if it had come with
 // it: before those that came later, and with all its age.
-func TestRank(t *testing.T) {
+func TestSetPriority(t *testing.T) {
 	s := single()
 	hold := &call{resource: "p/m", owner: "hold", bound: amountOf(1, 0)}
 	s.enqueue(second, hold)
@@ -572,8 +572,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestForgotten: who had more than the others now have is not forgotten, or it
-// would begin anew with what they have; who was back and is away again may be.
+// TestForgotten: a share with more usage than the others is not forgotten, because it
+// would start over with theirs. A share that came back and left again may be.
 func TestForgotten(t *testing.T) {
 	s := newBench(t, nil)
 	owned := func(owner string, in int64) *call {
@@ -596,11 +596,11 @@ func TestForgotten(t *testing.T) {
 	kin := s.bucket().parent.owners
 	for i := range 9 {
 		if p := kin.children[shareKey{name: "large" + strconv.Itoa(i)}]; p == nil || p.used < 1_000_000 {
-			t.Errorf("of those who had most %d is forgotten: %+v", i, p)
+			t.Errorf("of the shares with the most usage %d is forgotten: %+v", i, p)
 		}
 	}
 	if p := again.share.parent; !slices.Contains(kin.idle, p) {
-		t.Errorf("who was back and is away again is kept for ever: %+v", p)
+		t.Errorf("a share that came back and left again is kept for ever: %+v", p)
 	}
 	s.ends(stays, report{in: 1})
 }
@@ -620,9 +620,9 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestUnsent: a call that never reached the provider took nothing there, not even
+// TestNotSent: a call that never reached the provider took nothing there, not even
 // a request.
-func TestUnsent(t *testing.T) {
+func TestNotSent(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 600}}})
 	s.ends(s.goes(10, 10), report{status: NotSent})
 	for b := s.bucket(); b != nil; b = b.parent {
@@ -632,8 +632,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestLines: models of one key have turns by turns what a process asks of them.
-func TestLines(t *testing.T) {
+// TestQueues: models of one key have turns by turns what a process asks of them.
+func TestQueues(t *testing.T) {
 	s := single()
 	hold := &call{resource: "p/m"}
 	s.enqueue(second, hold)
@@ -650,9 +650,9 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestInTheWay: of several things in the way, what takes longest is told and
+// TestWaitReason: of several things in the way, what takes longest is told and
 // waited for.
-func TestInTheWay(t *testing.T) {
+func TestWaitReason(t *testing.T) {
 	s := newBench(t, map[string]Config{"p": {Limits: Limits{Requests: 1, Concurrency: 1}, Models: map[string]Limits{"m": {Tokens: 1000}}}})
 	c := s.goes(10, 10)
 	s.enqueue(s.now, &call{resource: "p/m", priority: 10, bound: amountOf(10, 10)})
@@ -665,9 +665,9 @@ func TestInTheWay(t *testing.T) {
 	}
 }
 
-// TestBackThere: who can go elsewhere is let through again in the moment in which
+// TestProviderComesBack: a call with a fallback is let through again in the moment in which
 // a provider is back.
-func TestBackThere(t *testing.T) {
+func TestProviderComesBack(t *testing.T) {
 	s := newBench(t, nil)
 	paused := s.ends(s.goes(1, 1), report{status: Overloaded, after: second})
 	for _, early := range []int64{1, 0} {
@@ -678,9 +678,9 @@ func TestBackThere(t *testing.T) {
 	}
 }
 
-// TestAgainKnown: where limits are configured a daemon that follows another need
+// TestRestartedKnown: where limits are configured a daemon that follows another need
 // not feel its way.
-func TestAgainKnown(t *testing.T) {
+func TestRestartedKnown(t *testing.T) {
 	s := &scheduler{again: true, configs: map[string]Config{"p": {Limits: Limits{Requests: 6000}}}}
 	if b := s.bucket(second, "p/m"); b.pace.width != mostWidth*1000 {
 		t.Errorf("%d at one time", b.pace.width/1000)

@@ -2,9 +2,9 @@ package quota
 
 import "testing"
 
-// TestTakeBack: what is taken back is taken from the slot it was counted in, as
+// TestRemove: what is taken back is taken from the slot it was counted in, as
 // long as that one counts, and leaves nothing behind when it has passed.
-func TestTakeBack(t *testing.T) {
+func TestRemove(t *testing.T) {
 	one := amount{1, 10, 10, 0}
 	for _, v := range []struct {
 		name     string
