@@ -97,9 +97,16 @@ The exit code is the program's, or 128+n if signal n ended it, or
   125  it was not started (also: wrong command line), or its end is unknown
   126  it cannot be executed
   127  it was not found`,
-		Example: `  kern exec --money 1 --steps 5 -- python agent.py
+		Example: `  # At most one dollar and five turns of the model.
+  kern exec --money 1 --steps 5 -- python agent.py
+
+  # At most ten minutes and fifty tool calls.
   kern exec --wall 10m --tool-calls 50 -- claude -p "fix the tests"
+
+  # In a jail that can also read ~/data.
   kern exec --sandbox jail --show ~/data -- python agent.py
+
+  # In a jail with a home that stays.
   kern exec --sandbox jail --home ~/agents/claude -- claude -p "fix the tests"`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
 		Args: func(_ *cobra.Command, args []string) error {

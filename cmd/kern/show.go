@@ -27,10 +27,14 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Short: "Show everything about a process",
 		Long: `Show everything about a process. The last lines are its registers:
 
-  R0  the last call                R4  the last error
-  R1  the watchdog                 R5  the last tool
-  R2  the context                  R6  the open transaction
-  R3  the digest of the workspace  R7  the task and the usage`,
+  R0  The last call.
+  R1  The watchdog.
+  R2  The context.
+  R3  The digest of the workspace.
+  R4  The last error.
+  R5  The last tool.
+  R6  The open transaction.
+  R7  The task and the usage.`,
 		Args:              exactly(1, "a pid"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
