@@ -1,8 +1,10 @@
 package kern
 
 import (
+	"slices"
+
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/host"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/tools"
 )
 
@@ -26,7 +28,7 @@ type Agent struct {
 	Workspace      string // the directory that its tools change by transactions; empty: none
 	WorkspaceRules WorkspaceRules
 
-	commands []tools.Spec // command tools of an agent file
+	commands []abi.ToolSpec // command tools of an agent file
 }
 
 // WorkspaceRules say what an agent may do in its workspace. The zero WorkspaceRules
@@ -40,47 +42,44 @@ type WorkspaceRules struct {
 
 // The priorities that an [Agent] can name.
 const (
-	DefaultPriority = 10
+	DefaultPriority = abi.DefaultPriority
 	Urgent          = -1
 )
 
 // ReadAgent reads an agent file. An error names the file, the line and what was
 // expected.
 func ReadAgent(file string) (Agent, error) {
-	f, err := host.ReadAgent(file)
+	r, err := config.ReadAgent(file)
 	if err != nil {
 		return Agent{}, err
 	}
-	a := Agent{Name: f.Name, Model: f.Model, System: f.System, Calls: f.Calls, Watchdog: f.Watchdog, Account: f.Account, Parallel: f.Parallel,
-		Sandbox: f.Sandbox, Dir: f.Dir, Workspace: f.Workspace, WorkspaceRules: WorkspaceRules(f.Space), commands: f.Commands}
-	var l abi.Limits
-	for u, n := range f.Limits {
-		l.Set(u, n)
-	}
-	a.Limits = limitsOf(l)
-	if a.Priority = f.Priority; a.Priority == 0 {
+	p := &r.Program
+	a := Agent{Name: p.Name, Model: p.Model, System: p.System, Calls: p.Rows, Limits: limitsOf(r.Limits), Priority: r.Priority, Watchdog: r.Watchdog,
+		Sandbox: p.Sandbox, Dir: p.Dir, commands: p.Tools,
+		Workspace: p.Workspace, WorkspaceRules: WorkspaceRules{View: p.View, Quota: p.Quota, Invariants: p.Invariants, Builtin: p.Builtin}}
+	if a.Priority == 0 {
 		a.Priority = Urgent
 	}
 	return a, nil
 }
 
-// spec makes the agent ready to be recorded: it reads the files that it names and
-// checks what a kernel would refuse.
-func (a *Agent) spec(task string) (host.Spec, error) {
-	f := host.Definition{Name: a.Name, Model: a.Model, System: a.System, Calls: a.Calls, Watchdog: a.Watchdog, Account: a.Account, Parallel: a.Parallel,
-		Sandbox: a.Sandbox, Dir: a.Dir, Workspace: a.Workspace, Space: host.Space(a.WorkspaceRules), Commands: a.commands, Priority: recordedPriority(a.Priority)}
-	s, err := f.Spec(task)
-	if err != nil {
-		return s, err
-	}
-	if s.Limits, err = a.Limits.abi(); err != nil {
-		return s, err
+// request makes the agent ready to be recorded: it reads the files that it names
+// and refuses what no kernel can run.
+func (a *Agent) request(task string) (r abi.Run, err error) {
+	r = abi.Run{Priority: recordedPriority(a.Priority), Watchdog: a.Watchdog, Account: a.Account, Task: task, Program: abi.Agent{
+		Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Parallel: a.Parallel, Sandbox: a.Sandbox, Dir: a.Dir, Tools: slices.Clone(a.commands),
+		Workspace: a.Workspace, View: a.WorkspaceRules.View, Quota: a.WorkspaceRules.Quota, Invariants: a.WorkspaceRules.Invariants, Builtin: a.WorkspaceRules.Builtin}}
+	if r.Limits, err = a.Limits.abi(); err != nil {
+		return r, err
 	}
 	list, err := a.goTools()
-	for _, t := range list {
-		s.Program.Tools = append(s.Program.Tools, t.Spec)
+	if err != nil {
+		return r, err
 	}
-	return s, err
+	for _, t := range list {
+		r.Program.Tools = append(r.Program.Tools, t.ToolSpec)
+	}
+	return r, config.Prepare(&r)
 }
 
 // recordedPriority is a priority as the journal has it, where 0 is the most urgent.

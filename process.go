@@ -16,7 +16,7 @@ const killTime = 5 * time.Second
 
 // Spawn starts a process and returns its pid when it is in the journal.
 func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
-	s, err := a.spec(task)
+	s, err := a.request(task)
 	if err != nil {
 		return 0, err
 	}
@@ -24,7 +24,7 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 		if len(a.Tools) > 0 {
 			return 0, &abi.Error{Code: abi.InvalidCall, Message: "a daemon cannot call the Go tools of this program", Hint: "use kern.Open, or declare the tools as commands in an agent file"}
 		}
-		return k.client.Spawn(ctx, api.Run(s))
+		return k.client.Spawn(ctx, s)
 	}
 	list, err := a.goTools()
 	if err != nil {

@@ -29,7 +29,7 @@ func (t Tool) As(e abi.Effect) Tool {
 	}
 	changed := *t.tool
 	changed.Effect = e
-	return Tool{&changed, changed.Spec.Validate()}
+	return Tool{&changed, tools.Validate(&changed.ToolSpec)}
 }
 
 // UndoneBy declares that a call of the tool name takes back a call of this one, so
@@ -43,7 +43,7 @@ func (t Tool) UndoneBy(name string, args map[string]any) Tool {
 		return t
 	}
 	changed := *t.tool
-	changed.Effect, changed.Undo = abi.Compensable, &tools.Undo{Tool: name}
+	changed.Effect, changed.Undo = abi.Compensable, &abi.ToolUndo{Tool: name}
 	if args != nil {
 		b, err := json.Marshal(args)
 		if err != nil {
@@ -51,5 +51,5 @@ func (t Tool) UndoneBy(name string, args map[string]any) Tool {
 		}
 		changed.Undo.Args = b
 	}
-	return Tool{&changed, changed.Spec.Validate()}
+	return Tool{&changed, tools.Validate(&changed.ToolSpec)}
 }

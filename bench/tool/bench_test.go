@@ -14,6 +14,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/program"
@@ -131,7 +132,7 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	})
 	run := func(b *testing.B, r tools.Runner) {
-		t, err := tools.Command(tools.Spec{Name: "true", Command: []string{"true"}}, r)
+		t, err := tools.Command(abi.ToolSpec{Name: "true", Command: []string{"true"}}, r)
 		if err != nil {
 			b.Fatal(err)
 		}

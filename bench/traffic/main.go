@@ -182,17 +182,17 @@ type page struct {
 }
 
 // spawn starts an agent that looks things up until the model has enough.
-func spawn(ctx context.Context, k *host.Kernel, s host.Spec) (abi.Pid, error) {
+func spawn(ctx context.Context, k *host.Kernel, s abi.Run) (abi.Pid, error) {
 	search, err := tools.Func("search", "Look something up.", func(context.Context, page) (string, error) { return "a page", nil })
 	if err != nil {
 		return 0, err
 	}
 	search.Effect = abi.Pure
-	s.Program.Model, s.Program.Tools, s.Watchdog.Profile = "openai:m", []tools.Spec{search.Spec}, "off"
+	s.Program.Model, s.Program.Tools, s.Watchdog.Profile = "openai:m", []abi.ToolSpec{search.ToolSpec}, "off"
 	return k.SpawnSpec(ctx, s, search)
 }
 
-func run(ctx context.Context, k *host.Kernel, s host.Spec) (host.Result, error) {
+func run(ctx context.Context, k *host.Kernel, s abi.Run) (host.Result, error) {
 	pid, err := spawn(ctx, k, s)
 	if err != nil {
 		return host.Result{}, err
@@ -201,8 +201,8 @@ func run(ctx context.Context, k *host.Kernel, s host.Spec) (host.Result, error) 
 }
 
 // researcher names an agent, its account and its task.
-func researcher(name, account string, priority int, task string) host.Spec {
-	s := host.Spec{Account: account, Priority: priority, Task: task}
+func researcher(name, account string, priority int, task string) abi.Run {
+	s := abi.Run{Account: account, Priority: priority, Task: task}
 	s.Program.Name = name
 	return s
 }
@@ -234,7 +234,7 @@ func measureFifty() error {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			r, err := run(context.Background(), k, researcher(fmt.Sprint("researcher ", i+1), "", host.DefaultPriority, "research and report"))
+			r, err := run(context.Background(), k, researcher(fmt.Sprint("researcher ", i+1), "", abi.DefaultPriority, "research and report"))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && r.Exit == abi.ExitDone {
@@ -336,7 +336,7 @@ func startProcesses(ctx context.Context, k *host.Kernel, processes int) (map[str
 		if i < processes/8 {
 			owner = "owner7" // which has twice as many as others
 		}
-		pid, err := spawn(ctx, k, researcher(fmt.Sprint("agent", i), owner, host.DefaultPriority, "research without end"))
+		pid, err := spawn(ctx, k, researcher(fmt.Sprint("agent", i), owner, abi.DefaultPriority, "research without end"))
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
 )
@@ -109,7 +110,7 @@ func withCode(s sandbox.Spec, b []byte, err error) (sandbox.Spec, error) {
 
 func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, program bool) error {
 	name := cmp.Or(f.sandbox, t.Getenv("KERN_SANDBOX"), t.Getenv("SANDBOX_TYPE"))
-	name, err := host.SandboxName(name)
+	name, err := config.SandboxName(name)
 	if err != nil {
 		return cli.Usage("for example: --sandbox wasm", "%v", err)
 	}

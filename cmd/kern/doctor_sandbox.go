@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/sandbox"
@@ -14,7 +15,7 @@ import (
 // checkSandboxes tries each sandbox on this host: whether it opens, and what it
 // cannot enforce.
 func checkSandboxes(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (list []check) {
-	for _, name := range host.SandboxNames {
+	for _, name := range config.SandboxNames {
 		t.Progress("testing the sandbox " + name + " ...")
 		c := check{Name: "sandbox " + name}
 		c.OK, c.Note = trySandbox(ctx, name)

@@ -53,15 +53,15 @@ differs.`,
 }
 
 // replayWith is the agent and the task to replay with.
-func replayWith(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (api.Run, error) {
+func replayWith(ctx context.Context, t *cli.Terminal, d *daemon.Directory, c *api.Client, pid abi.Pid, cmd *cobra.Command, f *agentFlags, task string) (abi.Run, error) {
 	if f.file != "" {
 		return f.spec(cmd.Flags(), task)
 	}
 	s, err := readDetails(ctx, c, pid) // the recorded agent, with parts replaced
 	if err != nil {
-		return api.Run{}, err
+		return abi.Run{}, err
 	}
-	r := api.Run{Program: s.Program, Limits: s.Process.Limits, Priority: s.Process.Priority, Watchdog: s.Watchdog, Task: task}
+	r := abi.Run{Program: s.Program, Limits: s.Process.Limits, Priority: s.Process.Priority, Watchdog: s.Watchdog, Task: task}
 	if f.model != "" {
 		with, err := f.spec(cmd.Flags(), task)
 		if err != nil {

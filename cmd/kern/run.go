@@ -18,8 +18,8 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/daemon"
-	"github.com/kern-run/kern/internal/host"
 )
 
 // agentFlags are the flags that describe an agent. They override the agent file.
@@ -40,50 +40,51 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	addLimits(flags, &f.limits, abi.SettableUnits())
 }
 
-// agent builds the agent from the flags and the agent file.
-func (f *agentFlags) agent(flags *pflag.FlagSet) (g host.Definition, err error) {
-	g = host.Definition{Priority: abi.DefaultPriority, Limits: host.Limits{}}
+// agent builds a request without a task from the flags and the agent file.
+func (f *agentFlags) agent(flags *pflag.FlagSet) (r abi.Run, err error) {
+	r.Priority = abi.DefaultPriority
 	if f.file != "" {
-		if g, err = host.ReadAgent(f.file); err != nil {
-			return g, asUsage(err)
+		if r, err = config.ReadAgent(f.file); err != nil {
+			return r, asUsage(err)
 		}
 	}
+	p := &r.Program
 	if f.model != "" {
-		if g.Model, err = resolveModel(f.model); err != nil {
-			return g, err
+		if p.Model, err = resolveModel(f.model); err != nil {
+			return r, err
 		}
 	}
-	if g.Model == "" {
-		return g, cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file (-f) or a model (--model)")
+	if p.Model == "" {
+		return r, cli.Usage("for example: kern run --model script:replies.yaml \"task\"", "expected an agent file (-f) or a model (--model)")
 	}
 	if flags.Changed("name") {
-		g.Name = f.name
+		p.Name = f.name
 	}
 	if flags.Changed("account") {
-		g.Account = f.account
+		r.Account = f.account
 	}
 	if f.workspace != "" {
-		if g.Workspace, err = filepath.Abs(f.workspace); err != nil {
-			return g, err
+		if p.Workspace, err = filepath.Abs(f.workspace); err != nil {
+			return r, err
 		}
 	}
 	if flags.Changed("priority") {
 		if f.priority < 0 || f.priority > abi.MaxPriority {
-			return g, cli.Usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, abi.MaxPriority)
+			return r, cli.Usage("the default is 10", "--priority is %d, expected 0 (the most urgent) to %d", f.priority, abi.MaxPriority)
 		}
-		g.Priority = f.priority
+		r.Priority = f.priority
 	}
 	if flags.Changed("parallel") {
 		if f.parallel < 0 {
-			return g, cli.Usage("0 runs all of them", "--parallel is %d, expected 0 or more", f.parallel)
+			return r, cli.Usage("0 runs all of them", "--parallel is %d, expected 0 or more", f.parallel)
 		}
-		g.Parallel = f.parallel
+		p.Parallel = f.parallel
 	}
-	if g.Sandbox == "" {
-		g.Sandbox = cmp.Or(os.Getenv("KERN_SANDBOX"), os.Getenv("SANDBOX_TYPE"))
+	if p.Sandbox == "" {
+		p.Sandbox = cmp.Or(os.Getenv("KERN_SANDBOX"), os.Getenv("SANDBOX_TYPE"))
 	}
-	f.limits.Each(func(u abi.Unit, n int64) { g.Limits[u] = n })
-	return g, nil
+	f.limits.Each(r.Limits.Set)
+	return r, nil
 }
 
 // resolveModel makes the path of a script absolute.
@@ -97,13 +98,13 @@ func resolveModel(ref string) (string, error) {
 }
 
 // spec reads the agent and every file that it names.
-func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (api.Run, error) {
-	g, err := f.agent(flags)
+func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (abi.Run, error) {
+	r, err := f.agent(flags)
 	if err != nil {
-		return api.Run{}, err
+		return abi.Run{}, err
 	}
-	s, err := g.Spec(task)
-	return api.Run(s), asUsage(err)
+	r.Task = task
+	return r, asUsage(config.Prepare(&r))
 }
 
 func runCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -147,7 +148,7 @@ program, and it ends with the program.`,
 	return cmd
 }
 
-func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r api.Run, detach bool, out output) error {
+func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r abi.Run, detach bool, out output) error {
 	c, err := d.Connect(ctx)
 	if err != nil {
 		return explainNoStart(err, r.Program.Model)

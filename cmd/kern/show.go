@@ -56,16 +56,16 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 
 // processDetails is everything that kern show prints.
 type processDetails struct {
-	Process   api.Process      `json:"-"` // its fields stand beside the others in JSON
-	Output    string           `json:"output"`
-	Err       *abi.Error       `json:"error"`
-	InDoubt   string           `json:"in_doubt"` // dollars reserved by calls with an unknown outcome
-	Drift     string           `json:"drift"`    // dollars billed beyond the reservation
-	Registers abi.Registers    `json:"registers"`
-	Task      string           `json:"task"`
-	Program   syscalls.Program `json:"program"`
-	Watchdog  abi.Watchdog     `json:"watchdog"`
-	Fork      *abi.Fork        `json:"fork,omitempty"`
+	Process   api.Process   `json:"-"` // its fields stand beside the others in JSON
+	Output    string        `json:"output"`
+	Err       *abi.Error    `json:"error"`
+	InDoubt   string        `json:"in_doubt"` // dollars reserved by calls with an unknown outcome
+	Drift     string        `json:"drift"`    // dollars billed beyond the reservation
+	Registers abi.Registers `json:"registers"`
+	Task      string        `json:"task"`
+	Program   abi.Agent     `json:"program"`
+	Watchdog  abi.Watchdog  `json:"watchdog"`
+	Fork      *abi.Fork     `json:"fork,omitempty"`
 }
 
 // MarshalJSON writes one object with the fields of Process and its own.
@@ -157,7 +157,7 @@ func showProcess(t *cli.Terminal, s processDetails) error {
 	for _, t := range s.Program.Tools {
 		tools = append(tools, t.Name)
 	}
-	add("tools", "%s", strings.Join(slices.Concat(tools, s.Program.Builtins(), s.Program.Rows), ", "))
+	add("tools", "%s", strings.Join(slices.Concat(tools, syscalls.Builtins(&s.Program), s.Program.Rows), ", "))
 	add("workspace", "%s", s.Program.Workspace)
 	add("watchdog", "%s", watchdogLine(s.Watchdog))
 	add("task", "%s", s.Task)

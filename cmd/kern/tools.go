@@ -11,10 +11,9 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/cli"
-	"github.com/kern-run/kern/internal/host"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/syscalls"
-	"github.com/kern-run/kern/internal/tools"
 )
 
 func toolsCommand(t *cli.Terminal) *cobra.Command {
@@ -27,13 +26,12 @@ func toolsCommand(t *cli.Terminal) *cobra.Command {
 on the world, limits.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l := listing{Calls: systemCalls(), Tools: []tools.Spec{}}
+			l := listing{Calls: systemCalls(), Tools: []abi.ToolSpec{}}
 			if file != "" {
-				g, err := host.ReadAgent(file)
-				if err != nil {
-					return asUsage(err)
+				s, err := config.ReadAgent(file)
+				if err == nil {
+					err = config.Prepare(&s)
 				}
-				s, err := g.Spec("")
 				if err != nil {
 					return asUsage(err)
 				}
@@ -55,8 +53,8 @@ on the world, limits.`,
 }
 
 type listing struct {
-	Calls []systemCall `json:"system_calls"`
-	Tools []tools.Spec `json:"tools"`
+	Calls []systemCall   `json:"system_calls"`
+	Tools []abi.ToolSpec `json:"tools"`
 }
 
 // A systemCall is a row of the system call table.

@@ -19,7 +19,6 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/quota"
-	"github.com/kern-run/kern/internal/syscalls"
 )
 
 // A Server serves the control API of a kernel. Its fields are what the host of the
@@ -29,11 +28,11 @@ type Server struct {
 	Kernel     Kernel
 	Views      Views
 	Workspaces Workspaces
-	Spawn      func(ctx context.Context, r Run) (abi.Pid, error)
+	Spawn      func(ctx context.Context, r abi.Run) (abi.Pid, error)
 	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
-	Replay     func(ctx context.Context, pid abi.Pid, other *Run) (abi.ReplayResult, error)
+	Replay     func(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.ReplayResult, error)
 	Verify     func(ctx context.Context, pid abi.Pid) (records int, err error)
 	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
@@ -74,17 +73,6 @@ type About struct {
 
 // VersionHeader has the version of the daemon, in every answer.
 const VersionHeader = "Kern-Version"
-
-// A Run is a request to start a process: an agent and a task.
-type Run struct {
-	Program  syscalls.Program `json:"program"`
-	Limits   abi.Limits       `json:"limits,omitzero"`
-	Priority int              `json:"priority"`
-	Watchdog abi.Watchdog     `json:"watchdog,omitzero"`
-	Account  string           `json:"account,omitempty"`
-	Parent   abi.Pid          `json:"parent,omitempty"` // a process with a key that becomes the parent; 0: none
-	Task     string           `json:"task"`
-}
 
 // The largest requests. A run includes the text of a script.
 const (
@@ -194,11 +182,11 @@ type Started struct {
 }
 
 func (srv *Server) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
-	var run Run
+	var run abi.Run
 	if err := decode(w, r, maxRun, &run); err != nil {
 		return nil, err
 	}
-	if err := run.check(); err != nil {
+	if err := checkRun(&run); err != nil {
 		return nil, err
 	}
 	pid, err := srv.Spawn(r.Context(), run)
@@ -248,12 +236,12 @@ type Verified struct {
 // A Replay is a request to replay a process, with another agent or task if With is
 // set.
 type Replay struct {
-	With *Run `json:"with,omitempty"`
+	With *abi.Run `json:"with,omitempty"`
 }
 
 func (srv *Server) replay(ctx context.Context, pid abi.Pid, p *Replay) (any, error) {
 	if p.With != nil {
-		if err := p.With.check(); err != nil {
+		if err := checkRun(p.With); err != nil {
 			return nil, err
 		}
 	}

@@ -249,7 +249,7 @@ func (f *fake) Verify(_ context.Context, dir string) (abi.WorkspaceCheck, error)
 func (f *fake) api() *Server {
 	return &Server{
 		About: About{Version: "1.2.3", Pid: 42}, Kernel: f, Views: f,
-		Spawn: func(ctx context.Context, r Run) (abi.Pid, error) {
+		Spawn: func(ctx context.Context, r abi.Run) (abi.Pid, error) {
 			if r.Task == "wait for the disk" {
 				f.waiting <- struct{}{}
 				<-ctx.Done()
@@ -275,7 +275,7 @@ func (f *fake) api() *Server {
 			return err
 		},
 		Result: func(pid abi.Pid) (any, error) { return map[string]any{"pid": pid, "exit": "done"}, f.known(pid) },
-		Replay: func(_ context.Context, pid abi.Pid, r *Run) (abi.ReplayResult, error) {
+		Replay: func(_ context.Context, pid abi.Pid, r *abi.Run) (abi.ReplayResult, error) {
 			f.note("replay %d %v", pid, r != nil)
 			return abi.ReplayResult{Same: true}, f.known(pid)
 		},
@@ -648,7 +648,7 @@ func TestWaitEnds(t *testing.T) {
 		f := newFake()
 		dir, end := serve(t, f)
 		go func() { <-f.waiting; end() }()
-		var run Run
+		var run abi.Run
 		if err := json.Unmarshal([]byte(okRun), &run); err != nil {
 			t.Fatal(err)
 		}
@@ -814,7 +814,7 @@ func TestClient(t *testing.T) {
 	f := newFake()
 	dir, _ := serve(t, f)
 	c, ctx := dial(t, dir, "1.2.3"), t.Context()
-	var run Run
+	var run abi.Run
 	if err := json.Unmarshal([]byte(okRun), &run); err != nil {
 		t.Fatal(err)
 	}
@@ -1076,7 +1076,7 @@ func FuzzAPI(f *testing.F) {
 			return
 		}
 		if m.path == "/v1/processes" {
-			var r, again Run
+			var r, again abi.Run
 			if err := read(body, &r); err != nil {
 				t.Fatal(err)
 			}

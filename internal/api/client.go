@@ -173,7 +173,7 @@ func (c *Client) About(ctx context.Context) (About, error) {
 func (c *Client) Stop(ctx context.Context) error { return c.conn.call(ctx, "POST", stopPath, nil, nil) }
 
 // Spawn starts a process.
-func (c *Client) Spawn(ctx context.Context, r Run) (abi.Pid, error) {
+func (c *Client) Spawn(ctx context.Context, r abi.Run) (abi.Pid, error) {
 	s, err := ask[Started](ctx, c.conn, "POST", procsPath, r)
 	return s.Pid, err
 }

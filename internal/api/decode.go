@@ -122,8 +122,8 @@ func flag(r *http.Request, name string) (bool, error) {
 
 var accountName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// check refuses a run that no kernel can start.
-func (r *Run) check() error {
+// checkRun refuses a run that no kernel can start.
+func checkRun(r *abi.Run) error {
 	if err := priority(&r.Priority); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (p *RecordPrinter) spawned(r *abi.Record) (what, colour string, below []str
 		what += ", account " + s.Account
 	}
 	what += fmt.Sprintf(", priority %d, limits %s", s.Priority, LimitsLine(s.Limits))
-	var prog syscalls.Program
+	var prog abi.Agent
 	if json.Unmarshal(s.Program.Bytes, &prog) == nil && prog.Model != "" {
 		below = append(below, "model "+prog.Model)
 	}

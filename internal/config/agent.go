@@ -1,6 +1,9 @@
 package config
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,58 +14,98 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// File is an agent as a person declares it.
-type File struct {
-	Name     string
-	Model    string
-	System   string
-	Priority int
-	Limits   abi.Limits
-	Watchdog abi.Watchdog
-	Sandbox  string // where code runs; empty: as the host says
-	Tools    []tools.Spec
-	Rows     []string // tools without a command: system calls that the model may use
-	Space    Space
-
-	at []ast.Node // where the tools stand
+// agentReader reads an agent file.
+type agentReader struct {
+	d   *yamlfile.Document
+	run abi.Run
+	at  []ast.Node // where the tools stand
 }
 
-// ParseFile reads an agent file. Every error names the file, the line and what was
-// expected.
-func ParseFile(name string, data []byte) (*File, error) {
+// ReadAgent reads an agent file into a request without a task. An error names the
+// file, the line and what was expected.
+func ReadAgent(file string) (abi.Run, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return abi.Run{}, err
+	}
+	run, err := ParseAgent(file, data)
+	if err != nil {
+		return abi.Run{}, err
+	}
+	if run.Program.Dir, err = filepath.Abs(filepath.Dir(file)); err != nil {
+		return abi.Run{}, err
+	}
+	if _, err := SandboxName(run.Program.Sandbox); err != nil {
+		return abi.Run{}, fmt.Errorf("%s: sandbox: %w", file, err)
+	}
+	return run, nil
+}
+
+// ParseAgent reads the bytes of an agent file. The name is for errors.
+func ParseAgent(name string, data []byte) (abi.Run, error) {
 	d, root, err := yamlfile.Parse(name, data)
 	if err != nil {
-		return nil, err
+		return abi.Run{}, err
 	}
-	f := &File{Priority: abi.DefaultPriority}
+	r := &agentReader{d: d, run: abi.Run{Priority: abi.DefaultPriority}}
+	p := &r.run.Program
 	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
-		"name":     yamlfile.Into(&f.Name, d.Text),
-		"model":    yamlfile.Into(&f.Model, d.Text),
-		"system":   yamlfile.Into(&f.System, d.Text),
-		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &f.Priority) },
-		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &f.Limits) },
-		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &f.Watchdog) },
-		"sandbox":  yamlfile.Into(&f.Sandbox, d.Text),
+		"name":     yamlfile.Into(&p.Name, d.Text),
+		"model":    yamlfile.Into(&p.Model, d.Text),
+		"system":   yamlfile.Into(&p.System, d.Text),
+		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &r.run.Priority) },
+		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &r.run.Limits) },
+		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &r.run.Watchdog) },
+		"sandbox":  yamlfile.Into(&p.Sandbox, d.Text),
 
-		"workspace": func(n ast.Node, what string) error { return f.Space.workspace(d, n, what) },
-		"invariants": func(n ast.Node, what string) error {
-			return d.List(n, what, func(n ast.Node) error { return f.Space.invariant(d, n) })
-		},
-		"builtin": func(n ast.Node, what string) error { return f.Space.builtin(d, n, what) },
-		"tools": func(n ast.Node, what string) error {
-			return d.List(n, what, func(n ast.Node) error { return f.tool(d, n) })
-		},
+		"workspace":  r.readWorkspace,
+		"invariants": func(n ast.Node, what string) error { return d.List(n, what, r.readInvariant) },
+		"builtin":    r.readBuiltin,
+		"tools":      func(n ast.Node, what string) error { return d.List(n, what, r.readTool) },
 	})
 	if err != nil {
-		return nil, err
+		return abi.Run{}, err
 	}
-	if err := f.undos(d); err != nil {
-		return nil, err
+	if err := r.checkUndos(); err != nil {
+		return abi.Run{}, err
 	}
-	if f.Model == "" {
-		return nil, d.Errorf(root, "the key model is missing, expected script:FILE, openai:NAME or anthropic:NAME")
+	if p.Model == "" {
+		return abi.Run{}, d.Errorf(root, "the key model is missing, expected script:FILE, openai:NAME or anthropic:NAME")
 	}
-	return f, nil
+	return r.run, nil
+}
+
+// Prepare completes a request that a person wrote: it reads the script that the
+// agent names, makes directories absolute, and refuses what no kernel can run.
+func Prepare(run *abi.Run) (err error) {
+	p := &run.Program
+	if p.Dir == "" {
+		if p.Dir, err = os.Getwd(); err != nil {
+			return err
+		}
+	}
+	if p.Workspace != "" && !filepath.IsAbs(p.Workspace) {
+		p.Workspace = filepath.Join(p.Dir, p.Workspace)
+	}
+	if p.Sandbox, err = SandboxName(p.Sandbox); err != nil {
+		return err
+	}
+	if name, ok := strings.CutPrefix(p.Model, "script:"); ok {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(p.Dir, name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("model %s: %w", p.Model, err)
+		}
+		p.Script = string(text)
+	}
+	for _, row := range p.Rows {
+		if !slices.Contains(abi.ModelRows(), row) {
+			return fmt.Errorf("agent %q: no system call %q for a model; expected one of %s", p.Name, row, strings.Join(abi.ModelRows(), ", "))
+		}
+	}
+	return nil
 }
 
 func readPriority(d *yamlfile.Document, n ast.Node, what string, to *int) error {
@@ -114,9 +157,11 @@ func readWatchdog(d *yamlfile.Document, n ast.Node, what string, to *abi.Watchdo
 	})
 }
 
-// tool reads one entry under tools. One without a command names a system call.
-func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
-	var s tools.Spec
+// readTool reads one entry under tools. An entry without a command names a system
+// call.
+func (r *agentReader) readTool(n ast.Node) error {
+	d, p := r.d, &r.run.Program
+	var s abi.ToolSpec
 	cost := ""
 	err := d.Mapping(n, "a tool", []string{"name", "description", "command", "schema", "result", "effect", "timeout", "attempts", "cost", "approval", "undo"}, map[string]yamlfile.Field{
 		"name":        yamlfile.Into(&s.Name, d.Text),
@@ -138,7 +183,7 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 		if !slices.Contains(abi.ModelRows(), s.Name) {
 			return d.Errorf(n, "the tool %q has no command, expected command: [PROGRAM, ...], or the name of a system call: %s", s.Name, strings.Join(abi.ModelRows(), ", "))
 		}
-		f.Rows = append(f.Rows, s.Name)
+		p.Rows = append(p.Rows, s.Name)
 		return nil
 	}
 	if cost != "" {
@@ -146,23 +191,24 @@ func (f *File) tool(d *yamlfile.Document, n ast.Node) error {
 			return d.Errorf(n, "cost: %v", err)
 		}
 	}
-	s.Defaults()
-	if err := s.Validate(); err != nil {
+	s.SetDefaults()
+	if err := tools.Validate(&s); err != nil {
 		return d.Errorf(n, "%v", err)
 	}
-	same := func(t tools.Spec) bool { return t.Name == s.Name }
-	if slices.ContainsFunc(f.Tools, same) || slices.Contains(abi.ModelRows(), s.Name) {
+	same := func(t abi.ToolSpec) bool { return t.Name == s.Name }
+	if slices.ContainsFunc(p.Tools, same) || slices.Contains(abi.ModelRows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
-	f.Tools, f.at = append(f.Tools, s), append(f.at, n)
+	p.Tools, r.at = append(p.Tools, s), append(r.at, n)
 	return nil
 }
 
-// undos looks whether the tools that are to take something back are there.
-func (f *File) undos(d *yamlfile.Document) error {
-	for i, s := range f.Tools {
-		if s.Undo != nil && !slices.ContainsFunc(f.Tools, func(t tools.Spec) bool { return t.Name == s.Undo.Tool }) {
-			return d.Errorf(f.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
+// checkUndos refuses a tool whose undo is not a tool of the file.
+func (r *agentReader) checkUndos() error {
+	list := r.run.Program.Tools
+	for i, s := range list {
+		if s.Undo != nil && !slices.ContainsFunc(list, func(t abi.ToolSpec) bool { return t.Name == s.Undo.Tool }) {
+			return r.d.Errorf(r.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ tools:
 `
 
 func TestFrozenFile(t *testing.T) {
-	f, err := ParseFile("agent.yaml", []byte(frozen))
+	f, err := ParseAgent("agent.yaml", []byte(frozen))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +43,10 @@ func TestFrozenFile(t *testing.T) {
 			t.Errorf("%s is %d, want %d", u, v, want[u])
 		}
 	})
-	if n != len(want) || len(f.Tools) != 1 || f.Tools[0].Cost != 10_000_000 || f.Tools[0].Effect != abi.Pure || f.Tools[0].Timeout != 30*time.Second {
+	if n != len(want) || len(f.Program.Tools) != 1 || f.Program.Tools[0].Cost != 10_000_000 || f.Program.Tools[0].Effect != abi.Pure || f.Program.Tools[0].Timeout != 30*time.Second {
 		t.Errorf("%d limits, %+v", n, f)
 	}
-	if f.Name != "writer" || f.Model != "script:replies.yaml" || f.Priority != 10 || f.Watchdog != (abi.Watchdog{Profile: "smart", Repeat: 3}) {
+	if f.Program.Name != "writer" || f.Program.Model != "script:replies.yaml" || f.Priority != 10 || f.Watchdog != (abi.Watchdog{Profile: "smart", Repeat: 3}) {
 		t.Errorf("%+v", f)
 	}
 }
@@ -54,7 +54,7 @@ func TestFrozenFile(t *testing.T) {
 // TestBareFile holds what is left out: no limit, the usual priority, and the
 // word off, which some YAML takes for false.
 func TestBareFile(t *testing.T) {
-	f, err := ParseFile("agent.yaml", []byte("model: script:x\nwatchdog: {profile: off}\nlimits: {money: 0}\n"))
+	f, err := ParseAgent("agent.yaml", []byte("model: script:x\nwatchdog: {profile: off}\nlimits: {money: 0}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestFileRefuses(t *testing.T) {
 		"model: script:x\ntools: [{name: a, command: [cat], cost: free}]":                           "cost: money",
 		"model: script:x\ntools: [{name: a, command: [cat], timeout: soon}]":                        "expected a duration",
 	} {
-		if _, err := ParseFile("agent.yaml", []byte(data)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseAgent("agent.yaml", []byte(data)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q:\n got %v\nwant %s", data, err, want)
 		}
 	}

@@ -2,11 +2,11 @@ package config
 
 import (
 	"encoding/json"
-	"github.com/kern-run/kern/abi"
 	"os"
 	"regexp"
 	"testing"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/tools"
 )
 
@@ -31,26 +31,26 @@ func FuzzAgentFile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a, err := ParseFile("agent.yaml", data)
+		a, err := ParseAgent("agent.yaml", data)
 		if err != nil {
 			if !position.MatchString(err.Error()) {
 				t.Fatalf("no position: %v", err)
 			}
 			return
 		}
-		if a.Model == "" || a.Priority < 0 || a.Priority > abi.MaxPriority {
+		if a.Program.Model == "" || a.Priority < 0 || a.Priority > abi.MaxPriority {
 			t.Fatalf("%+v", a)
 		}
-		for _, s := range a.Tools {
+		for _, s := range a.Program.Tools {
 			b, err := json.Marshal(s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var again tools.Spec
+			var again abi.ToolSpec
 			if err := json.Unmarshal(b, &again); err != nil {
 				t.Fatalf("%s cannot be read again: %v", b, err)
 			}
-			if err := again.Validate(); err != nil {
+			if err := tools.Validate(&again); err != nil {
 				t.Fatalf("%s was taken, and is not again: %v", b, err)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/config"
-	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
 )
 
@@ -24,7 +23,7 @@ var unknown = regexp.MustCompile(`unknown key "zz[a-z_]+" in .*, expected (.*)`)
 func TestManual(t *testing.T) {
 	readers := map[string]func(file string) error{
 		"config": func(file string) error { _, err := config.ReadSettings(file); return err },
-		"agent":  func(file string) error { _, err := host.ReadAgent(file); return err },
+		"agent":  func(file string) error { _, err := config.ReadAgent(file); return err },
 	}
 	for _, p := range manual.Pages() {
 		read := readers[p.Name]

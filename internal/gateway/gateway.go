@@ -81,7 +81,7 @@ type Config struct {
 	Kernel   Kernel
 	Ring     *Ring // the keys that are in the journal
 	Models   provider.Config
-	Spawn    func(ctx context.Context, p syscalls.Program, k Key) (abi.Pid, error)
+	Spawn    func(ctx context.Context, p abi.Agent, k Key) (abi.Pid, error)
 	Attempts int           // at a model before its error is the answer; 0: five
 	Live     *live.Channel // where text is published as it streams; nil: nowhere
 	Pulse    time.Duration // of a stream that is held back; 0: ten seconds

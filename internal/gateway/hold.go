@@ -101,7 +101,7 @@ func (h *holds) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) 
 	if err != nil {
 		return err
 	}
-	var p syscalls.Program
+	var p abi.Agent
 	if err := json.Unmarshal(b, &p); err != nil || !p.Held {
 		return &abi.Error{Code: abi.InvalidCall, Message: "the process does not want to be held"}
 	}

@@ -109,7 +109,7 @@ func TestHeld(t *testing.T) {
 			}
 		}
 		next := abi.Pid(2)
-		g := New(Config{Kernel: s, Ring: ring, Spawn: func(context.Context, syscalls.Program, Key) (abi.Pid, error) { next++; return next, nil }})
+		g := New(Config{Kernel: s, Ring: ring, Spawn: func(context.Context, abi.Agent, Key) (abi.Pid, error) { next++; return next, nil }})
 		defer g.Close()
 		for _, hold := range []bool{true, true, true, false} {
 			if _, err := g.Issue(t.Context(), Key{Hold: hold}); err != nil {

@@ -84,7 +84,7 @@ func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
 	if err != nil {
 		return err
 	}
-	var p struct { // of a syscalls.Program
+	var p struct { // of a abi.Agent
 		Key  string `json:"key"`
 		Held bool   `json:"held"`
 	}
@@ -151,7 +151,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 	if k.Parent != 0 {
 		pid, err = g.child(ctx, k, sum)
 	} else {
-		pid, err = g.cfg.Spawn(ctx, syscalls.Program{Name: k.Name, Hosted: true, Held: k.Hold, Key: sum}, k)
+		pid, err = g.cfg.Spawn(ctx, abi.Agent{Name: k.Name, Hosted: true, Held: k.Hold, Key: sum}, k)
 	}
 	if err != nil {
 		return Issued{}, err

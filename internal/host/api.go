@@ -12,12 +12,12 @@ import (
 func (k *Kernel) API() *api.Server {
 	return &api.Server{
 		Kernel: k, Views: k, Workspaces: k.Files,
-		Spawn:  func(ctx context.Context, r api.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, Spec(r)) },
+		Spawn:  func(ctx context.Context, r abi.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, r) },
 		Fork:   k.Fork,
 		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Processes.Wait(ctx, pid); return err },
 		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
-		Replay: func(ctx context.Context, pid abi.Pid, with *api.Run) (abi.ReplayResult, error) {
-			return k.Replay(ctx, pid, (*Spec)(with))
+		Replay: func(ctx context.Context, pid abi.Pid, with *abi.Run) (abi.ReplayResult, error) {
+			return k.Replay(ctx, pid, with)
 		},
 		Verify:  k.Verify,
 		Records: k.Records,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/sandbox"
 	"github.com/kern-run/kern/internal/sandbox/jail"
 	"github.com/kern-run/kern/internal/sandbox/wasm"
@@ -19,25 +20,8 @@ type boxes struct {
 	open map[string]sandbox.Backend
 }
 
-// SandboxNames are the sandboxes there are, the default first.
-var SandboxNames = []string{"wasm", "jail"}
-
-// SandboxName is the sandbox that a person means: by its name, by a name from
-// elsewhere, or the default.
-func SandboxName(name string) (string, error) {
-	switch name {
-	case "", "wasm", "monty":
-		return "wasm", nil
-	case "jail":
-		return "jail", nil
-	case "vm", "microsandbox", "gvisor":
-		return "", fmt.Errorf("the sandbox %q is not there yet; expected %s", name, strings.Join(SandboxNames, " or "))
-	}
-	return "", fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
-}
-
 func (b *boxes) get(name string) (sandbox.Backend, error) {
-	name, err := SandboxName(name)
+	name, err := config.SandboxName(name)
 	if err != nil {
 		return nil, err
 	}
@@ -80,5 +64,5 @@ func OpenSandbox(name string) (sandbox.Backend, error) {
 	case "jail":
 		return jail.New(jail.Config{})
 	}
-	return nil, fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(SandboxNames, " or "))
+	return nil, fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(config.SandboxNames, " or "))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -40,31 +41,50 @@ type Agent struct {
 	Sandbox, Dir        string
 	Workspace           string
 	Space               Space
-	Commands            []tools.Spec
-}
-
-func (a Agent) definition() Definition {
-	return Definition{Name: a.Name, Model: a.Model, System: a.System, Calls: a.Calls, Limits: a.Limits, Priority: a.Priority, Watchdog: a.Watchdog,
-		Account: a.Account, Parallel: a.Parallel, Sandbox: a.Sandbox, Dir: a.Dir, Workspace: a.Workspace, Space: a.Space, Commands: a.Commands}
+	Commands            []abi.ToolSpec
 }
 
 // Spec is the agent as it is recorded.
-func (a Agent) Spec(task string) (Spec, error) {
-	s, err := a.definition().Spec(task)
-	if err != nil {
-		return s, err
+func (a Agent) Spec(task string) (abi.Run, error) {
+	r := abi.Run{Priority: a.Priority, Watchdog: a.Watchdog, Account: a.Account, Task: task, Program: abi.Agent{
+		Name: a.Name, Model: a.Model, System: a.System, Rows: a.Calls, Parallel: a.Parallel, Sandbox: a.Sandbox, Dir: a.Dir, Tools: a.Commands,
+		Workspace: a.Workspace, View: a.Space.View, Quota: a.Space.Quota, Invariants: a.Space.Invariants, Builtin: a.Space.Builtin}}
+	for u, n := range a.Limits {
+		r.Limits.Set(u, n)
+	}
+	if err := config.Prepare(&r); err != nil {
+		return r, err
 	}
 	list, err := toolsOf(a.Tools)
 	for _, t := range list {
-		s.Program.Tools = append(s.Program.Tools, t.Spec)
+		r.Program.Tools = append(r.Program.Tools, t.ToolSpec)
 	}
-	return s, err
+	return r, err
 }
 
-// AgentOf is a definition without Go tools.
-func AgentOf(d Definition, err error) (Agent, error) {
-	return Agent{Name: d.Name, Model: d.Model, System: d.System, Calls: d.Calls, Limits: d.Limits, Priority: d.Priority, Watchdog: d.Watchdog,
-		Account: d.Account, Parallel: d.Parallel, Sandbox: d.Sandbox, Dir: d.Dir, Workspace: d.Workspace, Space: d.Space, Commands: d.Commands}, err
+// Space is what an agent may do in its workspace.
+type Space struct {
+	View       string
+	Quota      abi.Quota
+	Invariants []abi.Invariant
+	Builtin    []string
+}
+
+// Limits are limits by unit.
+type Limits map[abi.Unit]int64
+
+// Dollar is an amount of money.
+const Dollar int64 = 1_000_000_000
+
+// ReadAgent reads an agent file.
+func ReadAgent(file string) (Agent, error) {
+	r, err := config.ReadAgent(file)
+	p := &r.Program
+	a := Agent{Name: p.Name, Model: p.Model, System: p.System, Calls: p.Rows, Limits: Limits{}, Priority: r.Priority, Watchdog: r.Watchdog,
+		Account: r.Account, Parallel: p.Parallel, Sandbox: p.Sandbox, Dir: p.Dir, Workspace: p.Workspace, Commands: p.Tools,
+		Space: Space{p.View, p.Quota, p.Invariants, p.Builtin}}
+	r.Limits.Each(func(u abi.Unit, n int64) { a.Limits[u] = n })
+	return a, err
 }
 
 // ToolsOf are the Go tools of agents, for Config.Tools.
@@ -107,7 +127,7 @@ func (c Callable) As(e abi.Effect) Callable {
 	}
 	t := *c.tool
 	t.Effect = e
-	if err := t.Spec.Validate(); err != nil {
+	if err := tools.Validate(&t.ToolSpec); err != nil {
 		return Callable{err: err}
 	}
 	return Callable{tool: &t}
@@ -123,13 +143,13 @@ func (c Callable) UndoneBy(name string, args map[string]any) Callable {
 		return c
 	}
 	t := *c.tool
-	t.Effect, t.Undo = abi.Compensable, &tools.Undo{Tool: name}
+	t.Effect, t.Undo = abi.Compensable, &abi.ToolUndo{Tool: name}
 	var err error
 	if args != nil {
 		t.Undo.Args, err = json.Marshal(args)
 	}
 	if err == nil {
-		err = t.Spec.Validate()
+		err = tools.Validate(&t.ToolSpec)
 	}
 	return Callable{&t, err}
 }

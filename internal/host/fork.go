@@ -34,7 +34,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	if err != nil {
 		return abi.ForkResult{}, err
 	}
-	p := l.Program
+	p := l.Agent
 	p.Workspace = dir
 	b, err := json.Marshal(p)
 	if err != nil {

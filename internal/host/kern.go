@@ -120,8 +120,8 @@ func Open(cfg Config) (*Kernel, error) {
 	if err == nil {
 		k.Processes = k.Kernel.Processes()
 		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
-		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p syscalls.Program, s gateway.Key) (abi.Pid, error) {
-			return k.spawn(ctx, Spec{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
+			return k.spawn(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
 	if err != nil {
@@ -148,7 +148,7 @@ func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool
 // joinWorld joins what rows reach.
 func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	runner := tools.Runner{Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
-	command := func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, runner) }
+	command := func(s abi.ToolSpec) (*tools.Tool, error) { return tools.Command(s, runner) }
 	return &syscalls.World{
 		Open:    k.openModel,
 		Away:    k.turns.Backoff,
@@ -175,9 +175,9 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 }
 
 // invariantCommand runs the commands of invariants as tools.
-func invariantCommand(command func(tools.Spec) (*tools.Tool, error)) func(context.Context, []string, string, json.RawMessage) *abi.Error {
+func invariantCommand(command func(abi.ToolSpec) (*tools.Tool, error)) func(context.Context, []string, string, json.RawMessage) *abi.Error {
 	return func(ctx context.Context, argv []string, dir string, args json.RawMessage) *abi.Error {
-		t, err := command(tools.Spec{Name: "invariant", Command: argv})
+		t, err := command(abi.ToolSpec{Name: "invariant", Command: argv})
 		if err != nil {
 			return &abi.Error{Code: abi.InvariantFailed, Message: err.Error()}
 		}
@@ -245,17 +245,17 @@ func (k *Kernel) loop(pid abi.Pid) {
 }
 
 // SpawnSpec starts a process with its Go tools, and returns when it is on disk.
-func (k *Kernel) SpawnSpec(ctx context.Context, s Spec, goTools ...*tools.Tool) (abi.Pid, error) {
+func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Tool) (abi.Pid, error) {
 	return k.spawn(ctx, s, byName(goTools))
 }
 
 // define is the definition of a process as it is recorded. What cannot run is
 // refused here.
-func (k *Kernel) define(s *Spec) ([]byte, error) {
+func (k *Kernel) define(s *abi.Run) ([]byte, error) {
 	p := &s.Program
 	for i := range p.Tools {
-		p.Tools[i].Defaults()
-		if err := p.Tools[i].Validate(); err != nil {
+		p.Tools[i].SetDefaults()
+		if err := tools.Validate(&p.Tools[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -280,7 +280,7 @@ func (k *Kernel) define(s *Spec) ([]byte, error) {
 	return b, err
 }
 
-func (k *Kernel) spawn(ctx context.Context, s Spec, tools map[string]*tools.Tool) (abi.Pid, error) {
+func (k *Kernel) spawn(ctx context.Context, s abi.Run, tools map[string]*tools.Tool) (abi.Pid, error) {
 	b, err := k.define(&s)
 	if err != nil {
 		return 0, err
@@ -349,7 +349,7 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 // no effect may have begun past a limit, and the loop, given the recorded
 // answers, must make the recorded calls. With an agent, or a task, in place of
 // the recorded one it shows where that would have made a difference.
-func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (abi.ReplayResult, error) {
+func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.ReplayResult, error) {
 	r, err := k.Recording(ctx, pid)
 	if err != nil {
 		return abi.ReplayResult{}, err
@@ -387,7 +387,7 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *Spec) (abi.Repl
 
 // exchange puts another definition, and another task where there is one, into
 // a recording, and returns a world that knows it.
-func (k *Kernel) exchange(r *kernel.Recording, other *Spec) (*syscalls.World, error) {
+func (k *Kernel) exchange(r *kernel.Recording, other *abi.Run) (*syscalls.World, error) {
 	b, err := k.define(other)
 	if err != nil {
 		return nil, err

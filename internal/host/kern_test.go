@@ -125,7 +125,7 @@ func TestReadmeAgent(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := host.AgentOf(host.ReadAgent(file))
+	a, err := host.ReadAgent(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/syscalls"
@@ -21,7 +22,7 @@ type opener struct {
 
 // openModel opens the model of a program: a script from the text that was
 // recorded, any other from this host's configuration.
-func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
+func (o *opener) openModel(p *abi.Agent) (model.Model, error) {
 	if m := o.given[p.Model]; m != nil {
 		return m, nil
 	}
@@ -35,8 +36,8 @@ func (o *opener) openModel(p *syscalls.Program) (model.Model, error) {
 
 // childModel reads the model that a model chose for a child. A script must
 // stand in the folder of the agent.
-func (o *opener) childModel(parent *syscalls.Program, ref string) (syscalls.Program, error) {
-	p := syscalls.Program{Model: ref, Dir: parent.Dir}
+func (o *opener) childModel(parent *abi.Agent, ref string) (abi.Agent, error) {
+	p := abi.Agent{Model: ref, Dir: parent.Dir}
 	if len(ref) > 7 && ref[:7] == "script:" {
 		root, err := os.OpenRoot(cmp.Or(parent.Dir, "."))
 		if err != nil {
@@ -55,18 +56,18 @@ func (o *opener) childModel(parent *syscalls.Program, ref string) (syscalls.Prog
 
 // know records what is known of the model of a program today, and of those
 // that are asked when it cannot be had. All of them can be opened.
-func (o *opener) know(p *syscalls.Program) error {
+func (o *opener) know(p *abi.Agent) error {
 	m, err := o.openModel(p)
 	if err != nil {
 		return err
 	}
 	p.Facts, p.Fallback = syscalls.Recorded(m.Facts()), nil
 	for _, ref := range o.models.Fallbacks(p.Model) {
-		m, err := o.openModel(&syscalls.Program{Model: ref, Dir: p.Dir})
+		m, err := o.openModel(&abi.Agent{Model: ref, Dir: p.Dir})
 		if err != nil {
 			return fmt.Errorf("the model %s falls back to another: %w", p.Model, err)
 		}
-		p.Fallback = append(p.Fallback, syscalls.Fallback{Model: ref, Facts: syscalls.Recorded(m.Facts())})
+		p.Fallback = append(p.Fallback, abi.Fallback{Model: ref, Facts: syscalls.Recorded(m.Facts())})
 	}
 	return nil
 }

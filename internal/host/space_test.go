@@ -56,7 +56,7 @@ func (s *space) agent(rest string) host.Agent {
 	if err := os.WriteFile(name, []byte("model: script:replies.yaml\n"+rest), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	a, err := host.AgentOf(host.ReadAgent(name))
+	a, err := host.ReadAgent(name)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -544,10 +544,10 @@ func TestRefusedSpaces(t *testing.T) {
 		"a file":            {func(a *host.Agent) { a.Workspace = filepath.Join(s.files, "kept.txt") }, "is no directory"},
 		"around the data":   {func(a *host.Agent) { a.Workspace = s.dir }, "neither lies in the workspace"},
 		"no such view":      {func(a *host.Agent) { a.Space.View = "layer" }, "expected one of auto, overlay, copy"},
-		"no such check":     {func(a *host.Agent) { a.Space.Invariants = []host.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
+		"no such check":     {func(a *host.Agent) { a.Space.Invariants = []abi.Invariant{{Paths: "*", Check: "xml"}} }, "expected one of json"},
 		"nothing to hold in": {func(a *host.Agent) {
 			a.Workspace = ""
-			a.Space.Invariants = []host.Invariant{{Paths: "*", Check: "json"}}
+			a.Space.Invariants = []abi.Invariant{{Paths: "*", Check: "json"}}
 		}, "no workspace for them"},
 		"a negative quota": {func(a *host.Agent) { a.Space.Quota.Bytes = -1 }, "expected 0 or more"},
 	} {

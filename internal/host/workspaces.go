@@ -70,8 +70,8 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 
 // check makes the workspace of a program ready, and refuses what it asks for
 // and this host cannot give.
-func (s *workspaces) check(p *syscalls.Program) error {
-	if err := p.CheckWorkspace(); err != nil || p.Workspace == "" {
+func (s *workspaces) check(p *abi.Agent) error {
+	if err := syscalls.CheckWorkspace(p); err != nil || p.Workspace == "" {
 		return err
 	}
 	w, err := s.get(p.Workspace)

@@ -46,7 +46,7 @@ func TestNumbersAfterCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := json.Marshal(syscalls.Program{Rows: []string{"spawn"}})
+		program, err := json.Marshal(abi.Agent{Rows: []string{"spawn"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
-	rules := cw.loaded.workspaceRules()
+	rules := workspaceRules(&cw.loaded.Agent)
 	view := workspace.Layered
 	if cw.loaded.Sandbox == "jail" {
 		view = rules.JailView()

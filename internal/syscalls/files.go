@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/schema"
 	"github.com/kern-run/kern/internal/tools"
@@ -17,7 +18,7 @@ func FileTools() []string { return files.Names() }
 
 // builtins are the file tools of a process: those it lists, or all where it has
 // a workspace. A tool that it declares under the name of one stands for it.
-func (p *Program) builtins() (list []*files.Tool, err error) {
+func builtinTools(p *abi.Agent) (list []*files.Tool, err error) {
 	if p.Workspace == "" {
 		if len(p.Builtin) > 0 {
 			return nil, fmt.Errorf("builtin: %s needs a workspace, and there is none; expected workspace: DIRECTORY", strings.Join(p.Builtin, ", "))
@@ -35,7 +36,7 @@ func (p *Program) builtins() (list []*files.Tool, err error) {
 			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %s", name, strings.Join(files.Names(), ", "))
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("builtin: %s stands twice", name)
-		case !slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Name == name }):
+		case !slices.ContainsFunc(p.Tools, func(s abi.ToolSpec) bool { return s.Name == name }):
 			list = append(list, f)
 		}
 	}
@@ -43,8 +44,8 @@ func (p *Program) builtins() (list []*files.Tool, err error) {
 }
 
 // Builtins are the names of the file tools of a process.
-func (p *Program) Builtins() (names []string) {
-	list, _ := p.builtins() // it was looked at when the process was spawned
+func Builtins(p *abi.Agent) (names []string) {
+	list, _ := builtinTools(p) // it was looked at when the process was spawned
 	for _, f := range list {
 		names = append(names, f.Name)
 	}
@@ -53,7 +54,7 @@ func (p *Program) Builtins() (names []string) {
 
 // addFiles adds the file tools of a process to its others.
 func (l *Loaded) addFiles() error {
-	list, err := l.builtins()
+	list, err := builtinTools(&l.Agent)
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func (l *Loaded) addFiles() error {
 // fileTool is a file tool as any other is called. It has no Run:
 // it needs a stage, see runFileTool.
 func fileTool(f *files.Tool) (*tools.Tool, error) {
-	t := &tools.Tool{Spec: tools.Spec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
-	t.Defaults()
+	t := &tools.Tool{ToolSpec: abi.ToolSpec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
+	t.SetDefaults()
 	var err error
 	t.Args, err = schema.Compile(f.Schema)
 	return t, err

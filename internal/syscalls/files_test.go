@@ -14,14 +14,14 @@ import (
 // with an empty one that gets all; a file tool for who has no workspace; a tool
 // of the person's that is replaced by ours.
 
-func loadedFrom(t *testing.T, p Program) (*Loaded, error) {
+func loadedFrom(t *testing.T, p abi.Agent) (*Loaded, error) {
 	t.Helper()
 	b, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &World{Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
-		Command: func(s tools.Spec) (*tools.Tool, error) { return &tools.Tool{Spec: s}, nil }}
+		Command: func(s abi.ToolSpec) (*tools.Tool, error) { return &tools.Tool{ToolSpec: s}, nil }}
 	return w.Load(abi.Data{Bytes: b})
 }
 
@@ -35,21 +35,21 @@ func (l *Loaded) has() (names []string) {
 
 // TestFileTools: they are there with a workspace, all or those that are listed.
 func TestFileTools(t *testing.T) {
-	own := tools.Spec{Name: "fs.read", Command: []string{"cat"}, Effect: abi.Pure}
+	own := abi.ToolSpec{Name: "fs.read", Command: []string{"cat"}, Effect: abi.Pure}
 	for _, c := range []struct {
 		name string
-		p    Program
+		p    abi.Agent
 		want []string
 		err  string
 	}{
-		{"none", Program{}, nil, ""},
-		{"all", Program{Workspace: "/w"}, FileTools(), ""},
-		{"empty", Program{Workspace: "/w", Builtin: []string{}}, nil, ""},
-		{"some", Program{Workspace: "/w", Builtin: []string{"fs.list", "fs.read"}}, []string{"fs.list", "fs.read"}, ""},
-		{"own", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []tools.Spec{own}}, []string{"fs.read", "fs.list"}, ""},
-		{"no workspace", Program{Builtin: []string{"fs.read"}}, nil, "there is none; expected workspace"},
-		{"unknown", Program{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of fs.read"},
-		{"twice", Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "stands twice"},
+		{"none", abi.Agent{}, nil, ""},
+		{"all", abi.Agent{Workspace: "/w"}, FileTools(), ""},
+		{"empty", abi.Agent{Workspace: "/w", Builtin: []string{}}, nil, ""},
+		{"some", abi.Agent{Workspace: "/w", Builtin: []string{"fs.list", "fs.read"}}, []string{"fs.list", "fs.read"}, ""},
+		{"own", abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []abi.ToolSpec{own}}, []string{"fs.read", "fs.list"}, ""},
+		{"no workspace", abi.Agent{Builtin: []string{"fs.read"}}, nil, "there is none; expected workspace"},
+		{"unknown", abi.Agent{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of fs.read"},
+		{"twice", abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "stands twice"},
 	} {
 		l, err := loadedFrom(t, c.p)
 		if c.err != "" {
@@ -73,8 +73,8 @@ func TestFileTools(t *testing.T) {
 
 // TestFileToolsOfChildren: a child has those of its parent that it is given.
 func TestFileToolsOfChildren(t *testing.T) {
-	look := tools.Spec{Name: "look", Command: []string{"ls"}, Effect: abi.Pure}
-	parent, err := loadedFrom(t, Program{Workspace: "/w", Builtin: []string{"fs.read", "fs.edit"}, Tools: []tools.Spec{look}})
+	look := abi.ToolSpec{Name: "look", Command: []string{"ls"}, Effect: abi.Pure}
+	parent, err := loadedFrom(t, abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.edit"}, Tools: []abi.ToolSpec{look}})
 	if err != nil {
 		t.Fatal(err)
 	}

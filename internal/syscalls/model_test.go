@@ -33,7 +33,7 @@ func TestRoutes(t *testing.T) {
 	}
 	away := map[string]time.Duration{}
 	w := &World{
-		Open: func(p *Program) (model.Model, error) {
+		Open: func(p *abi.Agent) (model.Model, error) {
 			if m, ok := models[p.Model]; ok {
 				return m, nil
 			}
@@ -42,11 +42,11 @@ func TestRoutes(t *testing.T) {
 		Away:    func(resource string) time.Duration { return away[resource] },
 		Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 	}
-	price := func(n int64, window int) *Facts {
-		return &Facts{Price: abi.Price{Input: n * 1e9}, Priced: true, Window: window}
+	price := func(n int64, window int) *abi.ModelFacts {
+		return &abi.ModelFacts{Price: abi.Price{Input: n * 1e9}, Priced: true, Window: window}
 	}
-	program, err := json.Marshal(Program{Model: "p:first", Facts: price(3, 0), Fallback: []Fallback{
-		{"r:nobody", price(9, 0)}, {"q:small", price(8, 130)}, {"q:second", price(5, 121)}}})
+	program, err := json.Marshal(abi.Agent{Model: "p:first", Facts: price(3, 0), Fallback: []abi.Fallback{
+		{Model: "r:nobody", Facts: price(9, 0)}, {Model: "q:small", Facts: price(8, 130)}, {Model: "q:second", Facts: price(5, 121)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

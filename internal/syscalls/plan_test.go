@@ -26,7 +26,7 @@ import (
 // desk is a world with one program, which has two tools and may start others.
 func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kernel.Table, kernel.View) {
 	t.Helper()
-	parent := Program{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []tools.Spec{
+	parent := abi.Agent{Name: "parent", Model: "p:m", Rows: []string{"spawn", "wait"}, Hosted: true, Tools: []abi.ToolSpec{
 		{Name: "free", Command: []string{"free"}, Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}`), Effect: abi.Pure, Attempts: 3},
 		{Name: "dear", Command: []string{"dear"}, Effect: abi.Pure, Cost: 5, Approval: true},
 	}}
@@ -35,10 +35,12 @@ func desk(t *testing.T, yield func(kernel.View, abi.Limits) (bool, bool)) (kerne
 		t.Fatal(err)
 	}
 	w := &World{
-		Open: func(*Program) (model.Model, error) {
+		Open: func(*abi.Agent) (model.Model, error) {
 			return stated{facts: model.Facts{Name: "p:m", Provider: "p"}, count: 10}, nil
 		},
-		Command: func(s tools.Spec) (*tools.Tool, error) { return tools.Command(s, tools.Runner{Pool: &program.Pool{}}) },
+		Command: func(s abi.ToolSpec) (*tools.Tool, error) {
+			return tools.Command(s, tools.Runner{Pool: &program.Pool{}})
+		},
 		Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }},
 		Away:    func(string) time.Duration { return 0 },
 		Yield:   yield,
@@ -97,7 +99,7 @@ func TestChildPlans(t *testing.T) {
 			if !pl.Child || pl.Reserve != (abi.Usage{abi.Children: 1}) || s.Priority != want || !limited || steps != 3 || s.Watchdog.Profile != "strict" {
 				t.Errorf("%s with priority %s: %+v of %+v", row, asked, s.Spawn, pl)
 			}
-			var p Program
+			var p abi.Agent
 			if err := json.Unmarshal(s.Program, &p); err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +162,7 @@ func TestOtherPlans(t *testing.T) {
 //
 // Mutant that dies here: code that starts code, which starts code.
 func TestNoCodeInCode(t *testing.T) {
-	l := &Loaded{Program: Program{Rows: []string{"code", "spawn"}}, specs: []model.ToolSpec{{Name: "code"}, {Name: "spawn"}, {Name: "look"}}}
+	l := &Loaded{Agent: abi.Agent{Rows: []string{"code", "spawn"}}, specs: []model.ToolSpec{{Name: "code"}, {Name: "spawn"}, {Name: "look"}}}
 	var names []string
 	for _, f := range (&World{}).functions(nil, &kernel.Job{}, l) {
 		names = append(names, f.Namespace+"."+f.Name)

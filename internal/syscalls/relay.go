@@ -51,7 +51,7 @@ func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if e != nil {
 		return pl, e
 	}
-	p := Program{Name: a.Name, Hosted: true, Held: a.Held, Key: a.Key}
+	p := abi.Agent{Name: a.Name, Hosted: true, Held: a.Held, Key: a.Key}
 	b, err := json.Marshal(p)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
@@ -81,7 +81,7 @@ func planRun(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if e != nil {
 		return pl, e
 	}
-	var p Program
+	var p abi.Agent
 	if err := json.Unmarshal(a.Program, &p); err != nil {
 		return pl, &abi.Error{Code: abi.InvalidArguments, Message: err.Error(), Where: "/program"}
 	}

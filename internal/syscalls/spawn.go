@@ -8,7 +8,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/tools"
 )
 
 // SpawnArgs are the arguments of spawn. What is not said is as in the parent;
@@ -51,8 +50,8 @@ func (w *World) planSpawn(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 }
 
 // child is the program of a child.
-func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
-	p := l.Program
+func (w *World) child(l *Loaded, a *SpawnArgs) (abi.Agent, *abi.Error) {
+	p := l.Agent
 	p.Hosted = false
 	if a.System != nil {
 		p.System = *a.System
@@ -69,11 +68,11 @@ func (w *World) child(l *Loaded, a *SpawnArgs) (Program, *abi.Error) {
 	}
 	has := func(name string) bool { return slices.Contains(a.Tools, name) }
 	for i, name := range a.Tools {
-		if !slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) && l.files[name] == nil {
+		if !slices.ContainsFunc(p.Tools, func(s abi.ToolSpec) bool { return s.Name == name }) && !slices.Contains(p.Rows, name) && l.files[name] == nil {
 			return p, &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("this process has no tool %q to hand on", name), Where: fmt.Sprintf("/tools/%d", i)}
 		}
 	}
-	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s tools.Spec) bool { return !has(s.Name) })
+	p.Tools = slices.DeleteFunc(slices.Clone(p.Tools), func(s abi.ToolSpec) bool { return !has(s.Name) })
 	p.Rows = slices.DeleteFunc(slices.Clone(p.Rows), func(r string) bool { return !has(r) })
 	p.Builtin = []string{}
 	for _, name := range FileTools() {

@@ -220,7 +220,7 @@ func TestTableIsWhole(t *testing.T) {
 func TestProgramsAreForgotten(t *testing.T) {
 	w := &World{Journal: Journal{Bytes: func(d abi.Data) ([]byte, error) { return d.Bytes, nil }}}
 	load := func(name string) *Loaded {
-		b, err := json.Marshal(Program{Name: name, Hosted: true})
+		b, err := json.Marshal(abi.Agent{Name: name, Hosted: true})
 		if err != nil {
 			t.Fatal(err)
 		}

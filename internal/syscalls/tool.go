@@ -141,7 +141,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 	if outer := staging.FromContext(ctx); outer != nil && f != nil && j.Call.Within != 0 {
 		return t.done(runFileTool(ctx, outer, f, in))
 	}
-	rules := t.loaded.workspaceRules()
+	rules := workspaceRules(&t.loaded.Agent)
 	view := workspace.Layered
 	if len(t.tool.Command) > 0 {
 		view = rules.CommandView()
@@ -181,8 +181,8 @@ func runFileTool(ctx context.Context, s *staging.Stage, f *files.Tool, in tools.
 	if err != nil {
 		return tools.Output{Err: staging.Error(err)}
 	}
-	timed, cancel := context.WithTimeoutCause(ctx, tools.DefaultTimeout, &abi.Error{Code: abi.ToolTimeout,
-		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, tools.DefaultTimeout), Hint: "ask for less at once"})
+	timed, cancel := context.WithTimeoutCause(ctx, abi.DefaultToolTimeout, &abi.Error{Code: abi.ToolTimeout,
+		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, abi.DefaultToolTimeout), Hint: "ask for less at once"})
 	defer cancel()
 	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
 	out.Bytes = int64(len(out.Value))

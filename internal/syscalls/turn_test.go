@@ -139,13 +139,13 @@ func TestFallbackIsAskedAtOnce(t *testing.T) {
 			var got []string
 			start := time.Now()
 			models := map[string]*failing{}
-			program := Program{Name: "asks"}
+			program := abi.Agent{Name: "asks"}
 			for i, n := range c.fails {
 				name := string(rune('p' + i))
 				models[name+":m"] = &failing{stated{facts: model.Facts{Name: name + ":m", Provider: name}}, n, c.with, func(string) {
 					got = append(got, fmt.Sprint(time.Since(start), " ", name))
 				}}
-				if f := (Fallback{name + ":m", &Facts{Window: 1000}}); i == 0 {
+				if f := (abi.Fallback{Model: name + ":m", Facts: &abi.ModelFacts{Window: 1000}}); i == 0 {
 					program.Model, program.Facts = f.Model, f.Facts
 				} else {
 					program.Fallback = append(program.Fallback, f)
@@ -162,14 +162,14 @@ func TestFallbackIsAskedAtOnce(t *testing.T) {
 }
 
 // alone is the answer to the one model call of a process, in a kernel of its own.
-func alone(t *testing.T, models map[string]*failing, p Program) abi.Result {
+func alone(t *testing.T, models map[string]*failing, p abi.Agent) abi.Result {
 	t.Helper()
 	store, lease := storetest.Mem()
 	log := journal.NewLog(store, lease)
 	defer func() { _ = log.Close() }()
 	var k *kernel.Kernel
 	w := &World{
-		Open: func(p *Program) (model.Model, error) { return models[p.Model], nil },
+		Open: func(p *abi.Agent) (model.Model, error) { return models[p.Model], nil },
 		Away: func(string) time.Duration { return 0 },
 		Journal: Journal{
 			Bytes: func(d abi.Data) ([]byte, error) { return k.Bytes(d) },

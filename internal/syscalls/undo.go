@@ -41,11 +41,6 @@ type deed struct {
 	args, result json.RawMessage
 }
 
-// Compensates reports whether a program has a tool whose effect can be taken back.
-func (p *Program) Compensates() bool {
-	return slices.ContainsFunc(p.Tools, func(s tools.Spec) bool { return s.Undo != nil })
-}
-
 // runUndo takes back what the compensable calls of a group did, in reverse
 // order of their ends. Each is a system call of its own, whose number follows
 // from this one's: asked again after a crash, this call finds those that were
@@ -89,12 +84,12 @@ type undoing struct {
 
 // takeBack calls the tool that undoes d.
 func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Error) {
-	i := slices.IndexFunc(u.l.Tools, func(s tools.Spec) bool { return s.Name == d.tool && s.Undo != nil })
+	i := slices.IndexFunc(u.l.Tools, func(s abi.ToolSpec) bool { return s.Name == d.tool && s.Undo != nil })
 	if i < 0 {
 		return "", &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("the tool %s names nothing that undoes it", d.tool)}
 	}
 	by = u.l.Tools[i].Undo.Tool
-	args, err := u.l.Tools[i].Undo.With(d.args, d.result)
+	args, err := tools.UndoArgs(u.l.Tools[i].Undo, d.args, d.result)
 	if err != nil {
 		return by, &abi.Error{Code: abi.InvalidArguments, Message: err.Error()}
 	}

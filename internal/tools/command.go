@@ -54,11 +54,11 @@ func (r *Runner) check() error {
 // as JSON; its answer is what it writes to stdout: that JSON value if it is
 // exactly one, else the text as a JSON string. An exit status other than 0 is a
 // failure; stderr is kept for its error only.
-func Command(s Spec, r Runner) (*Tool, error) {
-	s.Defaults()
-	t := &Tool{Spec: s}
+func Command(s abi.ToolSpec, r Runner) (*Tool, error) {
+	s.SetDefaults()
+	t := &Tool{ToolSpec: s}
 	var err error
-	if t.Args, t.Results, err = t.compile(); err != nil {
+	if t.Args, t.Results, err = compile(&t.ToolSpec); err != nil {
 		return nil, err
 	}
 	if len(s.Command) == 0 {

@@ -67,7 +67,7 @@ func TestNasty(t *testing.T) {
 		{name: "not executable", command: []string{"/dev/null"}, code: abi.ToolFailed, says: "could not be started"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tl := command1(t, Spec{Command: c.command, Timeout: 20 * time.Second}, r)
+			tl := command1(t, abi.ToolSpec{Command: c.command, Timeout: 20 * time.Second}, r)
 			if c.args == nil {
 				c.args = none
 			}
@@ -108,7 +108,7 @@ func counted(t *testing.T, then string) (command []string, runs func() int) {
 // One Run is one attempt: who decides about another is the kernel.
 func TestScenario07FailsTwice(t *testing.T) {
 	cmd, runs := counted(t, `[ "$n" -ge 3 ] || { echo not yet >&2; exit 1; }; echo '"done"'`)
-	tl := command1(t, Spec{Command: cmd, Effect: abi.Idempotent, Attempts: 3}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: cmd, Effect: abi.Idempotent, Attempts: 3}, supervised(t))
 	for attempt := 1; attempt <= 3; attempt++ {
 		out := tl.Run(context.Background(), Input{Args: none, Attempt: attempt})
 		if n := runs(); n != attempt {
@@ -122,7 +122,7 @@ func TestScenario07FailsTwice(t *testing.T) {
 
 func TestScenario08FailsOnce(t *testing.T) {
 	cmd, runs := counted(t, `exit 1`)
-	tl := command1(t, Spec{Command: cmd}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: cmd}, supervised(t))
 	if out := tl.Run(context.Background(), Input{Args: none}); out.Err == nil || out.Err.Code != abi.ToolFailed {
 		t.Errorf("got %+v", out.Err)
 	}
@@ -133,7 +133,7 @@ func TestScenario08FailsOnce(t *testing.T) {
 
 // What a failing call took is told, so that it can be booked.
 func TestScenario09FailuresAreNotFree(t *testing.T) {
-	tl := command1(t, Spec{Command: sh(`echo 12345; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 1`)}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: sh(`echo 12345; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 1`)}, supervised(t))
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Bytes != 6 || out.CPU <= 0 || out.Wall <= 0 {
 		t.Errorf("got %+v with %d bytes, %s CPU, %s", out.Err, out.Bytes, out.CPU, out.Wall)
@@ -150,7 +150,7 @@ func TestCPUOfDescendants(t *testing.T) {
 		what []string
 		took bool
 	}{{nastyProgram(t, "burn"), true}, {[]string{"sleep", "0.4"}, false}} {
-		out := command1(t, Spec{Command: append(append(sh(orphan), "sh"), c.what...)}, r).Run(context.Background(), Input{Args: none})
+		out := command1(t, abi.ToolSpec{Command: append(append(sh(orphan), "sh"), c.what...)}, r).Run(context.Background(), Input{Args: none})
 		if out.Err != nil || (out.CPU >= burnt) != c.took {
 			t.Errorf("%s in an orphan: %s, %+v; it took %s or more: %v", c.what, out.CPU, out.Err, burnt, c.took)
 		}
@@ -159,7 +159,7 @@ func TestCPUOfDescendants(t *testing.T) {
 
 func TestScenario15TwentyAtOnce(t *testing.T) {
 	r := supervised(t, t.Name())
-	tl := command1(t, Spec{Command: []string{"cat"}}, r)
+	tl := command1(t, abi.ToolSpec{Command: []string{"cat"}}, r)
 	var wg sync.WaitGroup
 	outs := make([]Output, 20)
 	for i := range outs {
@@ -180,7 +180,7 @@ func TestScenario15TwentyAtOnce(t *testing.T) {
 
 func TestScenario16BadArguments(t *testing.T) {
 	cmd, runs := counted(t, `:`)
-	tl := command1(t, Spec{Command: cmd, Schema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"},"rows":{"type":"array","items":{"type":"array","items":{"type":"integer"}}}},"required":["text"],"additionalProperties":false}`)}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: cmd, Schema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"},"rows":{"type":"array","items":{"type":"array","items":{"type":"integer"}}}},"required":["text"],"additionalProperties":false}`)}, supervised(t))
 	for args, where := range map[string]string{
 		``: "", `{"text":`: "", `not json`: "", `[]`: "", `"text"`: "", `null`: "", `{}`: "", `{"text":"a"} {"text":"b"}`: "", `{"text":"a","text":"b"}`: "",
 		`{"text":1}`: "/text", `{"text":"a","extra":1}`: "/extra", `{"text":"a","rows":[[1],[1,"2"]]}`: "/rows/1/1", `{"text":"a","rows":[1]}`: "/rows/0",
@@ -216,7 +216,7 @@ func TestScenario17BadResult(t *testing.T) {
 		`no json`:               {"", "expected object, got string"},
 		`{"rows":[],"rows":[]}`: {"", "only once"},
 	} {
-		tl := command1(t, Spec{Command: sh(`printf '%s' '` + output + `'`), Result: result}, r)
+		tl := command1(t, abi.ToolSpec{Command: sh(`printf '%s' '` + output + `'`), Result: result}, r)
 		out := tl.Run(context.Background(), Input{Args: none})
 		if want.says == "" {
 			if out.Err != nil || string(out.Value) != output {
@@ -238,7 +238,7 @@ func TestScenario19SameName(t *testing.T) {
 	r := supervised(t)
 	var wg sync.WaitGroup
 	for i := range 50 {
-		tl := command1(t, Spec{Name: "same", Command: sh(fmt.Sprintf(`pwd; echo %d >n; cat n`, i))}, r)
+		tl := command1(t, abi.ToolSpec{Name: "same", Command: sh(fmt.Sprintf(`pwd; echo %d >n; cat n`, i))}, r)
 		wg.Go(func() {
 			out := tl.Run(context.Background(), Input{Pid: abi.Pid(i), Args: none})
 			var text string
@@ -262,7 +262,7 @@ func TestScenario34NoSecretInTools(t *testing.T) {
 			r = unpooled()
 		}
 		// Its own environment, and that of the supervisor and the keeper.
-		tl := command1(t, Spec{Command: sh(`env; p=$PPID; for i in 1 2; do tr '\0' '\n' </proc/$p/environ; p=$(awk '{print $4}' /proc/$p/stat); done 2>/dev/null; ls -l /proc/self/fd | wc -l`)}, r)
+		tl := command1(t, abi.ToolSpec{Command: sh(`env; p=$PPID; for i in 1 2; do tr '\0' '\n' </proc/$p/environ; p=$(awk '{print $4}' /proc/$p/stat); done 2>/dev/null; ls -l /proc/self/fd | wc -l`)}, r)
 		out := tl.Run(context.Background(), Input{Args: none, Env: map[string]string{"DECLARED": "yes"}})
 		if out.Err != nil {
 			t.Fatal(out.Err)
@@ -274,7 +274,7 @@ func TestScenario34NoSecretInTools(t *testing.T) {
 		if err := json.Unmarshal(out.Value, &text); err != nil {
 			t.Fatal(err)
 		}
-		tl = command1(t, Spec{Command: []string{"env"}}, r)
+		tl = command1(t, abi.ToolSpec{Command: []string{"env"}}, r)
 		if err := json.Unmarshal(tl.Run(context.Background(), Input{Args: none, Env: map[string]string{"DECLARED": "yes"}}).Value, &text); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestScenario34NoSecretInTools(t *testing.T) {
 			t.Errorf("the environment lacks PATH or what was declared: %s", text)
 		}
 	}
-	tl := command1(t, Spec{Command: []string{"env"}}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: []string{"env"}}, supervised(t))
 	for k, v := range map[string]string{"": "x", "A=B": "x", "A\x00": "x", "A": "x\x00B=y"} {
 		if out := tl.Run(context.Background(), Input{Args: none, Env: map[string]string{k: v}}); out.Err == nil || !strings.Contains(out.Err.Message, "expected a name") {
 			t.Errorf("variable %q: %+v", k, out.Err)
@@ -308,7 +308,7 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeFile(f)
-	tl := command1(t, Spec{Command: sh(`ls /proc/self/fd`)}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: sh(`ls /proc/self/fd`)}, supervised(t))
 	for range 3 {
 		out := tl.Run(context.Background(), Input{Args: none})
 		if string(out.Value) != `"0\n1\n2\n3"` { // 3 is the directory that ls reads
@@ -335,7 +335,7 @@ func TestDescriptorsOfOurs(t *testing.T) {
 		"pooled": {pooled, sh(`cat`)}, "alone": {alone, sh(`cat`)}, "too much": {pooled, sh(`yes`)},
 		"not started": {pooled, []string{"/dev/null"}}, "no supervisor": {Runner{Pool: &program.Pool{Command: []string{"/no/such/supervisor"}}}, sh(`cat`)},
 	} {
-		tl := command1(t, Spec{Command: c.command}, c.r)
+		tl := command1(t, abi.ToolSpec{Command: c.command}, c.r)
 		tl.Run(t.Context(), Input{Args: none, MaxOutput: 1000}) // what is kept for the next call is there now
 		before := open()
 		for range 5 {
@@ -363,7 +363,7 @@ func TestRing(t *testing.T) {
 
 // A program that took rights it does not have would be out of our reach.
 func TestNoNewPrivileges(t *testing.T) {
-	tl := command1(t, Spec{Command: sh(`grep NoNewPrivs /proc/self/status`)}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: sh(`grep NoNewPrivs /proc/self/status`)}, supervised(t))
 	if out := tl.Run(context.Background(), Input{Args: none}); string(out.Value) != `"NoNewPrivs:\t1"` {
 		t.Errorf("got %s, %+v", out.Value, out.Err)
 	}
@@ -373,7 +373,7 @@ func TestNoNewPrivileges(t *testing.T) {
 // A program that ignored SIGPIPE would go on writing to nobody.
 func TestSignalsAreDefault(t *testing.T) {
 	need(t, "grep")
-	tl := command1(t, Spec{Name: "status", Command: sh("grep -E 'Sig(Ign|Blk)' /proc/self/status | cut -f2")}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Name: "status", Command: sh("grep -E 'Sig(Ign|Blk)' /proc/self/status | cut -f2")}, supervised(t))
 	out := tl.Run(t.Context(), Input{Args: []byte("{}")})
 	var text string
 	if err := json.Unmarshal(out.Value, &text); err != nil || out.Err != nil {
@@ -462,7 +462,7 @@ func TestSecrets(t *testing.T) {
 		"cut":     {script: `printf '` + pad + `hunter2-hunter2'; printf hunter2-hunter2`, most: 1000},
 		"result":  {script: `printf '{"bad":"hunter2-hunter2"}'`},
 	} {
-		s := Spec{Command: sh(c.script)}
+		s := abi.ToolSpec{Command: sh(c.script)}
 		if name == "result" {
 			s.Result = json.RawMessage(`{"properties":{"bad":{"type":"null"}}}`)
 		}
@@ -485,25 +485,25 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%s: no mask, or too few, in %.300s", name, all)
 		}
 	}
-	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"short"}}); err == nil {
+	if _, err := Command(abi.ToolSpec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"short"}}); err == nil {
 		t.Error("a secret of 5 bytes was taken")
 	}
-	if _, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"longer"}}); err != nil {
+	if _, err := Command(abi.ToolSpec{Name: "x", Command: []string{"cat"}}, Runner{Pool: &program.Pool{}, Secrets: []string{"longer"}}); err != nil {
 		t.Errorf("a secret of 6 bytes: %v", err)
 	}
 }
 
 func TestRunnerRefuses(t *testing.T) {
-	_, err := Command(Spec{Name: "x", Command: []string{"cat"}}, Runner{})
+	_, err := Command(abi.ToolSpec{Name: "x", Command: []string{"cat"}}, Runner{})
 	if err == nil || !strings.Contains(err.Error(), "program.Main") {
 		t.Errorf("no supervisor: %v", err)
 	}
-	_, err = Command(Spec{Name: "x"}, supervised(t))
+	_, err = Command(abi.ToolSpec{Name: "x"}, supervised(t))
 	if err == nil || !strings.Contains(err.Error(), "command") {
 		t.Errorf("no command: %v", err)
 	}
 	for _, argv := range [][]string{{"/no/such/supervisor"}, {"/bin/true"}, {"/bin/sh", "-c", "exit 3"}} {
-		tl := command1(t, Spec{Command: []string{"cat"}}, Runner{Pool: &program.Pool{Command: argv, Idle: -1}})
+		tl := command1(t, abi.ToolSpec{Command: []string{"cat"}}, Runner{Pool: &program.Pool{Command: argv, Idle: -1}})
 		out := tl.Run(context.Background(), Input{Args: none})
 		if out.Err == nil || !strings.Contains(out.Err.Message, "supervisor") {
 			t.Errorf("%s: %+v", argv, out.Err)
@@ -514,7 +514,7 @@ func TestRunnerRefuses(t *testing.T) {
 func TestDirectories(t *testing.T) {
 	r := supervised(t)
 	dir := t.TempDir()
-	tl := command1(t, Spec{Command: sh(`pwd; ls -A; echo x >file; echo y >"$TMPDIR/t"`)}, r)
+	tl := command1(t, abi.ToolSpec{Command: sh(`pwd; ls -A; echo x >file; echo y >"$TMPDIR/t"`)}, r)
 	out := tl.Run(context.Background(), Input{Args: none, Dir: dir})
 	if want := string(quoted([]byte(dir))); string(out.Value) != want {
 		t.Errorf("in a directory: %s, want %s", out.Value, want)

@@ -62,7 +62,7 @@ func TestNothingIsLeft(t *testing.T) {
 				if c.code == "" {
 					timeout = 20 * time.Second // it is to end by itself, also on a slow machine
 				}
-				tl := command1(t, Spec{Command: nastyProgram(t, c.name, dir, c.script+".sh"), Timeout: timeout}, r)
+				tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, c.name, dir, c.script+".sh"), Timeout: timeout}, r)
 				for range 2 { // the second by the same supervisor
 					out := tl.Run(context.Background(), Input{Args: none})
 					if left := marked(dir); len(left) > 0 {
@@ -98,7 +98,7 @@ func TestSupervisorCannotBeKilled(t *testing.T) {
 	}
 	for name, want := range map[string]string{"patricide": `"kill: operation not permitted"`, "lullaby": `"stop: operation not permitted"`} {
 		dir := nest(t)
-		tl := command1(t, Spec{Command: nastyProgram(t, name, dir)}, supervised(t))
+		tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, name, dir)}, supervised(t))
 		for range 3 {
 			out := tl.Run(context.Background(), Input{Args: none})
 			if out.Err != nil || string(out.Value) != want {
@@ -115,7 +115,7 @@ func TestSupervisorCannotBeKilled(t *testing.T) {
 func TestSupervisorKilled(t *testing.T) {
 	r := supervised(t, oldSystem)
 	dir := nest(t)
-	tl := command1(t, Spec{Command: nastyProgram(t, "patricide", dir), Timeout: 20 * time.Second}, r)
+	tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, "patricide", dir), Timeout: 20 * time.Second}, r)
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Err.Code != abi.ToolFailed || !strings.Contains(out.Err.Message, "all it had started was killed") {
 		t.Errorf("got %s, %+v", out.Value, out.Err)
@@ -125,7 +125,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 	for _, name := range []string{"lullaby", "lullaby-both"} {
 		dir := nest(t)
-		tl := command1(t, Spec{Command: nastyProgram(t, name, dir), Timeout: 500 * time.Millisecond}, r)
+		tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, name, dir), Timeout: 500 * time.Millisecond}, r)
 		out := tl.Run(context.Background(), Input{Args: none})
 		if out.Err == nil || out.Err.Code != abi.ToolTimeout {
 			t.Errorf("%s: got %s, %+v", name, out.Value, out.Err)
@@ -175,7 +175,7 @@ func TestKernelKilled(t *testing.T) {
 
 func TestScenario10ToolTimeout(t *testing.T) {
 	dir := nest(t)
-	tl := command1(t, Spec{Command: nastyProgram(t, "hang", dir), Timeout: 500 * time.Millisecond}, supervised(t))
+	tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, "hang", dir), Timeout: 500 * time.Millisecond}, supervised(t))
 	out := tl.Run(context.Background(), Input{Args: none})
 	if out.Err == nil || out.Err.Code != abi.ToolTimeout || !strings.Contains(out.Err.Message, "500ms") {
 		t.Errorf("got %+v", out.Err)
@@ -192,7 +192,7 @@ func TestScenario11WallLimit(t *testing.T) {
 	for name, cause := range map[string]error{"wall": &abi.Error{Code: abi.LimitWall, Message: "the time is up"}, "plain": nil} {
 		dir := nest(t)
 		ctx, cancel := context.WithCancelCause(context.Background())
-		tl := command1(t, Spec{Command: nastyProgram(t, "hang", dir)}, supervised(t))
+		tl := command1(t, abi.ToolSpec{Command: nastyProgram(t, "hang", dir)}, supervised(t))
 		go func() {
 			await(dir, 3)
 			cancel(cause)
@@ -223,7 +223,7 @@ func TestPoolClosedDuringACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	goOn := filepath.Join(dir, "go-on")
-	tl := command1(t, Spec{Command: sh(`echo >` + dir + `/pid-here; while ! [ -f ` + goOn + ` ]; do sleep 0.02; done; echo '"done"'`)}, r)
+	tl := command1(t, abi.ToolSpec{Command: sh(`echo >` + dir + `/pid-here; while ! [ -f ` + goOn + ` ]; do sleep 0.02; done; echo '"done"'`)}, r)
 	ended := make(chan Output)
 	go func() { ended <- tl.Run(context.Background(), Input{Args: none}) }()
 	await(dir, 1)

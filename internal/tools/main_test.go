@@ -48,6 +48,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/program"
 	"github.com/kern-run/kern/internal/program/reap"
@@ -164,7 +165,7 @@ func supervised(t testing.TB, words ...string) Runner {
 // unpooled starts a supervisor for each call.
 func unpooled() Runner { return Runner{Pool: &program.Pool{Idle: -1}} }
 
-func command1(t testing.TB, s Spec, r Runner) *Tool {
+func command1(t testing.TB, s abi.ToolSpec, r Runner) *Tool {
 	t.Helper()
 	if s.Name == "" {
 		s.Name = "x"

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/program"
 )
 
@@ -195,7 +196,7 @@ func kernel(dir, what string) string {
 	}
 	self, _ := os.Executable()
 	busy := &program.Pool{Command: []string{"/proc/self/exe", cmp.Or(os.Getenv("SYSTEM"), "this-system"), dir, "busy"}}
-	tl, err := Command(Spec{Name: "x", Command: []string{self, "nasty", what, dir, strconv.Itoa(os.Getpid())}}, Runner{Pool: busy})
+	tl, err := Command(abi.ToolSpec{Name: "x", Command: []string{self, "nasty", what, dir, strconv.Itoa(os.Getpid())}}, Runner{Pool: busy})
 	if err != nil {
 		return err.Error()
 	}

@@ -7,56 +7,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kern-run/kern/abi"
-	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/schema"
 )
 
-// A Spec declares a tool. It is what is recorded when a process is spawned, so
-// a resumed process runs under the declaration it began with.
-type Spec struct {
-	Name        string
-	Description string
-	Command     []string        // of a command tool: the program and its arguments
-	Schema      json.RawMessage // of the arguments; empty: any JSON object
-	Result      json.RawMessage // schema of the result; empty: anything
-	Effect      abi.Effect
-	Timeout     time.Duration // of one attempt
-	Attempts    int
-	Cost        int64 // nano-dollars a call
-	Approval    bool  // every call waits for a person
-	Undo        *Undo // of a compensable one: how its effect is taken back
-}
-
-// What Defaults fills in.
-const (
-	DefaultTimeout  = 30 * time.Second
-	DefaultAttempts = 1
-	DefaultEffect   = abi.Irreversible
-)
-
-// Defaults fills in what was left out: the most careful effect, a timeout, one
-// attempt.
-func (s *Spec) Defaults() {
-	if s.Effect == "" {
-		s.Effect = DefaultEffect
-	}
-	if s.Timeout == 0 {
-		s.Timeout = DefaultTimeout
-	}
-	if s.Attempts == 0 {
-		s.Attempts = DefaultAttempts
-	}
-}
-
 var namePattern = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$`)
 
-// Validate reports what in s makes no sense, and what was expected. Defaults
-// is called before it.
-func (s *Spec) Validate() error {
-	if _, _, err := s.compile(); err != nil {
+// Validate reports what in a declaration makes no sense, and what was expected. Its
+// caller sets the defaults first.
+func Validate(s *abi.ToolSpec) error {
+	if _, _, err := compile(s); err != nil {
 		return err
 	}
 	return nil
@@ -64,7 +25,7 @@ func (s *Spec) Validate() error {
 
 // compile validates s and returns its schemas; that of results is nil if none
 // is declared.
-func (s *Spec) compile() (args, result *schema.Schema, err error) {
+func compile(s *abi.ToolSpec) (args, result *schema.Schema, err error) {
 	if !namePattern.MatchString(s.Name) {
 		return nil, nil, fmt.Errorf("tool %q: name: expected a letter, then up to 63 letters, digits, _, . or -", s.Name)
 	}
@@ -134,85 +95,6 @@ func effectNames() string {
 		names[i] = string(e)
 	}
 	return strings.Join(names, ", ")
-}
-
-// specJSON is how a Spec is written. Money and time are text, as people write
-// them; money read from a number keeps its digits.
-type specJSON struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Command     []string        `json:"command,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"`
-	Result      json.RawMessage `json:"result,omitempty"`
-	Effect      abi.Effect      `json:"effect,omitempty"`
-	Timeout     string          `json:"timeout,omitempty"`
-	Attempts    *int            `json:"attempts,omitempty"`
-	Cost        json.RawMessage `json:"cost,omitempty"`
-	Approval    bool            `json:"approval,omitempty"`
-	Undo        *Undo           `json:"undo,omitempty"`
-}
-
-// MarshalJSON writes s in a stable form.
-func (s Spec) MarshalJSON() ([]byte, error) {
-	j := specJSON{Name: s.Name, Description: s.Description, Command: s.Command, Schema: s.Schema, Result: s.Result,
-		Effect: s.Effect, Approval: s.Approval, Undo: s.Undo}
-	if s.Timeout != 0 {
-		j.Timeout = s.Timeout.String()
-	}
-	if s.Attempts != 0 {
-		j.Attempts = &s.Attempts
-	}
-	if s.Cost != 0 {
-		j.Cost = json.RawMessage(`"` + abi.FormatMoney(s.Cost) + `"`)
-	}
-	return marshal(j)
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote, and what a person wrote: unknown
-// keys are refused, and what is written must make sense by itself. What is left
-// out stays zero, for Defaults.
-func (s *Spec) UnmarshalJSON(b []byte) error {
-	if bad := jsontext.Check(b, jsontext.Strict); bad != nil {
-		return fmt.Errorf("tool: %w", bad)
-	}
-	var j specJSON
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
-		return fmt.Errorf("tool: %s; expected an object of %s", strings.TrimPrefix(err.Error(), "json: "), specKeys)
-	}
-	n := Spec{Name: j.Name, Description: j.Description, Command: j.Command, Schema: unlessNull(j.Schema),
-		Result: unlessNull(j.Result), Effect: j.Effect, Approval: j.Approval, Undo: j.Undo}
-	bad := func(field string, got any, want string) error {
-		return fmt.Errorf("tool %q: %s: %v; expected %s", j.Name, field, got, want)
-	}
-	var err error
-	if j.Timeout != "" {
-		if n.Timeout, err = time.ParseDuration(j.Timeout); err != nil || n.Timeout <= 0 {
-			return bad("timeout", j.Timeout, "a duration above 0 such as 30s or 10m")
-		}
-	}
-	if j.Attempts != nil {
-		if n.Attempts = *j.Attempts; n.Attempts < 1 {
-			return bad("attempts", n.Attempts, "1 or more")
-		}
-	}
-	if c := strings.Trim(string(unlessNull(j.Cost)), `"`); c != "" {
-		if n.Cost, err = abi.ParseMoney(c); err != nil {
-			return bad("cost", c, "dollars such as 2 or 0.05, at most nine decimals")
-		}
-	}
-	*s = n
-	return nil
-}
-
-const specKeys = "name, description, command, schema, result, effect, timeout, attempts, cost, approval, undo"
-
-func unlessNull(raw json.RawMessage) json.RawMessage {
-	if string(raw) == "null" {
-		return nil
-	}
-	return raw
 }
 
 // marshal encodes v without changing what stands in strings: a schema or a

@@ -29,7 +29,7 @@ import (
 
 // A Tool is a Spec that can run. It is safe for concurrent use.
 type Tool struct {
-	Spec
+	abi.ToolSpec
 	Args    *schema.Schema // of the arguments
 	Results *schema.Schema // of the result; nil: anything
 	Run     func(ctx context.Context, in Input) Output
@@ -95,9 +95,9 @@ func Func[In, Out any](name, description string, f func(context.Context, In) (Ou
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: arguments: %w", name, err)
 	}
-	t := &Tool{Spec: Spec{Name: name, Description: description, Schema: raw}}
-	t.Defaults()
-	if t.Args, t.Results, err = t.compile(); err != nil {
+	t := &Tool{ToolSpec: abi.ToolSpec{Name: name, Description: description, Schema: raw}}
+	t.SetDefaults()
+	if t.Args, t.Results, err = compile(&t.ToolSpec); err != nil {
 		return nil, err
 	}
 	call := func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {

@@ -158,11 +158,11 @@ func TestSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range cases {
-		var s Spec
+		var s abi.ToolSpec
 		err := s.UnmarshalJSON(c.Spec)
 		if err == nil {
-			s.Defaults()
-			err = s.Validate()
+			s.SetDefaults()
+			err = Validate(&s)
 		}
 		if c.Error != "" {
 			if err == nil || !strings.Contains(err.Error(), c.Error) {
@@ -181,7 +181,7 @@ func TestSpec(t *testing.T) {
 			t.Errorf("%s is recorded as %s, want %s", c.Spec, got, c.JSON)
 		}
 	}
-	if err := (&Spec{Name: "x"}).Validate(); err == nil {
+	if err := Validate(&abi.ToolSpec{Name: "x"}); err == nil {
 		t.Error("without Defaults: no error")
 	}
 }
@@ -191,23 +191,23 @@ func FuzzSpec(f *testing.F) {
 	f.Add([]byte(`{"name":"x","cost":0.000000001,"result":true,"schema":null}`))
 	f.Add([]byte(`{"name":"x","timeout":"-1s","attempts":0}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var s Spec
+		var s abi.ToolSpec
 		if s.UnmarshalJSON(b) != nil {
 			return
 		}
-		s.Defaults()
-		if s.Validate() != nil {
+		s.SetDefaults()
+		if Validate(&s) != nil {
 			return
 		}
 		out, err := json.Marshal(s)
 		if err != nil {
 			t.Fatalf("%q: %v", b, err)
 		}
-		var again Spec
+		var again abi.ToolSpec
 		if err := json.Unmarshal(out, &again); err != nil {
 			t.Fatalf("%q became %s: %v", b, out, err)
 		}
-		if err := again.Validate(); err != nil {
+		if err := Validate(&again); err != nil {
 			t.Fatalf("%q became %s: %v", b, out, err)
 		}
 		out2, err := json.Marshal(again)

@@ -5,20 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/kern-run/kern/abi"
 )
 
-// Undo names the tool that takes back what a compensable one did, and what it
-// is called with: a text "$args" or "$result", alone or with a JSON pointer
-// behind it, stands for what the call was given or gave. Without Args it gets
-// {"args": ..., "result": ...}.
-type Undo struct {
-	Tool string          `json:"tool"`
-	Args json.RawMessage `json:"args,omitempty"`
-}
-
-// With are the arguments of the undoing call, for a call that was given args
-// and gave result.
-func (u *Undo) With(args, result json.RawMessage) (json.RawMessage, error) {
+// UndoArgs are the arguments of the undoing call, for a call that was given args
+// and returned result.
+func UndoArgs(u *abi.ToolUndo, args, result json.RawMessage) (json.RawMessage, error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}

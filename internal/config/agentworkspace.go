@@ -8,34 +8,25 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// Space is the workspace of an agent, and what must hold in it.
-type Space struct {
-	Dir        string
-	View       string
-	Quota      abi.Quota
-	Invariants []abi.Invariant
-	Builtin    []string // the file tools it has; nil: all
-}
-
-// workspace reads a directory, or a directory with how it is seen and what one
-// call may stage.
-func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
+// readWorkspace reads a directory, or a directory with its view and the quota of a
+// call.
+func (r *agentReader) readWorkspace(n ast.Node, what string) error {
+	d, p := r.d, &r.run.Program
 	v, err := d.Value(n)
 	if err != nil {
 		return err
 	}
 	if _, ok := v.(ast.MapNode); !ok {
-		return yamlfile.Into(&s.Dir, d.Text)(n, what)
+		return yamlfile.Into(&p.Workspace, d.Text)(n, what)
 	}
 	err = d.Mapping(n, what, []string{"dir", "view", "bytes", "files"}, map[string]yamlfile.Field{
-		"dir": yamlfile.Into(&s.Dir, d.Text),
+		"dir": yamlfile.Into(&p.Workspace, d.Text),
 		"view": func(n ast.Node, what string) (err error) {
-			if s.View, err = d.Text(n, what); err == nil && !slices.Contains(abi.Views, s.View) {
-				err = d.Errorf(n, "%s is %q, expected one of %s", what, s.View, strings.Join(abi.Views, ", "))
+			if p.View, err = d.Text(n, what); err == nil && !slices.Contains(abi.Views, p.View) {
+				err = d.Errorf(n, "%s is %q, expected one of %s", what, p.View, strings.Join(abi.Views, ", "))
 			}
 			return err
 		},
@@ -44,26 +35,27 @@ func (s *Space) workspace(d *yamlfile.Document, n ast.Node, what string) error {
 			if err != nil {
 				return err
 			}
-			if s.Quota.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || s.Quota.Bytes == 0 {
+			if p.Quota.Bytes, err = abi.ParseUnit(abi.OutputBytes, text); err != nil || p.Quota.Bytes == 0 {
 				return d.Errorf(n, "%s is %q, expected a size such as 10MiB", what, jsontext.Clip(text))
 			}
 			return nil
 		},
 		"files": func(n ast.Node, what string) (err error) {
-			if s.Quota.Files, err = d.Count(n, what); err == nil && s.Quota.Files == 0 {
+			if p.Quota.Files, err = d.Count(n, what); err == nil && p.Quota.Files == 0 {
 				err = d.Errorf(n, "%s is 0, expected 1 or more", what)
 			}
 			return err
 		},
 	})
-	if err == nil && s.Dir == "" {
+	if err == nil && p.Workspace == "" {
 		err = d.Errorf(n, "%s: the key dir is missing, expected the directory of the workspace", what)
 	}
 	return err
 }
 
-// invariant reads one entry under invariants.
-func (s *Space) invariant(d *yamlfile.Document, n ast.Node) error {
+// readInvariant reads one entry under invariants.
+func (r *agentReader) readInvariant(n ast.Node) error {
+	d, p := r.d, &r.run.Program
 	var v abi.Invariant
 	err := d.Mapping(n, "an invariant", []string{"paths", "check", "command"}, map[string]yamlfile.Field{
 		"paths":   yamlfile.Into(&v.Paths, d.Text),
@@ -76,7 +68,7 @@ func (s *Space) invariant(d *yamlfile.Document, n ast.Node) error {
 	if err := v.Validate(); err != nil {
 		return d.Errorf(n, "an invariant: %v", err)
 	}
-	s.Invariants = append(s.Invariants, v)
+	p.Invariants = append(p.Invariants, v)
 	return nil
 }
 
@@ -87,16 +79,17 @@ func command(d *yamlfile.Document, to *[]string) yamlfile.Field {
 	}
 }
 
-// builtin reads the list of file tools; an empty one is none of them.
-func (s *Space) builtin(d *yamlfile.Document, n ast.Node, what string) error {
-	s.Builtin = []string{}
-	return d.List(n, what, yamlfile.AppendTo(&s.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+// readBuiltin reads the list of file tools; an empty list gives none of them.
+func (r *agentReader) readBuiltin(n ast.Node, what string) error {
+	d, p := r.d, &r.run.Program
+	p.Builtin = []string{}
+	return d.List(n, what, yamlfile.AppendTo(&p.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
 }
 
 // undo reads how the effect of a tool is taken back.
-func undo(d *yamlfile.Document, to **tools.Undo) yamlfile.Field {
+func undo(d *yamlfile.Document, to **abi.ToolUndo) yamlfile.Field {
 	return func(n ast.Node, what string) error {
-		u := new(tools.Undo)
+		u := new(abi.ToolUndo)
 		*to = u
 		return d.Mapping(n, what, []string{"tool", "args"}, map[string]yamlfile.Field{
 			"tool": yamlfile.Into(&u.Tool, d.Text),
