@@ -11,44 +11,44 @@ import (
 
 // The mutants that these tests kill, each tried by hand:
 //
-//	window.go   what is taken back is taken from now    TestNeverMore
-//	window.go   slots are forgotten early               TestScenario35
-//	bucket.go   the minute is not looked at             TestNeverMore, TestLargeCall, TestLearned
-//	bucket.go   a released call is not counted down     every test that ends
-//	bucket.go   a refused request is not counted        TestNeverMore
-//	bucket.go   output is not counted when it ends      TestNeverMore
-//	bucket.go   a pause ends early                      TestNeverMore
-//	bucket.go   no slope; nothing kept for urgent calls TestUrgent
-//	sched.go    blocked lines are not remembered        TestNeverMore
-//	sched.go    a new call does not enter the queue        TestLargeCall
-//	sched.go    what was not taken is not given back    TestShares
-//	queue.go     a share that comes back has saved up    TestShareComesBack
-//	queue.go     classes do not age                      TestAgeing, TestOrder
-//	queue.go     turns are not charged                   TestOrder
-//	queue.go     nobody is forgotten                     TestManyKeys
-//	queue.go     a new priority resets the age           TestNeverMore
-//	sched.go    rank moves nobody, or only the first    TestSetPriority
-//	backoff.go     every 429 of one burst counts           TestRateLimited
-//	backoff.go     all go at once after a pause            TestRateLimited
-//	backoff.go     margin or ceiling is not learned  TestMargin
-//	backoff.go     what others use is not seen             TestLearned
-//	estimate.go    bounds are counted as they are          TestEstimate
-//	traffic.go  a turn that comes too late is lost      TestTurnAndEnd
-//	traffic.go  a turn can be given back twice          TestConcurrency
-//	quota.go    a diverted call gives a turn back       TestBackoffAndEnd
-//	traffic.go  a stale alarm sets another              TestOneTimer
-//	bucket.go   a call that ended leaves something      every test that ends
-//	bucket.go   what is told raises what is configured  TestLimit
-//	backoff.go     headers are never too old               TestOldHeaders
-//	backoff.go     a call on its way ends the pauses      TestOnTheirWay
-//	backoff.go     back-off stays at what is asked for     TestPauseLength
-//	backoff.go     one overload is enough, or never is     TestBreakdowns
-//	backoff.go     all go at once when a pause is over     TestAfterPause
-//	estimate.go    what is counted ahead is not unlearned  TestLearnAhead
-//	limits.go   a model may take more than its key      TestWithin
-//	queue.go     a share that came back is kept          TestForgotten
-//	sched.go    an empty queue keeps its timer           TestBackoffAndEnd
-//	window.go   a slot on the border is not taken back  TestRemove
+//	window.go    what is taken back is taken from now               TestNeverMore
+//	window.go    slots are forgotten early                          TestScenario35
+//	bucket.go    the minute is not looked at                        TestNeverMore, TestLargeCall, TestLearned
+//	bucket.go    a released call is not counted down                every test that ends
+//	bucket.go    a refused request is not counted                   TestNeverMore
+//	bucket.go    output is not counted when it ends                 TestNeverMore
+//	bucket.go    a pause ends early                                 TestNeverMore
+//	bucket.go    no burst; nothing kept for urgent calls            TestUrgent
+//	sched.go     blocked buckets are not remembered                 TestNeverMore
+//	sched.go     a new call does not enter the queue                TestLargeCall
+//	sched.go     what was not taken is not given back               TestShares
+//	queue.go     a share that comes back has saved up               TestShareComesBack
+//	queue.go     classes do not age                                 TestAgeing, TestOrder
+//	queue.go     turns are not charged                              TestOrder
+//	queue.go     no share is forgotten                              TestManyKeys
+//	queue.go     a new priority resets the age                      TestNeverMore
+//	sched.go     setPriority moves no call, or only the first       TestSetPriority
+//	backoff.go   every 429 of one burst counts                      TestRateLimited
+//	backoff.go   all go at once after a pause                       TestRateLimited
+//	backoff.go   margin or ceiling is not learned                   TestMargin
+//	backoff.go   what others use is not seen                        TestLearned
+//	estimate.go  bounds are counted as they are                     TestEstimate
+//	quota.go     a turn that comes too late is lost                 TestTurnAndEnd
+//	quota.go     a turn can be given back twice                     TestConcurrency
+//	quota.go     a diverted call gives a turn back                  TestBackoffAndEnd
+//	quota.go     a stale timer sets another                         TestOneTimer
+//	bucket.go    a call that ended leaves something                 every test that ends
+//	bucket.go    what is told raises what is configured             TestLimit
+//	backoff.go   headers are never too old                          TestOldHeaders
+//	backoff.go   a call on its way ends the pauses                  TestOnTheirWay
+//	backoff.go   back-off stays at what is asked for                TestPauseLength
+//	backoff.go   one overload is enough, or never is                TestBreakdowns
+//	backoff.go   all go at once when a pause is over                TestAfterPause
+//	estimate.go  what is counted ahead is not unlearned             TestLearnAhead
+//	limits.go    a model may take more than its key                 TestWithin
+//	queue.go     a share that came back is kept                     TestForgotten
+//	sched.go     an empty queue keeps its timer                     TestBackoffAndEnd
+//	window.go    a slot on the border is not taken back             TestRemove
 
 // A judge counts what goes as a provider does: each call when it goes, with
 // what it may take, and with what it took from when it ended; or its output

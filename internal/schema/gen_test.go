@@ -63,7 +63,7 @@ func anyObject(t *rapid.T, depth int, someNames *rapid.Generator[string]) object
 	return o
 }
 
-// anySchema draws from what is checked on the bytes.
+// anySchema draws a schema that has a node.
 func anySchema(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		if rapid.IntRange(0, 12).Draw(t, "bool") == 0 {

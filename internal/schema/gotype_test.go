@@ -62,7 +62,7 @@ func TestFromType(t *testing.T) {
 		t.Errorf("got  %s", got)
 	}
 	if s := mustCompile(t, string(got)); s.node == nil {
-		t.Error("it is not checked on the bytes")
+		t.Error("it has no node")
 	}
 }
 
