@@ -265,7 +265,6 @@ var larger = map[string]string{
 	"internal/gateway.Kernel":           "",
 	"internal/gateway.View":             "",
 	"internal/journal.Store":            "",
-	"internal/journal.Log":              "",
 }
 
 func TestShape(t *testing.T) {

@@ -187,7 +187,7 @@ func measureLatency(dir string, rounds int) error {
 			{&ours, func() error {
 				n++
 				r := storetest.Began(1, n, n)
-				return log.Hand(&r).Wait(context.Background())
+				return log.PutDeferred(&r).Wait(context.Background())
 			}},
 		} {
 			d, err := times(100, m.fn)
@@ -309,7 +309,7 @@ func (nowhere) Append(journal.Lease, []abi.Record) error { return nil }
 func measurePut(string, int) error {
 	log := journal.NewLog(nowhere{}, journal.Lease{})
 	r := storetest.Began(1, 1, 1)
-	var t journal.Ticket
+	var t journal.Pending
 	res := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -83,16 +83,16 @@ func bubble(t *testing.T, wrap func(journal.Store) journal.Store, fn func(t *tes
 	})
 }
 
-func put(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
+func put(log *journal.Log, pid abi.Pid, n uint64) journal.Pending {
 	r := storetest.Began(pid, n, n)
 	return log.Put(&r)
 }
 
-func wantStates(t *testing.T, tickets []journal.Ticket, want ...string) {
+func wantStates(t *testing.T, tickets []journal.Pending, want ...string) {
 	t.Helper()
 	var got []string
 	for _, k := range tickets {
-		got = append(got, storetest.TicketState(k))
+		got = append(got, storetest.PendingState(k))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("tickets are %q, want %q", got, want)
@@ -113,7 +113,7 @@ func wantHeld(t *testing.T, s journal.Store, want ...string) {
 func TestWaitsForTheStore(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		for n := uint64(2); n <= 5; n++ {
 			tickets = append(tickets, put(log, 1, n))
@@ -129,17 +129,17 @@ func TestWaitsForTheStore(t *testing.T) {
 		if got := g.sizes(); !slices.Equal(got, []int{1, 4}) {
 			t.Errorf("batches of %v, want 1 and then what came meanwhile", got)
 		}
-		wantStates(t, []journal.Ticket{{}}, "kept")
+		wantStates(t, []journal.Pending{{}}, "kept")
 	})
 }
 
-func hand(log *journal.Log, pid abi.Pid, n uint64) journal.Ticket {
+func hand(log *journal.Log, pid abi.Pid, n uint64) journal.Pending {
 	r := storetest.Began(pid, n, n)
-	return log.Hand(&r)
+	return log.PutDeferred(&r)
 }
 
 // waited begins to wait for what is handed.
-func waited(tickets ...journal.Ticket) {
+func waited(tickets ...journal.Pending) {
 	for _, k := range tickets {
 		go func() { _ = k.Wait(context.Background()) }()
 		synctest.Wait()
@@ -151,7 +151,7 @@ func waited(tickets ...journal.Ticket) {
 func TestHanded(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{hand(log, 1, 1)}
+		tickets := []journal.Pending{hand(log, 1, 1)}
 		close(g.let)
 		synctest.Wait()
 		if got := g.sizes(); got != nil {
@@ -201,7 +201,7 @@ func TestHandedFails(t *testing.T) {
 		bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			tickets := []journal.Ticket{hand(log, 1, 1)}
+			tickets := []journal.Pending{hand(log, 1, 1)}
 			_ = tickets[0].Wait(ctx)
 			tickets = append(tickets, hand(log, 1, 2))
 			_ = tickets[1].Wait(ctx)
@@ -212,7 +212,7 @@ func TestHandedFails(t *testing.T) {
 		})
 	}
 	bubble(t, nil, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{hand(log, 1, 1), hand(log, 2, 5), hand(log, 1, 2), hand(log, 2, 6)}
+		tickets := []journal.Pending{hand(log, 1, 1), hand(log, 2, 5), hand(log, 1, 2), hand(log, 2, 6)}
 		_ = tickets[0].Wait(t.Context())
 		tickets = append(tickets, hand(log, 2, 7), hand(log, 1, 3))
 		_ = tickets[4].Wait(t.Context())
@@ -223,7 +223,7 @@ func TestHandedFails(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, storetest.Full(3)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		if e := log.Err(); e != nil {
 			t.Fatal(e)
@@ -253,7 +253,7 @@ func TestFull(t *testing.T) {
 
 func TestFullForEver(t *testing.T) {
 	bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, storetest.Full(1<<30)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2))
 		synctest.Wait()
@@ -275,7 +275,7 @@ func TestBroken(t *testing.T) {
 		storetest.After:  {"1:1", "1:2"},
 	} {
 		bubble(t, func(s journal.Store) journal.Store { return storetest.Faulty(s, 2, mode) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-			tickets := []journal.Ticket{put(log, 1, 1)}
+			tickets := []journal.Pending{put(log, 1, 1)}
 			synctest.Wait()
 			tickets = append(tickets, put(log, 1, 2))
 			synctest.Wait()
@@ -319,7 +319,7 @@ func TestBrokenForEver(t *testing.T) {
 	bubble(t, func(s journal.Store) journal.Store {
 		return &told{Store: s, errs: []error{errors.New("input/output error")}}
 	}, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1))
 		synctest.Wait()
@@ -332,7 +332,7 @@ func TestBrokenForEver(t *testing.T) {
 func TestBrokenInTheMiddle(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(storetest.Faulty(s, 1, storetest.Before)) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2), put(log, 2, 1))
 		close(g.let)
@@ -353,7 +353,7 @@ func TestWhoWaitsHears(t *testing.T) {
 		"refused 1:9":    {9, nil},
 		"STORAGE_BROKEN": {1, []error{errors.New("input/output error")}},
 	} {
-		for _, add := range []func(*journal.Log, abi.Pid, uint64) journal.Ticket{put, hand} {
+		for _, add := range []func(*journal.Log, abi.Pid, uint64) journal.Pending{put, hand} {
 			g := new(gate)
 			bubble(t, func(s journal.Store) journal.Store { return g.before(&told{Store: s, errs: c.errs}) }, func(t *testing.T, log *journal.Log, _ journal.Store) {
 				heard := make(chan error, 2)
@@ -397,7 +397,7 @@ func TestKeep(t *testing.T) {
 			defer cancel()
 			heard := make(chan error)
 			k := put(log, 1, c.n)
-			go func() { heard <- log.Keep(ctx, k) }()
+			go func() { heard <- log.WaitUnlessFull(ctx, k) }()
 			synctest.Wait()
 			start := time.Now()
 			if !c.leave {
@@ -412,11 +412,11 @@ func TestKeep(t *testing.T) {
 			if c.leave {
 				close(g.let)
 			}
-			if err := log.Keep(t.Context(), journal.Ticket{}); err != nil {
+			if err := log.WaitUnlessFull(t.Context(), journal.Pending{}); err != nil {
 				t.Errorf("%s: nothing to wait for: %v", c.name, err)
 			}
 			// Whoever asks later is told the same, and while there is no room at once.
-			if got := storetest.OutcomeOf(log.Keep(t.Context(), k)); !c.leave && got != c.want {
+			if got := storetest.OutcomeOf(log.WaitUnlessFull(t.Context(), k)); !c.leave && got != c.want {
 				t.Errorf("%s, asked again: %s", c.name, got)
 			}
 		})
@@ -468,7 +468,7 @@ func TestRefusedAmongRefused(t *testing.T) {
 		// The number would be right, and nobody else writes: it is refused all the same.
 		early := hand(log, 1, 1)
 		_ = early.Wait(t.Context())
-		tickets := []journal.Ticket{put(log, 3, 1)}
+		tickets := []journal.Pending{put(log, 3, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 1), put(log, 2, 1), put(log, 4, 7), put(log, 2, 2), put(log, 1, 2), put(log, 4, 1))
 		close(g.let)
@@ -479,7 +479,7 @@ func TestRefusedAmongRefused(t *testing.T) {
 	bad := &journal.BadRecord{Pid: 2, N: 1, Why: "in a test"}
 	told := &told{errs: []error{bad, bad, nil, errors.New("input/output error")}} // a batch by who waits, by the committer, one by one
 	bubble(t, func(s journal.Store) journal.Store { told.Store = s; return told }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{hand(log, 1, 1), hand(log, 2, 1), hand(log, 3, 1)}
+		tickets := []journal.Pending{hand(log, 1, 1), hand(log, 2, 1), hand(log, 3, 1)}
 		_ = tickets[0].Wait(t.Context())
 		wantStates(t, tickets, "STORAGE_BROKEN", "STORAGE_BROKEN", "STORAGE_BROKEN")
 		wantHeld(t, mem, "1:1")
@@ -501,7 +501,7 @@ func TestStaleLease(t *testing.T) {
 		}
 		second := put(log, 1, 2)
 		synctest.Wait()
-		wantStates(t, []journal.Ticket{first, second}, "kept", "STORAGE_BROKEN")
+		wantStates(t, []journal.Pending{first, second}, "kept", "STORAGE_BROKEN")
 		if err := log.Close(); err == nil {
 			t.Error("close says that all is well")
 		}
@@ -511,7 +511,7 @@ func TestStaleLease(t *testing.T) {
 func TestRefused(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2), put(log, 2, 1),
 			put(log, 1, 9), // refused
@@ -528,7 +528,7 @@ func TestRefused(t *testing.T) {
 
 		// Later rounds go on without that process, and in one batch.
 		g.let = make(chan struct{})
-		tickets = []journal.Ticket{put(log, 4, 1)}
+		tickets = []journal.Pending{put(log, 4, 1)}
 		synctest.Wait()
 		before := len(g.sizes())
 		tickets = append(tickets, put(log, 2, 3), put(log, 1, 3), put(log, 3, 2), put(log, 4, 2))
@@ -576,7 +576,7 @@ func TestCloseWhileACallerWrites(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		g := new(gate)
 		bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-			tickets := []journal.Ticket{hand(log, 1, 1)}
+			tickets := []journal.Pending{hand(log, 1, 1)}
 			waited(tickets[0])
 			want := []string{"1:1"}
 			if more {
@@ -608,13 +608,13 @@ func TestFlush(t *testing.T) {
 			t.Errorf("while the store waits: %v", err)
 		}
 		close(g.let)
-		if err := log.Flush(context.Background()); err != nil || storetest.TicketState(k) != "kept" {
-			t.Errorf("%v; the ticket is %s", err, storetest.TicketState(k))
+		if err := log.Flush(context.Background()); err != nil || storetest.PendingState(k) != "kept" {
+			t.Errorf("%v; the ticket is %s", err, storetest.PendingState(k))
 		}
 		// What was handed is nobody's until somebody waits: so it is flush's.
 		k = hand(log, 1, 2)
-		if err := log.Flush(context.Background()); err != nil || storetest.TicketState(k) != "kept" {
-			t.Errorf("%v; the ticket of what was handed is %s", err, storetest.TicketState(k))
+		if err := log.Flush(context.Background()); err != nil || storetest.PendingState(k) != "kept" {
+			t.Errorf("%v; the ticket of what was handed is %s", err, storetest.PendingState(k))
 		}
 	})
 }
@@ -622,7 +622,7 @@ func TestFlush(t *testing.T) {
 func TestClose(t *testing.T) {
 	g := new(gate)
 	bubble(t, func(s journal.Store) journal.Store { return g.before(s) }, func(t *testing.T, log *journal.Log, mem journal.Store) {
-		tickets := []journal.Ticket{put(log, 1, 1)}
+		tickets := []journal.Pending{put(log, 1, 1)}
 		synctest.Wait()
 		tickets = append(tickets, put(log, 1, 2), put(log, 1, 3))
 		done := make(chan error)
@@ -813,7 +813,7 @@ func TestStaleTree(t *testing.T) {
 		if _, err := s.Claim(journal.Lease{}, 2); err != nil {
 			t.Fatal(err)
 		}
-		tickets := []journal.Ticket{put(log, 1, 2), put(log, 2, 2), put(log, 3, 2)}
+		tickets := []journal.Pending{put(log, 1, 2), put(log, 2, 2), put(log, 3, 2)}
 		synctest.Wait()
 		wantStates(t, tickets, "kept", "refused 2:2", "kept")
 		if err := put(log, 2, 3).Wait(t.Context()); !errors.Is(err, journal.ErrStale) {

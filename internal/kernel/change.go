@@ -55,7 +55,7 @@ func (k *Kernel) Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool,
 func (k *Kernel) Change(ctx context.Context, pid abi.Pid, e abi.Edit) error {
 	k.procs.mu.Lock()
 	p, err := k.writable(pid)
-	var t journal.Ticket
+	var t journal.Pending
 	if err == nil {
 		t, err = p.change(0, &e)
 	}
@@ -79,7 +79,7 @@ func (j *Job) Raise(l abi.Limits) (now abi.Limits) {
 }
 
 // change makes an edit; call is 0 for an edit from outside. The lock is held.
-func (p *proc) change(call uint64, e *abi.Edit) (t journal.Ticket, err error) {
+func (p *proc) change(call uint64, e *abi.Edit) (t journal.Pending, err error) {
 	c := abi.Change{Priority: e.Priority, By: e.By}
 	if e.ChangesLimits() {
 		now, wider := e.Apply(p.state.Account.Limits)
@@ -122,7 +122,7 @@ func (k *Kernel) SetAccount(ctx context.Context, name string, e abi.Edit) error 
 	return t.Wait(ctx)
 }
 
-func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Ticket, bad *abi.Error) {
+func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Pending, bad *abi.Error) {
 	var odd []string
 	e.Limits.Each(func(u abi.Unit, _ int64) {
 		if u >= abi.Units {

@@ -226,7 +226,7 @@ func (s *held) Append(l journal.Lease, batch []abi.Record) error {
 // TestNotBeforeTheDisk: nobody is let go whose end is not on disk, for there
 // would be nothing to read it from.
 //
-// Mutant that dies here: letGo does not look at the ticket.
+// Mutant that dies here: letGo does not look at the pending record.
 func TestNotBeforeTheDisk(t *testing.T) {
 	lived(t, func(t *testing.T, m *rig) {
 		one, two := m.spawn(Spawning{}), m.spawn(Spawning{})

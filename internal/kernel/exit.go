@@ -158,19 +158,19 @@ type exitQueue struct {
 	keep  int // how many are kept
 }
 
-// writtenExit is an exit and the ticket of its terminal record.
+// writtenExit is an exit and the pending of its terminal record.
 type writtenExit struct {
-	p      *proc
-	ticket journal.Ticket
+	p       *proc
+	pending journal.Pending
 }
 
 // buryExited buries the oldest exits that are on disk. A record that the journal
 // did not take stays in memory, because it cannot be read again. The lock is held.
 func (k *Kernel) buryExited() {
-	for len(k.exits.queue) > k.exits.keep && k.exits.queue[0].ticket.Ended() {
+	for len(k.exits.queue) > k.exits.keep && k.exits.queue[0].pending.Done() {
 		e := k.exits.queue[0]
 		k.exits.queue = slices.Delete(k.exits.queue, 0, 1)
-		if e.ticket.Wait(context.Background()) == nil {
+		if e.pending.Wait(context.Background()) == nil {
 			k.procs.bury(e.p)
 		}
 	}

@@ -256,7 +256,7 @@ func (k *Kernel) Close(ctx context.Context) error {
 }
 
 // record applies r to the state of p and queues it for the journal. The lock is held.
-func (p *proc) record(r *abi.Record) journal.Ticket {
+func (p *proc) record(r *abi.Record) journal.Pending {
 	p.apply(r)
 	return p.k.cfg.Log.Put(r)
 }

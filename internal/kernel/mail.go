@@ -28,7 +28,7 @@ func (j *Job) Send(to abi.Pid, body []byte) *abi.Error {
 }
 
 // mail records a message for p. The lock is held.
-func (p *proc) mail(from string, call uint64, body []byte) journal.Ticket {
+func (p *proc) mail(from string, call uint64, body []byte) journal.Pending {
 	r := &abi.Record{Kind: abi.KindMailed, Call: call, Note: &abi.Note{From: from}}
 	r.Note.Body = payload(r, body)
 	t := p.record(r)

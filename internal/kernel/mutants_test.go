@@ -85,8 +85,8 @@ var mutants = []mutant{
 	{"a wait that was given up is an answer", "run.go", "	if e.Code.Momentary() {\n", "	if false {\n", "TestAskedAgain", ""},
 	// what has ended is let go, and nothing is lost with it
 	{"nobody is let go", "exit.go", "			k.procs.bury(e.p)\n", "			_ = e.p\n", "TestExitLetsGo|TestLetGoIsKept", ""},
-	{"let go before the disk", "exit.go", " && k.exits.queue[0].ticket.Ended() {\n", " {\n", "TestNotBeforeTheDisk|TestRefusedStays", ""},
-	{"let go though refused", "exit.go", "e.ticket.Wait(context.Background()) == nil {", "e.ticket.Wait(context.Background()) == nil || true {", "TestRefusedStays", ""},
+	{"let go before the disk", "exit.go", " && k.exits.queue[0].pending.Done() {\n", " {\n", "TestNotBeforeTheDisk|TestRefusedStays", ""},
+	{"let go though refused", "exit.go", "e.pending.Wait(context.Background()) == nil {", "e.pending.Wait(context.Background()) == nil || true {", "TestRefusedStays", ""},
 	{"what was let go answers nothing", "do.go", "		if answer, ok = k.answers.find(c); ok {\n			return answer, true\n		}\n", "", "TestAskedOfTheGone", ""},
 	{"who was let go is waited for", "process/machine.go", "	return s == nil || s.Exit != nil\n", "	return s != nil && s.Exit != nil\n", "TestWaitForTheGone", ""},
 	{"children of what was let go are not folded", "recording.go", "		then = math.MaxInt64", "		then = math.MinInt64", "TestForkOfTheGone", ""},

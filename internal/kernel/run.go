@@ -33,7 +33,7 @@ func (o *op) begin(j *Job) (d Done, ok bool) {
 	r := abi.Record{Kind: abi.KindBegan, Call: o.call.N}
 	r.Intent = o.draft.intentFor(&r, j, o.held)
 	p.apply(&r) // reserves what was held until now
-	t := k.cfg.Log.Hand(&r)
+	t := k.cfg.Log.PutDeferred(&r)
 	o.unhold()
 	o.begun = true
 	k.procs.mu.Unlock()
@@ -151,7 +151,7 @@ func (o *op) confirmCommit(stands bool) {
 
 // applyEnd applies the end of an attempt, and ends the process when the watchdog
 // finds a loop. The lock is held.
-func (o *op) applyEnd(j *Job, r *abi.Record) journal.Ticket {
+func (o *op) applyEnd(j *Job, r *abi.Record) journal.Pending {
 	p, a := o.p, r.Answer
 	// A repeatable call that a closing kernel stopped continues at the next start.
 	if p.k.closed && a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code == abi.DaemonGone) && j.Plan.effect().Repeatable() {
@@ -169,7 +169,7 @@ func (o *op) applyEnd(j *Job, r *abi.Record) journal.Ticket {
 		loop = o.judge(a)
 	}
 	p.apply(r)
-	t := p.k.cfg.Log.Hand(r)
+	t := p.k.cfg.Log.PutDeferred(r)
 	o.begun = false
 	p.state.Account.WakeWaiters()
 	if loop != nil {

@@ -35,7 +35,7 @@ func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by strin
 	t := p.signal(s, by)
 	k.procs.mu.Unlock()
 	var e *abi.Error
-	if err = k.cfg.Log.Keep(ctx, t); errors.As(err, &e) {
+	if err = k.cfg.Log.WaitUnlessFull(ctx, t); errors.As(err, &e) {
 		err = unwritten(pid, s, e)
 	}
 	return err
@@ -69,7 +69,7 @@ func (k *Kernel) writable(pid abi.Pid) (*proc, error) {
 }
 
 // signal records s and makes p obey it. The lock is held.
-func (p *proc) signal(s abi.Signal, by string) journal.Ticket {
+func (p *proc) signal(s abi.Signal, by string) journal.Pending {
 	again := p.state.Term
 	t := p.record(&abi.Record{Kind: abi.KindSignaled, Note: &abi.Note{Signal: s, From: by}})
 	switch s {

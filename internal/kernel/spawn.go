@@ -26,7 +26,7 @@ func (k *Kernel) Spawn(ctx context.Context, s Spawning) (abi.Pid, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := k.cfg.Log.Keep(ctx, t); err != nil {
+	if err := k.cfg.Log.WaitUnlessFull(ctx, t); err != nil {
 		var e *abi.Error
 		if ctx.Err() == nil && !(errors.As(err, &e) && e.Code == abi.StorageFull) {
 			return 0, k.answers.broken()
@@ -72,19 +72,19 @@ func (j *Job) Spawn(s Spawning) (abi.Pid, *abi.Error) {
 }
 
 // spawn makes a process. The lock is held.
-func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error) {
+func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Pending, error) {
 	if e := k.cfg.Log.Err(); e != nil {
-		return nil, journal.Ticket{}, e
+		return nil, journal.Pending{}, e
 	}
 	if k.closed {
-		return nil, journal.Ticket{}, &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
+		return nil, journal.Pending{}, &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 	}
 	machine := k.procs.machine
 	if parent != nil {
 		s.Depth = parent.state.Spawn.Depth + 1
 		narrow(&s.Limits, parent.state, k.cfg.Now().UnixNano())
 	} else if s.Account != "" && machine.Accounts[s.Account] == nil {
-		return nil, journal.Ticket{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("no account %q", s.Account),
+		return nil, journal.Pending{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("no account %q", s.Account),
 			Hint: "make it with: kern account set " + s.Account + " --money 5"}
 	}
 	r := &abi.Record{Kind: abi.KindSpawned, Spawn: &s.Spawn}
@@ -97,7 +97,7 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Ticket, error)
 	}
 	pid, err := k.cfg.Store.NewPid()
 	if err != nil {
-		return nil, journal.Ticket{}, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
+		return nil, journal.Pending{}, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
 	p := k.procs.add(k, machine.Add(max(pid, machine.NextPid), &s.Spawn))
 	t := p.record(r)

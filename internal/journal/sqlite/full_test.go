@@ -104,7 +104,7 @@ func fullDisk(t *testing.T, d disk) {
 		d.full(t, s)
 		// Now few processes at once and now many, so that both ways of storing meet it.
 		waiting := w.untilFull(abi.Pid(1 + 9*(round%2)))
-		if got := storetest.TicketState(waiting[len(waiting)-1]); got != "waiting" {
+		if got := storetest.PendingState(waiting[len(waiting)-1]); got != "waiting" {
 			t.Errorf("round %d: a record on a full disk is %s", round, got)
 		}
 		d.free(t, s)
@@ -125,11 +125,11 @@ func fullDisk(t *testing.T, d disk) {
 		t.Error("a log that could not write everything was closed without an error")
 	}
 	for _, k := range waiting {
-		if storetest.TicketState(k) == "kept" {
+		if storetest.PendingState(k) == "kept" {
 			acked[1]++
 		}
 	}
-	if got := storetest.TicketState(waiting[len(waiting)-1]); got != string(abi.StorageFull) {
+	if got := storetest.PendingState(waiting[len(waiting)-1]); got != string(abi.StorageFull) {
 		t.Errorf("a record that was not written is %s", got)
 	}
 	d.free(t, s)
@@ -152,7 +152,7 @@ type fuller struct {
 	last map[abi.Pid]uint64
 }
 
-func (w *fuller) put(pid abi.Pid) journal.Ticket {
+func (w *fuller) put(pid abi.Pid) journal.Pending {
 	w.last[pid]++
 	n := w.last[pid]
 	var value []byte // does not pack
@@ -165,7 +165,7 @@ func (w *fuller) put(pid abi.Pid) journal.Ticket {
 
 // untilFull puts records of some processes until the log says that it is full.
 // It waits for some of them in between.
-func (w *fuller) untilFull(procs abi.Pid) (all []journal.Ticket) {
+func (w *fuller) untilFull(procs abi.Pid) (all []journal.Pending) {
 	for w.log.Err() == nil {
 		if len(all) > 100_000 {
 			w.t.Fatal("the disk does not become full")

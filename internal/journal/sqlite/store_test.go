@@ -417,7 +417,7 @@ func TestManyCallers(t *testing.T) {
 	for pid := range abi.Pid(procs) {
 		wg.Go(func() {
 			for n := uint64(1); ; n++ {
-				add, r := []func(*abi.Record) journal.Ticket{log.Put, log.Hand}[pid%2], storetest.Began(pid, n, n)
+				add, r := []func(*abi.Record) journal.Pending{log.Put, log.PutDeferred}[pid%2], storetest.Began(pid, n, n)
 				err := add(&r).Wait(context.Background())
 				if err != nil {
 					if !errors.Is(err, journal.ErrClosed) {
