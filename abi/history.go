@@ -37,7 +37,7 @@ type FileDiff struct {
 type UndoOptions struct {
 	To      uint64 `json:"to,omitempty"`      // restore the files as they were after this record; 0: as before the first commit
 	Partial bool   `json:"partial,omitempty"` // skip paths that somebody else changed since; without it they refuse the undo
-	By      string `json:"by,omitempty"`      // the person who asks
+	By      string `json:"by,omitempty"`      // the person that asked
 }
 
 // An UndoResult lists what an undo restored. An undo is a commit too, so a second

@@ -67,7 +67,7 @@ func usage(u *abi.Usage) Usage {
 }
 
 func (srv *Server) view(i *kernel.Info, now time.Time) (Process, error) {
-	p := Process{Pid: i.Pid, Parent: i.Parent, Children: i.Kids, Name: i.Name, Account: i.Account, State: i.State,
+	p := Process{Pid: i.Pid, Parent: i.Parent, Children: i.Children, Name: i.Name, Account: i.Account, State: i.State,
 		Waits: i.Waits, Asks: []Ask{}, Priority: i.Priority, Depth: i.Depth, Born: time.Unix(0, i.Born).UTC(), Steps: i.Steps,
 		Usage: usage(&i.Used), Reserved: usage(&i.Reserved), Limits: i.Limits, Records: i.Records}
 	if p.Children == nil {

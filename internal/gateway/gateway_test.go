@@ -270,8 +270,8 @@ func TestOneCap(t *testing.T) {
 	if b.Nano > cap || i.Used[abi.Money]+i.Doubt[abi.Money] > cap || i.Used[abi.Money]+i.Doubt[abi.Money] < b.Nano {
 		t.Errorf("the cap is %d; billed %d, booked %d, in doubt %d", cap, b.Nano, i.Used[abi.Money], i.Doubt[abi.Money])
 	}
-	if other.Load() > 0 || refused.Load() == 0 || answered.Load() < 50 || len(i.Kids) != 3 {
-		t.Errorf("%d answered, %d refused, %d otherwise, %d children", answered.Load(), refused.Load(), other.Load(), len(i.Kids))
+	if other.Load() > 0 || refused.Load() == 0 || answered.Load() < 50 || len(i.Children) != 3 {
+		t.Errorf("%d answered, %d refused, %d otherwise, %d children", answered.Load(), refused.Load(), other.Load(), len(i.Children))
 	}
 }
 

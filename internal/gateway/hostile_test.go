@@ -367,7 +367,7 @@ func TestSmuggling(t *testing.T) {
 			t.Errorf("%s: %d good answers, %d asked for at the provider", name, good, reached)
 		}
 	}
-	if kids := r.info(k.Pid).Kids; len(kids) != 0 {
+	if kids := r.info(k.Pid).Children; len(kids) != 0 {
 		t.Errorf("children %v were made", kids)
 	}
 }

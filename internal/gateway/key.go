@@ -204,7 +204,7 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 	if err != nil {
 		return nil, err
 	}
-	for _, pid := range i.Kids {
+	for _, pid := range i.Children {
 		if g.cfg.Kernel.Ending(pid) != nil {
 			continue
 		}

@@ -210,13 +210,13 @@ func (r *rig) info(pid abi.Pid) kernelInfo {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return kernelInfo{i.Used, i.Reserved, i.Doubt, i.Exit, i.Kids, i.Steps}
+	return kernelInfo{i.Used, i.Reserved, i.Doubt, i.Exit, i.Children, i.Steps}
 }
 
 type kernelInfo struct {
 	Used, Reserved, Doubt abi.Usage
 	Exit                  *process.Exit
-	Kids                  []abi.Pid
+	Children              []abi.Pid
 	Steps                 int64
 }
 

@@ -267,7 +267,7 @@ func TestUnenforceable(t *testing.T) {
 		r.refused(k.Key, "/kern/v1/keys", twice, abi.InvalidArguments, http.StatusBadRequest)
 	}
 	r.ok("", "/kern/v1/keys", `{"limits":{"wall":"1m","context":1000}}`, "Authorization", "bearer "+k.Key)
-	if kids := r.info(k.Pid).Kids; len(kids) != 1 {
+	if kids := r.info(k.Pid).Children; len(kids) != 1 {
 		t.Errorf("%d children", len(kids))
 	}
 }

@@ -266,7 +266,7 @@ func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *relay.Attempt
 		d.Usage = c.booked(j, a.Unanswered(), 0)
 	}
 	if syscalls.Hear(&d, e, model.Quota{}, 0); ctx.Err() != nil {
-		d.Heard = quota.Feedback{Status: quota.Cut}
+		d.Feedback = quota.Feedback{Status: quota.Cut}
 	}
 	syscalls.Failed(&d, &c.picker, e)
 	return d

@@ -98,7 +98,7 @@ func (f *FileHistory) source() history.Source {
 		Record:  f.journal.Record,
 		Process: func(pid abi.Pid) ([]abi.Pid, uint64, error) {
 			i, err := f.kernel.Info(pid)
-			return i.Kids, i.Records, err
+			return i.Children, i.Records, err
 		},
 		Settle: f.workspaces.settle,
 	}

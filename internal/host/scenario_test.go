@@ -575,10 +575,10 @@ replies:
 	if i.Used[abi.Money] > limit || i.Reserved != i.Doubt {
 		t.Errorf("used %d of %d, reserved %v", i.Used[abi.Money], limit, i.Reserved)
 	}
-	if len(i.Kids) == 0 {
+	if len(i.Children) == 0 {
 		t.Error("no children")
 	}
-	for _, kid := range i.Kids {
+	for _, kid := range i.Children {
 		c, _ := k.Info(kid)
 		if most, set := c.Limits.Get(abi.Money); !set || most > limit-once {
 			t.Errorf("child %d may take %d, its parent had %d left", kid, most, limit-once)

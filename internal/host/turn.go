@@ -35,7 +35,7 @@ func feedback(d *kernel.Done) quota.Feedback {
 	if d == nil {
 		return quota.Feedback{Status: quota.NotSent}
 	}
-	f, heard := d.Heard.(quota.Feedback)
+	f, heard := d.Feedback.(quota.Feedback)
 	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
 		f.Status = quota.Cut // it broke down here, and found out nothing of the provider
 	}

@@ -28,7 +28,7 @@ func TestFeedback(t *testing.T) {
 		"answered":             {&kernel.Done{}, quota.Served},
 		"broken down":          {&kernel.Done{Err: e}, quota.Cut},
 		"cut off in its midst": {&kernel.Done{Err: e, Usage: abi.Usage{abi.InputTokens: 5}}, quota.Served},
-		"heard of":             {&kernel.Done{Err: e, Heard: quota.Feedback{Status: quota.Unreachable}}, quota.Unreachable},
+		"heard of":             {&kernel.Done{Err: e, Feedback: quota.Feedback{Status: quota.Unreachable}}, quota.Unreachable},
 	} {
 		if f := host.Feedback(c.d); f.Status != c.want {
 			t.Errorf("%s: %d, want %d", name, f.Status, c.want)

@@ -213,11 +213,11 @@ func (m *rig) differs(read *process.Machine) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(i.Kids, read.Tree.Children(pid)) {
-			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Kids, read.Tree.Children(pid))
+		if !slices.Equal(i.Children, read.Tree.Children(pid)) {
+			return fmt.Errorf("process %d: children %v, folded %v", pid, i.Children, read.Tree.Children(pid))
 		}
 		want := (&proc{state: s}).info()
-		if want.Kids = i.Kids; s.Exit != nil && !reflect.DeepEqual(i, want) {
+		if want.Children = i.Children; s.Exit != nil && !reflect.DeepEqual(i, want) {
 			return fmt.Errorf("process %d: %+v, folded %+v", pid, i, want)
 		}
 	}

@@ -185,7 +185,7 @@ func TestWaitForTheGone(t *testing.T) {
 		}
 		m.do(parent, 15, "exit", deed{})
 		m.idle()
-		if i, _ := m.Info(parent); i.Exit == nil || i.Used[abi.Children] != 3 || len(i.Kids) != 3 {
+		if i, _ := m.Info(parent); i.Exit == nil || i.Used[abi.Children] != 3 || len(i.Children) != 3 {
 			t.Errorf("%+v", i)
 		}
 	})

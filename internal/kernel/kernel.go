@@ -108,15 +108,15 @@ type Job struct {
 
 // Done is the result of an attempt. Usage is what it used, also when it failed.
 type Done struct {
-	Value json.RawMessage
-	Err   *abi.Error
-	Usage abi.Usage
-	After time.Duration // how long the provider asked to wait before the next attempt
-	Away  bool          // the provider turned the attempt away; it used nothing, and does not count as one
-	Fresh bool          // the next attempt goes to a resource that was not asked before, so it need not wait
-	Heard any           // news about the resource, for Config.Turn; the kernel does not look inside
-	First time.Duration // to the first token
-	Took  uint64        // recv: the record of the message; wait: the child
+	Value    json.RawMessage
+	Err      *abi.Error
+	Usage    abi.Usage
+	After    time.Duration // how long the provider asked to wait before the next attempt
+	Away     bool          // the provider turned the attempt away; it used nothing, and does not count as one
+	Fresh    bool          // the next attempt goes to a resource that was not asked before, so it need not wait
+	Feedback any           // about the resource, for Config.Turn; the kernel does not look inside
+	First    time.Duration // to the first token
+	Took     uint64        // recv: the record of the message; wait: the child
 
 	Commit abi.Hash // of the workspace: published, and in doubt until Kept
 	Digest abi.Key  // of the workspace, after the attempt

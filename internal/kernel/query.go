@@ -128,12 +128,12 @@ func whereOf(s *process.State) (w Where, args []abi.Data) {
 // Info is what people see of a process.
 type Info struct {
 	process.Summary
-	Pid    abi.Pid
-	Parent abi.Pid // 0: none
-	Kids   []abi.Pid
-	State  abi.State
-	Waits  []string
-	Asks   []Asking
+	Pid      abi.Pid
+	Parent   abi.Pid // 0: none
+	Children []abi.Pid
+	State    abi.State
+	Waits    []string
+	Asks     []Asking
 }
 
 // Asking is a question that no person has answered.
@@ -153,7 +153,7 @@ func (ps *Processes) Info(pid abi.Pid) (i Info, err error) {
 	} else {
 		return i, process.Unknown(pid)
 	}
-	i.Kids = slices.Clone(ps.machine.Tree.Children(pid))
+	i.Children = slices.Clone(ps.machine.Tree.Children(pid))
 	return i, nil
 }
 

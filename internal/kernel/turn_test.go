@@ -33,7 +33,7 @@ func turned(t *testing.T, times int, took abi.Usage) (m *rig, asked *[]Turn, bac
 		Run: func(_ context.Context, j *Job) Done {
 			if times--; times >= 0 {
 				took[abi.Steps] = j.Plan.Reserve[abi.Steps]
-				return Done{Err: &abi.Error{Code: abi.ModelRateLimit, Message: "slow down"}, Away: true, Usage: took, Heard: times}
+				return Done{Err: &abi.Error{Code: abi.ModelRateLimit, Message: "slow down"}, Away: true, Usage: took, Feedback: times}
 			}
 			return Done{Value: []byte(`1`), Usage: j.Plan.Reserve}
 		}}
@@ -58,7 +58,7 @@ func TestTurnedAway(t *testing.T) {
 		if want := (Turn{Resource: "p/m", Owner: "process 1", Pid: pid, Priority: 7, In: 30, Out: 12}); !reflect.DeepEqual(first, want) {
 			t.Errorf("asked for %+v, want %+v", first, want)
 		}
-		if d := (*back)[0]; d == nil || d.Heard != 39 {
+		if d := (*back)[0]; d == nil || d.Feedback != 39 {
 			t.Errorf("heard %+v", d)
 		}
 		if d := time.Since(start); d > 3*time.Minute {
@@ -209,10 +209,10 @@ func TestOwner(t *testing.T) {
 				t.Fatal(kid.Err)
 			}
 			var child abi.Pid
-			if i, err := m.Info(pid); err != nil || len(i.Kids) != 1 {
+			if i, err := m.Info(pid); err != nil || len(i.Children) != 1 {
 				t.Fatal(i, err)
 			} else {
-				child = i.Kids[0]
+				child = i.Children[0]
 			}
 			m.do(child, 1, "act", deed{Turn: "p/m"})
 		}

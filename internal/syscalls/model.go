@@ -184,7 +184,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	case ctx.Err() != nil && s.done == nil:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal or a limit", Got: abi.Clip(s.text.String())}
 		if s.first == 0 {
-			d.Heard = quota.Feedback{Status: quota.Cut}
+			d.Feedback = quota.Feedback{Status: quota.Cut}
 		}
 	case errors.As(err, &me):
 		d.Err = ModelError(me)

@@ -41,7 +41,7 @@ func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 			f.Quota = e.Quota
 		}
 	}
-	d.Heard = f
+	d.Feedback = f
 	if (f.Status == quota.RateLimited || f.Status == quota.Overloaded) && d.Usage[abi.Money] == 0 && d.Usage[abi.Tokens] == 0 {
 		d.Away, d.Usage[abi.ModelCalls] = true, 0
 	}

@@ -46,7 +46,7 @@ func TestHear(t *testing.T) {
 			v.e.Quota.Requests = model.Allowance{Limit: 7, Left: 3}
 		}
 		Hear(&d, v.e, model.Quota{Requests: model.Allowance{Limit: 7, Left: 3}}, 4)
-		f, _ := d.Heard.(quota.Feedback)
+		f, _ := d.Feedback.(quota.Feedback)
 		if f.Status != v.word || d.Away != v.away || f.Quota.Requests.Left != 3 || f.Cached != 4 {
 			t.Errorf("%s: %+v, away %v", v.name, f, d.Away)
 		}
