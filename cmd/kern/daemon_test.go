@@ -227,7 +227,7 @@ func TestOtherVersion(t *testing.T) {
 	})}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	if out, errs, code := w.kern("ps"); code != 1 || !strings.Contains(errs, "version 0.0.9, and this is version "+version) || !strings.Contains(errs, "stop-daemon") {
+	if out, errs, code := w.kern("ps"); code != 1 || !strings.Contains(errs, "version 0.0.9, and this program has version "+version) || !strings.Contains(errs, "stop-daemon") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 	if err := s.Close(); err != nil {
