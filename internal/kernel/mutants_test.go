@@ -113,7 +113,7 @@ var mutants = []mutant{
 	{"what is in doubt is always taken back", "../host/workspaces.go", "	if stands {\n", "	if stands && false {\n", "TestDoubtOfTheDead", "internal/host"},
 	{"nobody asks what the dead left", "../host/kern.go", "	k.spaces.recover()\n", "", "TestDoubtOfTheDead", "internal/host"},
 	{"equal digests are believed", "../staging/digest.go", "at >= 0 && !same(w, known[at], now)", "at >= 0 && false && !same(w, known[at], now)", "TestCollision", "internal/staging"},
-	{"undone in the order it was done", "../syscalls/undo.go", "range slices.Backward(deeds)", "range slices.All(deeds)", "TestGroupUndone", "internal/host"},
+	{"undone in the order it was done", "../syscalls/undo.go", "range slices.Backward(calls)", "range slices.All(calls)", "TestGroupUndone", "internal/host"},
 	{"what went well is undone", "../loop/loop.go", "	bad := reply.bad\n", "	bad := true\n", "TestGroupUndone", "internal/host"},
 	{"after a restart nothing is undone", "../loop/loop.go", "				bad = r.Answer.Outcome != abi.OK\n", "				bad = r == nil\n", "TestUndoneOnce", "internal/host"},
 	// the watchdog and the breaker

@@ -24,13 +24,13 @@ type CodeArgs struct {
 	Timeout string `json:"timeout,omitempty"`
 }
 
-// codeWall is how long code may run when nothing is said, and at most.
+// codeWall is how long code may run by default, codeWallMax at most.
 const (
 	codeWall    = 30 * time.Second
 	codeWallMax = 10 * time.Minute
 )
 
-// CodeOutcome is the value of a code call that went well.
+// CodeOutcome is the value of a successful call of code.
 type CodeOutcome struct {
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr,omitempty"`
@@ -50,7 +50,7 @@ func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if e != nil {
 		return pl, e
 	}
-	d, e := span("code", "/timeout", a.Timeout)
+	d, e := parseDuration("code", "/timeout", a.Timeout)
 	if e != nil {
 		return pl, e
 	}
@@ -65,10 +65,9 @@ func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	return pl, nil
 }
 
-// runCode runs source in the sandbox of the process. The tools of the process
-// are functions there, and each call of one is a system call of its own. The
-// code works on a view of the workspace, and so do the file tools it calls; any
-// other tool is a transaction of its own.
+// runCode runs source in the sandbox of the process. The tools of the process are
+// functions there, and each call of a function is a system call of its own. Code and
+// the file tools that it calls share one stage. Any other tool has its own stage.
 func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	cw := j.Plan.Work.(*codeWork)
 	box, err := w.Sandbox(cw.loaded.Sandbox)
@@ -91,11 +90,11 @@ func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 		Files:     s.SandboxFS(),
 		Dir:       s.Dir(),
 	}
-	return finishStage(ctx, s, j, ran(box.Run(ctx, spec)))
+	return finishStage(ctx, s, j, codeDone(box.Run(ctx, spec)))
 }
 
-// ran is what a run of code came to.
-func ran(out sandbox.Outcome, err error) kernel.Done {
+// codeDone converts the outcome of a run.
+func codeDone(out sandbox.Outcome, err error) kernel.Done {
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1, abi.OutputBytes: out.Usage.OutputBytes, abi.CPU: int64(out.Usage.CPU)}}
 	if err != nil {
 		d.Err = &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
@@ -126,10 +125,11 @@ var codeCodes = map[sandbox.Cause]abi.Code{
 	sandbox.Killed:    abi.Interrupted,
 }
 
-// codeOutputKept is how much of the output of code that failed the model is
-// shown: the end, where the reason stands.
+// codeOutputKept is how much output of failed code the model sees: the end, which
+// usually holds the reason.
 const codeOutputKept = 4096
 
+// codeError returns the error for code that failed.
 func codeError(out *sandbox.Outcome) *abi.Error {
 	e := &abi.Error{Code: codeCodes[out.Cause], Message: fmt.Sprintf("the code ended with %s, exit %d", out.Cause, out.Exit)}
 	text := string(out.Stdout) + string(out.Stderr)
@@ -140,8 +140,8 @@ func codeError(out *sandbox.Outcome) *abi.Error {
 	return e
 }
 
-// functions are the tools and rows of a process as the code sees them: a tool
-// "fs.read" is tools.fs.read, a tool "echo" is tools.agent.echo, and the row
+// functions returns the tools and rows of a process as Python functions. The tool
+// "fs.read" is tools.fs.read, the tool "echo" is tools.agent.echo, and the row
 // "spawn" is tools.kern.spawn.
 func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list []sandbox.Function) {
 	rows := Table(w)
@@ -164,7 +164,7 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 			continue
 		}
 		taken[f.Namespace+"."+f.Name] = true
-		renamed := respell(f.Params)
+		renamed := renameKeywords(f.Params)
 		open := len(f.Params) == 0 && openObject(s.Schema)
 		if open {
 			f.Params = []sandbox.Param{{Name: "args", Type: "dict", Optional: true}}
@@ -175,7 +175,7 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 			if open {
 				args = member(args, "args")
 			}
-			if args, err = spellBack(args, renamed); err != nil {
+			if args, err = restoreNames(args, renamed); err != nil {
 				return nil, err
 			}
 			if row != nil {
@@ -192,9 +192,9 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 	return list
 }
 
-// respell puts an underscore behind the names of parameters that are words of
-// Python, such as from, and says what they were.
-func respell(list []sandbox.Param) (was map[string]string) {
+// renameKeywords appends an underscore to parameters with the name of a Python
+// keyword, such as from. It returns the old names by the new ones.
+func renameKeywords(list []sandbox.Param) (was map[string]string) {
 	for i := range list {
 		one := sandbox.Function{Namespace: "a", Name: "a", Params: list[i : i+1], Call: func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }}
 		if sandbox.CheckFunctions([]sandbox.Function{one}) == nil {
@@ -209,8 +209,8 @@ func respell(list []sandbox.Param) (was map[string]string) {
 	return was
 }
 
-// spellBack gives arguments the names that their tool knows.
-func spellBack(args json.RawMessage, was map[string]string) (json.RawMessage, error) {
+// restoreNames gives arguments the names that the tool knows.
+func restoreNames(args json.RawMessage, was map[string]string) (json.RawMessage, error) {
 	if len(was) == 0 {
 		return args, nil
 	}
@@ -227,7 +227,7 @@ func spellBack(args json.RawMessage, was map[string]string) (json.RawMessage, er
 	return json.Marshal(m)
 }
 
-// nested is the answer to a call that code made: a refused or failed one is an
+// nested converts the answer to a call of code. A refused or failed call is an
 // exception that the code can catch.
 func nested(r abi.Result) (json.RawMessage, error) {
 	if r.Err == nil {
@@ -242,8 +242,8 @@ func nested(r abi.Result) (json.RawMessage, error) {
 	return nil, e
 }
 
-// openObject reports whether a schema takes members that it does not name; such
-// a tool is called with one dict.
+// openObject reports whether a schema allows members that it does not name. Such a
+// tool takes one dict.
 func openObject(raw json.RawMessage) bool {
 	if len(raw) == 0 {
 		return true
@@ -255,7 +255,7 @@ func openObject(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &s) == nil && s.AdditionalProperties != false && len(s.Properties) == 0
 }
 
-// member is one member of an object, or an empty object when it is not there.
+// member returns one member of an object, or an empty object.
 func member(object json.RawMessage, name string) json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(object, &m) == nil && m[name] != nil {
@@ -264,6 +264,7 @@ func member(object json.RawMessage, name string) json.RawMessage {
 	return json.RawMessage("{}")
 }
 
+// pythonName replaces characters that a Python name cannot have.
 func pythonName(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -275,8 +276,8 @@ func pythonName(s string) string {
 
 var pythonTypes = map[string]string{"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}
 
-// params are the parameters of a function with this schema: the required ones
-// first, in the order of the schema, then the others by name.
+// params returns the parameters of a function with this schema: first the required
+// ones in the order of the schema, then the others by name.
 func params(raw json.RawMessage) (list []sandbox.Param) {
 	var s struct {
 		Properties map[string]struct{ Type any }

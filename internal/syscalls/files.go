@@ -12,12 +12,11 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// FileTools are the names of the file tools that a process with a workspace
-// has.
+// FileTools are the names of all file tools.
 func FileTools() []string { return files.Names() }
 
-// builtins are the file tools of a process: those it lists, or all where it has
-// a workspace. A tool that it declares under the name of one stands for it.
+// builtinTools returns the file tools of a process: the listed ones, or all if there
+// is a workspace. A declared tool replaces the file tool with the same name.
 func builtinTools(p *abi.Agent) (list []*files.Tool, err error) {
 	if p.Workspace == "" {
 		if len(p.Builtin) > 0 {
@@ -35,7 +34,7 @@ func builtinTools(p *abi.Agent) (list []*files.Tool, err error) {
 		case f == nil:
 			return nil, fmt.Errorf("builtin: there is no file tool %q; expected some of %s", name, strings.Join(files.Names(), ", "))
 		case slices.Contains(names[:i], name):
-			return nil, fmt.Errorf("builtin: %s stands twice", name)
+			return nil, fmt.Errorf("builtin: %s is listed twice", name)
 		case !slices.ContainsFunc(p.Tools, func(s abi.ToolSpec) bool { return s.Name == name }):
 			list = append(list, f)
 		}
@@ -45,7 +44,7 @@ func builtinTools(p *abi.Agent) (list []*files.Tool, err error) {
 
 // Builtins are the names of the file tools of a process.
 func Builtins(p *abi.Agent) (names []string) {
-	list, _ := builtinTools(p) // it was looked at when the process was spawned
+	list, _ := builtinTools(p) // checked when the process was spawned
 	for _, f := range list {
 		names = append(names, f.Name)
 	}
@@ -69,8 +68,8 @@ func (l *Loaded) addFiles() error {
 	return nil
 }
 
-// fileTool is a file tool as any other is called. It has no Run:
-// it needs a stage, see runFileTool.
+// fileTool describes a file tool like any other tool. It has no Run, because it
+// needs a stage; see runFileTool.
 func fileTool(f *files.Tool) (*tools.Tool, error) {
 	t := &tools.Tool{ToolSpec: abi.ToolSpec{Name: f.Name, Description: f.Description, Schema: f.Schema, Effect: f.Effect}}
 	t.SetDefaults()

@@ -49,7 +49,7 @@ func TestFileTools(t *testing.T) {
 		{"own", abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.list"}, Tools: []abi.ToolSpec{own}}, []string{"fs.read", "fs.list"}, ""},
 		{"no workspace", abi.Agent{Builtin: []string{"fs.read"}}, nil, "there is none; expected workspace"},
 		{"unknown", abi.Agent{Workspace: "/w", Builtin: []string{"fs.format"}}, nil, "expected some of fs.read"},
-		{"twice", abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "stands twice"},
+		{"twice", abi.Agent{Workspace: "/w", Builtin: []string{"fs.read", "fs.read"}}, nil, "is listed twice"},
 	} {
 		l, err := loadedFrom(t, c.p)
 		if c.err != "" {

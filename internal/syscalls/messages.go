@@ -79,7 +79,7 @@ func (j *Journal) page(pg process.Page) (page, error) {
 
 // sum is a digest of a message.
 func sum(m model.Message) abi.Hash {
-	b, _ := json.Marshal(m) // texts always can
+	b, _ := json.Marshal(m) // strings always can be marshalled
 	return abi.HashOf(b)
 }
 
@@ -109,7 +109,7 @@ func (j *Journal) message(pg process.Page, r *abi.Record) (m model.Message, err 
 	if r.Answer.Err != nil {
 		b, err := json.Marshal(map[string]*abi.Error{"error": r.Answer.Err})
 		m.Text, m.Failed = string(b), true
-		return warned(m, r), err
+		return addWarning(m, r), err
 	}
 	b, err := j.Bytes(r.Answer.Value)
 	var text string
@@ -117,11 +117,11 @@ func (j *Journal) message(pg process.Page, r *abi.Record) (m model.Message, err 
 		text = string(b)
 	}
 	m.Text = text
-	return warned(m, r), err
+	return addWarning(m, r), err
 }
 
-// warned adds the watchdog's warning to the result it came with.
-func warned(m model.Message, r *abi.Record) model.Message {
+// addWarning adds the warning of the watchdog to the result.
+func addWarning(m model.Message, r *abi.Record) model.Message {
 	if r.Answer.Warning != nil {
 		b, _ := json.Marshal(map[string]*abi.Error{"warning": r.Answer.Warning})
 		m.Text = strings.TrimLeft(m.Text+"\n"+string(b), "\n")
@@ -129,9 +129,9 @@ func warned(m model.Message, r *abi.Record) model.Message {
 	return m
 }
 
-// Conversation is the pages of a process as a model reads them: the results of
-// tools stand behind the reply that asked for them, in the order asked. The
-// digest is of all that is sent.
+// Conversation returns the pages of a process as messages to a model. The results of
+// tools follow the reply that asked for them, in the order of the calls. The digest
+// covers everything that is sent.
 func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
 	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
 	c.digest = append(c.digest, l.sum[:]...)
@@ -145,7 +145,7 @@ func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string) (msg
 		}
 		i++
 		if p.Role == model.Tool {
-			continue // with the reply that asked for it
+			continue // results adds it after the reply
 		}
 		c.add(p)
 		if len(p.Calls) > 0 {
@@ -171,8 +171,7 @@ func (c *conversation) add(p page) {
 	c.digest = append(c.digest, p.sum[:]...)
 }
 
-// results adds the answers to calls, which stand on pages before the next
-// reply.
+// results adds the answers to calls. Their pages come before the next reply.
 func (j *Journal) results(c *conversation, calls []model.ToolCall, pages []process.Page) error {
 	found := make(map[string]page, len(calls))
 	for _, pg := range pages {

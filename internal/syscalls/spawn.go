@@ -10,8 +10,8 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 )
 
-// SpawnArgs are the arguments of spawn. What is not said is as in the parent;
-// tools can only be taken away.
+// SpawnArgs are the arguments of spawn. Fields without a value are as in the parent.
+// A child has only tools of its parent.
 type SpawnArgs struct {
 	Task     string     `json:"task"`
 	Name     string     `json:"name,omitempty"`
@@ -49,7 +49,7 @@ func (w *World) planSpawn(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 	return pl, nil
 }
 
-// child is the program of a child.
+// child returns the agent of a child.
 func (w *World) child(l *Loaded, a *SpawnArgs) (abi.Agent, *abi.Error) {
 	p := l.Agent
 	p.Hosted = false
@@ -88,7 +88,7 @@ func (w *World) runSpawn(_ context.Context, j *kernel.Job) kernel.Done {
 	if e != nil {
 		return failed(e)
 	}
-	return done(map[string]abi.Pid{"pid": pid}) // it is booked by its own record, so that the two cannot disagree
+	return done(map[string]abi.Pid{"pid": pid}) // the child's own record books its limits, so the two cannot disagree
 }
 
 // WaitArgs are the arguments of wait.
@@ -97,7 +97,7 @@ type WaitArgs struct {
 	Timeout string  `json:"timeout,omitempty"`
 }
 
-// Ended is how a process ended, as its parent and the command line see it.
+// Ended is how a process ended, for its parent and the command line.
 type Ended struct {
 	Pid    abi.Pid    `json:"pid"`
 	Exit   abi.Exit   `json:"exit"`
@@ -113,7 +113,7 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 	if e != nil {
 		return failed(e)
 	}
-	d, e := span("wait", "/timeout", a.Timeout)
+	d, e := parseDuration("wait", "/timeout", a.Timeout)
 	if e != nil {
 		return failed(e)
 	}
@@ -128,14 +128,13 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 	if err != nil {
 		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
 	}
-	told := done(r)
-	told.Took = uint64(pid)
-	return told
+	out := done(r)
+	out.Took = uint64(pid)
+	return out
 }
 
-// Ended says how a process ended. When it gave no output of its own, its last
-// words are its output: what the model said last, or else what its last tool
-// gave.
+// Ended returns how a process ended. If the process gave no output, the output is
+// the last text of the model, or else the last result of a tool.
 func (w *World) Ended(ps *kernel.Processes, pid abi.Pid) (r Ended, err error) {
 	v, err := ps.View(pid)
 	if err != nil || v.Exit == nil {

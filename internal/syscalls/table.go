@@ -1,9 +1,8 @@
 // Package syscalls is the system call table: every power an agent can have is a row
 // in [Table] and a file beside it.
 //
-// A row joins the kernel to a leaf: it says what a call will do and take at
-// most (its Plan), and does it (its Run). Rows decide nothing that a limit, a
-// grant or a signal decides; the kernel does.
+// A row has two functions. Plan says what a call will do and what it uses at most.
+// Run does it. The kernel, and never a row, decides about limits, grants and signals.
 package syscalls
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/schema"
 )
 
-// Table returns every system call there is.
+// Table returns all system calls.
 func Table(w *World) kernel.Table {
 	return table(
 		kernel.Row{Name: "model", Plan: func(v kernel.View, c abi.Call) (kernel.Plan, *abi.Error) { return w.planModel(v, c, w.Away) }, Run: w.runModel, Schema: modelArgs,
@@ -57,7 +56,7 @@ func table(rows ...kernel.Row) kernel.Table {
 	return t
 }
 
-// The arguments of the rows, as a model or a program writes them.
+// The argument schemas of the rows.
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
 	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1},"relay":{"type":"string"}`)
@@ -79,8 +78,8 @@ var (
 	exitArgs  = object(`"output":{},"error":{"type":"string"},"code":{"type":"string"}`)
 )
 
-// object compiles a closed object schema. The schemas are constants of this
-// file, so one that does not compile is a defect found by the first test.
+// object compiles a closed object schema. The schemas are constants in this file,
+// so any test finds a schema that does not compile.
 func object(properties string, required ...string) *schema.Schema {
 	if required == nil {
 		required = []string{}
@@ -95,13 +94,13 @@ func object(properties string, required ...string) *schema.Schema {
 	panic(err)
 }
 
-// idempotent is the plan of a row whose effect is itself a record that bears
-// the number of the call, so that asking again does it once.
+// idempotent is the plan of a row that writes a record with the number of the call.
+// A repeated call finds that record and does nothing twice.
 func idempotent(kernel.View, abi.Call) (kernel.Plan, *abi.Error) {
 	return kernel.Plan{Effect: abi.Idempotent}, nil
 }
 
-// decode reads arguments that the schema has checked.
+// decode decodes arguments that the schema has checked.
 func decode[T any](c abi.Call) (a T, e *abi.Error) {
 	if len(c.Args) == 0 {
 		return a, nil
@@ -112,7 +111,7 @@ func decode[T any](c abi.Call) (a T, e *abi.Error) {
 	return a, nil
 }
 
-// done is an answer.
+// done returns the outcome of a call that succeeded with v.
 func done(v any) kernel.Done {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -121,10 +120,11 @@ func done(v any) kernel.Done {
 	return kernel.Done{Value: b}
 }
 
+// failed returns the outcome of a call that failed.
 func failed(e *abi.Error) kernel.Done { return kernel.Done{Err: e} }
 
-// span reads a duration of the arguments.
-func span(row, where, s string) (time.Duration, *abi.Error) {
+// parseDuration parses a duration in the arguments.
+func parseDuration(row, where, s string) (time.Duration, *abi.Error) {
 	if s == "" {
 		return 0, nil
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// ToolArgs are the arguments of a tool call that a program makes. A call that
-// the model asked for needs none: it is found in memory by its name there.
+// ToolArgs are the arguments of a tool call that a program makes. A call that the
+// model asked for has none: the reply of the model holds them.
 type ToolArgs struct {
 	Name string          `json:"name,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
 
-	Relay  string `json:"relay,omitempty"`  // the model's name for a call that a program outside carries out
-	Undoes uint64 `json:"undoes,omitempty"` // the call that this one takes back
+	Relay  string `json:"relay,omitempty"`  // the model's name for a call that an outside program carries out
+	Undoes uint64 `json:"undoes,omitempty"` // the call that this one undoes
 }
 
-// toolOutput is how many bytes one call of a tool may give.
+// toolOutput is how many bytes one tool call may return.
 const toolOutput = 1 << 20
 
 type toolWork struct {
@@ -37,11 +37,12 @@ type toolWork struct {
 	loaded *Loaded
 }
 
+// planTool checks the arguments and reserves what the tool may use.
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
 		return planExternal(v)
 	}
-	name, args, e := w.wanted(v, c)
+	name, args, e := w.toolCall(v, c)
 	pl.Tool, pl.Effect = name, abi.Irreversible
 	pl.Subject = Subject(name, args)
 	if e != nil {
@@ -51,7 +52,7 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	if err != nil {
 		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
-	t, e := w.find(v.Pid, l, name)
+	t, e := w.findTool(v.Pid, l, name)
 	if e != nil {
 		return pl, e
 	}
@@ -70,8 +71,8 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	return pl, nil
 }
 
-// wanted is the name and the arguments of the tool that c calls.
-func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Error) {
+// toolCall returns the name and the arguments of the tool that c calls.
+func (w *World) toolCall(v kernel.View, c abi.Call) (name, args string, e *abi.Error) {
 	if c.For == "" {
 		a, e := decode[ToolArgs](c)
 		if e == nil && a.Name == "" {
@@ -99,7 +100,8 @@ func (w *World) wanted(v kernel.View, c abi.Call) (name, args string, e *abi.Err
 	return "", "", &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("the model asked for no call %q", c.For)}
 }
 
-func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Error) {
+// findTool returns a tool of the process, by name.
+func (w *World) findTool(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Error) {
 	if t := l.tools[name]; t != nil {
 		return t, nil
 	}
@@ -119,7 +121,8 @@ func (w *World) find(pid abi.Pid, l *Loaded, name string) (*tools.Tool, *abi.Err
 	return nil, &abi.Error{Code: abi.ToolGone, Message: fmt.Sprintf("the program that holds the tool %q is not here", name)}
 }
 
-// Subject is what a tool is called with, in one spelling.
+// Subject returns the name and the canonical arguments of a tool call. The watchdog
+// compares them.
 func Subject(name, args string) []byte {
 	b, err := jsontext.Canonical(nil, []byte(args))
 	if err != nil {
@@ -170,6 +173,7 @@ func finishStage(ctx context.Context, s *staging.Stage, j *kernel.Job, d kernel.
 	return d
 }
 
+// done converts the output of a tool.
 func (t *toolWork) done(out tools.Output) kernel.Done {
 	return kernel.Done{Value: out.Value, Err: out.Err,
 		Usage: abi.Usage{abi.ToolCalls: 1, abi.Money: t.tool.Cost, abi.OutputBytes: out.Bytes, abi.CPU: int64(out.CPU)}}

@@ -14,9 +14,9 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Resource is what a call to a model waits for its turn at. A provider limits
-// each key by itself: a credential that is not the daemon's own is told apart
-// from others by a short hash.
+// Resource names what a model call waits for: a model at a provider with one
+// credential. A provider limits each credential by itself, so a credential that is
+// not the daemon's own is part of the name, as a short hash.
 func Resource(f model.Facts, credential string) string {
 	_, name, _ := strings.Cut(f.Name, ":")
 	if f.Provider == "script" {
@@ -30,9 +30,10 @@ func Resource(f model.Facts, credential string) string {
 	return r.String()
 }
 
-// Hear puts into d what an answer tells of the provider's limits: q, and e when
-// it is an error; and how much of its input was in the provider's cache. A call that was turned away before anything was taken for it
-// is no attempt and no model call: it goes back and waits for another turn.
+// Hear stores in d what an answer says about the limits of the provider. q are the
+// limits, e is the error or nil, and cached is the input that came from the cache. A
+// call that the provider rejected at no cost is no attempt and no model call: it
+// waits for another turn.
 func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 	f := quota.Feedback{Quota: q, Cached: cached}
 	if e != nil {
@@ -47,8 +48,8 @@ func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 	}
 }
 
-// statusOf is what an error says of the provider. An error without an HTTP status came within
-// a stream, or from a script.
+// statusOf returns the status of the provider after an error. An error without an
+// HTTP status came within a stream, or from a script.
 func statusOf(e *model.Error) quota.Status {
 	switch {
 	case e.Unreached:
@@ -63,20 +64,20 @@ func statusOf(e *model.Error) quota.Status {
 	return quota.Served
 }
 
-// Failed notes that a call failed with e on its way: the next attempt takes
-// another route when the provider was overloaded or could not be reached, and
-// waits only where all have been asked.
+// Failed picks the route for the next attempt after e. If the provider was overloaded
+// or unreachable, the next attempt takes another route. It waits only after all
+// routes were tried.
 func Failed(d *kernel.Done, w *quota.RoutePicker, e *model.Error) {
 	if w.Of > 1 {
-		d.After = 0 // the turn knows who rests for how long
+		d.After = 0 // the turn knows the backoff of each route
 		if e.Kind == model.Overloaded || e.Kind == model.Network {
 			d.Fresh = w.Next()
 		}
 	}
 }
 
-// Away is how long a route is away, as away has it of its resource. Another than
-// the first, which was asked for, must have a price under a money limit.
+// Away returns how long a route is in backoff. A fallback without a price is closed
+// under a money limit.
 func Away(v *kernel.View, at int, f *model.Facts, resource string, away func(string) time.Duration) time.Duration {
 	if at > 0 && v.Limited && !f.Priced {
 		return quota.Closed

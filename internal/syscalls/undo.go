@@ -12,21 +12,21 @@ import (
 	"github.com/kern-run/kern/internal/tools"
 )
 
-// UndoArgs are the arguments of undo: the group of calls to take back, from the
-// first to the last, with those that were made within them.
+// UndoArgs are the arguments of undo: the first and the last call of the group to
+// undo. Calls within these calls belong to the group.
 type UndoArgs struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 }
 
-// Undone says what became of the compensable calls of a group, the last first.
+// Undone lists the compensable calls of a group, the last first.
 type Undone struct {
-	Undone []Taken `json:"undone,omitempty"`
-	Kept   []Taken `json:"not_undone,omitempty"` // with the reason
+	Undone []UndoneCall `json:"undone,omitempty"`
+	Kept   []UndoneCall `json:"not_undone,omitempty"` // each with the reason
 }
 
-// Taken is one call that was taken back, or could not be.
-type Taken struct {
+// UndoneCall is one call that was undone, or could not be undone.
+type UndoneCall struct {
 	Call uint64          `json:"call"`
 	Tool string          `json:"tool"`
 	Args json.RawMessage `json:"args,omitempty"`
@@ -34,17 +34,17 @@ type Taken struct {
 	Err  *abi.Error      `json:"error,omitempty"`
 }
 
-// deed is a compensable call that went well.
-type deed struct {
+// compensable is a compensable call that succeeded.
+type compensable struct {
 	call         uint64
 	tool         string
 	args, result json.RawMessage
 }
 
-// runUndo takes back what the compensable calls of a group did, in reverse
-// order of their ends. Each is a system call of its own, whose number follows
-// from this one's: asked again after a crash, this call finds those that were
-// answered, and makes the others.
+// runUndo undoes the compensable calls of a group, in reverse order of their ends.
+// Each undoing is a system call of its own, and its number follows from the number
+// of this call. After a crash, this call runs again: it finds the undoing calls with
+// an answer, and makes the others.
 func (w *World) runUndo(ctx context.Context, j *kernel.Job) kernel.Done {
 	a, e := decode[UndoArgs](j.Call)
 	if e != nil {
@@ -55,20 +55,20 @@ func (w *World) runUndo(ctx context.Context, j *kernel.Job) kernel.Done {
 		return failed(&abi.Error{Code: abi.Internal, Message: err.Error()})
 	}
 	u := &undoing{w, j, l}
-	deeds, err := u.deeds(&a)
+	calls, err := u.calls(&a)
 	if err != nil {
 		return failed(&abi.Error{Code: abi.StorageBroken, Message: err.Error()})
 	}
 	var all Undone
-	for _, d := range slices.Backward(deeds) {
-		t := Taken{Call: d.call, Tool: d.tool, Args: d.args}
-		t.By, t.Err = u.takeBack(ctx, &d)
+	for _, d := range slices.Backward(calls) {
+		t := UndoneCall{Call: d.call, Tool: d.tool, Args: d.args}
+		t.By, t.Err = u.undoCall(ctx, &d)
 		if t.Err != nil {
 			all.Kept = append(all.Kept, t)
 		} else {
 			all.Undone = append(all.Undone, t)
 		}
-		if ctx.Err() != nil { // it is gone on with, or the process has ended
+		if ctx.Err() != nil { // a later attempt continues, or the process has ended
 			return failed(&abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("undo was stopped: %v", context.Cause(ctx))})
 		}
 	}
@@ -82,8 +82,8 @@ type undoing struct {
 	l *Loaded
 }
 
-// takeBack calls the tool that undoes d.
-func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Error) {
+// undoCall calls the tool that undoes d.
+func (u *undoing) undoCall(ctx context.Context, d *compensable) (by string, e *abi.Error) {
 	i := slices.IndexFunc(u.l.Tools, func(s abi.ToolSpec) bool { return s.Name == d.tool && s.Undo != nil })
 	if i < 0 {
 		return "", &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("the tool %s names nothing that undoes it", d.tool)}
@@ -100,9 +100,9 @@ func (u *undoing) takeBack(ctx context.Context, d *deed) (by string, e *abi.Erro
 	return by, u.j.Nested(ctx, abi.Call{Row: "tool", Args: b}).Err
 }
 
-// deeds are the compensable calls of a group that went well, in the order of
-// their ends, without those that another undo has taken back.
-func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
+// calls returns the compensable calls of a group that succeeded, in the order of
+// their ends, without calls that another undo has undone.
+func (u *undoing) calls(a *UndoArgs) (list []compensable, err error) {
 	begun := make(map[uint64]*abi.Intent)
 	for r, err := range u.w.Journal.Records(u.j.Call.Pid, groupStart(u.j.View)) {
 		if err != nil {
@@ -121,13 +121,13 @@ func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
 		if in.Effect != abi.Compensable && in.Within == 0 {
 			continue
 		}
-		d := deed{call: r.Call, tool: in.Tool}
+		d := compensable{call: r.Call, tool: in.Tool}
 		var undoes uint64
-		if d.args, undoes, err = u.called(in); err != nil {
+		if d.args, undoes, err = u.callOf(in); err != nil {
 			return nil, err
 		}
 		if undoes != 0 && in.Within != u.j.Call.N {
-			list = slices.DeleteFunc(list, func(d deed) bool { return d.call == undoes })
+			list = slices.DeleteFunc(list, func(d compensable) bool { return d.call == undoes })
 		}
 		top := r.Call % kernel.NestedFrom
 		if in.Effect != abi.Compensable || undoes != 0 || top < a.First || top > a.Last {
@@ -141,7 +141,7 @@ func (u *undoing) deeds(a *UndoArgs) (list []deed, err error) {
 	return list, nil
 }
 
-// groupStart is the record of the reply that the process works on.
+// groupStart returns the record of the reply that the process works on.
 func groupStart(v kernel.View) uint64 {
 	for _, pg := range slices.Backward(v.Pages) {
 		if pg.Role == process.RoleAssistant && pg.Pid == v.Pid {
@@ -151,8 +151,8 @@ func groupStart(v kernel.View) uint64 {
 	return 0
 }
 
-// called is what a recorded tool call was called with, and which call it undid.
-func (u *undoing) called(in *abi.Intent) (args json.RawMessage, undoes uint64, err error) {
+// callOf returns the arguments of a recorded tool call, and the call that it undid.
+func (u *undoing) callOf(in *abi.Intent) (args json.RawMessage, undoes uint64, err error) {
 	c := abi.Call{Pid: u.j.Call.Pid, Row: in.Row, For: in.For}
 	if c.Args, err = u.w.Journal.Bytes(in.Args); err != nil {
 		return nil, 0, err
@@ -164,14 +164,14 @@ func (u *undoing) called(in *abi.Intent) (args json.RawMessage, undoes uint64, e
 		}
 		undoes = a.Undoes
 	}
-	_, text, e := u.w.wanted(u.j.View, c)
+	_, text, e := u.w.toolCall(u.j.View, c)
 	if e != nil {
 		return nil, 0, e
 	}
 	return json.RawMessage(text), undoes, nil
 }
 
-// Say is how the model is told; empty when there was nothing to take back.
+// Say is the message for the model; empty if there was nothing to undo.
 func (u *Undone) Say() string {
 	if len(u.Undone)+len(u.Kept) == 0 {
 		return ""

@@ -54,7 +54,7 @@ func TestDeeds(t *testing.T) {
 		},
 	}
 	j := &kernel.Job{Call: abi.Call{Pid: 1, N: undo}, View: kernel.View{Pid: 1, Pages: []process.Page{{Pid: 1, N: 3, Role: process.RoleAssistant}, {Pid: 1, N: 5, Role: process.RoleTool}}}}
-	list, err := (&undoing{w, j, nil}).deeds(&UndoArgs{First: first, Last: last})
+	list, err := (&undoing{w, j, nil}).calls(&UndoArgs{First: first, Last: last})
 	if err != nil {
 		t.Fatal(err)
 	}
