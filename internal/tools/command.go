@@ -86,7 +86,7 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 		return out
 	}
 	if ctx.Err() != nil {
-		out.Err = stopped(ctx, c.tool.Name)
+		out.Err = interrupted(ctx, c.tool.Name)
 		return out
 	}
 	j, err := c.prepare(in)
@@ -94,11 +94,11 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %v", c.tool.Name, err)}
 		return out
 	}
-	return c.fly(ctx, in, j)
+	return c.execute(ctx, in, j)
 }
 
-// prepare builds the job: the program found in PATH, a working directory, and
-// an environment that holds nothing of ours but what every program needs.
+// prepare makes the job: it finds the program in PATH, and takes from the
+// environment of Kern only what every program needs.
 func (c *command) prepare(in Input) (program.Job, error) {
 	j := program.Job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
 		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
@@ -132,25 +132,25 @@ func (c *command) prepare(in Input) (program.Job, error) {
 	return j, nil
 }
 
-// fly runs the job, from the opening of its pipes to the end of everything it
+// execute runs the job, from the opening of its pipes to the end of everything it
 // started.
-func (c *command) fly(ctx context.Context, in Input, j program.Job) (out Output) {
+func (c *command) execute(ctx context.Context, in Input, j program.Job) (out Output) {
 	p, err := openPipes()
 	if err != nil {
-		out.Err = c.broken("no pipe could be opened", err)
+		out.Err = c.internalError("no pipe could be opened", err)
 		return out
 	}
 	f, err := c.runner.Pool.Start(j, p.theirs)
-	p.closeTheirs()
+	p.closeProgramEnds()
 	if err != nil {
 		p.close()
-		out.Err = c.broken("its supervisor could not be started", err)
+		out.Err = c.internalError("its supervisor could not be started", err)
 		return out
 	}
 	over := make(chan struct{})
-	p.begin(in.Args, in.most(), sync.OnceFunc(func() { close(over) }))
-	// The supervisor keeps the timeout. If it does not answer a little later,
-	// it was told to pause, and is told to go on.
+	p.begin(in.Args, in.outputLimit(), sync.OnceFunc(func() { close(over) }))
+	// The supervisor enforces the timeout. If it does not answer a little later, a
+	// program stopped it, so it is continued.
 	timer := time.NewTimer(j.Timeout + patience)
 	defer timer.Stop()
 	var r program.Report
@@ -162,8 +162,8 @@ func (c *command) fly(ctx context.Context, in Input, j program.Job) (out Output)
 			continue
 		case <-timer.C:
 			overdue = overdue || !stopping
-		case <-unless(stopping, ctx.Done()):
-		case <-unless(stopping, over):
+		case <-unlessSet(stopping, ctx.Done()):
+		case <-unlessSet(stopping, over):
 			exceeded = true
 		}
 		if !stopping {
@@ -188,31 +188,31 @@ func (c *command) fly(ctx context.Context, in Input, j program.Job) (out Output)
 	return c.outcome(ctx, in, r, p, exceeded, out)
 }
 
-// patience is how long a supervisor may take to answer before it is nudged.
+// patience is how long a supervisor may take to answer before it is continued.
 const patience = 100 * time.Millisecond
 
-func unless(off bool, c <-chan struct{}) <-chan struct{} {
+func unlessSet(off bool, c <-chan struct{}) <-chan struct{} {
 	if off {
 		return nil
 	}
 	return c
 }
 
-// outcome says what the run came to.
+// outcome makes the output of a run.
 func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pipes, exceeded bool, out Output) Output {
 	name := c.tool.Name
 	stdout := c.censor.text(p.stdout, exceeded)
 	switch {
 	case exceeded:
-		out.Err = tooMuch(name, in.most())
+		out.Err = outputError(name, in.outputLimit())
 	case r.Lost:
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("the supervisor of tool %s ended during the call; %s", name, r.Err)}
 	case r.Err != "":
 		out.Err = &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s could not be started: %s", name, c.censor.text([]byte(r.Err), false))}
 	case r.Late:
-		out.Err = c.tool.late()
+		out.Err = c.tool.timeoutError()
 	case r.Killed || !r.Ended:
-		out.Err = stopped(ctx, name)
+		out.Err = interrupted(ctx, name)
 	case r.Exit != 0 || r.Signal != 0:
 		out.Err = c.failed(r, p.stderr.bytes())
 	default:
@@ -222,7 +222,7 @@ func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pi
 	return out
 }
 
-// failed is the error of a program that ended badly: how, and what it said.
+// failed is the error of a program that failed: how it ended, and what it wrote.
 func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 	how := fmt.Sprintf("exited with %d", r.Exit)
 	if r.Signal != 0 {
@@ -236,7 +236,7 @@ func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 	return e
 }
 
-// answered makes a value of what a program wrote.
+// answered makes a value of the output of a program.
 func (c *command) answered(in Input, stdout []byte, out Output) Output {
 	text := bytes.TrimSpace(stdout)
 	bad := jsontext.Check(text, jsontext.Strict)
@@ -262,13 +262,13 @@ func (c *command) answered(in Input, stdout []byte, out Output) Output {
 	return out
 }
 
-// broken is a failure of ours.
-func (c *command) broken(what string, err error) *abi.Error {
+// internalError is a failure of Kern.
+func (c *command) internalError(what string, err error) *abi.Error {
 	return &abi.Error{Code: abi.Internal, Message: fmt.Sprintf("tool %s did not run: %s: %v", c.tool.Name, what, err),
 		Hint: "the machine may be short of descriptors, processes or disk"}
 }
 
-// pipes connect us with a program.
+// pipes connect Kern with a program.
 type pipes struct {
 	theirs [3]*os.File
 	in     *os.File
@@ -276,7 +276,7 @@ type pipes struct {
 	done   sync.WaitGroup
 
 	count  atomic.Int64 // bytes of output, both streams
-	stdout []byte       // at most what may be given; read after finish
+	stdout []byte       // at most the limit on output; read after finish
 	stderr ring
 }
 
@@ -289,14 +289,14 @@ func openPipes() (*pipes, error) {
 		}
 	}
 	if err != nil {
-		p.closeTheirs()
+		p.closeProgramEnds()
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *pipes) closeTheirs() {
+func (p *pipes) closeProgramEnds() {
 	for _, f := range p.theirs {
 		closeFile(f)
 	}
@@ -314,8 +314,8 @@ func closeFile(f *os.File) {
 	}
 }
 
-// begin feeds the program and listens to it. over is called when it said more
-// than most; from then on nobody listens.
+// begin writes the arguments and reads the output. It calls over when the output
+// exceeds most, and reads no more.
 func (p *pipes) begin(args []byte, most int64, over func()) {
 	p.done.Add(3)
 	go func() {
@@ -346,8 +346,8 @@ func (p *pipes) begin(args []byte, most int64, over func()) {
 
 var bufs = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// finish reads what is left in the pipes when all writers are gone. It does
-// not wait long for one that somehow is not: that one is not ours.
+// finish reads the rest of the pipes after every process of the job is gone. It does
+// not wait long for another writer, which would not belong to the job.
 func (p *pipes) finish() {
 	soon := time.Now().Add(patience)
 	for _, f := range p.out {

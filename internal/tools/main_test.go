@@ -12,25 +12,25 @@ package tools
 //   - serve: a job begun although its owner is dead                   TestNobodyWaits
 //   - keep: no sweep after the supervisor is gone                     TestSupervisorKilled
 //   - keep: a supervisor that was told to pause left so               TestKernelKilled
-//   - fly: no nudge, no timeout of our own                            TestSupervisorKilled
-//   - fly: private directory left when the supervisor is lost         the check after all tests
+//   - execute: no nudge, no timeout of our own                            TestSupervisorKilled
+//   - execute: private directory left when the supervisor is lost         the check after all tests
 //   - starter: on the first thread, or confine left out               TestSupervisorCannotBeKilled
 //   - confine: no_new_privs left out                                  TestNoNewPrivileges
 //   - prepare: a variable of ours let into the environment            TestScenario34
 //   - launch: Env nil, so that the supervisor inherits ours           TestScenario34
 //   - Supervise: descriptors left open over exec                      TestDescriptors
-//   - fly, finish: a pipe left open                                   TestDescriptorsOfOurs
+//   - execute, finish: a pipe left open                                   TestDescriptorsOfOurs
 //   - Pool: a supervisor kept after the end of its pool               TestPoolClosedDuringACall
 //   - ring: everything kept, or too little                            TestRing
 //   - Conceal: without effect                                         TestConceal
 //   - pipes: bound on output too high                                 TestNasty
 //   - supervisor.run: a timeout taken for an end by itself            TestScenario10
 //   - supervisor.run: CPU of the program alone                        TestCPUOfDescendants
-//   - stopped: the cause of the context ignored                       TestScenario11, TestFunc
+//   - interrupted: the cause of the context ignored                       TestScenario11, TestFunc
 //   - run: arguments not checked                                      TestScenario16
 //   - answered: result not checked                                    TestScenario17
 //   - censor: half a secret at a cut, escapes not looked at           TestSecrets, TestCensor
-//   - guarded: no recover                                             TestFunc
+//   - recoverPanic: no recover                                             TestFunc
 //   - removeAll: permissions left as they are                         TestPrivateDirectoryGoes
 //   - compile: attempts > 1 let through for irreversible              TestSpec
 //

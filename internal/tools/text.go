@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// Sizes to which what a tool said is cut in an error.
+// Sizes to which an error cuts the output of a tool.
 const (
 	maxGot  = 200     // a value
 	maxText = 2 << 10 // a message, the end of stderr
 )
 
-// head is the beginning of s, in whole characters.
+// head returns the beginning of s, in whole characters.
 func head(s string, most int) string {
 	if len(s) <= most {
 		return strings.ToValidUTF8(s, "\uFFFD")
@@ -31,7 +31,7 @@ func endsWhole(s string) bool {
 	return r != utf8.RuneError || n > 1
 }
 
-// tail is the end of s, in whole characters.
+// tail returns the end of s, in whole characters.
 func tail(s string, most int) string {
 	if len(s) <= most {
 		return strings.ToValidUTF8(s, "\uFFFD")
@@ -43,8 +43,8 @@ func tail(s string, most int) string {
 	return "..." + strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// quoted is text as a JSON string, nil if there is none. What is not UTF-8 is
-// replaced.
+// quoted returns text as a JSON string, nil if it is empty. It replaces bytes that
+// are not UTF-8.
 func quoted(text []byte) json.RawMessage {
 	if len(text) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func quoted(text []byte) json.RawMessage {
 	return b
 }
 
-// mask stands where a secret was.
+// mask replaces a secret.
 const mask = "[secret]"
 
 // minSecret is the shortest secret that can be taken out of a text without

@@ -1,13 +1,11 @@
-// Package tools is where tools come from: functions of the program itself, and
-// commands, each a program that gets its arguments as JSON on stdin and
-// answers on stdout.
+// Package tools makes tools of Go functions and of commands. A command is a program
+// that gets its arguments as JSON on stdin and answers on stdout.
 //
-// A tool is declared by a [Spec] and run through its Run, which makes exactly
-// one attempt and never panics. Whether an attempt may be made, and whether
-// another may follow, is not decided here.
+// A [Spec] declares a tool. Its Run makes exactly one attempt and never panics. The
+// kernel decides whether an attempt may be made, and whether another may follow.
 //
-// The promise about commands is that a call which has returned left no process
-// behind, however it ended; supervise_linux.go says how that is kept.
+// A call of a command that has returned left no process behind, however it ended:
+// see package program.
 package tools
 
 import (
@@ -59,12 +57,12 @@ type Output struct {
 	Wall  time.Duration
 }
 
-// CheckArgs says why args are not what the tool takes, or nil.
+// CheckArgs returns the error of arguments that do not match the schema.
 func (t *Tool) CheckArgs(args json.RawMessage) *abi.Error {
 	return Invalid(abi.InvalidArguments, t.Name, t.Args.Check(args))
 }
 
-// Invalid is the error for a violation of a tool's schema; nil without one.
+// Invalid is the error of a violation of a tool's schema; nil without one.
 func Invalid(code abi.Code, name string, v *schema.Violation) *abi.Error {
 	if v == nil {
 		return nil
@@ -73,7 +71,7 @@ func Invalid(code abi.Code, name string, v *schema.Violation) *abi.Error {
 	switch code {
 	case abi.InvalidResult:
 		e.Message = fmt.Sprintf("the result of tool %s does not match its declared schema: %s", name, v.Message)
-		e.Hint = "the tool ran, but its answer is not used; the tool or its declaration needs mending"
+		e.Hint = "the tool ran, but its answer is not used; the tool or its declaration must be fixed"
 	default:
 		e.Message = fmt.Sprintf("the arguments of tool %s do not match its schema: %s", name, v.Message)
 		e.Hint = "the tool did not run; call it again with arguments that match the schema in expected"
@@ -135,7 +133,7 @@ func decode(args json.RawMessage, in any) error {
 	return json.Unmarshal(c, in)
 }
 
-// answer is what a function gave.
+// answer is what a function returned.
 type answer struct {
 	value json.RawMessage
 	err   error
@@ -148,7 +146,7 @@ func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context,
 		return out
 	}
 	if ctx.Err() != nil {
-		out.Err = stopped(ctx, t.Name)
+		out.Err = interrupted(ctx, t.Name)
 		return out
 	}
 	timed, cancel := context.WithTimeout(ctx, t.Timeout)
@@ -157,7 +155,7 @@ func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context,
 	go func() {
 		a := answer{err: errors.New("it ended its goroutine instead of returning")}
 		defer func() { done <- a }()
-		a.value, a.err = guarded(func() (json.RawMessage, error) { return call(timed, in.Args) })
+		a.value, a.err = recoverPanic(func() (json.RawMessage, error) { return call(timed, in.Args) })
 	}()
 	var a answer
 	select {
@@ -167,9 +165,9 @@ func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context,
 		case a = <-done: // both happened; what was done counts
 		default:
 			if ctx.Err() != nil {
-				out.Err = stopped(ctx, t.Name)
+				out.Err = interrupted(ctx, t.Name)
 			} else {
-				out.Err = t.late()
+				out.Err = t.timeoutError()
 			}
 			return out
 		}
@@ -179,11 +177,11 @@ func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context,
 		return out
 	}
 	out.Value, out.Bytes = a.value, int64(len(a.value))
-	return t.judge(out, in)
+	return t.checkOutput(out, in)
 }
 
-// guarded runs f and makes its panic an error that names the place.
-func guarded(f func() (json.RawMessage, error)) (_ json.RawMessage, err error) {
+// recoverPanic runs f and turns its panic into an error that names the line.
+func recoverPanic(f func() (json.RawMessage, error)) (_ json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v%s", p, panicPlace())
@@ -215,17 +213,17 @@ func (t *Tool) funcError(ctx, timed context.Context, err error) *abi.Error {
 		c := *e
 		return &c
 	case ctx.Err() != nil:
-		return stopped(ctx, t.Name)
+		return interrupted(ctx, t.Name)
 	case timed.Err() != nil && errors.Is(err, context.DeadlineExceeded):
-		return t.late()
+		return t.timeoutError()
 	}
 	return &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s failed: %s", t.Name, head(err.Error(), maxText))}
 }
 
-// judge looks at the value of an attempt that went well.
-func (t *Tool) judge(out Output, in Input) Output {
-	if most := in.most(); int64(len(out.Value)) > most {
-		out.Err = tooMuch(t.Name, most)
+// checkOutput checks the value of an attempt that went well.
+func (t *Tool) checkOutput(out Output, in Input) Output {
+	if most := in.outputLimit(); int64(len(out.Value)) > most {
+		out.Err = outputError(t.Name, most)
 		out.Value = quoted(out.Value[:most])
 		return out
 	}
@@ -237,7 +235,7 @@ func (t *Tool) judge(out Output, in Input) Output {
 	return out
 }
 
-func (in *Input) most() int64 {
+func (in *Input) outputLimit() int64 {
 	switch {
 	case in.MaxOutput == 0:
 		return DefaultMaxOutput
@@ -247,19 +245,19 @@ func (in *Input) most() int64 {
 	return in.MaxOutput
 }
 
-func (t *Tool) late() *abi.Error {
+func (t *Tool) timeoutError() *abi.Error {
 	return &abi.Error{Code: abi.ToolTimeout, Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", t.Name, t.Timeout),
 		Hint: "ask for less at once, or declare a longer timeout"}
 }
 
-func tooMuch(name string, most int64) *abi.Error {
+func outputError(name string, most int64) *abi.Error {
 	return &abi.Error{Code: abi.LimitOutputBytes, Message: fmt.Sprintf("tool %s gave more than %d bytes of output and was stopped", name, most),
 		Hint: "ask for a part of it: a range, a filter, a summary"}
 }
 
-// stopped is why a call whose context ended was stopped: the cause its owner
-// gave, if that is an error for processes.
-func stopped(ctx context.Context, name string) *abi.Error {
+// interrupted is the error of a call whose context ended: the cause of the context,
+// if that is an error for processes.
+func interrupted(ctx context.Context, name string) *abi.Error {
 	var e *abi.Error
 	if errors.As(context.Cause(ctx), &e) {
 		c := *e

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostBase begins the range of users boxes run as on the host: above what
-// systemd gives containers, in nobody's /etc/subuid.
+// hostBase begins the range of user ids that boxes have on the host. It is above the
+// range of systemd's containers, and no /etc/subuid has it.
 const hostBase = 0x70000000
 
-// initEnv is all that init hears of our environment.
+// initEnv is the whole environment of init.
 var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
 
-// initCaps is what an init without a root to be needs, inside its own user
-// namespace: to mount, to count other users' files, to see and end processes.
+// initCaps are the capabilities of an init without root, in its user namespace: to
+// mount, to count files of other users, to see and kill processes.
 var initCaps = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_KILL,
 	unix.CAP_SETPCAP, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE,
 }
 
-// A box is one init and its program, from the supervisor's side.
+// A box is one init and its program, as the backend sees them.
 type box struct {
 	slot   int
 	proc   *os.Process
@@ -39,11 +39,11 @@ type box struct {
 	stderr *os.File
 	links  []*os.File        // our ends of the program's sockets
 	group  *cgroup.Group     // nil without cgroups
-	notes  chan confine.Note // from init; closed when it is gone and buried
+	notes  chan confine.Note // from init; closed when init is gone
 	killed sync.Once
 }
 
-// user is who the program of a slot is on the host.
+// user is the identity of a slot's program on the host.
 func user(slot int) identity {
 	id := uint32(hostBase + 2*slot + 1)
 	return identity{id, id}
@@ -52,8 +52,8 @@ func user(slot int) identity {
 // kill ends everything in the box.
 func (x *box) kill() { x.killed.Do(func() { x.proc.Kill() }) }
 
-// bury frees what the box holds, after its notes were closed.
-func (x *box) bury() error {
+// release frees the resources of the box after its notes were closed.
+func (x *box) release() error {
 	if x.wire != nil {
 		x.wire.Close()
 	}
@@ -68,12 +68,12 @@ func (x *box) bury() error {
 	return nil
 }
 
-// end kills and buries a box nobody waits for.
+// end kills a box and releases it.
 func (x *box) end() error {
 	x.kill()
 	for range x.notes {
 	}
-	return x.bury()
+	return x.release()
 }
 
 // start makes a box and its program. An error means that no program ran.
@@ -95,7 +95,7 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 			}
 		}
 		if x.wire != nil {
-			err = errors.Join(err, x.bury())
+			err = errors.Join(err, x.release())
 		} else if x.group != nil {
 			err = errors.Join(err, x.group.Remove())
 		}
@@ -114,9 +114,9 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	if err = ends.open(x); err != nil {
 		return x, err
 	}
-	if x.proc, err = b.clone(slot, owner, ends.control); err != nil {
+	if x.proc, err = b.startInit(slot, owner, ends.control); err != nil {
 		if userns.Refused(err) || errors.Is(err, unix.EINVAL) { // the kernel has none
-			err = barred(err.Error())
+			err = refuseNamespaces(err.Error())
 		}
 		return x, err
 	}
@@ -133,9 +133,9 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	if err = x.wire.Send(&o, files...); err != nil {
 		return x, err
 	}
-	ends.close() // or a stream would never end
+	ends.close() // a stream ends only if no copy is open here
 	if o.Gate {
-		if err = x.pass(); err != nil {
+		if err = x.enterGroup(); err != nil {
 			return x, err
 		}
 	}
@@ -149,8 +149,8 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	return x, err
 }
 
-// pass lets init into the group while it starts the program.
-func (x *box) pass() error {
+// enterGroup moves init into the group while init starts the program.
+func (x *box) enterGroup() error {
 	if _, err := x.await(confine.Poised); err != nil {
 		return err
 	}
@@ -160,12 +160,11 @@ func (x *box) pass() error {
 	return x.wire.Send(&confine.Claim{Go: true})
 }
 
-// patience is how long a box may take to be built. A caller's context does not
-// shorten it: until init has spoken nobody knows whether the program runs, and
-// an error must mean that it did not.
+// patience is how long a box may take to start. A caller's context does not shorten
+// it, because an error must mean that the program did not run, and only init knows.
 const patience = 30 * time.Second
 
-// await returns the next note, which must be of the kind.
+// await returns the next note, and fails unless it is of the kind.
 func (x *box) await(kind string) (confine.Note, error) {
 	select {
 	case n, ok := <-x.notes:
@@ -173,7 +172,7 @@ func (x *box) await(kind string) (confine.Note, error) {
 		case !ok:
 			return n, errGone
 		case n.Kind == confine.Failed && n.Barred:
-			return n, barred(n.Err)
+			return n, refuseNamespaces(n.Err)
 		case n.Kind == confine.Failed:
 			return n, errors.New(n.Err)
 		case n.Kind != kind:
@@ -185,8 +184,8 @@ func (x *box) await(kind string) (confine.Note, error) {
 	}
 }
 
-// listen passes on what init says until it is gone, and waits for its end:
-// the kernel gives that only when everything in the box is gone.
+// listen passes on the notes of init, and waits for its end. The kernel ends init
+// only when everything in the box is gone.
 func (x *box) listen() {
 	for {
 		var n confine.Note
@@ -246,11 +245,11 @@ func (e *ends) close() {
 	}
 }
 
-// clone starts an init in its namespaces, from the one thread whose death
-// means the supervisor's: a parent death signal is sent when the thread that
-// cloned ends, and Go ends threads.
-func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, error) {
-	// StartProcess takes files, whose finalizers would close what is ours.
+// startInit starts an init in its namespaces, from the one thread that lives as long
+// as the backend: a parent death signal comes when the thread that cloned ends, and
+// Go ends threads.
+func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process, error) {
+	// StartProcess takes files, and their finalizers would close our descriptor.
 	fd, err := unix.FcntlInt(uintptr(control), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, err
@@ -275,7 +274,7 @@ func (b *Backend) clone(slot int, owner *identity, control int) (*os.Process, er
 	} else {
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Geteuid(), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Getegid(), Size: 1}}
-		// Without a root to be, init keeps its rights through exec this way.
+		// Without root, init keeps its capabilities over exec this way.
 		sys.AmbientCaps = initCaps
 	}
 	type result struct {

@@ -14,11 +14,11 @@ import (
 // An identity is one user and group on the host.
 type identity struct{ uid, gid uint32 }
 
-// A lender makes mounts of host directories in which the directory's owner is
-// somebody else: a user namespace, kept for the next run, says who.
+// A lender makes mounts of host directories on which the owner of the directory is
+// another user. A user namespace maps the two; it is kept for the next run.
 type lender struct {
-	mu    sync.Mutex
-	names map[[2]identity]*os.File
+	mu         sync.Mutex
+	namespaces map[[2]identity]*os.File
 }
 
 // errNoIdmap says that the file system cannot have its owners translated.
@@ -56,7 +56,7 @@ func (l *lender) namespace(owner, user identity) (*os.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := [2]identity{owner, user}
-	if f := l.names[key]; f != nil {
+	if f := l.namespaces[key]; f != nil {
 		return f, nil
 	}
 	r, w, err := os.Pipe()
@@ -83,18 +83,18 @@ func (l *lender) namespace(owner, user identity) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.names == nil {
-		l.names = make(map[[2]identity]*os.File)
+	if l.namespaces == nil {
+		l.namespaces = make(map[[2]identity]*os.File)
 	}
-	l.names[key] = f
+	l.namespaces[key] = f
 	return f, nil
 }
 
 func (l *lender) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.names {
+	for _, f := range l.namespaces {
 		f.Close()
 	}
-	l.names = nil
+	l.namespaces = nil
 }

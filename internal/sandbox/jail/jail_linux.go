@@ -45,8 +45,9 @@ type Backend struct {
 // errClosed says that the Backend was closed.
 var errClosed = errors.New("sandbox jail: closed")
 
-// The weaknesses a host may have. A caller names in Spec.Allow what it accepts;
-// walls it cannot do without have no name there and are refused.
+// The weaknesses a host may have. A caller accepts them by name in Spec.Allow. Walls
+// that a jail cannot do without have no name there, so a host without them is
+// refused.
 const (
 	weakMemory    = "memory"    // no cgroup: each process alone, and all together by looking
 	weakCPU       = "cpu"       // as memory
@@ -55,8 +56,8 @@ const (
 	weakOwner     = "owner"     // the program must run as the workspace's owner on the host
 )
 
-// New returns a Backend for this host, after clearing away what backends that
-// were killed have left. Close it.
+// New returns a Backend for this host. It removes what killed backends left. Close
+// it.
 func New(cfg Config) (*Backend, error) {
 	if !program.Ready() {
 		return nil, refuse(program.ErrNotReady.Error(), "")
@@ -74,7 +75,7 @@ func New(cfg Config) (*Backend, error) {
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
 	b.cfg.ReadOnly = slices.Clone(cfg.ReadOnly)
 	for _, dir := range cfg.ReadOnly {
-		if err := showable(dir); err != nil {
+		if err := checkReadOnly(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -86,15 +87,15 @@ func New(cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	b.python = findPython(cfg)
-	b.survey()
+	b.checkHost()
 	b.pool.open(cfg.Max)
 	b.work.Go(b.cloner)
 	b.work.Go(b.keepWarm)
 	return b, nil
 }
 
-// survey finds out what this host can enforce.
-func (b *Backend) survey() {
+// checkHost finds out what this host can enforce.
+func (b *Backend) checkHost() {
 	if b.abi = min(confine.LandlockABI(), 6); b.abi == 0 {
 		b.lacks = append(b.lacks, sandbox.Weakness{Name: weakLandlock, Why: "this kernel has no Landlock", Fix: "boot with lsm=landlock,... on Linux 5.13 or later"})
 	}
@@ -147,16 +148,15 @@ func refuse(reason, fix string) *sandbox.Refusal {
 	return &sandbox.Refusal{Backend: "jail", Reason: reason, Fix: fix}
 }
 
-// clear buries a box whose run is over. Its init may still be leaving its
-// namespaces, which takes the kernel longer than anything else and nobody
-// needs to wait for.
-func (b *Backend) clear(x *box) {
+// discard releases a box after its run. Its init may still be leaving its
+// namespaces, which takes the kernel longest, and no run waits for that.
+func (b *Backend) discard(x *box) {
 	x.end()
 	b.pool.release(x.slot)
 }
 
-// admit says why s cannot run here, if it cannot.
-func (b *Backend) admit(s *sandbox.Spec) error {
+// check returns the refusal of a Spec that cannot run here.
+func (b *Backend) check(s *sandbox.Spec) error {
 	if err := s.Check(); err != nil {
 		return refuse(err.Error(), "")
 	}
@@ -190,9 +190,9 @@ func (b *Backend) admit(s *sandbox.Spec) error {
 	return nil
 }
 
-// showable says why a host directory cannot be shown, if it cannot: it would
-// be hidden by what the box has there, or hide it.
-func showable(dir string) error {
+// checkReadOnly returns an error if a host directory cannot be shown: the box would
+// hide it, or it would hide something of the box.
+func checkReadOnly(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return fmt.Errorf("sandbox jail: want Config.ReadOnly as clean absolute paths, got %q", dir)
 	}
@@ -207,7 +207,7 @@ func showable(dir string) error {
 	return nil
 }
 
-// visible says whether the box sees path of the host.
+// visible reports whether the box shows a path of the host.
 func (c *Config) visible(path string) bool {
 	for _, dir := range append([]string{"/usr"}, c.ReadOnly...) {
 		if strings.HasPrefix(path, dir+"/") {
@@ -239,16 +239,16 @@ func (b *Backend) weaknesses() []sandbox.Weakness {
 	return slices.Clone(b.lacks)
 }
 
-// barred is the refusal of a host that makes no namespaces, or gives no rights
-// in them.
-func barred(why string) error {
+// refuseNamespaces is the refusal of a host that makes no namespaces, or gives no
+// rights in them.
+func refuseNamespaces(why string) error {
 	return refuse("this host does not let this user build in user namespaces: "+why, userns.Remedy())
 }
 
 // Run runs s in a box of its own.
 func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	refused := sandbox.Outcome{Cause: sandbox.Refused}
-	if err := b.admit(&s); err != nil {
+	if err := b.check(&s); err != nil {
 		return refused, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -263,7 +263,7 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 	defer context.AfterFunc(b.ctx, func() { cancel(errClosed) })()
 	r := &run{spec: &s, limits: s.Limits.WithDefaults()}
 	var err error
-	if r.box, err = b.obtain(ctx, r); err != nil {
+	if r.box, err = b.takeBox(ctx, r); err != nil {
 		if ctx.Err() != nil {
 			return sandbox.Outcome{Cause: sandbox.Killed}, context.Cause(ctx)
 		}
@@ -274,6 +274,6 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 		return refused, refuse(err.Error(), "")
 	}
 	out := r.wait(ctx)
-	b.work.Go(func() { b.clear(r.box) })
+	b.work.Go(func() { b.discard(r.box) })
 	return out, nil
 }

@@ -16,8 +16,8 @@ type output struct {
 	kept [2][]byte
 }
 
-// copy moves stream i from r to w until r ends. What w says is not the
-// program's business: a writer that fails gets no more.
+// copy moves stream i from r to w until r ends. A writer that fails gets no more, and
+// the program does not notice.
 func (o *output) copy(i int, r io.Reader, w io.Writer) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -57,8 +57,8 @@ func (o *output) take() (stdout, stderr []byte, cut bool) {
 	return o.kept[0], o.kept[1], o.cut
 }
 
-// feed gives r to the program, and the end of r. A Reader that never returns
-// holds this goroutine, and nothing else.
+// feed gives r to the program, and the end of r. A Reader that never returns holds
+// only this goroutine.
 func feed(w io.WriteCloser, r io.Reader) {
 	if r != nil {
 		io.Copy(w, r)
@@ -66,5 +66,5 @@ func feed(w io.WriteCloser, r io.Reader) {
 	w.Close()
 }
 
-// errGone is what a box that ended while it was being made says.
+// errGone is the error of a box that ended while it started.
 var errGone = errors.New("the box ended before its program started")

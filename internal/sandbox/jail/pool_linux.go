@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pool counts boxes and keeps the warm ones. Every box alive holds one slot,
-// and its slot says who it is on the host; there are Config.Max of them.
+// A pool counts boxes and keeps the warm ones. Every living box has one of
+// Config.Max slots, and the slot decides its user on the host.
 type pool struct {
 	slots chan int
 	want  chan struct{} // a warm box was taken, or should be made
@@ -163,8 +163,8 @@ func (p *pool) short(n int) bool {
 	return !p.closed && len(p.warm) < n
 }
 
-// warmUp puts one interpreter into the pool. One that does not start here will
-// say why when a run starts its own.
+// warmUp puts one interpreter into the pool. If it does not start, a run that starts
+// its own reports why.
 func (b *Backend) warmUp(slot int) bool {
 	ctx := b.ctx
 	o := b.order(nil, sandbox.DefaultLimits)
@@ -182,8 +182,8 @@ func (b *Backend) warmUp(slot int) bool {
 	return false
 }
 
-// obtain returns a box in which the program of r runs.
-func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
+// takeBox returns a box in which the program of r runs.
+func (b *Backend) takeBox(ctx context.Context, r *run) (*box, error) {
 	warm := r.spec.Code != "" && r.spec.Proxy == nil && (b.root || r.spec.Dir == "")
 	for warm {
 		x := b.pool.take()
@@ -193,7 +193,7 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 		r.began = time.Now()
 		lent, owner, err := b.workspace(r.spec, x.slot)
 		if err != nil || owner != nil {
-			// Not this box's fault; it cannot change its user.
+			// The box is fine, but it cannot change its user.
 			if !b.pool.put(x) {
 				x.end()
 				b.pool.release(x.slot)
@@ -210,7 +210,7 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 			b.pool.release(x.slot)
 			return nil, err
 		}
-		// It broke while nobody looked. Nothing of the run was in it.
+		// It broke before it was used, so nothing of the run was in it.
 		b.pool.release(x.slot)
 	}
 	slot, err := b.pool.slot(ctx)
@@ -218,7 +218,7 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 		return nil, err
 	}
 	r.began = time.Now()
-	x, err := b.cold(slot, r)
+	x, err := b.startCold(slot, r)
 	if err != nil {
 		b.pool.release(slot)
 		return nil, err
@@ -226,8 +226,8 @@ func (b *Backend) obtain(ctx context.Context, r *run) (*box, error) {
 	return x, nil
 }
 
-// cold makes a box for r.
-func (b *Backend) cold(slot int, r *run) (*box, error) {
+// startCold starts a box for r.
+func (b *Backend) startCold(slot int, r *run) (*box, error) {
 	s := r.spec
 	o := b.order(s, r.limits)
 	if s.Proxy != nil {
@@ -273,12 +273,12 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	if _, err := x.await(confine.Claimed); err != nil {
 		return err
 	}
-	return x.hand(ctx, r.spec)
+	return x.sendCode(ctx, r.spec)
 }
 
-// workspace makes the mount of a named directory, as root; otherwise init
-// makes it, which sees no more than we do. The identity is who the program has
-// to be when owners cannot be translated.
+// workspace makes the mount of a named directory, as root. Any other user leaves
+// that to init, which sees no more than the user. The identity is that of the
+// program if the file system cannot map owners.
 func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 	if s.Dir == "" || !b.root {
 		return -1, nil, nil
@@ -297,7 +297,7 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 	return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+"; Spec.Allow does not name \""+weakOwner+"\"", fix)
 }
 
-// order is what every box is told.
+// order returns the order for a box.
 func (b *Backend) order(s *sandbox.Spec, l limits) confine.Order {
 	o := confine.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {

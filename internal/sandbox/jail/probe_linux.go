@@ -26,9 +26,8 @@ const (
 
 var walls = []string{wallNamespaces, wallSeccomp}
 
-// Probe tries on this host what a jail promises, by building boxes in which
-// this program tries to get past each limit and wall. What it finds is also
-// held against later runs.
+// Probe tests on this host what a jail promises: this program tries, in boxes, to get
+// past each limit and wall. Later runs are refused for the weaknesses it finds.
 func (b *Backend) Probe(ctx context.Context) ([]sandbox.Weakness, error) {
 	if err := b.pool.enter(); err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 		b.pool.release(slot)
 		return sandbox.Outcome{}, err
 	}
-	defer b.clear(r.box)
+	defer b.discard(r.box)
 	return r.wait(ctx), nil
 }
 

@@ -20,8 +20,8 @@ import (
 //go:embed boot.py
 var boot string
 
-// enter runs the bootstrap in a namespace of its own: what it leaves behind
-// must not keep the program's alive, or finalizers would not run.
+// enter runs the bootstrap in a namespace of its own, because references that it
+// leaves would keep objects of the program alive, and finalizers would not run.
 const enter = "exec(__import__('sys').argv[1], {'__name__': '_boot'})"
 
 // interpreter is the command of a Python that waits for its program on the
@@ -58,10 +58,10 @@ func getFrame(r io.Reader) ([]byte, error) {
 }
 
 // awaitPython waits until a warm interpreter has imported what it imports.
-func (x *box) awaitPython(ctx context.Context) error { return x.hear(ctx, "ready") }
+func (x *box) awaitPython(ctx context.Context) error { return x.expectFrame(ctx, "ready") }
 
-// hear reads one frame from the program's link, which must be want.
-func (x *box) hear(ctx context.Context, want string) error {
+// expectFrame reads one frame from the program's link, which must be want.
+func (x *box) expectFrame(ctx context.Context, want string) error {
 	if len(x.links) != 1 {
 		return fmt.Errorf("want one link to the interpreter, got %d", len(x.links))
 	}
@@ -78,20 +78,20 @@ func (x *box) hear(ctx context.Context, want string) error {
 	return nil
 }
 
-// hand gives a warm interpreter its program, and waits until it has it. Until
-// then nothing of the program ran.
-func (x *box) hand(ctx context.Context, s *sandbox.Spec) error {
+// sendCode gives a warm interpreter its program, and waits until it has it. Before
+// that nothing of the program ran.
+func (x *box) sendCode(ctx context.Context, s *sandbox.Spec) error {
 	sent := make(chan error, 1)
-	go func() { sent <- give(x.links[0], s) }()
-	if err := x.hear(ctx, "taken"); err != nil {
-		x.kill() // so that a writer nobody reads from ends too
+	go func() { sent <- writeCode(x.links[0], s) }()
+	if err := x.expectFrame(ctx, "taken"); err != nil {
+		x.kill() // the writer ends too when its reader is gone
 		return errors.Join(err, <-sent)
 	}
 	return <-sent
 }
 
-// give writes the program to the interpreter.
-func give(l *os.File, s *sandbox.Spec) error {
+// writeCode writes the program to the interpreter.
+func writeCode(l *os.File, s *sandbox.Spec) error {
 	type param struct {
 		Name     string `json:"name"`
 		Type     string `json:"type"`
@@ -127,9 +127,9 @@ func give(l *os.File, s *sandbox.Spec) error {
 	return errors.Join(putFrame(l, []byte(s.Code)), putFrame(l, table))
 }
 
-// serve answers the program's calls until its link ends. One call at a time:
+// answerCalls answers the program's calls until its link ends. One call at a time:
 // the program waits for each.
-func serve(ctx context.Context, l *os.File, fs []sandbox.Function, lacked func()) {
+func answerCalls(ctx context.Context, l *os.File, fs []sandbox.Function, memoryError func()) {
 	defer l.Close()
 	for {
 		b, err := getFrame(l)
@@ -137,7 +137,7 @@ func serve(ctx context.Context, l *os.File, fs []sandbox.Function, lacked func()
 			return
 		}
 		if string(b) == "memory" {
-			lacked()
+			memoryError()
 			continue
 		}
 		var q struct {
@@ -145,7 +145,7 @@ func serve(ctx context.Context, l *os.File, fs []sandbox.Function, lacked func()
 			A json.RawMessage `json:"a"`
 		}
 		if json.Unmarshal(b, &q) != nil || q.F == nil || *q.F < 0 || *q.F >= len(fs) {
-			return // not our bootstrap any more
+			return // the program took the place of the bootstrap
 		}
 		answer, err := fs[*q.F].Call(ctx, q.A)
 		if putFrame(l, reply(answer, err)) != nil {
@@ -154,7 +154,7 @@ func serve(ctx context.Context, l *os.File, fs []sandbox.Function, lacked func()
 	}
 }
 
-// reply is how a Function's answer goes to the program.
+// reply encodes the answer of a Function for the program.
 func reply(answer json.RawMessage, err error) []byte {
 	if err == nil {
 		if answer == nil {

@@ -29,11 +29,12 @@ type run struct {
 	short bool          // the interpreter says that it ended for want of memory
 }
 
-// grace is how long a finished run waits for a caller's Writer or Function
-// that does not return. The program is gone by then.
-const grace = 250 * time.Millisecond
+// grace is how long a finished run waits for its streams to end. The program is
+// gone by then, so they do, unless a Writer or a Function of the caller does not
+// return. On a busy machine reading takes a while too, and output must not be lost.
+const grace = 3 * time.Second
 
-// end kills the run for one reason; the first counts.
+// end kills the run for a reason. The first reason counts.
 func (r *run) end(c sandbox.Cause) {
 	r.mu.Lock()
 	if r.cause == "" {
@@ -43,14 +44,15 @@ func (r *run) end(c sandbox.Cause) {
 	r.box.kill()
 }
 
-// lacked notes that memory was refused and that the program did not handle it.
-func (r *run) lacked() {
+// noteMemoryError notes that the interpreter got no memory and the program did not
+// handle that.
+func (r *run) noteMemoryError() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.short = true
 }
 
-// wait sees the run to its end.
+// wait waits for the end of the run.
 func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	x := r.box
 	r.out.left, r.out.over = r.limits.Output, func() { r.end(sandbox.Output) }
@@ -65,8 +67,8 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 			continue
 		}
 		streams.Go(func() {
-			if r.handed || give(l, r.spec) == nil {
-				serve(calls, l, r.spec.Functions, r.lacked)
+			if r.handed || writeCode(l, r.spec) == nil {
+				answerCalls(calls, l, r.spec.Functions, r.noteMemoryError)
 			}
 		})
 	}
@@ -74,7 +76,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	last := r.watch(ctx)
 	stop()
 	if r.spec.Proxy != nil {
-		// So that nobody is left reading for a program that is gone.
+		// The program is gone, so reading for it must end.
 		r.spec.Proxy.SetDeadline(time.Now())
 		defer r.spec.Proxy.SetDeadline(time.Time{})
 	}
@@ -88,8 +90,8 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	return r.outcome(last, wall)
 }
 
-// watch ends the run at its limits. It returns what init said last: that all
-// of the run has ended and been reaped, or, when init was killed, nothing.
+// watch ends the run at its limits. It returns the last note of init: everything of
+// the run has ended. The note is empty if init was killed.
 func (r *run) watch(ctx context.Context) (last confine.Note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
@@ -122,13 +124,13 @@ func (r *run) watch(ctx context.Context) (last confine.Note) {
 	}
 }
 
-// next is when the processor time can be used up at the earliest.
+// next is when the CPU time can be used up at the earliest.
 func (r *run) next(used time.Duration) time.Duration {
 	return max((r.limits.CPU-used)/time.Duration(runtime.NumCPU()), time.Millisecond)
 }
 
-// outcome puts together what is known. A limit that refuses what goes past it,
-// as a full disk does, is the cause only of a run that failed.
+// outcome puts the result together. A limit that only refuses, as a full disk does,
+// is the cause of a run only if the run failed.
 func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	out := sandbox.Outcome{Exit: n.Exit, Signal: n.Signal}
 	out.Usage = sandbox.Usage{Wall: wall, CPU: n.CPU, PeakBytes: n.Peak}
@@ -142,7 +144,7 @@ func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	out.Stdout, out.Stderr, out.Truncated = r.out.take()
 	out.Usage.OutputBytes = int64(len(out.Stdout) + len(out.Stderr))
 	if n.Kind != confine.Done {
-		// Init was killed with its box, or by somebody outside.
+		// Init was killed with its box, or from outside.
 		out.Exit, out.Signal = -1, "SIGKILL"
 	}
 	r.mu.Lock()
@@ -172,14 +174,14 @@ func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	return out
 }
 
-// bridge carries bytes between the program's socket and its proxy until both
-// ways have ended. The program never holds the proxy's own socket: it belongs
-// to the host's network and could be turned elsewhere.
+// bridge copies bytes between the socket of the program and its proxy until both
+// directions have ended. The program never gets the proxy's own socket, because
+// that belongs to the network of the host.
 func bridge(program *os.File, proxy net.Conn) {
 	var in sync.WaitGroup
 	in.Go(func() {
 		io.Copy(program, proxy)
-		shut(program)
+		closeWrite(program)
 	})
 	io.Copy(proxy, program)
 	if c, ok := proxy.(interface{ CloseWrite() error }); ok {
@@ -188,8 +190,8 @@ func bridge(program *os.File, proxy net.Conn) {
 	in.Wait()
 }
 
-// shut tells the program that no more will come.
-func shut(f *os.File) {
+// closeWrite tells the program that no more input comes.
+func closeWrite(f *os.File) {
 	if raw, err := f.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
