@@ -59,7 +59,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 		after, err := second.Info(moves)
-		if err != nil || after.Used != before.Used || len(after.Kids) != 1 || len(second.List()) != 2 {
+		if err != nil || after.Used != before.Used || len(after.Children) != 1 || len(second.List()) != 2 {
 			t.Errorf("adopted: %+v, %v, %d processes; was %+v", after, err, len(second.List()), before)
 		}
 		// The call that was running is in doubt, and its reservation stays.
@@ -79,7 +79,7 @@ func TestAdopt(t *testing.T) {
 		for _, c := range []struct {
 			m   *rig
 			pid abi.Pid
-		}{{first, stays}, {second, moves}, {second, after.Kids[0]}} {
+		}{{first, stays}, {second, moves}, {second, after.Children[0]}} {
 			if r := c.m.do(c.pid, 4, "act", deed{Reserve: money(5), Use: &used}); r.Err != nil {
 				t.Errorf("a call of process %d: %v", c.pid, r.Err)
 			}
