@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -238,21 +237,4 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%s joined with %d elements", bad.rest, len(bad.msgs))
 		}
 	}
-}
-
-// same compares two texts of JSON by what they mean.
-func same(t testing.TB, a, b []byte) bool {
-	t.Helper()
-	var x, y any
-	for _, v := range []struct {
-		text []byte
-		into *any
-	}{{a, &x}, {b, &y}} {
-		d := json.NewDecoder(strings.NewReader(string(v.text)))
-		d.UseNumber()
-		if err := d.Decode(v.into); err != nil {
-			t.Fatalf("%s: %v", v.text, err)
-		}
-	}
-	return reflect.DeepEqual(x, y)
 }

@@ -60,7 +60,6 @@ type Attempt struct {
 
 	meter  *format.Meter
 	drain  drain
-	cancel context.CancelFunc
 	start  time.Time
 	first  time.Duration
 	read   int64
@@ -88,7 +87,6 @@ func (a *Attempt) Send(ctx context.Context) (*http.Response, *model.Error) {
 		return nil, &model.Error{Kind: model.Network, Message: "stopped before it was sent", Usage: &model.Usage{}}
 	}
 	up, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	a.cancel = cancel
 	a.drain.cancel = cancel
 	a.drain.stop = context.AfterFunc(ctx, a.drain.begin)
 	granted := a.Granted
@@ -108,9 +106,9 @@ func (a *Attempt) Send(ctx context.Context) (*http.Response, *model.Error) {
 
 // Close ends the attempt.
 func (a *Attempt) Close() {
-	if a.cancel != nil {
+	if a.drain.cancel != nil {
 		a.drain.stop()
-		a.cancel()
+		a.drain.cancel()
 	}
 }
 
@@ -317,7 +315,7 @@ func (a *Attempt) newSilence() silence {
 	}
 	return silence{idle: a.Idle, timer: time.AfterFunc(a.Idle, func() {
 		a.silent.Store(true)
-		a.cancel()
+		a.drain.cancel()
 	})}
 }
 

@@ -12,7 +12,6 @@
 package tariff
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
@@ -145,7 +144,7 @@ func Of(r *Request) Bound {
 	w.b.Input, w.b.Text = w.n, w.n-w.beside
 	w.learned()
 	quiet := r.Format == Messages && jsontext.String(jsontext.Get(r.val("thinking"), "type")) == "disabled"
-	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && Thinks(r.Model)
+	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && catalog.ThinksSilently(r.Model)
 	return w.b
 }
 
@@ -214,14 +213,6 @@ func Item(r *Request, item []byte) (tokens int64, ok bool) {
 	w := weigher{r: r, b: Bound{Known: true}, n: PerMessage}
 	w.part(item)
 	return w.n, w.b.Known
-}
-
-// Thinks tells by the name whether a model thinks unasked and in silence, as
-// Claude does since its fifth generation.
-func Thinks(name string) bool {
-	old := []string{"gpt-3", "gpt-4", "chatgpt-", "claude-2", "claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
-	return (catalog.FromOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
-		!slices.ContainsFunc(old, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // ToolName finds the name that a call of a tool would bear.

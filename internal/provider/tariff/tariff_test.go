@@ -73,28 +73,6 @@ func TestItem(t *testing.T) {
 	}
 }
 
-// TestThinks says which models think unasked and do not show it.
-//
-// Mutants that die here: a generation that does not taken for one that does, and
-// the other way.
-func TestThinks(t *testing.T) {
-	for name, want := range map[string]bool{
-		"gpt-3.5-turbo": false, "gpt-4o": false, "gpt-4.1": false, "chatgpt-4o-latest": false, "claude-2.1": false, "claude-3-7-sonnet-latest": false,
-		"claude-opus-4-8": false, "claude-sonnet-4-5": false, "claude-haiku-4-5": false, "gpt-oss-120b": false, "llama3": false, "": false,
-		"gpt-5": true, "gpt-5.1-codex-mini": true, "gpt-6.2-sol": true, "o3": true, "o4-mini": true, "claude-opus-5": true, "claude-sonnet-5": true, "claude-haiku-5": true,
-	} {
-		if Thinks(name) != want {
-			t.Errorf("%s thinks in silence: %v", name, !want)
-		}
-		for at, hidden := range map[Format]bool{Chat: want, Responses: want, Messages: want, Embeddings: false} {
-			r := request(t, at, "{}")
-			if r.Model = name; Of(r).Hidden != hidden {
-				t.Errorf("%s at %d hides what it thinks: %v", name, at, !hidden)
-			}
-		}
-	}
-}
-
 // TestConversation counts each message, and what an embedding reads.
 //
 // Mutants that die here: messages that count no more than their words.
@@ -266,6 +244,28 @@ func TestDepth(t *testing.T) {
 		b := Of(request(t, Chat, `{"messages":[{"role":"user","content":`+deep+`}]}`))
 		if b.Known != known || b.Input < int64(depth) {
 			t.Errorf("%d levels: known %v, %d tokens, %s", depth, b.Known, b.Input, b.Why)
+		}
+	}
+}
+
+// TestThinks says which models think unasked and do not show it.
+//
+// Mutants that die here: a generation that does not taken for one that does, and
+// the other way.
+func TestThinks(t *testing.T) {
+	for name, want := range map[string]bool{
+		"gpt-3.5-turbo": false, "gpt-4o": false, "gpt-4.1": false, "chatgpt-4o-latest": false, "claude-2.1": false, "claude-3-7-sonnet-latest": false,
+		"claude-opus-4-8": false, "claude-sonnet-4-5": false, "claude-haiku-4-5": false, "gpt-oss-120b": false, "llama3": false, "": false,
+		"gpt-5": true, "gpt-5.1-codex-mini": true, "gpt-6.2-sol": true, "o3": true, "o4-mini": true, "claude-opus-5": true, "claude-sonnet-5": true, "claude-haiku-5": true,
+	} {
+		if catalog.ThinksSilently(name) != want {
+			t.Errorf("%s thinks in silence: %v", name, !want)
+		}
+		for at, hidden := range map[Format]bool{Chat: want, Responses: want, Messages: want, Embeddings: false} {
+			r := request(t, at, "{}")
+			if r.Model = name; Of(r).Hidden != hidden {
+				t.Errorf("%s at %d hides what it thinks: %v", name, at, !hidden)
+			}
 		}
 	}
 }
