@@ -16,11 +16,11 @@ import (
 // models lists what the configuration names, in the caller's own format, or
 // tells of one of them.
 func (g *Gateway) models(v *inbound) {
-	face := v.face
-	names := g.cfg.Models.Models(face.Vendor())
+	f := v.format
+	names := g.cfg.Models.Models(f.Vendor())
 	list := []any{}
 	for _, n := range names {
-		if face == format.Messages {
+		if f == format.Messages {
 			list = append(list, map[string]any{"type": "model", "id": n, "display_name": n, "created_at": "1970-01-01T00:00:00Z"})
 		} else {
 			list = append(list, map[string]any{"id": n, "object": "model", "created": 0, "owned_by": "kern"})
@@ -31,7 +31,7 @@ func (g *Gateway) models(v *inbound) {
 		v.fail(&abi.Error{Code: abi.UnknownModel, Message: "the configuration names no model " + abi.Clip(v.rest)})
 	case v.rest != "":
 		v.json(list[i])
-	case face == format.Messages:
+	case f == format.Messages:
 		v.json(map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil})
 	default:
 		v.json(map[string]any{"object": "list", "data": list})

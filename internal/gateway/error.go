@@ -39,7 +39,7 @@ func (v *inbound) fail(err error) {
 		h.Set(format.NoRetry, "false")
 	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(format.ErrorBody(v.face, status, e.Code, message, e.Hint)) // a client that went away hears nothing
+	_, _ = v.w.Write(format.ErrorBody(v.format, status, e.Code, message, e.Hint)) // a client that went away hears nothing
 }
 
 // head begins an answer of our own: whose it is and how that stands, once it is

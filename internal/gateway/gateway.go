@@ -154,7 +154,7 @@ const (
 // An endpoint is a path that the gateway serves.
 type endpoint struct {
 	method string
-	face   format.Face // of errors too; empty: as the request looks
+	format format.Format // of errors too; empty: as the request looks
 	serve  func(g *Gateway, v *inbound)
 }
 
@@ -173,7 +173,7 @@ var endpoints = map[string]endpoint{
 type inbound struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	face    format.Face
+	format  format.Format
 	kernel  State
 	session *session
 	rest    string // of the path, behind that of the entrance
@@ -190,8 +190,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		path, v.rest = "/models", name
 	}
 	in, there := endpoints[path]
-	if v.face = in.face; v.face == "" {
-		v.face = faceOf(r)
+	if v.format = in.format; v.format == "" {
+		v.format = errorFormat(r)
 	}
 	if e := foreign(r); e != nil {
 		v.fail(e)
@@ -290,8 +290,8 @@ func keyOf(h http.Header) string {
 	return strings.TrimSpace(k)
 }
 
-// faceOf guesses in which format a request that is nowhere wants its error.
-func faceOf(r *http.Request) format.Face {
+// errorFormat guesses in which format a request that is nowhere wants its error.
+func errorFormat(r *http.Request) format.Format {
 	if r.Header.Get("Anthropic-Version") != "" || r.Header.Get("X-Api-Key") != "" {
 		return format.Messages
 	}
@@ -355,7 +355,7 @@ func (g *Gateway) relayed(v *inbound) {
 		v.fail(err)
 		return
 	}
-	q, err := format.Parse(v.face, body)
+	q, err := format.Parse(v.format, body)
 	if err != nil {
 		v.fail(err)
 		return
@@ -374,7 +374,7 @@ func (g *Gateway) relayed(v *inbound) {
 	if warning != "" {
 		v.w.Header().Set(warningHeader, warning)
 	}
-	args, err := json.Marshal(syscalls.ModelArgs{Relay: &syscalls.Relayed{Face: string(q.Face), Model: q.Model, Messages: len(q.Messages)}})
+	args, err := json.Marshal(syscalls.ModelArgs{Relay: &syscalls.Relayed{Format: string(q.Format), Model: q.Model, Messages: len(q.Messages)}})
 	if err != nil {
 		v.fail(err)
 		return

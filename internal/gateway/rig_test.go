@@ -303,7 +303,7 @@ func (r *rig) stored(pid abi.Pid, seen int, body string) int {
 		if err := json.Unmarshal(rec.Intent.Args.Bytes, &a); err != nil {
 			r.t.Fatal(err)
 		}
-		got, err := gateway.Stored(a.Relay.Face, rec.Intent.Parts, func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) })
+		got, err := gateway.Stored(a.Relay.Format, rec.Intent.Parts, func(h abi.Hash) ([]byte, error) { return r.kernel.Bytes(abi.Data{Hash: h}) })
 		if err != nil || string(got) != body {
 			r.t.Errorf("%v: stored is\n%s\nwant\n%s", err, got, body)
 		}

@@ -37,7 +37,7 @@ type storedRequest struct {
 // store makes ready to store a request.
 func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	rest, msgs := q.Split()
-	groups := lists(q.Face, rest)
+	groups := lists(q.Format, rest)
 	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
 	c.common = append(c.common, c.parts[0])
 	for _, g := range groups {
@@ -84,7 +84,7 @@ func link(last abi.Hash, m []byte) (b []byte, own bool) {
 }
 
 // Stored is a request as it came, put together from the parts of an intent.
-func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]byte, error) {
+func Stored(f string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]byte, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("the call has no request that is stored in parts")
 	}
@@ -92,7 +92,7 @@ func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) 
 	if err != nil {
 		return nil, err
 	}
-	groups := lists(format.Face(face), rest)
+	groups := lists(format.Format(f), rest)
 	var msgs []json.RawMessage
 	parts = parts[1:]
 	for i := range groups {
@@ -120,7 +120,7 @@ func Stored(face string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) 
 		}
 		msgs = append(msgs, group...)
 	}
-	return format.Join(format.Face(face), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
+	return format.Join(format.Format(f), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
 }
 
 // links are the elements of a conversation, by its last link.
@@ -167,7 +167,7 @@ type list struct {
 func (l *list) len() int { return max(l.n, -l.n) }
 
 // lists finds the numbers that were left.
-func lists(f format.Face, rest []byte) (all []list) {
+func lists(f format.Format, rest []byte) (all []list) {
 	start := jsontext.Blank(rest, 0)
 	for key, val := range jsontext.Spans(rest[start:]) {
 		name := jsontext.String(rest[start+key.From : start+key.To])

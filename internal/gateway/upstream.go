@@ -48,7 +48,7 @@ type upstreamCall struct {
 
 // newUpstreamCall makes a call of a request that was read.
 func (g *Gateway) newUpstreamCall(v *inbound, q *format.Request) (*upstreamCall, error) {
-	routes, err := g.routes.find(q.Face.Vendor(), q.Model)
+	routes, err := g.routes.find(q.Format.Vendor(), q.Model)
 	if errors.Is(err, provider.ErrNoKey) {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: err.Error(), Hint: "the daemon reads variables when it starts: end it with kern stop-daemon, and start it with a command that has this variable"}
 	}

@@ -94,7 +94,7 @@ func (g *GatewayServer) StoredRequest(pid abi.Pid, call uint64) ([]byte, error) 
 	if found == nil || json.Unmarshal(found.Args.Bytes, &a) != nil || a.Relay == nil {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("call %d of process %d has no stored request, because it did not come with a key", call, pid)}
 	}
-	return gateway.Stored(a.Relay.Face, found.Parts, func(h abi.Hash) ([]byte, error) { return g.kernel.Bytes(abi.Data{Hash: h}) })
+	return gateway.Stored(a.Relay.Format, found.Parts, func(h abi.Hash) ([]byte, error) { return g.kernel.Bytes(abi.Data{Hash: h}) })
 }
 
 // Hold keeps a process alive that ends when nobody holds it, and tells its holder

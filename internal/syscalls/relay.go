@@ -20,7 +20,7 @@ type External interface {
 // stands in the parts of the intent, for it is what was said before and a
 // little more; see the gateway.
 type Relayed struct {
-	Face     string `json:"face"`
+	Format   string `json:"face"`
 	Model    string `json:"model"`
 	Messages int    `json:"messages"`
 }

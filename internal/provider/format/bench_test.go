@@ -14,7 +14,7 @@ import (
 // BenchmarkMeter is what one event of a stream costs, as it comes: one event in
 // a piece, looked at for calls after each.
 func BenchmarkMeter(b *testing.B) {
-	for face, event := range map[Face]string{
+	for face, event := range map[Format]string{
 		Chat:      `data: {"id":"chatcmpl-BZ1","object":"chat.completion.chunk","created":1730000000,"model":"gpt-5-2025-08-07","service_tier":"default","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}],"usage":null}` + "\n\n",
 		Responses: "event: response.output_text.delta\ndata: " + `{"type":"response.output_text.delta","sequence_number":12,"item_id":"msg_68","output_index":0,"content_index":0,"delta":" token","logprobs":[],"obfuscation":"Zq1"}` + "\n\n",
 		Messages:  "event: content_block_delta\ndata: " + `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":" token"}}` + "\n\n",

@@ -27,7 +27,7 @@ type charge struct {
 // A biller makes charges.
 type biller struct {
 	*rapid.T
-	face Face
+	face Format
 }
 
 // marks are how a part is marked for the cache.
@@ -70,7 +70,7 @@ func (b biller) object(depth int) string {
 
 // tool is one that is offered.
 func (b biller) tool() charge {
-	own := fmt.Sprintf(`{"name":"f","description":%s,"%s":{"properties":{"type":{"description":%s}}}}`, quoted(b.text()), map[Face]string{Messages: "input_schema", Responses: "parameters"}[b.face], quoted(b.text()))
+	own := fmt.Sprintf(`{"name":"f","description":%s,"%s":{"properties":{"type":{"description":%s}}}}`, quoted(b.text()), map[Format]string{Messages: "input_schema", Responses: "parameters"}[b.face], quoted(b.text()))
 	if b.face == Chat {
 		own = `{"type":"function","function":` + strings.Replace(own, `""`, `"parameters"`, 1) + `}`
 	}
@@ -89,13 +89,13 @@ func (b biller) tool() charge {
 func (b biller) part() charge {
 	text := b.text()
 	mark := pick(b, "mark", cacheMarks...)
-	p := map[Face]charge{
+	p := map[Format]charge{
 		Chat:      {json: `{"type":"text","text":` + quoted(text), bill: b.count(text)},
 		Responses: {json: `{"type":"input_text","text":` + quoted(text), bill: b.count(text)},
 		Messages:  {json: `{"type":"text","text":` + quoted(text), bill: b.count(text)},
 	}[b.face]
 	if rapid.IntRange(0, 2).Draw(b.T, "other") == 0 {
-		p = pick(b, "part", map[Face][]charge{
+		p = pick(b, "part", map[Format][]charge{
 			Chat: {{json: `{"type":"image_url","image_url":{"url":"https://a.example/p.png","detail":"high"}`, bill: 1445}, {json: `{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}`, bill: 1445},
 				{json: `{"type":"file","file":{"file_data":"AA"}`, at: "file"}, {json: `{"type":"input_audio","input_audio":{"data":"AA"}`, paid: "sound", at: "sound"}, {json: `{"type":"refusal","refusal":` + quoted(text), bill: b.count(text)}},
 			Responses: {{json: `{"type":"input_image","file_id":"f"`, bill: 1445}, {json: `{"type":"input_file","file_url":"https://a.example/f.pdf"`, at: "file"}},
@@ -177,8 +177,8 @@ func (b biller) beside() charge {
 
 // request is a body with what is billed for it.
 func (b biller) request() (body string, whole charge, r *Request) {
-	name := map[Face]string{Chat: "gpt-4o", Responses: "gpt-4o", Messages: "claude-opus-4-5"}[b.face]
-	list := map[Face]string{Chat: "messages", Responses: "input", Messages: "messages"}[b.face]
+	name := map[Format]string{Chat: "gpt-4o", Responses: "gpt-4o", Messages: "claude-opus-4-5"}[b.face]
+	list := map[Format]string{Chat: "messages", Responses: "input", Messages: "messages"}[b.face]
 	messages := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) charge { return biller{t, b.face}.message() }), 1, 5).Draw(b.T, "messages")
 	all := []charge{{json: `"model":` + quoted(name), bill: 3}, around(quoted(list)+`:[`, 0, messages, `]`)}
 	if rapid.Bool().Draw(b.T, "tools") {
@@ -204,7 +204,7 @@ func (b biller) request() (body string, whole charge, r *Request) {
 // tokens and that is not named, a mark for the cache that is not seen.
 func TestBill(t *testing.T) {
 	p := model.Price{Input: 4_000_000_000, Output: 8_000_000_000, CacheRead: 400_000_000, CacheWrite: 5_000_000_000}
-	for _, f := range []Face{Chat, Responses, Messages} {
+	for _, f := range []Format{Chat, Responses, Messages} {
 		t.Run(string(f), rapid.MakeCheck(func(t *rapid.T) {
 			body, whole, r := biller{t, f}.request()
 			b := r.Bound()

@@ -8,12 +8,12 @@ type (
 	Learned = tariff.Learned
 )
 
-// formats are the faces as the tariff knows them.
-var formats = map[Face]tariff.Format{Chat: tariff.Chat, Responses: tariff.Responses, Embeddings: tariff.Embeddings, Messages: tariff.Messages}
+// formats are the formats as the tariff knows them.
+var formats = map[Format]tariff.Format{Chat: tariff.Chat, Responses: tariff.Responses, Embeddings: tariff.Embeddings, Messages: tariff.Messages}
 
 // billed is r as far as a bill depends on it.
 func (r *Request) billed() *tariff.Request {
-	q := &tariff.Request{Format: formats[r.Face], Model: r.Model, Choices: r.Choices, MaxOutput: r.MaxOutput, Count: r.Count, Learned: r.Learned, Free: r.Free}
+	q := &tariff.Request{Format: formats[r.Format], Model: r.Model, Choices: r.Choices, MaxOutput: r.MaxOutput, Count: r.Count, Learned: r.Learned, Free: r.Free}
 	q.Fields = make([]tariff.Field, len(r.fields))
 	for i, f := range r.fields {
 		q.Fields[i] = tariff.Field{Name: f.name, Val: r.body[f.val.From:f.val.To]}

@@ -25,7 +25,7 @@ func TestBound(t *testing.T) {
 	picture := strings.Repeat("QUJD", 3000)
 	for _, c := range []struct {
 		name     string
-		face     Face
+		face     Format
 		body     string
 		from, to int64 // of Input; 0: not looked at
 		why      string
@@ -181,7 +181,7 @@ func TestBoundCost(t *testing.T) {
 func TestCallsAndResults(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		face           Face
+		face           Format
 		body           string
 		calls, results string // of the last turn
 	}{
@@ -249,7 +249,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s is %d", c.Code, s)
 		}
 	}
-	for _, f := range []Face{Chat, Responses, Embeddings, Messages} {
+	for _, f := range []Format{Chat, Responses, Embeddings, Messages} {
 		body := string(ErrorBody(f, 402, abi.LimitMoney, "no room", "ask for more"))
 		for _, want := range []string{`"error":{"type":"`, `LIMIT_MONEY: no room. ask for more"`, `"code":"LIMIT_MONEY"`, `"hint":"ask for more"`} {
 			if !strings.Contains(body, want) {
@@ -285,7 +285,7 @@ func TestBoundOutput(t *testing.T) {
 // address, an address taken for a picture, the name of a source for its address.
 func TestElsewhere(t *testing.T) {
 	for _, c := range []struct {
-		face Face
+		face Format
 		part string
 		want bool
 	}{

@@ -48,13 +48,13 @@ func (r *Request) Results() (results []Result) {
 // of a list of items the calls and results without a message of a user
 // between them.
 func (r *Request) turn() int {
-	if r.Face == Embeddings {
+	if r.Format == Embeddings {
 		return len(r.Messages)
 	}
 	at := 0
 	for i := len(r.Messages) - 1; i >= 0; i-- {
 		role := jsontext.String(jsontext.Get(r.Messages[i], "role"))
-		if r.Face != Responses {
+		if r.Format != Responses {
 			if role == "assistant" {
 				return i
 			}

@@ -17,5 +17,5 @@ func (m *Meter) Failed() bool { return m.answer.failure != nil }
 // Answered is what is left of a request when it was sent: enough to read its
 // answer, and not its body.
 func Answered(r *Request) *Request {
-	return &Request{Face: r.Face, Model: r.Model, Stream: r.Stream, MaxOutput: r.MaxOutput, Choices: r.Choices, Usage: r.Usage, Count: r.Count}
+	return &Request{Format: r.Format, Model: r.Model, Stream: r.Stream, MaxOutput: r.MaxOutput, Choices: r.Choices, Usage: r.Usage, Count: r.Count}
 }

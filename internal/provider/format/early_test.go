@@ -24,7 +24,7 @@ func TestEarlyUsage(t *testing.T) {
 	}
 	const end = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 	for name, c := range map[string]struct {
-		face     Face
+		face     Format
 		events   []string
 		reported bool
 		over     bool // the 100 tokens that were granted
@@ -76,7 +76,7 @@ func TestOneOfTwo(t *testing.T) {
 // Mutants that die here: a number as it comes.
 func TestLargeNumbers(t *testing.T) {
 	const most = "9223372036854775807"
-	for face, answer := range map[Face]string{
+	for face, answer := range map[Format]string{
 		Chat:     `{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":N,"completion_tokens":N,"total_tokens":N}}`,
 		Messages: `{"type":"message","content":[],"stop_reason":"end_turn","usage":{"input_tokens":N,"cache_read_input_tokens":N,"cache_creation_input_tokens":N,"output_tokens":N}}`,
 		Responses: `{"object":"response","id":"r","status":"completed","output":[{"type":"reasoning","id":"x"},{"type":"reasoning","id":"y"}],
@@ -112,7 +112,7 @@ func TestCrowds(t *testing.T) {
 		return strings.TrimSuffix(b.String(), ",")
 	}
 	for name, c := range map[string]struct {
-		face   Face
+		face   Format
 		answer string
 		broken bool
 	}{

@@ -47,7 +47,7 @@ func (r *Request) Bytes(max int64) []byte {
 		if r.MaxOutput > 0 {
 			each = min(each, r.MaxOutput)
 		}
-		for _, name := range maxima[r.Face] {
+		for _, name := range maxima[r.Format] {
 			v := r.val(name)
 			if v == nil {
 				continue
@@ -61,7 +61,7 @@ func (r *Request) Bytes(max int64) []byte {
 			edits, fresh = r.put(edits, fresh, r.maxField(), strconv.FormatInt(each, 10))
 		}
 	}
-	if r.Face == Chat && r.Stream && !r.Usage {
+	if r.Format == Chat && r.Stream && !r.Usage {
 		edits, fresh = r.askUsage(edits, fresh)
 	}
 	if len(edits) == 0 && fresh == "" {
@@ -123,8 +123,8 @@ func (r *Request) askUsage(edits []edit, fresh string) ([]edit, string) {
 // else, and one that ignores a maximum costs money.
 func (r *Request) maxField() string {
 	switch {
-	case r.Face != Chat:
-		return maxima[r.Face][0]
+	case r.Format != Chat:
+		return maxima[r.Format][0]
 	case r.MaxField != "":
 		return r.MaxField
 	case catalog.FromOpenAI(r.Model):
@@ -154,11 +154,11 @@ func apply(body []byte, edits []edit) []byte {
 }
 
 // Parted says whether [Request.Split] takes a field of the format apart.
-func (f Face) Parted(field string) bool { return slices.Contains(parts[f], field) }
+func (f Format) Parted(field string) bool { return slices.Contains(parts[f], field) }
 
 // parts are the fields that [Request.Split] takes apart: those that grow with a
 // conversation, and those that are long and stay.
-var parts = map[Face][]string{
+var parts = map[Format][]string{
 	Chat:       {"messages", "tools", "functions"},
 	Responses:  {"instructions", "input", "tools"},
 	Embeddings: {"input"},
@@ -174,7 +174,7 @@ var parts = map[Face][]string{
 func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 	var edits []edit
 	for _, f := range r.fields {
-		if !r.Face.Parted(f.name) {
+		if !r.Format.Parted(f.name) {
 			continue
 		}
 		v := r.body[f.val.From:f.val.To]
@@ -186,7 +186,7 @@ func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 			}
 			n, msgs = -1, append(msgs, v)
 		case '[':
-			if r.Face == Embeddings && jsontext.Kind(v[jsontext.Blank(v, 1):]) == '0' {
+			if r.Format == Embeddings && jsontext.Kind(v[jsontext.Blank(v, 1):]) == '0' {
 				continue // a text as the numbers of its tokens
 			}
 			for _, e := range jsontext.Elements(v) {
@@ -206,7 +206,7 @@ const shortText = 256
 // Join puts together what [Request.Split] took apart: the same values in the
 // same order, and the same bytes where the lists had no space between their
 // elements.
-func Join(f Face, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) {
+func Join(f Format, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) {
 	if bad := jsontext.Check(rest, jsontext.UniqueKeys); bad != nil {
 		return nil, fmt.Errorf("the rest of a request is not JSON: %w", bad)
 	}

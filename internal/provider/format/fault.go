@@ -65,7 +65,7 @@ type problem struct {
 
 // newProblem has the code and the hint in the message too: most programs show
 // nothing else.
-func newProblem(f Face, status int, code abi.Code, message, hint string) problem {
+func newProblem(f Format, status int, code abi.Code, message, hint string) problem {
 	types, ok := errorTypes[status]
 	if !ok {
 		types = [2]string{"invalid_request_error", "invalid_request_error"}
@@ -81,7 +81,7 @@ func newProblem(f Face, status int, code abi.Code, message, hint string) problem
 }
 
 // ErrorBody is an error in the caller's own format.
-func ErrorBody(f Face, status int, code abi.Code, message, hint string) []byte {
+func ErrorBody(f Format, status int, code abi.Code, message, hint string) []byte {
 	p := newProblem(f, status, code, message, hint)
 	var body any = struct {
 		Error problem `json:"error"`
@@ -105,7 +105,7 @@ func encoded(v any) []byte {
 // object "error", in Anthropic's at the event of that name, and send nothing
 // again. Readers of Responses that look for the format's own event find that
 // too.
-func cut(f Face, sequence int64, code abi.Code, message, hint string) []byte {
+func cut(f Format, sequence int64, code abi.Code, message, hint string) []byte {
 	p := newProblem(f, Status(code), code, message, hint)
 	switch f {
 	case Messages:

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var faces = []Face{Chat, Responses, Embeddings, Messages}
+var faces = []Format{Chat, Responses, Embeddings, Messages}
 
 // requests are bodies of every face, to begin from.
 var requests = []string{
@@ -25,7 +25,7 @@ var requests = []string{
 // hold checks what must be true of every body that Parse takes.
 func holds(t interface {
 	Fatalf(string, ...any)
-}, f Face, body []byte, most int64) {
+}, f Format, body []byte, most int64) {
 	r, err := Parse(f, body)
 	if err != nil {
 		return
@@ -114,8 +114,8 @@ func TestRequests(t *testing.T) {
 
 // fuzzMeter feeds any bytes: pieces of any size give the same, nothing is made
 // up, and with nothing released no call is seen.
-func fuzzMeter(f *testing.F, face Face) {
-	transcripts(f, func(_ string, other Face, stream bool, data string) {
+func fuzzMeter(f *testing.F, face Format) {
+	transcripts(f, func(_ string, other Format, stream bool, data string) {
 		if other == face {
 			f.Add([]byte(data), uint16(len(data)/2), stream)
 		}

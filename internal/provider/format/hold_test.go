@@ -40,7 +40,7 @@ func TestHold(t *testing.T) {
 	chat := func(delta string) string { return `{"choices":[{"index":0,"delta":{` + delta + `}}]}` }
 	for _, c := range []struct {
 		name string
-		face Face
+		face Format
 		// Each event, and behind it what is ready then.
 		events []string
 		ready  []string
@@ -267,7 +267,7 @@ func TestSaid(t *testing.T) {
 	}
 	for _, c := range []struct {
 		body   string
-		face   Face
+		face   Format
 		events []string
 		at     int // the event that says it
 	}{
@@ -300,7 +300,7 @@ func TestSaid(t *testing.T) {
 // Mutants that die here: the last bytes of a stream given out beside what is
 // held of them.
 func TestHoldAtTheEnd(t *testing.T) {
-	for face, event := range map[Face]string{
+	for face, event := range map[Format]string{
 		Chat:      `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`,
 		Responses: `data: {"type":"response.completed","response":{"status":"completed","output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}]}}`,
 	} {
@@ -452,7 +452,7 @@ func TestHalfEvent(t *testing.T) {
 }
 
 // read gives the events of a stream to a meter that holds calls.
-func read(t *testing.T, f Face, events ...string) *Meter {
+func read(t *testing.T, f Format, events ...string) *Meter {
 	t.Helper()
 	m := NewMeter(f, true)
 	m.Hold = true
@@ -472,7 +472,7 @@ func read(t *testing.T, f Face, events ...string) *Meter {
 func TestThoughtsCount(t *testing.T) {
 	text := strings.Repeat("word ", 400)
 	for name, c := range map[string]struct {
-		face  Face
+		face  Format
 		event string
 	}{
 		"a thought":            {Responses, `{"type":"response.reasoning_text.delta","delta":"TEXT"}`},
@@ -502,7 +502,7 @@ func TestEnds(t *testing.T) {
 	const completed = `{"type":"response.completed","response":{"status":"completed","output":[]}}`
 	late := []string{`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}`, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]}`}
 	for _, c := range []struct {
-		face   Face
+		face   Format
 		events []string
 		stop   model.Stop
 		calls  string
@@ -543,7 +543,7 @@ func TestMark(t *testing.T) {
 //
 // Mutants that die here: a call that waits for its release after the failure.
 func TestFailedBesideACall(t *testing.T) {
-	for f, events := range map[Face][]string{
+	for f, events := range map[Format][]string{
 		Chat: {`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`, `{"error":{"message":"boom"}}`},
 		Responses: {`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}}`,
 			`{"type":"error","code":"server_error","message":"boom"}`},
@@ -586,7 +586,7 @@ func TestNoLastWord(t *testing.T) {
 	const open = `{"choices":[{"index":1,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}`
 	const end = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 	for _, c := range []struct {
-		face   Face
+		face   Format
 		events []string
 		whole  bool
 	}{
@@ -653,7 +653,7 @@ func TestHeard(t *testing.T) {
 	}
 	custom := `{"type":"response.output_item.added","output_index":0,"item":{"type":"custom_tool_call","call_id":"a","name":"g","input":""}}`
 	for name, c := range map[string]struct {
-		face   Face
+		face   Format
 		events []string
 		want   string
 	}{

@@ -16,7 +16,7 @@ func TestLearned(t *testing.T) {
 	long := `{"role":"user","content":"` + strings.Repeat("some words and more of them ", 200) + `"}`
 	kept := func(id string) (int64, bool) { return 500, id == "msg_1" || id == "resp_1" }
 	for name, c := range map[string]struct {
-		face     Face
+		face     Format
 		body     string
 		learned  Learned
 		known    bool

@@ -32,7 +32,7 @@ type Meter struct {
 	Hold bool // hold tool calls back
 	Drop bool // drop the chunk that has nothing but the usage: the client did not ask for it
 
-	face   Face
+	format Format
 	stream bool
 	split  splitter
 	buf    []byte // an event that is not whole, or an answer that is not
@@ -62,8 +62,8 @@ const (
 // NewMeter returns a meter of answers of one format. Whether an answer is
 // streamed is said by its content type, not by the request: a server may not
 // stream at all.
-func NewMeter(f Face, stream bool) *Meter {
-	return &Meter{face: f, stream: stream}
+func NewMeter(f Format, stream bool) *Meter {
+	return &Meter{format: f, stream: stream}
 }
 
 // OnText sets what is told of each piece of text, as it comes. It is for the
@@ -72,11 +72,11 @@ func (m *Meter) OnText(f func(piece string)) { m.answer.onText = f }
 
 // Meter is NewMeter for the answer of r, with what r did not ask for dropped.
 func (r *Request) Meter(stream bool) *Meter {
-	m := NewMeter(r.Face, stream)
-	m.Drop = r.Face == Chat && r.Stream && !r.Usage
+	m := NewMeter(r.Format, stream)
+	m.Drop = r.Format == Chat && r.Stream && !r.Usage
 	m.answer.count = r.Count
 	m.choices = int(r.Choices)
-	if r.Face == Responses {
+	if r.Format == Responses {
 		m.answer.of = r.billed()
 	}
 	return m
@@ -95,7 +95,7 @@ func (m *Meter) Write(p []byte) (forward []byte, err error) {
 	}
 	m.begun = m.begun || len(p) > 0
 	switch {
-	case m.face == Embeddings:
+	case m.format == Embeddings:
 		m.tap.write(p)
 		return p, nil
 	case !m.stream:
@@ -221,7 +221,7 @@ func (m *Meter) read(data []byte) error {
 	if bad := jsontext.Check(data, jsontext.Lenient); bad != nil {
 		return m.broken("the provider's event is not JSON: %v: %s", bad, data[:min(len(data), maxShown)])
 	}
-	switch m.face {
+	switch m.format {
 	case Chat:
 		a.chat(data)
 	case Responses:
@@ -251,7 +251,7 @@ func (m *Meter) End() (forward []byte, err error) {
 	rest, half := m.buf, false
 	m.buf = nil
 	switch {
-	case m.face == Embeddings:
+	case m.format == Embeddings:
 		m.tap.into(a)
 	case m.stream && len(rest) == 0:
 	case m.stream:
@@ -313,10 +313,10 @@ func (m *Meter) Held() int { return len(m.held) }
 // is one object it is the body of an error.
 func (m *Meter) Cut(code abi.Code, message, hint string) []byte {
 	m.held = nil
-	if m.stream && m.face != Embeddings {
-		return cut(m.face, m.answer.sequence+1, code, message, hint)
+	if m.stream && m.format != Embeddings {
+		return cut(m.format, m.answer.sequence+1, code, message, hint)
 	}
-	return ErrorBody(m.face, Status(code), code, message, hint)
+	return ErrorBody(m.format, Status(code), code, message, hint)
 }
 
 // Seen is what an answer was so far.

@@ -52,7 +52,7 @@ func feed(t testing.TB, m *Meter, pieces ...string) (o outcome) {
 	return o
 }
 
-func faceOf(dir string) Face {
+func errorFormat(dir string) Format {
 	for f := range parts {
 		if strings.HasSuffix(string(f), dir) {
 			return f
@@ -62,7 +62,7 @@ func faceOf(dir string) Face {
 }
 
 // transcripts calls f with every answer in testdata.
-func transcripts(t testing.TB, f func(name string, face Face, stream bool, data string)) {
+func transcripts(t testing.TB, f func(name string, face Format, stream bool, data string)) {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*/*.*")
 	if err != nil || len(paths) < 20 {
@@ -77,18 +77,18 @@ func transcripts(t testing.TB, f func(name string, face Face, stream bool, data 
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(path, faceOf(filepath.Base(filepath.Dir(path))), ext == ".sse", string(data))
+		f(path, errorFormat(filepath.Base(filepath.Dir(path))), ext == ".sse", string(data))
 	}
 }
 
-func meterOf(f Face, stream bool) *Meter {
+func meterOf(f Format, stream bool) *Meter {
 	m := NewMeter(f, stream)
 	m.Hold, m.Drop = true, true
 	return m
 }
 
 func TestTranscripts(t *testing.T) {
-	transcripts(t, func(name string, f Face, stream bool, data string) {
+	transcripts(t, func(name string, f Format, stream bool, data string) {
 		o := feed(t, meterOf(f, stream), data)
 		got, err := json.MarshalIndent(o.seen, "", "  ")
 		if err != nil {
@@ -116,7 +116,7 @@ func TestTranscripts(t *testing.T) {
 // Pieces of any size give the same, to the byte.
 func TestTranscriptsSplitAnywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	transcripts(t, func(name string, f Face, stream bool, data string) {
+	transcripts(t, func(name string, f Format, stream bool, data string) {
 		want := feed(t, meterOf(f, stream), data)
 		hold := func(what string, pieces ...string) {
 			if got := feed(t, meterOf(f, stream), pieces...); !reflect.DeepEqual(got, want) {
@@ -146,7 +146,7 @@ func TestTranscriptsSplitAnywhere(t *testing.T) {
 // on is a beginning of it; so the error that Cut puts behind it is an event of
 // its own.
 func TestTranscriptsCutAnywhere(t *testing.T) {
-	transcripts(t, func(name string, f Face, stream bool, data string) {
+	transcripts(t, func(name string, f Format, stream bool, data string) {
 		if !stream {
 			return
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func parse(t testing.TB, f Face, body string) *Request {
+func parse(t testing.TB, f Format, body string) *Request {
 	t.Helper()
 	r, err := Parse(f, []byte(body))
 	if err != nil {
@@ -28,7 +28,7 @@ func parse(t testing.TB, f Face, body string) *Request {
 func TestParseRefuses(t *testing.T) {
 	deep := strings.Repeat("[", jsontext.MaxDepth+1) + strings.Repeat("]", jsontext.MaxDepth+1)
 	for _, c := range []struct {
-		face        Face
+		face        Format
 		body        string
 		where, want string
 	}{
@@ -111,7 +111,7 @@ func TestParseMany(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
-		face Face
+		face Format
 		body string
 		want string
 	}{
@@ -137,7 +137,7 @@ func TestParse(t *testing.T) {
 // Bytes changes what it says and nothing else; the texts show where.
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
-		face       Face
+		face       Format
 		max        int64
 		body, want string
 	}{
@@ -201,7 +201,7 @@ func TestBytes(t *testing.T) {
 func TestSplit(t *testing.T) {
 	long := strings.Repeat("word ", 80)
 	for _, c := range []struct {
-		face Face
+		face Format
 		body string
 		rest string
 		n    int

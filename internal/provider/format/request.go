@@ -32,32 +32,32 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-// A Face is one format of request and answer.
-type Face string
+// A Format is a shape of requests and answers.
+type Format string
 
-// The faces, by the paths they are served at.
+// The formats, by the paths they are served at.
 const (
-	Chat       Face = "openai.chat"        // POST /v1/chat/completions
-	Responses  Face = "openai.responses"   // POST /v1/responses
-	Embeddings Face = "openai.embeddings"  // POST /v1/embeddings
-	Messages   Face = "anthropic.messages" // POST /v1/messages, and its count_tokens
+	Chat       Format = "openai.chat"        // POST /v1/chat/completions
+	Responses  Format = "openai.responses"   // POST /v1/responses
+	Embeddings Format = "openai.embeddings"  // POST /v1/embeddings
+	Messages   Format = "anthropic.messages" // POST /v1/messages, and its count_tokens
 )
 
 // Vendor is the provider whose format f is: "openai" or "anthropic".
-func (f Face) Vendor() string {
+func (f Format) Vendor() string {
 	vendor, _, _ := strings.Cut(string(f), ".")
 	return vendor
 }
 
 // paths are where a format is at a provider, below its base URL.
-var paths = map[Face]string{Chat: "/chat/completions", Responses: "/responses", Embeddings: "/embeddings", Messages: "/v1/messages"}
+var paths = map[Format]string{Chat: "/chat/completions", Responses: "/responses", Embeddings: "/embeddings", Messages: "/v1/messages"}
 
 // Path is where requests of f are sent, below the base URL of a provider.
-func (f Face) Path() string { return paths[f] }
+func (f Format) Path() string { return paths[f] }
 
 // A Request is a body that was read. It keeps the body and does not change it.
 type Request struct {
-	Face      Face
+	Format    Format
 	Model     string
 	Stream    bool
 	MaxOutput int64             // tokens of one choice, as asked; 0: none asked
@@ -105,7 +105,7 @@ var governed = append([]string{"model", "stream", "stream_options", "n", "max_to
 // Parse reads a body. Its error is an [*abi.Error] that says what was expected
 // and where. A body that the provider will refuse for other reasons passes: the
 // provider says it better.
-func Parse(f Face, body []byte) (*Request, error) {
+func Parse(f Format, body []byte) (*Request, error) {
 	if parts[f] == nil {
 		return nil, fmt.Errorf("format %q, expected one of %s, %s, %s and %s", f, Chat, Responses, Embeddings, Messages)
 	}
@@ -129,8 +129,8 @@ func Parse(f Face, body []byte) (*Request, error) {
 }
 
 // newRequest finds the members of a body, an object that begins at start.
-func newRequest(f Face, body []byte, start int) *Request {
-	r := &Request{Face: f, body: body}
+func newRequest(f Format, body []byte, start int) *Request {
+	r := &Request{Format: f, body: body}
 	for key, val := range jsontext.Spans(body[start:]) {
 		for _, s := range []*jsontext.Span{&key, &val} {
 			s.From, s.To = s.From+start, s.To+start
@@ -194,7 +194,7 @@ func (r *Request) readHead() *abi.Error {
 	default:
 		return r.unlike("stream", "true or false")
 	}
-	switch r.Face {
+	switch r.Format {
 	case Embeddings:
 		if r.Stream {
 			return r.unlike("stream", "none: embeddings are not streamed")
@@ -218,7 +218,7 @@ func (r *Request) readHead() *abi.Error {
 		}
 	}
 	r.Choices = 1
-	if v := r.val("n"); v != nil && r.Face == Chat {
+	if v := r.val("n"); v != nil && r.Format == Chat {
 		if r.Choices, ok = jsontext.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
 			return r.unlike("n", "a whole number from 1 to "+strconv.Itoa(maxChoices))
 		}
@@ -229,7 +229,7 @@ func (r *Request) readHead() *abi.Error {
 // maxima are the fields that bound the output, the usual one first. Servers
 // know some by other names, and one that is there is lowered like the others;
 // whether the server knows it is another question, see [Request.obeys].
-var maxima = map[Face][]string{
+var maxima = map[Format][]string{
 	Chat:      {"max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"},
 	Responses: {"max_output_tokens", "max_tokens"},
 	Messages:  {"max_tokens"},
@@ -242,7 +242,7 @@ const maxMaximum = 1 << 40
 // -1 and 0 for none; but 0 in Messages asks for no words at all, and where that
 // is not known for one is the nearest.
 func (r *Request) readMaximum() *abi.Error {
-	for _, name := range maxima[r.Face] {
+	for _, name := range maxima[r.Format] {
 		v := r.val(name)
 		if v == nil {
 			continue
@@ -251,7 +251,7 @@ func (r *Request) readMaximum() *abi.Error {
 		if !ok {
 			return r.unlike(name, "a whole number of tokens")
 		}
-		if n == 0 && r.Face == Messages {
+		if n == 0 && r.Format == Messages {
 			n = 1
 		}
 		if n = min(n, maxMaximum); n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
@@ -292,7 +292,7 @@ func (r *Request) readConversation() *abi.Error {
 		}
 	}
 	before, list := "", "messages"
-	switch r.Face {
+	switch r.Format {
 	case Embeddings:
 		before, list = "", "input"
 	case Responses:
@@ -315,12 +315,12 @@ func (r *Request) readConversation() *abi.Error {
 			r.Messages = append(r.Messages, m)
 		}
 	case '"':
-		if r.Face == Chat || r.Face == Messages {
+		if r.Format == Chat || r.Format == Messages {
 			return r.unlike(list, "a list of messages")
 		}
 		r.Messages = append(r.Messages, v)
 	case 'n':
-		if r.Face != Responses { // a stored prompt may stand for it
+		if r.Format != Responses { // a stored prompt may stand for it
 			return r.unlike(list, "what the model is to read")
 		}
 	default:

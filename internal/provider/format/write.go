@@ -11,7 +11,7 @@ import (
 // WriteRequest writes r for a model in a format, as a stream with its usage. It
 // sets no output maximum; [Request.Bytes] does. Names of tools are written as
 // [ToolNames] says.
-func WriteRequest(f Face, name string, r model.Request) (*Request, error) {
+func WriteRequest(f Format, name string, r model.Request) (*Request, error) {
 	r = NamesOf(r.Tools).outward(r)
 	var body any
 	switch f {

@@ -74,7 +74,7 @@ func (m *remote) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Ev
 		}
 		l := &listener{yield: yield}
 		granted := int64(r.MaxOutput)
-		if granted == 0 && q.Face == format.Messages { // this format must say a maximum
+		if granted == 0 && q.Format == format.Messages { // this format must say a maximum
 			granted = int64(m.endpoint.Facts.MaxOutput)
 		}
 		a := &Attempt{Endpoint: m.endpoint, Request: q, Bound: q.Bound(), Granted: granted, Unlimited: granted == 0, Idle: m.endpoint.Idle, Client: l, OnText: l.text,

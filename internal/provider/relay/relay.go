@@ -95,7 +95,7 @@ func (a *Attempt) Send(ctx context.Context) (*http.Response, *model.Error) {
 	}
 	silence := a.newSilence()
 	defer silence.stop()
-	resp, err := a.Endpoint.Post(up, a.Request.Face.Path()+a.Query, a.Header, a.Request.Bytes(granted))
+	resp, err := a.Endpoint.Post(up, a.Request.Format.Path()+a.Query, a.Header, a.Request.Bytes(granted))
 	if err != nil {
 		return nil, a.lost(err)
 	}
