@@ -258,7 +258,6 @@ var larger = map[string]string{
 	"internal/provider/tariff.weigher":  "",
 	"internal/gateway.Gateway":          "",
 	"internal/gateway.exchange":         "",
-	"internal/syscalls.Loaded":          "",
 	"internal/quota.call":               "",
 	"internal/files.FS":                 "a file system has these operations; both halves are always needed together",
 	"internal/sandbox.FS":               "a file system has these operations; os.Root has nearly all of them",

@@ -77,11 +77,11 @@ func (f *FileHistory) history(ctx context.Context, pid abi.Pid) (*history.Histor
 	if err != nil {
 		return nil, err
 	}
-	if l.Workspace == "" {
+	if l.Agent.Workspace == "" {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no workspace, so there is no history of its files", pid),
 			Hint: "an agent file has workspace: DIR, and kern run has --workspace DIR"}
 	}
-	w, err := f.workspaces.get(l.Workspace)
+	w, err := f.workspaces.get(l.Agent.Workspace)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	if err != nil {
 		return abi.ForkResult{}, err
 	}
-	if l.Workspace == "" {
+	if l.Agent.Workspace == "" {
 		if f.Workspace != "" {
 			return abi.ForkResult{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no workspace to be copied", pid), Got: f.Workspace}
 		}
@@ -30,7 +30,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 		}
 		return abi.ForkResult{Pid: n}, err
 	}
-	dir, err := k.Files.export(ctx, pid, f, l.Workspace)
+	dir, err := k.Files.export(ctx, pid, f, l.Agent.Workspace)
 	if err != nil {
 		return abi.ForkResult{}, err
 	}

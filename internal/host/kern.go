@@ -231,7 +231,7 @@ func (k *Kernel) loop(pid abi.Pid) {
 	if err != nil {
 		return
 	}
-	if l, err := k.world.Load(v.Spawn.Program); err == nil && l.Hosted {
+	if l, err := k.world.Load(v.Spawn.Program); err == nil && l.Agent.Hosted {
 		return // its loop runs elsewhere
 	}
 	if err := loop.Run(k.ctx, running{k.Kernel, k.Processes}, k.world, pid); err != nil && k.ctx.Err() == nil {
@@ -366,7 +366,7 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 	if err != nil {
 		return out, err
 	}
-	if l.Hosted {
+	if l.Agent.Hosted {
 		out.Same = true // its loop is not ours to run; the fold was compared
 		return out, nil
 	}

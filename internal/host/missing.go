@@ -33,10 +33,10 @@ func (k *Kernel) missingTools(pids []abi.Pid) (missing MissingToolsError) {
 			continue
 		}
 		l, err := k.world.Load(v.Spawn.Program)
-		if err != nil || l.Hosted {
+		if err != nil || l.Agent.Hosted {
 			continue // an unreadable agent fails by itself; another program runs the tools of a hosted one
 		}
-		for _, t := range l.Tools {
+		for _, t := range l.Agent.Tools {
 			if len(t.Command) == 0 && k.hostedTool(pid, t.Name) == nil {
 				missing = append(missing, MissingTool{pid, v.Spawn.Name, t.Name})
 			}

@@ -83,7 +83,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 		switch pg.Role {
 		case process.RoleTool:
 			answered[pg.ID] = true
-			if l.prog.Compensates() && !bad {
+			if l.prog.Agent.Compensates() && !bad {
 				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
 					return nil, err
@@ -204,13 +204,13 @@ func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error
 			continue
 		}
 		c := abi.Call{Pid: l.pid, N: reply.first + uint64(i), Row: "tool", For: t.ID}
-		if slices.Contains(l.prog.Rows, t.Name) {
+		if slices.Contains(l.prog.Agent.Rows, t.Name) {
 			c.Row, c.Args = t.Name, json.RawMessage(t.Args)
 		}
 		calls = append(calls, c)
 	}
 	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
-	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Parallel) })
+	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Agent.Parallel) })
 	bad := reply.bad
 	for _, r := range results {
 		bad = bad || r.Err != nil && !gone(r.Err.Code)
@@ -218,7 +218,7 @@ func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error
 			e = r.Err
 		}
 	}
-	if bad && l.prog.Compensates() && ctx.Err() == nil && (e == nil || !gone(e.Code)) {
+	if bad && l.prog.Agent.Compensates() && ctx.Err() == nil && (e == nil || !gone(e.Code)) {
 		said = l.undo(ctx, reply)
 	}
 	return said, e

@@ -70,13 +70,13 @@ func (w *World) planCode(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 // the file tools that it calls share one stage. Any other tool has its own stage.
 func (w *World) runCode(ctx context.Context, j *kernel.Job) kernel.Done {
 	cw := j.Plan.Work.(*codeWork)
-	box, err := w.Sandbox(cw.loaded.Sandbox)
+	box, err := w.Sandbox(cw.loaded.Agent.Sandbox)
 	if err != nil {
 		return failed(&abi.Error{Code: abi.CodeRefused, Message: err.Error()})
 	}
 	rules := workspaceRules(&cw.loaded.Agent)
 	view := workspace.Layered
-	if cw.loaded.Sandbox == "jail" {
+	if cw.loaded.Agent.Sandbox == "jail" {
 		view = rules.JailView()
 	}
 	s, e := w.Workspaces.Begin(ctx, rules, view)
@@ -152,7 +152,7 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 		}
 		f := sandbox.Function{Namespace: "agent", Name: pythonName(s.Name), Doc: s.Description, Params: params(s.Schema)}
 		row := rows[s.Name]
-		if slices.Contains(l.Rows, s.Name) {
+		if slices.Contains(l.Agent.Rows, s.Name) {
 			f.Namespace = "kern"
 		} else if ns, name, ok := strings.Cut(s.Name, "."); ok {
 			f.Namespace, f.Name = pythonName(ns), pythonName(name)

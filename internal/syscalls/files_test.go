@@ -95,7 +95,7 @@ func TestFileToolsOfChildren(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.has(); !slices.Equal(got, c.want) || l.Workspace != "/w" {
+		if got := l.has(); !slices.Equal(got, c.want) || l.Agent.Workspace != "/w" {
 			t.Errorf("%v: the child has %v, want %v", c.tools, got, c.want)
 		}
 	}

@@ -135,8 +135,8 @@ func addWarning(m model.Message, r *abi.Record) model.Message {
 func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
 	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
 	c.digest = append(c.digest, l.sum[:]...)
-	if l.System != "" {
-		c.msgs = append(c.msgs, model.Message{Role: model.System, Text: l.System})
+	if l.Agent.System != "" {
+		c.msgs = append(c.msgs, model.Message{Role: model.System, Text: l.Agent.System})
 	}
 	for i := 0; i < len(pages); {
 		p, err := j.page(pages[i])

@@ -79,7 +79,7 @@ const loadedMax = 1000
 
 // Loaded is a program ready to run.
 type Loaded struct {
-	abi.Agent
+	Agent  abi.Agent
 	routes []route // to its model, and to those asked in its place; none when it asks none
 	tools  map[string]*tools.Tool
 	files  map[string]*files.Tool // those of tools that work on a view
@@ -119,21 +119,21 @@ func (w *World) Load(d abi.Data) (*Loaded, error) {
 }
 
 func (w *World) prepare(l *Loaded) (err error) {
-	if l.Model != "" {
+	if l.Agent.Model != "" {
 		m, err := w.Open(&l.Agent)
 		if err != nil {
 			return err
 		}
-		l.routes = append(l.routes, route{m, recordedFacts(l.Facts, m.Facts())})
+		l.routes = append(l.routes, route{m, recordedFacts(l.Agent.Facts, m.Facts())})
 	}
-	for _, f := range l.Fallback {
+	for _, f := range l.Agent.Fallback {
 		r := route{facts: recordedFacts(f.Facts, model.Facts{Name: f.Model})}
-		if m, err := w.Open(&abi.Agent{Model: f.Model, Dir: l.Dir}); err == nil { // else a process that runs does without
+		if m, err := w.Open(&abi.Agent{Model: f.Model, Dir: l.Agent.Dir}); err == nil { // else a process that runs does without
 			r = route{m, recordedFacts(f.Facts, m.Facts())}
 		}
 		l.routes = append(l.routes, r)
 	}
-	for _, s := range l.Tools {
+	for _, s := range l.Agent.Tools {
 		l.specs = append(l.specs, model.ToolSpec{Name: s.Name, Description: s.Description, Schema: s.Schema})
 		if len(s.Command) == 0 {
 			continue
@@ -146,12 +146,12 @@ func (w *World) prepare(l *Loaded) (err error) {
 		return err
 	}
 	rows := Table(w)
-	for _, name := range l.Rows {
+	for _, name := range l.Agent.Rows {
 		if r := rows[name]; r != nil {
 			l.specs = append(l.specs, model.ToolSpec{Name: name, Description: r.Doc, Schema: r.Schema.Raw()})
 		}
 	}
-	b, err := json.Marshal(model.Request{Messages: []model.Message{{Role: model.System, Text: l.System}}, Tools: l.specs})
+	b, err := json.Marshal(model.Request{Messages: []model.Message{{Role: model.System, Text: l.Agent.System}}, Tools: l.specs})
 	l.sum = abi.HashOf(b)
 	return err
 }

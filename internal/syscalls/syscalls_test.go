@@ -225,7 +225,7 @@ func TestProgramsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := w.Load(abi.Data{Bytes: b, Size: int64(len(b))})
-		if err != nil || l.Name != name {
+		if err != nil || l.Agent.Name != name {
 			t.Fatalf("%s: %+v %v", name, l, err)
 		}
 		return l

@@ -139,7 +139,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 		return r.Run(ctx, j)
 	}
 	t := j.Plan.Work.(*toolWork)
-	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Dir, MaxOutput: j.Granted}
+	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Agent.Dir, MaxOutput: j.Granted}
 	f := t.loaded.files[t.tool.Name]
 	if outer := staging.FromContext(ctx); outer != nil && f != nil && j.Call.Within != 0 {
 		return t.done(runFileTool(ctx, outer, f, in))

@@ -84,12 +84,12 @@ type undoing struct {
 
 // undoCall calls the tool that undoes d.
 func (u *undoing) undoCall(ctx context.Context, d *compensable) (by string, e *abi.Error) {
-	i := slices.IndexFunc(u.l.Tools, func(s abi.ToolSpec) bool { return s.Name == d.tool && s.Undo != nil })
+	i := slices.IndexFunc(u.l.Agent.Tools, func(s abi.ToolSpec) bool { return s.Name == d.tool && s.Undo != nil })
 	if i < 0 {
 		return "", &abi.Error{Code: abi.UnknownTool, Message: fmt.Sprintf("the tool %s names nothing that undoes it", d.tool)}
 	}
-	by = u.l.Tools[i].Undo.Tool
-	args, err := tools.UndoArgs(u.l.Tools[i].Undo, d.args, d.result)
+	by = u.l.Agent.Tools[i].Undo.Tool
+	args, err := tools.UndoArgs(u.l.Agent.Tools[i].Undo, d.args, d.result)
 	if err != nil {
 		return by, &abi.Error{Code: abi.InvalidArguments, Message: err.Error()}
 	}
