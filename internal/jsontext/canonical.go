@@ -5,11 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// Canonical appends the canonical form of the value src to dst: no blanks, keys
-// in the order of their bytes, each string with the fewest escapes, each number
-// in one form (1.0 is 1, 1e2 is 100, -0 is 0; integers keep all their digits).
-// Two texts mean the same if and only if their canonical forms are equal.
-// Canonical returns dst unchanged if Check refuses src under Strict.
+// Canonical appends the canonical form of the value src to dst. The form has no
+// blanks, keys in the order of their bytes, and strings with the fewest
+// escapes. Each number has one form: 1.0 is 1, 1e2 is 100, -0 is 0, and
+// integers keep all their digits. Two texts mean the same if and only if their
+// canonical forms are equal. Canonical returns dst unchanged if Check refuses
+// src under Strict.
 //
 // It does not allocate if dst has room for twice the text and no object has
 // more than a dozen keys.

@@ -181,6 +181,7 @@ func (m *Mock) handle(f format) http.HandlerFunc {
 		m.mu.Unlock()
 		x.rand = rand.New(rand.NewPCG(m.config.Seed, x.seq))
 		x.entry = Entry{Time: x.begun, Key: x.key, Path: r.URL.Path}
+		// Count the end of the request also if a fault breaks the connection by a panic.
 		done := m.statistics.begin(x.key)
 		defer func() { done(x.closeEntry()) }()
 		q, p := x.readRequest(f)

@@ -105,6 +105,7 @@ func (b *bucket) beginPause(now int64, c *call, f *report, why string) {
 	if k.before = max(k.before, k.width); why == whySlow {
 		k.before = 0
 	}
+	// After the pause the burst begins empty, so the waiting calls go one by one.
 	for u := range b.levelAt {
 		b.levelAt[u] = max(b.levelAt[u], k.paused+burst)
 	}

@@ -198,6 +198,7 @@ func (b *bucket) raiseLevel(now int64, a *amount) {
 // start of the call, output at its end.
 func (b *bucket) endCall(now int64, c *call, took amount) {
 	b.running--
+	// The window holds the estimate in the slot of the start.
 	b.window.remove(now, c.startedAt, &c.counted)
 	b.slack.sub(&c.bound)
 	b.slack.add(&c.counted)

@@ -74,6 +74,7 @@ func (s *scheduler) enqueue(now int64, c *call) []*call {
 	}
 	c.share = b.parent.owners.child(shareKey{name: c.owner}).child(shareKey{pid: c.pid})
 	c.share.join()
+	// With nothing waiting in any of its buckets the call need not enter a queue.
 	if b.waiters.waiting == 0 && len(b.parent.blocked) == 0 && len(b.parent.parent.blocked) == 0 {
 		if in, _, _ := s.findRoom(now, c); in == nil {
 			s.start(now, c)
@@ -135,6 +136,7 @@ func (s *scheduler) setPriority(now int64, pid int64, priority int) (gone []*cal
 			}
 		}
 	}
+	// Change all of them before the first turn is given: the order depends on all.
 	for _, c := range waits {
 		c.bucket.waiters.leave(c)
 		c.priority = max(0, min(priority, mostLevel))
@@ -148,6 +150,7 @@ func (s *scheduler) setPriority(now int64, pid int64, priority int) (gone []*cal
 
 // release ends the turn of a call.
 func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
+	// Most providers do not count the input that they read from their cache.
 	if !c.bucket.estimate.whole {
 		f.in -= f.cached
 	}
@@ -171,6 +174,7 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 	c.bucket.endProbe(c)
 	c.bucket.learnOutage(now, c, f.status)
 	c.share.leave()
+	// All models of this provider are unreachable, so their calls go to fallbacks too.
 	if f.status == Unreachable {
 		for _, b := range s.buckets {
 			if b != c.bucket && b.parent.parent == c.bucket.parent.parent {
