@@ -109,7 +109,7 @@ func (p *proc) settleExit() {
 	p.state.Account.WakeWaiters()
 	p.news.ring()
 	k.exits.queue = append(k.exits.queue, writtenExit{p, t})
-	k.buryExited()
+	k.exits.bury(k.procs)
 	if parent := k.procs.byPid[p.state.Spawn.Parent]; parent != nil {
 		parent.news.ring()
 		parent.settleExit()
@@ -158,20 +158,20 @@ type exitQueue struct {
 	keep  int // how many are kept
 }
 
-// writtenExit is an exit and the pending of its terminal record.
+// writtenExit is an exit, and its terminal record on the way to the disk.
 type writtenExit struct {
 	p       *proc
 	pending journal.Pending
 }
 
-// buryExited buries the oldest exits that are on disk. A record that the journal
-// did not take stays in memory, because it cannot be read again. The lock is held.
-func (k *Kernel) buryExited() {
-	for len(k.exits.queue) > k.exits.keep && k.exits.queue[0].pending.Done() {
-		e := k.exits.queue[0]
-		k.exits.queue = slices.Delete(k.exits.queue, 0, 1)
+// bury buries the oldest exits that are on disk. A record that the journal did not
+// take stays in memory, because it cannot be read again. The lock is held.
+func (q *exitQueue) bury(ps *Processes) {
+	for len(q.queue) > q.keep && q.queue[0].pending.Done() {
+		e := q.queue[0]
+		q.queue = slices.Delete(q.queue, 0, 1)
 		if e.pending.Wait(context.Background()) == nil {
-			k.procs.bury(e.p)
+			ps.bury(e.p)
 		}
 	}
 }

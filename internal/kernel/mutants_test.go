@@ -84,8 +84,8 @@ var mutants = []mutant{
 	{"an exit is believed", "exit.go", "	case limit && p.state.Calls.Hits&(1<<u) != 0:", "	case limit:", "TestExitByALimit", ""},
 	{"a wait that was given up is an answer", "run.go", "	if e.Code.Momentary() {\n", "	if false {\n", "TestAskedAgain", ""},
 	// what has ended is let go, and nothing is lost with it
-	{"nobody is let go", "exit.go", "			k.procs.bury(e.p)\n", "			_ = e.p\n", "TestExitLetsGo|TestLetGoIsKept", ""},
-	{"let go before the disk", "exit.go", " && k.exits.queue[0].pending.Done() {\n", " {\n", "TestNotBeforeTheDisk|TestRefusedStays", ""},
+	{"nobody is let go", "exit.go", "			ps.bury(e.p)\n", "			_ = e.p\n", "TestExitLetsGo|TestLetGoIsKept", ""},
+	{"let go before the disk", "exit.go", " && q.queue[0].pending.Done() {\n", " {\n", "TestNotBeforeTheDisk|TestRefusedStays", ""},
 	{"let go though refused", "exit.go", "e.pending.Wait(context.Background()) == nil {", "e.pending.Wait(context.Background()) == nil || true {", "TestRefusedStays", ""},
 	{"what was let go answers nothing", "do.go", "		if answer, ok = k.answers.find(c); ok {\n			return answer, true\n		}\n", "", "TestAskedOfTheGone", ""},
 	{"who was let go is waited for", "process/machine.go", "	return s == nil || s.Exit != nil\n", "	return s != nil && s.Exit != nil\n", "TestWaitForTheGone", ""},

@@ -382,7 +382,7 @@ func (m *rig) List() (all []Info) {
 func (m *rig) bury() {
 	m.Kernel.procs.mu.Lock()
 	defer m.Kernel.procs.mu.Unlock()
-	m.buryExited()
+	m.exits.bury(m.procs)
 }
 
 // halt ends a kernel as a machine that stops does: nothing more reaches the

@@ -18,7 +18,7 @@ import (
 // The error then says that it is not on disk yet.
 func (k *Kernel) Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error {
 	k.procs.mu.Lock()
-	p, err := k.live(pid)
+	p, err := k.procs.live(pid)
 	full := k.cfg.Log.Err()
 	if err == nil && full != nil {
 		switch {
@@ -48,11 +48,11 @@ func unwritten(pid abi.Pid, s abi.Signal, e *abi.Error) *abi.Error {
 }
 
 // live returns a process that has not exited. The lock is held.
-func (k *Kernel) live(pid abi.Pid) (*proc, error) {
-	p := k.procs.byPid[pid]
+func (ps *Processes) live(pid abi.Pid) (*proc, error) {
+	p := ps.byPid[pid]
 	switch {
 	case p == nil:
-		return nil, k.procs.machine.Absent(pid)
+		return nil, ps.machine.Absent(pid)
 	case p.state.Exit != nil:
 		return nil, p.state.Refusal()
 	}
@@ -61,7 +61,7 @@ func (k *Kernel) live(pid abi.Pid) (*proc, error) {
 
 // writable is live, and refuses while nothing can be written. The lock is held.
 func (k *Kernel) writable(pid abi.Pid) (*proc, error) {
-	p, err := k.live(pid)
+	p, err := k.procs.live(pid)
 	if full := k.cfg.Log.Err(); err == nil && full != nil {
 		return nil, full
 	}
