@@ -42,7 +42,7 @@ type WorkspaceRules struct {
 
 // The priorities that an [Agent] can name.
 const (
-	DefaultPriority = abi.DefaultPriority
+	DefaultPriority = 10
 	Urgent          = -1
 )
 

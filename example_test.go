@@ -459,4 +459,5 @@ func ExampleKernel_RunWithText() {
 		}
 	})
 	fmt.Println(slices.Contains(pieces, "Let me check."), r.Output, err)
+	// Output: true It is right. <nil>
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// Traffic says what a provider grants, by the minute and at one time: for each
-// key there, and for each model and key. What is not said is learned from the
-// provider's answers.
+// Traffic has the limits of a provider, by the minute and at one time: for each
+// key there, and for each model and key. Limits that are not written here are
+// learned from the provider's answers.
 type Traffic = quota.Config
 
 // TrafficLimits are those of a provider, or of a model.

@@ -31,10 +31,10 @@ type ProviderView struct {
 	Free        []string `json:"free,omitempty"`
 	BaseURL     string   `json:"base_url"`
 	Key         string   `json:"key"`         // where it comes from, and whether it is there
-	Concurrency int      `json:"concurrency"` // calls at one time; 0: as many as it bears
+	Concurrency int      `json:"concurrency"` // calls at one time; 0: no limit
 
-	Headers map[string]string `json:"headers,omitempty"` // that hold a secret: where each comes from, and whether it is there
-	Limits  Traffic           `json:"limits"`            // what it is said to grant
+	Headers map[string]string `json:"headers,omitempty"` // the secret ones: the source of each, and whether it is there
+	Limits  Traffic           `json:"limits"`            // as configured
 }
 
 // Priced lists what models cost and how large they are, as these settings have

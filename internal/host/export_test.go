@@ -7,6 +7,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/config"
+	"github.com/kern-run/kern/internal/staging"
 	"github.com/kern-run/kern/internal/tools"
 	"github.com/kern-run/kern/internal/workspace"
 )
@@ -188,3 +189,9 @@ func (k *Kernel) Run(ctx context.Context, a Agent, task string) (Result, error) 
 	}
 	return r, err
 }
+
+// Layer is the workspace of a process as one call sees it.
+type Layer = workspace.Layer
+
+// Files is the workspace of the call whose context a tool was given.
+func Files(ctx context.Context) *Layer { return staging.Layer(ctx) }

@@ -30,14 +30,14 @@ func (k *Kernel) turn(ctx context.Context, t kernel.Turn) (release func(*kernel.
 	}, nil
 }
 
-// feedback is what a call tells of the provider it was at.
+// feedback describes, for the quota, how the provider treated a call.
 func feedback(d *kernel.Done) quota.Feedback {
 	if d == nil {
 		return quota.Feedback{Status: quota.NotSent}
 	}
 	f, heard := d.Feedback.(quota.Feedback)
 	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
-		f.Status = quota.Cut // it broke down here, and found out nothing of the provider
+		f.Status = quota.Cut // it failed in Kern, and says nothing about the provider
 	}
 	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
 	return f

@@ -18,11 +18,11 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// workspaces are the workspaces of a data directory: one for each directory
-// that processes work in, opened when it is first needed. What it keeps (its
-// history, its log and what is staged) lies in DATA/workspaces/NAME, beside two
-// files: dir says which directory it is, and busy is there while it is open, so
-// that the next run finds those whose last commit may be in doubt.
+// workspaces are the workspaces of a data directory, one for each directory that
+// processes work in. Each is opened when it is first needed. Its history, its log
+// and its stages are in DATA/workspaces/NAME, beside two files: dir has the name of
+// the directory, and busy exists while the workspace is open. After a crash, busy
+// marks the workspaces whose last commit may be in doubt.
 type workspaces struct {
 	store   string // DATA/workspaces
 	journal journal.Store
@@ -31,11 +31,11 @@ type workspaces struct {
 	rules config.WorkspaceRules
 
 	mu   sync.Mutex
-	open map[string]*place // by canonical directory
+	open map[string]*opening // by canonical directory
 }
 
-// place is one of them. It is opened once; who comes meanwhile waits.
-type place struct {
+// opening is a workspace that is opened once; every other caller waits for that.
+type opening struct {
 	once sync.Once
 	w    *workspace.Workspace
 	err  error
@@ -49,16 +49,16 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	}
 	s.mu.Lock()
 	if s.open == nil {
-		s.open = make(map[string]*place)
+		s.open = make(map[string]*opening)
 	}
 	p := s.open[real]
 	if p == nil {
-		p = new(place)
+		p = new(opening)
 		s.open[real] = p
 	}
 	s.mu.Unlock()
 	p.once.Do(func() { p.w, p.err = s.begin(real) })
-	if p.err != nil { // what was wrong may be mended: the next one tries again
+	if p.err != nil { // the next caller tries again, because a person may fix the cause
 		s.mu.Lock()
 		if s.open[real] == p {
 			delete(s.open, real)
@@ -137,7 +137,7 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// opened is told of every workspace: a test's fail-points are set here.
+// opened is called with every workspace, so that tests can set fail-points.
 var opened = func(*workspace.Workspace) {}
 
 // nameOf names the place of a directory: readable, and different for each.
@@ -186,7 +186,7 @@ func (s *workspaces) recover() {
 		if err != nil {
 			continue
 		}
-		_, _ = s.get(string(b)) // told to whoever needs it
+		_, _ = s.get(string(b)) // the process that needs it gets the error
 	}
 }
 
@@ -219,12 +219,3 @@ func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 	}
 	return r.Answer.Outcome == abi.OK && r.Answer.Commit == abi.Hash(h), nil
 }
-
-// A Layer is the workspace of a process as one call sees it: a file system that
-// nobody else sees until the call has gone well.
-type Layer = workspace.Layer
-
-// Files is the workspace as a Go tool sees it, by the context that its function
-// was given; nil when its process has none. What the function changes there is
-// published when it returns without an error, and is taken back otherwise.
-func Files(ctx context.Context) *Layer { return staging.Layer(ctx) }

@@ -111,7 +111,7 @@ var mutants = []mutant{
 	{"nobody asks what must hold", "../staging/staging.go", "if e := s.checkInvariants(ctx, changes); e != nil {", "if e := s.checkInvariants(ctx, nil); e != nil {", "TestScenario17Rollback", "internal/host"},
 	{"what is in doubt always stands", "../host/workspaces.go", "	if stands {\n", "	if stands || true {\n", "TestDoubtOfTheDead", "internal/host"},
 	{"what is in doubt is always taken back", "../host/workspaces.go", "	if stands {\n", "	if stands && false {\n", "TestDoubtOfTheDead", "internal/host"},
-	{"nobody asks what the dead left", "../host/kern.go", "	k.spaces.recover()\n", "", "TestDoubtOfTheDead", "internal/host"},
+	{"nobody asks what the dead left", "../host/host.go", "	k.spaces.recover()\n", "", "TestDoubtOfTheDead", "internal/host"},
 	{"equal digests are believed", "../staging/digest.go", "at >= 0 && !same(w, known[at], now)", "at >= 0 && false && !same(w, known[at], now)", "TestCollision", "internal/staging"},
 	{"undone in the order it was done", "../syscalls/undo.go", "range slices.Backward(calls)", "range slices.All(calls)", "TestGroupUndone", "internal/host"},
 	{"what went well is undone", "../loop/loop.go", "	bad := reply.bad\n", "	bad := true\n", "TestGroupUndone", "internal/host"},

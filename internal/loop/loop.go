@@ -1,10 +1,9 @@
 // Package loop is the built-in loop: ask the model, run the tools it asks for,
 // and so on until it asks for none.
 //
-// The loop keeps nothing of its own. What it does next follows from the memory
-// that the kernel holds for the process, so after a crash it goes on where it
-// stood. It is a caller of the kernel like any other: it can do nothing that a
-// program outside could not.
+// The loop has no state of its own. Its next call follows from the pages that the
+// kernel holds for the process, so after a crash it continues at the same call. It
+// can do nothing that a program outside the kernel could not.
 package loop
 
 import (
@@ -63,9 +62,9 @@ func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
 	return nil
 }
 
-// turn is a reply of the model, with the numbers of the calls it asks for. They
-// follow from the number of the model call, so that a call which was made and
-// not answered before a crash is asked again under the number it had.
+// turn is a reply of the model, with the numbers of the calls that it asks for. The
+// numbers follow from the number of the model call. A call that had no answer
+// before a crash is therefore made again under its old number.
 type turn struct {
 	syscalls.Reply
 	first uint64          // the number of its first call
@@ -177,8 +176,8 @@ func (l *loop) do(ctx context.Context, row string, args any) abi.Result {
 	return l.settled(ctx, func() []abi.Result { return []abi.Result{l.k.Do(ctx, c)} })[0]
 }
 
-// settled repeats calls while the disk is full. Those that were answered are
-// answered again.
+// settled repeats calls while the disk is full. A call that has an answer gets the
+// same answer again.
 func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Result {
 	for {
 		results := calls()
@@ -194,9 +193,9 @@ func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Res
 	}
 }
 
-// call runs the calls of a reply at the same time. What went wrong with one is
-// the model's to read, and so is what was undone because of it; an error that
-// ends the run is returned.
+// call runs the calls of a reply at the same time. The model reads which of them
+// failed, and what was undone because of that; call returns an error only if it
+// ends the run.
 func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error) {
 	var calls []abi.Call
 	for i, t := range reply.Calls {

@@ -57,11 +57,11 @@ type Kernel struct {
 
 	reader
 	opener
-	world  *syscalls.World
-	turns  quota.Turns
-	pool   program.Pool
-	boxes  boxes
-	spaces workspaces
+	world     *syscalls.World
+	turns     quota.Turns
+	pool      program.Pool
+	sandboxes sandboxes
+	spaces    workspaces
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -155,7 +155,7 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 		Live:    &k.Feed.Live,
 		Command: command,
 		Hosted:  k.hostedTool,
-		Sandbox: k.boxes.get,
+		Sandbox: k.sandboxes.get,
 
 		Workspaces: &staging.Workspaces{Open: k.spaces.get, Settle: k.spaces.settle, Command: invariantCommand(command)},
 
@@ -187,7 +187,7 @@ func invariantCommand(command func(abi.ToolSpec) (*tools.Tool, error)) func(cont
 
 func (k *Kernel) shut() error {
 	k.cancel()
-	return errors.Join(k.boxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
+	return errors.Join(k.sandboxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
 // Close stops what runs, leaves every process as the journal has it, and gives
@@ -204,7 +204,7 @@ func (k *Kernel) Close() error {
 	defer cancel()
 	err := k.Kernel.Close(ctx)
 	k.cancel()
-	if err != nil { // what could not be written in this time will not be: who waits for that waits no longer
+	if err != nil { // the journal is stuck: closing it ends every wait for it
 		err = errors.Join(err, k.log.Close())
 	}
 	k.loops.Wait()
@@ -249,8 +249,8 @@ func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Too
 	return k.spawn(ctx, s, byName(goTools))
 }
 
-// define is the definition of a process as it is recorded. What cannot run is
-// refused here.
+// define returns the agent of a request as it is recorded, and refuses one that
+// cannot run.
 func (k *Kernel) define(s *abi.Run) ([]byte, error) {
 	p := &s.Program
 	for i := range p.Tools {
@@ -272,7 +272,7 @@ func (k *Kernel) define(s *abi.Run) ([]byte, error) {
 		return nil, err
 	}
 	if slices.Contains(p.Rows, "code") { // a sandbox that this host cannot build is refused now
-		if _, err := k.boxes.get(p.Sandbox); err != nil {
+		if _, err := k.sandboxes.get(p.Sandbox); err != nil {
 			return nil, &abi.Error{Code: abi.CodeRefused, Message: err.Error()}
 		}
 	}
@@ -344,11 +344,10 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	return r, nil
 }
 
-// Replay goes through the journal of a process again, without asking a model or
-// running a tool: the fold of its records must be the live state to the byte,
-// no effect may have begun past a limit, and the loop, given the recorded
-// answers, must make the recorded calls. With an agent, or a task, in place of
-// the recorded one it shows where that would have made a difference.
+// Replay folds the journal of a process again, without asking a model or running a
+// tool. The fold must equal the live state to the byte, no effect may have begun
+// past a limit, and the loop must make the recorded calls again. With another agent
+// or task it finds the first record at which that makes a difference.
 func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.ReplayResult, error) {
 	r, err := k.Recording(ctx, pid)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm"
 )
 
-// boxes are the places where code runs, each opened when it is first needed.
-type boxes struct {
+// sandsandboxes are the sandboxes of a kernel, each opened when it is first needed.
+type sandboxes struct {
 	mu   sync.Mutex
 	open map[string]sandbox.Backend
 }
 
-func (b *boxes) get(name string) (sandbox.Backend, error) {
+func (b *sandboxes) get(name string) (sandbox.Backend, error) {
 	name, err := config.SandboxName(name)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (b *boxes) get(name string) (sandbox.Backend, error) {
 	return box, nil
 }
 
-func (b *boxes) close() (err error) {
+func (b *sandboxes) close() (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, box := range b.open {
@@ -51,8 +51,8 @@ func (b *boxes) close() (err error) {
 	return err
 }
 
-// OpenSandbox opens a place where code runs. The interpreter is compiled once
-// for each user and version; without a cache directory it is compiled anew.
+// OpenSandbox opens a sandbox. The interpreter is compiled once for each user and
+// version, and with each call if the user has no cache directory.
 func OpenSandbox(name string) (sandbox.Backend, error) {
 	switch name {
 	case "wasm":
