@@ -94,7 +94,7 @@ var mutants = []mutant{
 	{"why it ended is forgotten", "process/summary.go", "b.Account, *b.Exit})", "b.Account, Exit{}})", "TestLetGoIsKept", ""},
 	{"what those below took is forgotten by a restart", "process/machine.go", "		g.PackedSummary = g.AddChild(&sum)\n", "", "TestLetGoIsKept", ""},
 	{"what those below took is forgotten when it is folded", "process/machine.go", " = g.Above, sum.Used, sum.Reserved, sum.Doubt\n", " = g.Above, s.Account.Settled, s.Account.Reserved, sum.Doubt\n", "TestLetGoIsKept", ""},
-	{"orphans go on", "recover.go", "		if k.procs.isBuried(p.state.Spawn.Parent) {", "		if false {", "TestOrphan", ""},
+	{"orphans go on", "recover.go", "		if ps.isBuried(p.state.Spawn.Parent) {", "		if false {", "TestOrphan", ""},
 	{"what is too large is taken up", "plan.go", "	d.tooLarge = journal.Fits(&d.intent, d.blobs)\n", "	_ = journal.Fits\n", "TestTooLargeForTheJournal", ""},
 	// what is published and what is recorded agree
 	{"a commit stands before the journal has it", "run.go", "	t := o.applyEnd(j, &r)\n	k.procs.mu.Unlock()\n", "	t := o.applyEnd(j, &r)\n	k.procs.mu.Unlock()\n	o.confirmCommit(true)\n", "TestCrashAtEveryWrite$", ""},

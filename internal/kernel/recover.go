@@ -16,23 +16,25 @@ func (k *Kernel) recover() error {
 	if k.cfg.Trees != nil {
 		trees = append([]abi.Pid{0}, k.cfg.Trees...) // tree 0 has the limits of named accounts
 	}
-	if err := k.cfg.Store.Scan(k.replay, trees...); err != nil {
+	if err := k.cfg.Store.Scan(k.cfg.replayInto(k.procs.machine), trees...); err != nil {
 		return err
 	}
 	k.procs.mu.Lock() // a deadline that is over acts as soon as it is watched
 	defer k.procs.mu.Unlock()
-	k.takeUp(k.procs.machine.Sorted())
+	k.procs.takeUp(k, k.procs.machine.Sorted())
 	return nil
 }
 
-// replay folds a record of a process that this run did not make.
-func (k *Kernel) replay(r *abi.Record) error {
-	if r.Kind == abi.KindSpawned && k.cfg.Found != nil {
-		if err := k.cfg.Found(r.Pid, r.Spawn); err != nil {
-			return err
+// replayInto folds records of processes that this run did not make.
+func (c *Config) replayInto(m *process.Machine) func(r *abi.Record) error {
+	return func(r *abi.Record) error {
+		if r.Kind == abi.KindSpawned && c.Found != nil {
+			if err := c.Found(r.Pid, r.Spawn); err != nil {
+				return err
+			}
 		}
+		return m.Replay(r, c.Store.Blob)
 	}
-	return k.procs.machine.Replay(r, k.cfg.Store.Blob)
 }
 
 // Adopt takes trees over from their holder, which must be dead or must have given
@@ -50,8 +52,9 @@ func (k *Kernel) Adopt(trees ...abi.Pid) error {
 	k.procs.mu.Lock()
 	defer k.procs.mu.Unlock()
 	var adopted []*process.State
+	replay := k.cfg.replayInto(k.procs.machine)
 	for _, r := range records {
-		if err := k.replay(r); err != nil {
+		if err := replay(r); err != nil {
 			return err
 		}
 		if s := k.procs.machine.States[r.Pid]; s != nil && r.Kind == abi.KindSpawned {
@@ -59,7 +62,7 @@ func (k *Kernel) Adopt(trees ...abi.Pid) error {
 		}
 	}
 	adopted = slices.DeleteFunc(adopted, func(s *process.State) bool { return k.procs.isBuried(s.Pid) })
-	for _, p := range k.takeUp(adopted) {
+	for _, p := range k.procs.takeUp(k, adopted) {
 		if p.state.Ending == nil {
 			p.start()
 		}
@@ -71,10 +74,10 @@ func (k *Kernel) Adopt(trees ...abi.Pid) error {
 // in doubt. A repeatable one continues under its number, any other is answered with
 // OUTCOME_UNKNOWN; both keep the reservation of the attempt in doubt. A process
 // that was ending continues to its exit. The lock is held.
-func (k *Kernel) takeUp(states []*process.State) []*proc {
+func (ps *Processes) takeUp(k *Kernel, states []*process.State) []*proc {
 	procs := make([]*proc, len(states))
 	for i, s := range states {
-		procs[i] = k.procs.add(k, s)
+		procs[i] = ps.add(k, s)
 	}
 	for _, p := range procs {
 		p.answerDoubt()
@@ -86,7 +89,7 @@ func (k *Kernel) takeUp(states []*process.State) []*proc {
 	// Children exit before their parents, and have higher pids.
 	for _, p := range slices.Backward(procs) {
 		// A parent that exited without its child: the child's end could not be written.
-		if k.procs.isBuried(p.state.Spawn.Parent) {
+		if ps.isBuried(p.state.Spawn.Parent) {
 			p.finish(abi.ExitInfo{Exit: abi.ExitKilled, Reason: "parent", Code: abi.ProcessKilled})
 		}
 		if p.state.Ending != nil {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -40,12 +41,9 @@ func (w *writer) setEpoch(epoch int64) error {
 }
 
 // readTrees reads the parent of every process. The first record of a process names
-// it. The caller holds the lock.
-func (s *store) readTrees(add journal.TreeMaker) error {
-	if err := s.settle(); err != nil {
-		return err
-	}
-	return s.readers.with(func(r *reader) error {
+// it.
+func (p *readers) readTrees(add journal.TreeMaker) error {
+	return p.with(func(r *reader) error {
 		first, err := r.prepare(columns + "WHERE id IN (SELECT id FROM runs WHERE id & 0xffffffff = 1) ORDER BY id")
 		if err != nil {
 			return err
@@ -80,23 +78,28 @@ func (s *store) readTrees(add journal.TreeMaker) error {
 
 // NewPid implements [journal.Store]. It takes no lock, because the lock is held
 // while a commit is synced.
-func (s *store) NewPid() (abi.Pid, error) {
+func (s *store) NewPid() (abi.Pid, error) { return s.pids.next() }
+
+// pids is the highest process number that is stored or given out.
+type pids struct{ last atomic.Int64 }
+
+func (p *pids) next() (abi.Pid, error) {
 	for {
-		last := s.pids.Load()
+		last := p.last.Load()
 		if last == math.MaxInt32 {
 			return 0, fmt.Errorf("journal: no process number above %d can be stored", math.MaxInt32)
 		}
-		if s.pids.CompareAndSwap(last, last+1) {
+		if p.last.CompareAndSwap(last, last+1) {
 			return abi.Pid(last) + 1, nil
 		}
 	}
 }
 
-// raisePids keeps a stored process number from being given out.
-func (s *store) raisePids(pid abi.Pid) {
+// raise keeps a stored process number from being given out.
+func (p *pids) raise(pid abi.Pid) {
 	for {
-		last := s.pids.Load()
-		if int64(pid) <= last || s.pids.CompareAndSwap(last, int64(pid)) {
+		last := p.last.Load()
+		if int64(pid) <= last || p.last.CompareAndSwap(last, int64(pid)) {
 			return
 		}
 	}
@@ -105,9 +108,18 @@ func (s *store) raisePids(pid abi.Pid) {
 // Scan implements [journal.Reader].
 func (s *store) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
 	if len(trees) == 0 {
-		return s.scanAll(fn)
+		if err := s.settleNow(); err != nil {
+			return err
+		}
+		return s.readers.scanAll(fn)
 	}
-	pids, err := s.processes(trees)
+	s.mu.Lock()
+	if s.w == nil {
+		s.mu.Unlock()
+		return journal.ErrClosed
+	}
+	pids, err := s.leases.Processes(trees)
+	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -122,13 +134,4 @@ func (s *store) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
 		}
 	}
 	return nil
-}
-
-func (s *store) processes(trees []abi.Pid) ([]abi.Pid, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.w == nil {
-		return nil, journal.ErrClosed
-	}
-	return s.leases.Processes(trees)
 }

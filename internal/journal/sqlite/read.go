@@ -340,11 +340,8 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 var errStop = errors.New("stop")
 
 // scanAll reads everything. One goroutine reads while another checks.
-func (s *store) scanAll(fn func(*abi.Record) error) error {
-	if err := s.settleNow(); err != nil {
-		return err
-	}
-	return s.readers.with(func(r *reader) error {
+func (p *readers) scanAll(fn func(*abi.Record) error) error {
+	return p.with(func(r *reader) error {
 		segs := make(chan segment, 16)
 		stop := make(chan struct{})
 		var readErr error

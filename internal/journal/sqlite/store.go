@@ -92,7 +92,7 @@ type store struct {
 	sick   error // why the tail could not be settled
 	small  int   // batches of few processes since the last of many
 
-	pids    atomic.Int64  // the highest process number that is stored or given out
+	pids    pids
 	end     atomic.Uint64 // position of the last record; readers look at it without the lock
 	readers readers
 }
@@ -152,12 +152,17 @@ func (s *store) begin(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.leases, _ = journal.NewLeases(uint64(n), s.readTrees)
+	s.leases, _ = journal.NewLeases(uint64(n), func(add journal.TreeMaker) error {
+		if err := s.settle(); err != nil { // a claim holds the lock
+			return err
+		}
+		return s.readers.readTrees(add)
+	})
 	last, err := s.w.number("SELECT coalesce(max(id), 0) >> 32 FROM runs")
 	if err != nil {
 		return err
 	}
-	s.pids.Store(last)
+	s.pids.last.Store(last)
 	if n == 1 {
 		if err := errors.Join(s.file.Sync(), syncDir(dir)); err != nil {
 			return err
@@ -543,7 +548,7 @@ func (s *store) remember(ld *load) {
 	}
 	for pid, r := range ld.ends {
 		s.ends[pid] = r
-		s.raisePids(pid)
+		s.pids.raise(pid)
 	}
 	if len(s.known) > maxKnown {
 		clear(s.known)
