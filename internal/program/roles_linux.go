@@ -5,12 +5,12 @@ import "github.com/kern-run/kern/internal/program/confine"
 // roles are all of them. A role is described where its function is.
 //
 //	kern ── supervisor (keeper) ── supervisor ── a program
-//	                                  └── jail stage ── jail reaper     kern exec --sandbox jail
+//	                                  └── jail builder ── jail reaper     kern exec --sandbox jail
 //	     ── jail init ── a program                                      the sandbox jail
 //	     ── jail userns                                                 lends it a workspace
 var roles = []role{
 	{roleSupervisor, supervise},
-	{confine.RoleStage, confine.Stage},
+	{confine.RoleBuilder, confine.Build},
 	{confine.RoleReaper, confine.Reap},
 	{confine.RoleInit, confine.Init},
 	{confine.RoleUserns, confine.HoldNamespace},

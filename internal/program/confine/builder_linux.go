@@ -20,16 +20,16 @@ import (
 
 // How a program gets into a jail
 //
-//	supervisor ── stage ── reaper, the first process inside
+//	supervisor ── builder ── reaper, the first process inside
 //	     └────── the program, inside
 //
-// The stage starts in new namespaces. It builds the root, starts the reaper and
+// The builder starts in new namespaces. It builds the root, starts the reaper and
 // drops every right. It starts the program as a child of the supervisor, which so
-// sees it stop and end like any other. Then the stage ends. The reaper waits
+// sees it stop and end like any other. Then the builder ends. The reaper waits
 // for processes inside that lost their parent. It ends when the supervisor does,
 // and then the kernel kills everything inside.
 
-// Descriptors of a stage. The reaper has the first.
+// Descriptors of a builder. The reaper has the first.
 const (
 	controlFD = 3 // the socket to the supervisor
 	groupFD   = 4 // the first cgroup file
@@ -37,8 +37,8 @@ const (
 
 // The roles of kern exec's jail, see package program.
 const (
-	RoleStage  = "kern-jail-stage"
-	RoleReaper = "kern-jail-reaper"
+	RoleBuilder = "kern-jail-builder"
+	RoleReaper  = "kern-jail-reaper"
 )
 
 // Able returns an error where this system has no namespaces. Whether it lets
@@ -57,7 +57,7 @@ type Command struct {
 	Plan  *Plan    `json:"plan"`
 	Path  string   `json:"path"`
 	Argv  []string `json:"argv"`
-	Env   []string `json:"-"`     // goes as the environment of the stage
+	Env   []string `json:"-"`     // goes as the environment of the builder
 	Front bool     `json:"front"` // the program has the terminal from its start
 
 	// Start sets these for what it passes from groupFD on.
@@ -65,7 +65,7 @@ type Command struct {
 	Tasks   int  `json:"tasks,omitempty"`   // files that lead into the cgroups of the program
 }
 
-// built is what a stage reports. The port of the gateway comes beside it.
+// built is what a builder reports. The port of the gateway comes beside it.
 type built struct {
 	Pid   int    `json:"pid,omitempty"`
 	Errno int    `json:"errno,omitempty"` // the program cannot be executed
@@ -75,7 +75,7 @@ type built struct {
 // A Jail lasts until it is closed, or until this process ends.
 type Jail struct{ control *frame.Conn }
 
-// capabilities are those a stage needs in its namespaces.
+// capabilities are those a builder needs in its namespaces.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
 
 // Start starts the program in a jail as a child of this process, and forwards
@@ -102,17 +102,17 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 		c.Tasks++
 		files = append(files, f.Fd())
 	}
-	stage, err := startStage(c.Env, files, scope.FD())
+	builder, err := startBuilder(c.Env, files, scope.FD())
 	if err != nil && scope.FD() >= 0 && scope.Outside() < 0 {
-		stage, err = startStage(c.Env, files, -1) // the cgroup may be what fails, and it bounds nothing
+		builder, err = startBuilder(c.Env, files, -1) // the cgroup may be what fails, and it bounds nothing
 	}
-	_ = unix.Close(fds[1]) // the stage has its own
+	_ = unix.Close(fds[1]) // the builder has its own
 	pid := 0
 	if err == nil {
 		pid, err = c.await(control)
-		// The stage counts as a process of this user as long as it is there.
+		// The builder counts as a process of this user as long as it is there.
 		for e := error(unix.EINTR); e == unix.EINTR; {
-			_, e = unix.Wait4(stage, nil, 0, nil)
+			_, e = unix.Wait4(builder, nil, 0, nil)
 		}
 	}
 	if err != nil {
@@ -122,8 +122,8 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 	return pid, &Jail{control}, nil
 }
 
-// startStage starts a stage, in a cgroup if that is not negative.
-func startStage(env []string, files []uintptr, group int) (int, error) {
+// startBuilder starts a builder, in a cgroup if that is not negative.
+func startBuilder(env []string, files []uintptr, group int) (int, error) {
 	uid, gid := os.Geteuid(), os.Getegid()
 	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{
 		Pdeathsig:   syscall.SIGKILL,
@@ -135,7 +135,7 @@ func startStage(env []string, files []uintptr, group int) (int, error) {
 	// A process that hides its memory may not map users into a namespace. Nothing
 	// it must be hidden from exists yet.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{RoleStage}, attr)
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{RoleBuilder}, attr)
 	hide := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err != nil {
 		err = fmt.Errorf("namespaces for it cannot be made: %w%s", err, advice(err))
@@ -143,7 +143,7 @@ func startStage(env []string, files []uintptr, group int) (int, error) {
 	return pid, errors.Join(err, hide)
 }
 
-// await tells the stage what to do, waits for its report and begins to forward.
+// await tells the builder what to do, waits for its report and begins to forward.
 func (c *Command) await(control *frame.Conn) (int, error) {
 	if err := control.Send(frame.JSON{Value: c}); err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func (c *Command) await(control *frame.Conn) (int, error) {
 	got, err := control.Receive(frame.JSON{Value: &b})
 	switch {
 	case errors.Is(err, io.EOF):
-		return 0, errors.New("the jail was not built, and its stage ended without a reason")
+		return 0, errors.New("the jail was not built, and its builder ended without a reason")
 	case err != nil:
 		return 0, err
 	case b.Err != "":
@@ -191,15 +191,15 @@ func advice(err error) string {
 	return " (to fix it: " + userns.Remedy() + ")"
 }
 
-// Stage is the role of a stage. It never returns.
-func Stage() {
+// Build is the role of a builder. It never returns.
+func Build() {
 	closeOthers()
 	var c Command
 	if _, err := frame.Plain(controlFD).Receive(frame.JSON{Value: &c}); err != nil {
 		os.Exit(2)
 	}
 	done := make(chan struct{})
-	go c.stage(done)
+	go c.buildAndStart(done)
 	<-done
 	os.Exit(0)
 }
@@ -213,17 +213,17 @@ func closeOthers() {
 	}
 }
 
-// report tells the supervisor what a stage built. If it is gone, so is the jail.
+// report tells the supervisor what a builder built. If it is gone, so is the jail.
 func report(b built, port ...int) {
 	_ = frame.Plain(controlFD).Send(frame.JSON{Value: b}, port...)
 }
 
-// stage starts the program from a thread that is not the first one: the runtime
+// buildAndStart starts the program from a thread that is not the first one: the runtime
 // starts new threads from that, and they need what this thread unshares.
-func (c *Command) stage(done chan<- struct{}) {
+func (c *Command) buildAndStart(done chan<- struct{}) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		go c.stage(done)
+		go c.buildAndStart(done)
 		select {}
 	}
 	defer close(done)
@@ -342,7 +342,7 @@ func Reap() {
 }
 
 // launch starts the program from a thread without rights. The program becomes a
-// child of the stage's parent, the supervisor.
+// child of the builder's parent, the supervisor.
 func (c *Command) launch() (int, error) {
 	if err := dropRights(); err != nil {
 		return 0, err
