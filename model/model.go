@@ -63,7 +63,7 @@ type Usage struct {
 	CacheWrite int64 `json:"cache_write,omitempty"`
 }
 
-// A Role says who speaks.
+// A Role names the speaker of a message.
 type Role string
 
 // The roles. A message of role Tool is the result of one call.
@@ -83,7 +83,7 @@ type Message struct {
 	Failed bool       `json:"failed,omitempty"`  // of a tool: the text is an error
 }
 
-// A ToolCall is a model's wish to call a tool. Args is what the model wrote,
+// A ToolCall is a call that a model asks for. Args is what the model wrote,
 // byte for byte: it may not be JSON.
 type ToolCall struct {
 	ID   string `json:"id,omitempty"`

@@ -14,7 +14,7 @@ import (
 )
 
 // models lists what the configuration names, in the caller's own format, or
-// tells of one of them.
+// describes one of them.
 func (g *Gateway) models(v *inbound) {
 	f := v.format
 	names := g.cfg.Models.Models(f.Vendor())

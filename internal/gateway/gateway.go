@@ -7,7 +7,7 @@
 // becomes a call of the row model, with its worst case reserved before it is
 // sent on; the tool calls in an answer become calls of the row tool before the
 // program sees them whole, and end with the results that later requests bring.
-// What a request says is stored by content, so that a conversation costs what
+// The text of a request is stored by content, so that a conversation costs what
 // it is long, and not the square of it.
 //
 // It promises:
@@ -22,7 +22,7 @@
 //   - keys of providers do not leave, keys of this gateway are not sent on, and
 //     whose account a provider's key is used for is not the program's to say;
 //
-//   - who has no good key learns nothing.
+//   - a client without a good key learns nothing.
 //
 //     gateway.go   the way of a request: where it comes from, whose it is
 //     key.go       keys and children
@@ -181,7 +181,7 @@ type inbound struct {
 }
 
 // ServeHTTP implements [http.Handler]: where a request may come from, what it
-// wants, whose it is, and then the face that serves it.
+// wants, its process, and then the endpoint that serves it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &inbound{w: &deadlineWriter{ResponseWriter: w}, r: r, kernel: g.cfg.Kernel}
 	v.hurry()
@@ -233,9 +233,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var badKey = &abi.Error{Code: abi.BadKey, Message: "this needs the key of a process", Hint: "make one with: kern key new --money 5"}
 
-// spent says why a key opens nothing any more; nil while it does. One that was
-// revoked is one that nobody knows; of one that came to its limit the program is
-// told so, and gets nothing else.
+// spent says why a key opens nothing any more; nil while it does. A revoked key is
+// unknown. The program learns that its key came to a limit, and gets nothing else.
 func spent(k State, pid abi.Pid) *abi.Error {
 	e := k.Ending(pid)
 	if e != nil && e.Code == abi.ProcessKilled {
@@ -385,7 +384,7 @@ func (g *Gateway) relayed(v *inbound) {
 	switch {
 	case !momentary(res):
 		g.storedBlobs.add(x.stored.parts[x.stored.named:])
-	case res.Err.Code == abi.Interrupted: // whoever is still there is not the one who went
+	case res.Err.Code == abi.Interrupted: // the client is still there, so the daemon is closing
 		res.Err = closing
 	}
 	x.answer.finish(res)

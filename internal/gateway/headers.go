@@ -24,7 +24,7 @@ var hop = map[string]bool{
 // isOwnHeader reports a header of this gateway.
 func isOwnHeader(name string) bool { return strings.HasPrefix(name, headers) }
 
-// secret are the headers with which a program shows who it is.
+// secret are the headers that hold a credential of a program.
 var secret = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie", "Set-Cookie"}
 
 // travelling copies the headers that go on: not those of the connection, nor
@@ -83,8 +83,8 @@ func credential(h http.Header) bool {
 	return false
 }
 
-// anonymous takes out of the headers who the program is, and what only who pays
-// may say.
+// anonymous removes the headers that identify the program, or that only the
+// paying account may set.
 func anonymous(h http.Header) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return !plain[name] && !strings.HasPrefix(name, sdkHeaders) })
 }
@@ -114,8 +114,8 @@ func query(raw string) string {
 	return "?" + raw
 }
 
-// impersonal is what is sent on of a query to who does not know the program: which
-// features and which version it wants.
+// impersonal is the part of a query that any provider may see: which features and
+// which version it wants.
 func impersonal(query string) string {
 	all, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
 	if err != nil {
@@ -149,7 +149,7 @@ func setStanding(k State, pid abi.Pid, h http.Header) {
 	}
 }
 
-// usedUnits are those that are told of what was taken: money and tokens.
+// usedUnits are the units of usage that a program sees: money and tokens.
 const usedUnits = abi.OutputTokens + 1
 
 // units writes amounts as money=0.25,steps=3.

@@ -11,8 +11,8 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// How long a process that wants to be held may be without: after the one who
-// held it went, and after a start, when everybody has to come back first.
+// How long a process that wants to be held may be without: after its
+// holder went, and after a start, when every holder has to come back first.
 const (
 	leaveTime  = 2 * time.Second
 	rejoinTime = 30 * time.Second

@@ -60,7 +60,7 @@ func (r *Ring) add(sum string, pid abi.Pid) {
 	r.keys[h], r.pids[pid] = pid, true
 }
 
-// find looks for a key. What is looked up is a hash, so the time it takes says
+// find looks for a key. The lookup is by a hash, so the time it takes says
 // nothing of any other key.
 func (r *Ring) find(key string) (abi.Pid, bool) {
 	r.mu.RLock()

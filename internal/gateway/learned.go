@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/recent"
 )
 
-// What went through before says what a request takes, where a count can only
+// Earlier requests tell how many tokens a request takes, where a count can only
 // bound it: the provider named the tokens of a conversation up to its last
 // element, and of what it keeps. It is remembered for a while and by daemon,
 // for it is worth no record: without it the bound is the one that can be
@@ -55,7 +55,7 @@ func prefixName(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.H
 	return sha256.Sum256(append(b, link[:]...))
 }
 
-// keptName names what a provider keeps: who asked for it, and its id there.
+// keptName names what a provider keeps: the process that asked for it, and its id there.
 func keptName(pid abi.Pid, model, id string) abi.Hash {
 	return sha256.Sum256([]byte(strconv.FormatInt(int64(pid), 10) + "\x00" + model + "\x00" + id))
 }

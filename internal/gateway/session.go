@@ -125,8 +125,7 @@ func (s *session) take(c format.Call) *pendingTool {
 // results ends the tool calls whose results a request brings, and those that
 // it speaks of and brings none for: the program has gone on without. When the
 // watchdog finds that this goes in circles, or the process is at its end, that
-// is the error. A result may have to wait for its call to begin; whoever goes
-// does not.
+// is the error. A result may have to wait for its call to begin, unless the client goes.
 func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (warning string, err error) {
 	s.mu.Lock()
 	none := len(s.pending) == 0

@@ -16,13 +16,12 @@ import (
 
 // A storedRequest is a request as it is stored. The elements of its conversation are
 // links: each is a blob of the 32 bytes that name the link before it, and the
-// element. So a conversation is named by its last link, a longer one shares all
-// that it has in common with a shorter one, and storing a request costs what is
-// new in it. An element that is not short is a blob by itself, and the link has
+// element. So the last link names a conversation, and storing a request costs
+// only what is new in it. An element that is not short is a blob by itself, and the link has
 // a zero byte and its name: programs put the time at the beginning of a
-// conversation, or drop what is old, and all links behind are new then. What is
-// the same in every request of a conversation, the tools and the rest of the
-// body, is a blob of its own each.
+// conversation, or drop what is old, and all links behind are new then. The tools
+// and the rest of the body are the same in every request of a conversation, so each
+// is a blob of its own.
 //
 // The parts of the intent are: the rest; for each list in the rest, in the order
 // of the body, its blob or its last link, where it is not empty; and then the
@@ -179,7 +178,7 @@ func lists(f format.Format, rest []byte) (all []list) {
 	return all
 }
 
-// numbered puts other numbers in the place of those. What is stored has a 1 for
+// numbered puts other numbers in the place of those. The stored text has a 1 for
 // a list of any length, so that it is the same while a conversation grows: the
 // links say how many they are.
 func numbered(rest []byte, all []list, number func(*list) int) []byte {

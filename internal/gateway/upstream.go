@@ -163,7 +163,7 @@ func resultBytes(q *format.Request) (n int64) {
 }
 
 // Run implements [syscalls.External]: the request goes to the provider, and what
-// comes goes to the program as it comes. What was received is settled, however
+// comes goes to the program as it comes. The received part is settled, however
 // it ends.
 func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	r := c.route()
@@ -241,8 +241,8 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Atte
 	return d
 }
 
-// booked is what was used, in the units of accounts. What is kept in the
-// provider's cache for an hour costs twice its input.
+// booked is the usage in the units of accounts. Tokens that the provider's cache
+// keeps for an hour cost twice their input price.
 func (c *upstreamCall) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usage {
 	f := c.route().Facts
 	b := syscalls.Booked(j, &f, u)

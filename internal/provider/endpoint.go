@@ -18,8 +18,8 @@ import (
 )
 
 // An Endpoint is a model at a provider: where requests go, which key opens it,
-// and what is known of it. Who has requests in the provider's own words sends
-// them with [Endpoint.Post].
+// and what is known of it. Requests in the
+// provider's own format go by [Endpoint.Post].
 type Endpoint struct {
 	Facts  model.Facts
 	Format string // openai or anthropic
@@ -150,7 +150,7 @@ func (c *Config) locate(format, name string) (provider, model string) {
 		return p, n
 	}
 	names := slices.Sorted(maps.Keys(c.Providers))
-	for _, p := range append([]string{format}, names...) { // others may stand in for the usual one, under the same names
+	for _, p := range append([]string{format}, names...) { // others may replace the usual provider, under the same names
 		if _, has := c.Providers[p].Models[name]; has && c.format(p) == format {
 			return p, name
 		}

@@ -36,8 +36,8 @@ type Config struct {
 }
 
 // A Provider says where a provider is and which key opens it. At most one of
-// Key, KeyEnv and KeyFile is set. One that is neither "openai" nor "anthropic"
-// says which of the two it speaks like, and where it is.
+// Key, KeyEnv and KeyFile is set. A provider with another name than
+// "openai" and "anthropic" says which of the two formats it has, and where it is.
 type Provider struct {
 	Format   string // "openai" or "anthropic"; empty for those two
 	BaseURL  string
@@ -165,7 +165,7 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 }
 
 // CheckBase says what is wrong with the address of a provider of a format. It
-// does not repeat it: there are people who put a password into one.
+// does not repeat it: some addresses hold a password.
 func CheckBase(format, base string) error {
 	_, err := transport.Address(base, vendors[format].base)
 	return err

@@ -109,23 +109,23 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 }
 
 // Unpriced refuses a model that no table knows, with the line of kern.yaml that
-// would make it known. What the nearest relative costs is offered, and never
-// taken for the price: that is for a person to say.
+// would make it known. The price of the nearest relative is only
+// shown, because a person must set the price.
 func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 	provider, name, _ := strings.Cut(f.Name, ":")
-	is, price := "its price is put", "input: DOLLARS, output: DOLLARS"
+	is, price := "its price", "input: DOLLARS, output: DOLLARS"
 	if e, ok := catalog.Nearest(f.Provider, name, now); ok {
 		_, near, _ := strings.Cut(e.Model, ":")
 		p := e.Price
 		if e.Beyond > 0 {
 			p = e.Long // one price is all that can be put there
 		}
-		is = "what " + near + " costs at most is put"
+		is = "a price, such as the highest of " + near + ","
 		price = fmt.Sprintf("input: %s, output: %s, cache_read: %s, cache_write: %s, window: %d, max_output: %d", abi.FormatMoney(p.Input), abi.FormatMoney(p.Output),
 			abi.FormatMoney(p.CacheRead), abi.FormatMoney(p.CacheWrite), e.Window, e.MaxOutput)
 	}
 	return &abi.Error{Code: abi.UnknownPrice, Message: "there is a money limit, and no price is known for " + f.Name,
-		Hint: fmt.Sprintf("it is known once %s into kern.yaml, in dollars per million tokens, and the daemon begins anew (kern stop-daemon): providers: {%s: {models: {%q: {%s}}}}", is, provider, name, price)}
+		Hint: fmt.Sprintf("add %s to kern.yaml, in dollars per million tokens, and restart the daemon (kern stop-daemon): providers: {%s: {models: {%q: {%s}}}}", is, provider, name, price)}
 }
 
 // plan fills in what the request may use at most.
@@ -166,7 +166,7 @@ func boundOf(m model.Model, r model.Request) tariff.Bound {
 }
 
 // runModel asks the model, and stops listening when ctx ends or when the model
-// gives more than it was granted. What was received is settled either way.
+// gives more than it was granted. The received part is settled either way.
 func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	if r, ok := j.Plan.Work.(External); ok {
 		return r.Run(ctx, j)
@@ -276,8 +276,8 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	return s.received(m)
 }
 
-// Booked is what a model call took, in the units of accounts. What the
-// provider's cache gave or took is input too, at its own price.
+// Booked is what a model call took, in the units of accounts. Tokens that
+// the provider's cache gave or took are input too, at their own price.
 func Booked(j *kernel.Job, f *model.Facts, t model.Usage) abi.Usage {
 	in := t.Input + t.CacheRead + t.CacheWrite
 	return abi.Usage{

@@ -1,5 +1,5 @@
-// Package catalog is what Kern knows of models by their names: prices, sizes,
-// vocabularies and habits of billing.
+// Package catalog is what Kern knows of models by their names: prices, sizes and
+// vocabularies, and which models think in silence.
 package catalog
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-// FromOpenAI reports whether a model is one of OpenAI, whoever serves it.
+// FromOpenAI reports whether a model is one of OpenAI, at any provider.
 func FromOpenAI(name string) bool {
 	name = strings.TrimPrefix(name, "ft:")
 	for _, p := range []string{"gpt-", "o"} {

@@ -283,7 +283,7 @@ func (a *answer) response(data []byte) {
 	}
 }
 
-// finish makes a call whole. What is said at the end is what holds.
+// finish makes a call whole. The text at the end holds.
 func (a *answer) finish(p *part, args string) {
 	if args != "" && p.args.String() != args {
 		a.size -= p.args.Len()
@@ -359,8 +359,8 @@ func (a *answer) keeps() (all []Kept) {
 	return append(all, Kept{a.id, whole})
 }
 
-// ended reads the whole answer, which stands in the last event too. What did
-// not come before is taken from it.
+// ended reads the whole answer, which stands in the last event too. It completes
+// what came before.
 func (a *answer) ended(r []byte) {
 	a.name(&a.id, jsontext.Get(r, "id"))
 	a.name(&a.model, jsontext.Get(r, "model"))
@@ -416,8 +416,8 @@ func (a *answer) responseUsage(u []byte) {
 	a.split(in, out, details)
 }
 
-// split takes over a usage whose input holds what was read from the cache and
-// what was written to it, to be kept for half an hour or for twelve.
+// split takes over a usage whose input includes the tokens read from the cache and
+// written to it. Some are kept for half an hour, some for twelve.
 func (a *answer) split(in, out int64, details []byte) {
 	read := min(number(jsontext.Get(details, "cached_tokens")), in)
 	write := min(number(jsontext.Get(details, "cache_write_tokens")), in-read)

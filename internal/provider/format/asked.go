@@ -54,7 +54,7 @@ type tally struct {
 	size   int    // bytes of all of it
 }
 
-// What was asked for: calls, in the order they began.
+// asked holds the tool calls of an answer, in the order they began.
 type asked struct {
 	tally
 	list    []*part
@@ -99,8 +99,8 @@ func (a *asked) add(p *part, args string) {
 	a.think([]byte(args))
 }
 
-// full says that there are more calls than an answer may have. What follows is
-// no longer looked for among them: that takes the square of how many they are.
+// full says that there are more calls than an answer may have. Later parts are not
+// matched with them, because that takes the square of their number.
 func (a *asked) full() bool { return len(a.list) > maxCalls }
 
 // open begins a call.

@@ -2,7 +2,7 @@ package format
 
 import "github.com/kern-run/kern/internal/provider/tariff"
 
-// What a request may be billed for is the tariff's to say.
+// The tariff says what a request may be billed for.
 type (
 	Bound   = tariff.Bound
 	Learned = tariff.Learned

@@ -144,8 +144,8 @@ func blockCall(b []byte) (c Call, ok bool) {
 	return c, ok
 }
 
-// itemCall reads an item of Responses. What a tool is given stands in a field
-// that depends on the tool.
+// itemCall reads an item of Responses. The field with its arguments
+// depends on the tool.
 func itemCall(m []byte, kind string) Call {
 	c := Call{Hosted: !tariff.OwnItem(kind), Name: strings.TrimSuffix(kind, "_call"), Whole: true}
 	id := ""

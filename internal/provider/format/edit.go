@@ -135,7 +135,7 @@ func (r *Request) maxField() string {
 
 // obeys says that the provider is known to read a maximum by this name. There
 // are servers that know max_tokens alone, and let the other name pass unread;
-// who knows the newer one reads the older one too, or refuses it.
+// a server that knows the newer name reads the older one too, or refuses it.
 func (r *Request) obeys(name string) bool {
 	field := r.maxField()
 	return name == field || field == "max_completion_tokens" && name == "max_tokens"
@@ -170,7 +170,7 @@ var parts = map[Format][]string{
 // order of the body: messages, tools, blocks of a system prompt; a long text in
 // place of a list is one element. In rest each such field is a number: how many
 // elements it has, or -1 for the text. No body that [Parse] reads has a number
-// there. What a limit changed is not in it: it is the body that came.
+// there. It is the body that came, without what a limit changed.
 func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 	var edits []edit
 	for _, f := range r.fields {

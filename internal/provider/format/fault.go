@@ -13,7 +13,7 @@ const NoRetry = "X-Should-Retry"
 
 // Status is the HTTP status for a code. The libraries send a request again
 // after 408, 409, 429 and everything from 500 on, so a refusal that waiting
-// does not mend has none of them: a limit is not a 429.
+// does not fix has none of them: a limit is not a 429.
 func Status(code abi.Code) int {
 	if _, ok := abi.LimitOf(code); ok && code != abi.LimitContext {
 		return http.StatusPaymentRequired
@@ -95,7 +95,7 @@ func ErrorBody(f Format, status int, code abi.Code, message, hint string) []byte
 	return encoded(body)
 }
 
-// encoded is v as JSON. What is written here always encodes.
+// encoded is v as JSON. The values of this file always encode.
 func encoded(v any) []byte {
 	b, _ := json.Marshal(v)
 	return b

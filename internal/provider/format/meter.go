@@ -66,7 +66,7 @@ func NewMeter(f Format, stream bool) *Meter {
 	return &Meter{format: f, stream: stream}
 }
 
-// OnText sets what is told of each piece of text, as it comes. It is for the
+// OnText sets a function that gets each piece of text as it comes. It is for the
 // live channel and the built-in loop; the text of [Meter.Seen] is the same.
 func (m *Meter) OnText(f func(piece string)) { m.answer.onText = f }
 
@@ -242,7 +242,7 @@ func (m *Meter) read(data []byte) error {
 
 // End says that nothing more comes. It returns the rest for the client: of an
 // answer that is one object all of it, of a stream what stood behind its last
-// event. What is held stays held. err says that the answer is not whole.
+// event. Held bytes stay held. err says that the answer is not whole.
 func (m *Meter) End() (forward []byte, err error) {
 	if m.fail != nil {
 		return nil, m.fail
@@ -295,8 +295,8 @@ func (m *Meter) End() (forward []byte, err error) {
 func (m *Meter) Ready() []Call { return m.answer.ready() }
 
 // Release gives what is held, as far as no call stands in it that is not
-// whole; for that one, and all behind it, Release is asked again. What is
-// returned is valid until the next call of a method of m.
+// whole; for that one, and all behind it, Release is asked again. The result is
+// valid until the next call of a method of m.
 func (m *Meter) Release() []byte {
 	n := m.answer.release(len(m.held), false)
 	m.out = append(m.out[:0], m.held[:n]...)
@@ -308,8 +308,8 @@ func (m *Meter) Release() []byte {
 func (m *Meter) Held() int { return len(m.held) }
 
 // Cut is what ends a stream in the middle: an error in the caller's own format
-// that makes the official libraries raise it and send nothing again. What is
-// held never comes out. Nothing may be written behind it. For an answer that
+// that makes the official libraries raise it and send nothing again. Held bytes
+// never come out. Nothing may be written behind it. For an answer that
 // is one object it is the body of an error.
 func (m *Meter) Cut(code abi.Code, message, hint string) []byte {
 	m.held = nil

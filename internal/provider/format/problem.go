@@ -11,7 +11,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// A reported is the error object of both providers, read loosely: servers that
+// A reported error is the error object of both providers, read loosely: servers that
 // are merely compatible send strings, numbers or nothing.
 type reported struct {
 	Type, Code, Message string
@@ -74,11 +74,11 @@ var tooLong = []string{
 // noCredit are the words for an account that nobody has paid for.
 var noCredit = []string{"insufficient_quota", "exceeded your current quota", "credit balance", "billing"}
 
-// kindOfStatus classifies an HTTP status and the reported with it. Status 0 is
-// a reported within a stream.
+// kindOfStatus classifies an HTTP status and the error with it. Status 0 is an
+// error within a stream.
 //
 // An account without credit is Auth even where the status is 429: waiting does
-// not mend it, a person must, as with a wrong key. A request that is larger
+// not fix it, a person must, as with a wrong key. A request that is larger
 // than the account's whole rate is BadRequest for the same reason.
 func kindOfStatus(status int, p reported) model.Kind {
 	says := func(words []string) bool {
@@ -126,7 +126,7 @@ func kindOfStatus(status int, p reported) model.Kind {
 	return kindOfType(p)
 }
 
-// kindOfType classifies a reported that came without a status.
+// kindOfType classifies an error that came without a status.
 func kindOfType(p reported) model.Kind {
 	for _, t := range []string{p.Type, p.Code} {
 		switch t {
@@ -159,7 +159,7 @@ func ReadProblem(status int, body []byte) (model.Kind, string) {
 }
 
 // Classify makes an error of an error within a stream. Its words are as they
-// came, so that whoever has the key can take it out before it is cut in half.
+// came, so that the caller can take the key out before it is cut in half.
 func Classify(body []byte) *model.Error {
 	kind, message := ReadProblem(0, body)
 	return &model.Error{Kind: kind, Message: cmp.Or(message, string(body))}

@@ -11,8 +11,8 @@
 // library stops ([Meter.Cut]).
 //
 // It promises four things. A body with two readings is refused: no key comes
-// twice, none is written in another case than the ones that are governed. What
-// is not known to be free counts. A bound that cannot be given is said to be
+// twice, none is written in another case than the ones that are governed. Everything
+// counts that is not known to be free. A bound that cannot be given is said to be
 // none. Fields nobody here knows pass through.
 //
 // The package is pure: no network, no clock, no goroutine.
@@ -98,7 +98,7 @@ const maxChoices = 1024
 const maxKey = 64
 
 // governed are the fields that are read here, and those that the tariff knows
-// something of. One that is written in another case is refused: there are
+// something of. A name in another case is refused: there are
 // servers that would read it all the same.
 var governed = append([]string{"model", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens", "background"}, tariff.Named()...)
 

@@ -27,8 +27,8 @@ func WriteRequest(f Format, name string, r model.Request) (*Request, error) {
 		return nil, err
 	}
 	q := newRequest(f, b, 0)
-	// What a model wrote may have a key twice. The provider has seen it before, so
-	// the strictness of [Parse] would only end the conversation.
+	// Arguments that a model wrote may have a key twice. The provider has seen them
+	// before, so the strictness of [Parse] would only end the conversation.
 	for _, step := range []func() *abi.Error{q.readHead, q.readConversation} {
 		if err := step(); err != nil {
 			return nil, err

@@ -46,9 +46,9 @@ func Input(b *format.Bound, f *model.Facts) int64 {
 }
 
 // Output is the least and the most output that a request may be granted: as much
-// as it asks for, or as the model can give. What the input leaves of the window
-// is known from below only, so it does not lower what was asked, nor the rest
-// to nothing.
+// as it asks for, or as the model can give. The room that the input leaves in
+// the window is known from below only, so it lowers neither the asked output nor
+// the rest to nothing.
 func Output(b *format.Bound, f *model.Facts, in int64) (least, most int64) {
 	if most = b.Output; most == 0 {
 		most = cmp.Or(int64(f.MaxOutput), unknownMaxOutput) * b.Choices

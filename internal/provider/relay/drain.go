@@ -9,8 +9,8 @@ import (
 )
 
 // How long a stopped answer may be silent before it is cut off, and how long it
-// may go on. An end that is on its way is waited for. What has come already is
-// read in any case, because on a busy machine we may be late, and not the
+// may go on. An end that is on its way is waited for. Received bytes are read
+// in any case, because on a busy machine this process may be late, not the
 // provider.
 const (
 	maxSilence = 25 * time.Millisecond
@@ -36,7 +36,7 @@ type drain struct {
 	until  time.Time
 }
 
-// open is told of the answer.
+// open sets the body of the answer.
 func (d *drain) open(body io.Reader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +86,7 @@ func (d *drain) left() time.Duration {
 	return max(0, wait)
 }
 
-// said is told that the model has said all.
+// said notes that the model has said all.
 func (d *drain) said() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +99,7 @@ func (d *drain) said() {
 	}
 }
 
-// last is told that the last word has come. How the body ends after that matters
+// last notes that the last word has come. How the body ends after that matters
 // to the connection alone, which may carry another request.
 func (d *drain) last() {
 	d.mu.Lock()
@@ -113,7 +113,7 @@ func (d *drain) last() {
 	}
 }
 
-// heard is told that something came.
+// heard notes that something came.
 func (d *drain) heard() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,7 +56,7 @@ type Attempt struct {
 	Query     string          // behind the path, with its question mark
 	Idle      time.Duration   // of silence before the answer is given up; 0: no bound
 	Client    Client          // nil: nothing is passed on, and no tool call is held back
-	OnText    func(string)    // is told of each piece of text; nil: nobody is
+	OnText    func(string)    // gets each piece of text; may be nil
 
 	meter  *format.Meter
 	drain  drain

@@ -34,8 +34,8 @@ const (
 	theirs   = "the provider calls tools itself, and bills what they give as input"
 )
 
-// fields are the fields of a body: of OpenAI, of Anthropic, of those who sell
-// the models of others, and of servers that anybody can run. One that is not here
+// fields are the fields of a body: of OpenAI, of Anthropic, of resellers of
+// models, and of servers that anybody can run. A field that is not here
 // counts, for a model may read it; so does a member of a field of which members
 // are here.
 var fields = []row{
@@ -94,7 +94,7 @@ var fields = []row{
 	{name: "provider/order provider/only provider/ignore provider/quantizations provider/preferred_min_throughput provider/preferred_max_latency", sold: dearer},
 	{name: "multi_agent", sold: "the provider runs further agents, and bills all that they read and write"},
 	{name: "prediction speculation", sold: "a prediction that does not come true is billed as output", read: content},
-	{name: "plugins", off: mends, sold: searches, moves: always},
+	{name: "plugins", off: repairs, sold: searches, moves: always},
 	{name: "web_search_options data_sources search_options", sold: searches},
 	{name: "search_parameters search_settings enable_search web_search compound_custom enable_code_interpreter", off: no, sold: searches},
 	{name: "mcp_servers container", sold: theirs},
@@ -103,7 +103,7 @@ var fields = []row{
 	{name: "modalities", off: words, as: "audio", sold: media},
 }
 
-// router is the field that says who may answer: a wish of it that is not known here
+// router is the field that names the hosts that may answer: a wish of it that is not known here
 // may lead to somebody dearer.
 const router = "provider"
 
@@ -221,7 +221,7 @@ func (r *Request) picture() int64 {
 	return 0
 }
 
-// What a value is, for a row.
+// The functions below judge the value of a field, for a row.
 
 // among says that a value is one of these words.
 func among(words ...string) func([]byte) bool {
@@ -241,9 +241,9 @@ func but(word string) func([]byte) bool {
 	return func(v []byte) bool { return jsontext.String(v) != word }
 }
 
-// mends says that plugins do nothing but mend the form of an answer, or leave
-// out what is too long.
-func mends(v []byte) bool {
+// repairs reports that plugins only repair the form of an answer, or leave out
+// what is too long.
+func repairs(v []byte) bool {
 	for _, p := range jsontext.Elements(v) {
 		if id := jsontext.String(jsontext.Get(p, "id")); id != "response-healing" && id != "context-compression" {
 			return false

@@ -2,12 +2,12 @@
 // of what providers sell.
 //
 // The list is four tables in table.go: the fields of a body, the parts of a
-// message, the tools that are offered, and what a picture takes. What a provider
-// sells anew is a row there. [Of] goes through a request by them and gives a
+// message, the tools that are offered, and what a picture takes. A new thing that a
+// provider sells is a row there. [Of] goes through a request by them and gives a
 // [Bound].
 //
-// What is not known to be free counts. What is paid for by another measure than
-// tokens of the model that is asked is named, so that a limit can refuse it. A
+// Everything counts that is not known to be free. Anything that is paid for by
+// another measure than tokens of this model is named, so that a limit can refuse it. A
 // bound that cannot be given is said to be none.
 package tariff
 
@@ -215,7 +215,7 @@ func Item(r *Request, item []byte) (tokens int64, ok bool) {
 	return w.n, w.b.Known
 }
 
-// ToolName finds the name that a call of a tool would bear.
+// ToolName finds the name that a call of a tool has.
 func ToolName(t []byte) string {
 	if jsontext.Kind(t) == '"' {
 		return jsontext.String(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/jsontext"
 )
 
-// What a request costs beside its texts. The numbers are above what was seen of
+// Tokens that a request costs beside its texts. The numbers are above what was seen of
 // the providers and of common chat templates.
 const (
 	PerRequest = 128 // templates of some servers begin with a system prompt of their own
@@ -17,7 +17,7 @@ const (
 	perObject  = 4 // a part of a message, a call, a result
 	perTool    = 16
 	perTools   = 1_000 // what a model is told about tools before the first, about a schema for its answer, and about citing
-	perOwn     = 2_000 // what it is told of a tool that the provider designed: some 1,250 for a computer, in the words of Claude 4
+	perOwn     = 2_000 // for the description of a tool that the provider designed: some 1,250 for a computer, in the words of Claude 4
 	perCited   = 8     // what marks a sentence that can be cited
 	perWord    = 2     // of the type and the role of an object, which perObject has; what is longer counts
 )
@@ -204,7 +204,7 @@ func (w *weigher) tools(where string, v []byte) {
 	}
 }
 
-// tool adds a tool. One that the provider runs itself is an extra.
+// tool adds a tool. A tool that the provider runs itself is an extra.
 func (w *weigher) tool(where string, t []byte) {
 	if !w.taught {
 		w.taught, w.n, w.beside = true, w.n+perTools, w.beside+perTools
@@ -214,7 +214,7 @@ func (w *weigher) tool(where string, t []byte) {
 	w.offer(where, t)
 }
 
-// offer looks at who runs a tool, whose words are counted, and what it holds.
+// offer looks at where a tool runs and at what it holds. Its words are counted.
 func (w *weigher) offer(where string, t []byte) {
 	if c := jsontext.Get(t, "cache_control"); c != nil {
 		w.cache("", c)

@@ -8,9 +8,9 @@ import (
 
 // boundOfAny bounds a text for a vocabulary that is not public. Two things hold
 // for every byte-pair encoding in use: a token is at least one byte, and common
-// pieces of text are tokens everywhere. So each token of o200k_base, one of the
-// largest vocabularies, counts as the pieces that it may fall into in one of
-// half the size, and never as more than its bytes. Tests hold the bound against
+// pieces of text are tokens everywhere. So each token of o200k_base counts as the
+// pieces that it may fall into in a vocabulary of half the size, and never as more
+// than its bytes. Tests hold the bound against
 // smaller vocabularies.
 func boundOfAny(tokens iter.Seq2[uint32, string]) (n int) {
 	for _, t := range tokens {
@@ -49,11 +49,11 @@ func pieceBound(token string) int {
 }
 
 // boundOfClaude is for the vocabulary of Claude since Opus 4.7, which is not
-// public. Measured by others, it is small, some fifteen thousand pieces that
-// know English best; it writes a capital letter as a mark and a small letter,
-// marks where words begin, and so takes up to half as much again as the one
-// before it, two and a half times o200k_base for other languages, and a token
-// for each letter where they make no word. The numbers here are the most that
+// public. Others measured that it is small, with some fifteen thousand pieces that
+// know English best. It writes a capital letter as a mark and a small letter, and
+// marks where words begin. So it takes up to half as much again as the vocabulary
+// before it, and two and a half times o200k_base for other languages. Letters that
+// make no word take a token each. The numbers here are the most that
 // was seen of all words of o200k_base, which numbers common ones low.
 func boundOfClaude(tokens iter.Seq2[uint32, string]) (n int) {
 	var before, t string

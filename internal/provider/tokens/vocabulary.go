@@ -1,7 +1,7 @@
 // Package tokens counts the tokens of texts in the public vocabularies of OpenAI.
 //
-// A text falls into pieces, and a piece into tokens. What a piece is, a
-// vocabulary says with a regular expression; here a scanner reads it off the
+// A text falls into pieces, and a piece into tokens. A vocabulary
+// defines a piece by a regular expression; here a scanner reads it off the
 // classes of the characters (split.go). A piece that is not itself a token is
 // merged from its bytes: of all neighbours that together are a token, first
 // those whose token has the least number (merge.go).
@@ -94,20 +94,20 @@ func text(s string) string {
 	return string([]rune(s))
 }
 
-// A room is what one who counts needs, and leaves to the next.
+// A room is the memory of one count, and leaves to the next.
 type room struct {
 	merger
 	lastPiece [1 << 12]lastPiece
 }
 
-// A lastPiece piece is remembered: most are words, and come again.
+// A lastPiece is a piece and its count: most pieces are words, and come again.
 type lastPiece struct {
 	found
 	size uint8
 	text [23]byte
 }
 
-// What was found of a piece: how many tokens it is, and the number where it is
+// found describes a piece: how many tokens it is, and the number where it is
 // one.
 type found struct{ id, count uint32 }
 

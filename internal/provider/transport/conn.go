@@ -17,8 +17,8 @@ type conn struct {
 	hung bool
 }
 
-// dialed makes these of the connections of dial. One with TLS above it is none
-// to who sends requests on it: it may carry many at a time.
+// dialed makes these of the connections of dial. A connection with
+// TLS above it may carry many requests at a time, so it cannot be hung up.
 func dialed(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -43,7 +43,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.TCPConn.Write(b)
 }
 
-// ReadFrom is Write, for whoever would go round it.
+// ReadFrom is Write, so that [io.Copy] does not bypass it.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c}, r)
 }
@@ -62,8 +62,8 @@ type call struct {
 }
 
 // HangUp tells the provider that nobody listens any more, where that can be
-// said of this answer alone. What was written before still comes, and then the
-// end: that much, and no more, was said.
+// said of this answer alone. The provider's earlier bytes still come, and
+// then the end of the answer.
 func HangUp(body io.Reader) (told bool) {
 	l, ok := body.(*call)
 	if !ok {

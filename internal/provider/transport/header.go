@@ -94,7 +94,7 @@ func (h Headers) Secrets() map[string]Source {
 	return m
 }
 
-// A Header is one as it goes along. What is secret of it does not print.
+// A Header is one as it goes along. Its secret does not print.
 type Header struct {
 	Name  string
 	value string

@@ -1,6 +1,6 @@
 // Package transport is how a request reaches a provider: at which address, with
 // whose key and headers, over which connection; and, when it finds no answer,
-// how far it came. What is said is nothing to it, nor is who asks.
+// how far it came. It does not look at bodies or callers.
 package transport
 
 import (
@@ -68,7 +68,7 @@ func (l *Line) Redact(s string) string {
 	return s
 }
 
-// Lost is a request that found no answer. What Cause says may hold the key.
+// Lost is a request that found no answer. The text of Cause may hold the key.
 type Lost struct {
 	Cause     error
 	Seen      bool // the provider may have it
