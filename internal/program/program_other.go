@@ -3,7 +3,6 @@
 package program
 
 import (
-	"syscall"
 	"time"
 
 	"github.com/kern-run/kern/internal/program/cgroup"
