@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Reader gives back what was stored, and checks it on the way.
+// A Reader reads and checks stored records.
 type Reader interface {
 	// Scan calls fn with every record of some trees, or of all processes when no
 	// tree is named: processes in order of pid, each process in order of N. It stops
@@ -88,7 +88,7 @@ type Store interface {
 	Close() error
 }
 
-// What can be wrong.
+// Errors of stores and logs.
 var (
 	ErrLocked = errors.New("journal: the data directory is in use")
 	ErrStale  = errors.New("journal: the lease is stale: another owner has taken over")
@@ -97,8 +97,8 @@ var (
 	ErrBlob   = errors.New("journal: a blob is missing or damaged")
 )
 
-// A BadRecord is a record that a store refuses whatever happens. Nothing of its
-// batch was stored.
+// A BadRecord is a record that a store will always refuse. Nothing of its batch was
+// stored.
 type BadRecord struct {
 	Pid abi.Pid
 	N   uint64
@@ -133,9 +133,9 @@ const (
 	maxIntent = MaxBody / 2 // the rest is for the answer
 )
 
-// Fits says why an intent and its blobs cannot stand in the journal; nil when they
-// can, also in the record of an answer. Who takes up a call asks before: a process
-// of which a record was refused is at its end, for all later ones are refused too.
+// Fits says why an intent and its blobs are too large for the journal, in their own
+// record or in that of an answer; nil if they are not. Ask before a call is admitted,
+// because a process cannot continue after the store refused one of its records.
 func Fits(in *abi.Intent, blobs []abi.Blob) *abi.Error {
 	// An answer says the names again, some of them quoted.
 	size := 8*(len(in.Row)+len(in.Tool)+len(in.For)) + len(in.Args.Bytes) + len(in.Say.Bytes) + len(abi.Hash{})*len(in.Parts)
@@ -149,11 +149,11 @@ func Fits(in *abi.Intent, blobs []abi.Blob) *abi.Error {
 		return nil
 	}
 	return &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("the call takes %d bytes in the journal, and a call may take %d", size, most),
-		Hint: "say less in one call"}
+		Hint: "make the call smaller"}
 }
 
-// Verify reads every record of a process and every blob that is named in them,
-// and returns how many records are as they were written.
+// Verify reads every record of a process and every blob that they name, and returns
+// how many records are as they were written.
 func Verify(s Reader, pid abi.Pid) (int, error) {
 	n := 0
 	for r, err := range s.Records(pid, 0) {

@@ -12,8 +12,7 @@ import (
 // written are the next group. Records keep the order in which they were put.
 //
 // One goroutine writes at a time. A caller that waits for a record writes its group
-// itself if nobody else writes, because the committer would have to be woken twice
-// for each record of a lone caller. While the disk is full the committer keeps its
+// itself if nobody else writes: to wake the committer for each record would be slow. While the disk is full the committer keeps its
 // group and tries again. After any other failure of the store nothing is written any
 // more. A record that the store refuses fails alone, and with it every later record
 // of its process, because those assume that it was stored.

@@ -16,12 +16,12 @@
 //	0 uint   a uvarint
 //	1 int    a uvarint in zigzag; only for what is below zero
 //	2 bytes  a uvarint length, and that many bytes
-//	3 group  fields of its own, numbered anew, and a zero byte
+//	3 group  fields of its own, numbered from 1 again, and a zero byte
 //	4 blob   the 32 bytes of a hash, and as a uvarint the size of what it names
 //	5 key    16 bytes
 //	6 mask   a uvarint, and for each of its set bits, the lowest first, a uvarint in zigzag
 //
-// uvarint and zigzag are those of encoding/binary. What is zero is left out;
+// uvarint and zigzag are those of encoding/binary. A zero field is left out;
 // for an attempt number the default is one, and for an outcome "ok". A text is
 // a field of bytes, or a uint: the place of the text in a frozen list of words.
 // A payload is bytes when it is inline and its size is theirs, a blob when it is
@@ -34,11 +34,11 @@
 // # Later versions
 //
 // Field numbers and words are on disk: they are added at the end, and never
-// changed or used again. A reader steps over a field it does not know, for its
-// type says where it ends. What it may not step over (a unit in a mask, a
-// word, a type) it refuses. What an earlier reader must not misread in any other
-// way goes into a body that begins with a zero byte, which no field does and
-// every reader refuses.
+// changed or used again. A reader skips a field that it does not know, because
+// the type says where the field ends. It refuses an unknown unit in a mask, an
+// unknown word and an unknown type. A change that earlier readers would misread goes
+// into a body that begins with a zero byte. No field begins so, and every reader
+// refuses it.
 //
 // # Sums
 //

@@ -11,7 +11,7 @@ import (
 // a field with its number. A number is never changed and never used again; a
 // new field takes the next one, at the end.
 
-// record names the parts. What stands in columns is not in the body.
+// record names the parts. The columns are not in the body.
 func record(w *wire, r *abi.Record) {
 	part(w, 1, &r.Spawn, spawn)
 	part(w, 2, &r.Intent, intent)

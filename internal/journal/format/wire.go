@@ -38,9 +38,9 @@ var (
 // function that names its fields in ascending order, and the same function
 // writes and reads, so that the two cannot disagree.
 //
-// Reading, [wire.field] stands at the next field: a field that is asked for
-// and is not next is unset, and one that is next and is not asked for is of a
-// later version and is stepped over.
+// While reading, [wire.field] is the next field. A field that is asked for and is
+// not next is unset. A next field that nobody asks for is of a later version, and is
+// skipped.
 type wire struct {
 	b     []byte // written so far, or still to be read
 	in    bool   // reading
@@ -82,8 +82,8 @@ func (w *wire) next(last uint64) {
 	}
 }
 
-// have moves to field f and reports whether it is there. Whoever takes the
-// field's value calls next afterwards.
+// have moves to field f and reports whether it is there. A caller that takes
+// the value of the field calls next afterwards.
 func (w *wire) have(f uint64) bool {
 	for w.field != 0 && w.field < f {
 		w.skip()
@@ -236,9 +236,9 @@ func count(w *wire, f uint64, p *int) {
 	*p = n + 1
 }
 
-// table is a row of numbers of which most are zero: those are left out. One
-// that this version does not know is not stepped over, for it would be counted
-// by nobody.
+// table is a row of numbers of which most are zero: those are left out. A
+// number that this version does not know is an error, because nobody would count
+// it.
 func table(w *wire, f uint64, row []int64) {
 	if !w.in {
 		var m uint64

@@ -1,18 +1,18 @@
-// Package sqlite is the embedded store of a journal: one SQLite file. How a record
-// becomes bytes is specified in the package format.
+// Package sqlite is the embedded store of a journal: one SQLite file. Package format
+// specifies how a record becomes bytes.
 //
 // # The file
 //
-// The data directory holds journal.db, while it is open journal.db-wal and
-// journal.db-shm, and the file lock, which is locked by the one process that
-// has the journal open and holds its number. All are for their owner alone. The
-// file can be read at any time with the sqlite3 program; the view log shows
-// records with readable times and kinds.
+// The data directory holds the file journal.db, and the file lock. The one process
+// that has the journal open locks that file and writes its number into it. While the
+// journal is open there are also journal.db-wal and journal.db-shm. All of them are
+// readable for their owner alone. The sqlite3 program can read the journal at any
+// time; its view log shows records with readable times and kinds.
 //
-// The header's application_id is "Krn" and a byte with the version of the
-// tables, which is 1. Its user_version is the epoch: it rises by one at every
-// open, and every transaction looks whether it is still its own, so that an
-// owner who was overtaken writes nothing.
+// The application_id in the header is "Krn" and a byte with the version of the
+// tables, which is 1. The user_version is the newest epoch. It rises with every open
+// and every claim. Every transaction compares it with the epoch that it expects, so
+// an owner that was replaced writes nothing.
 //
 //	records  a record: id is pid<<32 | n, of which pid and n are shown as columns; time, kind,
 //	         call, row and tool; body is the record's body and the first 4 bytes of its sum
@@ -22,40 +22,48 @@
 //	         id 0 is no run: n and sum are those of the last row of the tail that was settled
 //	tail     batches on their way to records: entries one after the other, each with its check
 //	         behind its body; sum is the SHA-256 of the sum of the row before it, seq and body
+//	feed     the commit order: id is the position of the row's first record, counted from 1; body
+//	         is spans, each the pid, the number of its first record and the count, as uvarints.
+//	         The row with id 0 is no span: it is the epoch of the last owner that kept the table
 //	blobs    a large payload: its size as a uvarint and its DEFLATE without the last four bytes,
 //	         which are always 00 00 ff ff; or a zero byte and the payload as it is
-//	names    the blobs by the first four bytes of their SHA-256; what is read is checked against
-//	         the whole of it
+//	names    the blobs by the first four bytes of their SHA-256; a blob that is read is checked
+//	         against the whole of it
 //
-// A batch that touches few processes goes straight to records. One that touches
-// many goes to the tail as a single row, because in records each process has
-// pages of its own and each page that is touched is written whole; the tail is
-// settled in bulk soon after, and at close.
+// A batch that touches few processes goes straight to records. A batch that touches
+// many goes to the tail as a single row: the records of each process have pages of
+// their own, and SQLite writes every touched page whole. The store settles
+// the tail in bulk soon after, and when it is closed.
 //
-// # What is noticed
+// The table feed is missing in journals of older versions. The store makes it when it
+// opens such a journal: older records are in the order of their processes. It also
+// adds records that an older version wrote in between, which the epoch in row 0 shows.
 //
-// Whoever reads a record has followed the chain from the beginning of its run
-// and compared its end with the run's sum, which is complete; the 4 bytes at
-// each record only say which one is wrong. So a record is noticed, and named by
-// a [journal.Damage], that is changed in any column or in its body, missing, added,
-// exchanged with another or moved to another process. So is a missing end: the
-// run says how far it went. [journal.Reader.Scan] notices all of it, [journal.Verify] all of it
-// in one process and in its blobs. A damaged row of the tail keeps the journal
-// from being opened.
+// # What damage is noticed
 //
-// Not noticed is what leaves no trace: the end of a process taken away together
-// with its runs, or a whole process; the last rows of a tail after a crash; and
-// the work of somebody who computes all sums anew. Against the last, note the
-// sum of the last run elsewhere.
+// A reader follows the chain of sums from the beginning of each run, and compares its
+// end with the sum of the run, which is complete. The 4 bytes at each record only say
+// which record is wrong. So a [journal.Damage] names a record that was changed in any
+// column or in its body, is missing, was added, or was moved. It also names a missing
+// end, because the run says how far it went. [journal.Reader.Scan] notices all of
+// this, and [journal.Verify] notices it in one process and in its blobs. A feed
+// compares each record with the 4 bytes of its sum, and its position with its number
+// in the process. A damaged row of the tail keeps the journal from being opened.
+//
+// Some damage leaves no trace: a process whose last records were removed together
+// with their runs, or a whole process; the last rows of a tail after a crash; two
+// processes exchanged in the feed; and an attacker that computes all sums again.
+// Against the attacker, keep the sum of the last run elsewhere.
 //
 // # What survives
 //
 // Append returns when its transaction is in the write-ahead log and the log is
-// synced. After a crash SQLite takes from the log every transaction that is
-// whole and none that is not: a torn end is cut. A kill at any moment loses
-// nothing that was acknowledged, and leaves no half of a batch.
+// synced. After a crash SQLite takes every whole transaction from the log, and cuts a
+// torn end. A kill at any moment loses nothing that was acknowledged, and leaves no
+// half of a batch. A reader of the feed sees only records that are durable, so a
+// cursor never leads to another record after a crash.
 //
-// A failure to write for want of room is [journal.ErrFull] and can be tried again. A
-// failed sync cannot: what is on disk is unknown then, and the store must be
-// opened again.
+// A write that fails for want of room is a [journal.ErrFull] and can be tried again.
+// A failed sync cannot be tried again, because nobody knows what is on disk: open the
+// store again.
 package sqlite

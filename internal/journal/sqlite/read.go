@@ -16,8 +16,7 @@ import (
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// What an entry and a run are read from, in the order of a [rawRow] and of a
-// [rawRun].
+// Queries of entries and runs, with the columns of a [rawRow] and of a [rawRun].
 const (
 	columns    = "SELECT id, time, kind, call, row, tool, body FROM records "
 	runColumns = "SELECT id, n, sum, low, high FROM runs "
@@ -378,8 +377,9 @@ func (s *store) settleNow() error {
 	return s.settle()
 }
 
-// Records implements [journal.Reader]. What is not settled yet is read from memory, and
-// it is looked up first: whatever is settled meanwhile is found in the file.
+// Records implements [journal.Reader]. Entries of the tail are read
+// from memory. They are looked up first, because a batch that is settled meanwhile is
+// found in the file.
 func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
 		waiting := s.tail.of(pid)

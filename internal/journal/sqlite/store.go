@@ -321,8 +321,8 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	stored()
 	s.remember(ld)
 	if s.tail.count >= maxTail {
-		// The batch is durable. What could not be settled is tried again by
-		// the next one, which then says what is wrong.
+		// The batch is durable. The next one tries again to settle, and returns
+		// the error if that fails.
 		s.sick = s.settle()
 	}
 	return nil
@@ -558,7 +558,7 @@ func (s *store) remember(ld *load) {
 	}
 }
 
-// Close implements [journal.Store]. It waits for whoever reads.
+// Close implements [journal.Store]. It waits for readers.
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ const maxTail = 2048
 
 // The tail holds batches that touched many processes, each as one row, until
 // they are settled: brought to where the records of each process stand
-// together. What is in the table tail is in memory too. The table is read only
+// together. The rows of the table tail are in memory too. The table is read only
 // when the journal is opened after a crash.
 type tail struct {
 	seq   int64      // the last row

@@ -42,7 +42,7 @@ func NewMemory() *Memory {
 // Mem is a store on a memory of its own.
 func Mem() (journal.Store, journal.Lease) { return NewMemory().take() }
 
-// Open takes the lease from whoever held it.
+// Open makes every older lease stale.
 func (m *Memory) Open() (journal.Store, journal.Lease, error) {
 	s, l := m.take()
 	return s, l, nil

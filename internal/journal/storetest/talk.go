@@ -7,7 +7,7 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// What the messages of a [Talk] are made of: words at random, and text that
+// Words of the messages of a [Talk]: words at random, and text that
 // hardly packs.
 const (
 	Prose = "the file was read and holds a list of names with one line for every order in it so next step is to count " +
