@@ -18,7 +18,7 @@ import (
 type agentReader struct {
 	d   *yamlfile.Document
 	run abi.Run
-	at  []ast.Node // where the tools stand
+	at  []ast.Node // the nodes of the tools, for errors
 }
 
 // ReadAgent reads an agent file into a request without a task. An error names the
@@ -143,7 +143,7 @@ func readWatchdog(d *yamlfile.Document, n ast.Node, what string, to *abi.Watchdo
 	return d.Mapping(n, what, []string{"profile", "repeat"}, map[string]yamlfile.Field{
 		"profile": func(n ast.Node, what string) (err error) {
 			if to.Profile, err = d.Text(n, what); err == nil && !slices.Contains([]string{"smart", "strict", "off"}, to.Profile) {
-				// YAML reads a bare off as false; the text of the token is what the person wrote.
+				// YAML reads a bare off as false, so the text of the token decides.
 				err = d.Errorf(n, "%s is %q, expected smart, strict or off", what, to.Profile)
 			}
 			return err

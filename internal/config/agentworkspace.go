@@ -11,8 +11,8 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// readWorkspace reads a directory, or a directory with its view and the quota of a
-// call.
+// readWorkspace reads the workspace of an agent: a directory, or a mapping of the
+// directory, its view and the quota of a call.
 func (r *agentReader) readWorkspace(n ast.Node, what string) error {
 	d, p := r.d, &r.run.Program
 	v, err := d.Value(n)
@@ -79,14 +79,15 @@ func command(d *yamlfile.Document, to *[]string) yamlfile.Field {
 	}
 }
 
-// readBuiltin reads the list of file tools; an empty list gives none of them.
+// readBuiltin reads the list of file tools. An empty list means no file tools.
 func (r *agentReader) readBuiltin(n ast.Node, what string) error {
 	d, p := r.d, &r.run.Program
 	p.Builtin = []string{}
 	return d.List(n, what, yamlfile.AppendTo(&p.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
 }
 
-// undo reads how the effect of a tool is taken back.
+// undo returns a field that reads the tool that undoes another tool's effect, and
+// its arguments.
 func undo(d *yamlfile.Document, to **abi.ToolUndo) yamlfile.Field {
 	return func(n ast.Node, what string) error {
 		u := new(abi.ToolUndo)

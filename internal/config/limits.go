@@ -7,15 +7,15 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// Traffic has the limits of a provider, by the minute and at one time: for each
-// key there, and for each model and key. Limits that are not written here are
-// learned from the provider's answers.
+// Traffic holds the limits of a provider, by the minute and at one time: for each
+// key there, and for each model and key. Quota learns all other limits from the
+// provider's answers.
 type Traffic = quota.Config
 
-// TrafficLimits are those of a provider, or of a model.
+// TrafficLimits are the limits of one provider, or of one model.
 type TrafficLimits = quota.Limits
 
-// readProviderLimits reads what a provider, or a model, grants:
+// readProviderLimits reads the limits of a provider or of a model:
 //
 //	limits: {rpm: 500, tpm: 200000, itpm: 150000, otpm: 50000, concurrency: 16}
 func readProviderLimits(d *yamlfile.Document, n ast.Node, what string) (l TrafficLimits, err error) {
@@ -42,7 +42,8 @@ func readProviderLimits(d *yamlfile.Document, n ast.Node, what string) (l Traffi
 	return l, err
 }
 
-// positive reads a limit. A provider that grants nothing is not configured.
+// positive reads a limit of at least 1. It refuses 0, because a provider that
+// grants nothing is useless.
 func positive(d *yamlfile.Document, n ast.Node, what string) (int, error) {
 	v, err := d.Count(n, what)
 	if err == nil && v == 0 {

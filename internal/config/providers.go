@@ -21,11 +21,11 @@ import (
 
 var providerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
 
-// formats are what a provider can speak.
+// formats are the values of a provider's format in kern.yaml.
 var formats = []string{"openai", "anthropic"}
 
-// readProviders reads the providers, each under its name. The two usual ones
-// need not say what they speak, nor where they are.
+// readProviders reads the map of providers in kern.yaml. The providers openai and
+// anthropic need no format and no base_url, because Kern knows both.
 func (s *Settings) readProviders(d *yamlfile.Document, n ast.Node, what string) error {
 	falls := make(map[string][]ast.Node)
 	err := d.Entries(n, what, func(name string, key, value ast.Node) (err error) {
@@ -38,6 +38,7 @@ func (s *Settings) readProviders(d *yamlfile.Document, n ast.Node, what string) 
 	if err != nil {
 		return err
 	}
+	// Fallbacks are checked last, because they may name providers that come later.
 	for _, name := range slices.Sorted(maps.Keys(falls)) {
 		for i, at := range falls[name] {
 			if err := s.checkFallback(d, at, name, i); err != nil {
@@ -48,7 +49,8 @@ func (s *Settings) readProviders(d *yamlfile.Document, n ast.Node, what string) 
 	return nil
 }
 
-// checkFallback looks at where requests to a provider go in its place.
+// checkFallback checks entry i in the fallback list of the provider name. A model
+// that the other provider does not list is only a warning.
 func (s *Settings) checkFallback(d *yamlfile.Document, at ast.Node, name string, i int) error {
 	list := s.Providers[name].Fallback
 	to := list[i]
@@ -75,7 +77,8 @@ func (s *Settings) checkFallback(d *yamlfile.Document, at ast.Node, name string,
 	return nil
 }
 
-// asked are the models that a provider in the place of another is asked for.
+// asked returns the models that requests of the provider name ask a fallback for:
+// the model id of the fallback, or every listed model if id is empty.
 func (s *Settings) asked(name, id string) []string {
 	if id != "" {
 		return []string{id}
@@ -83,7 +86,7 @@ func (s *Settings) asked(name, id string) []string {
 	return slices.Sorted(maps.Keys(s.Providers[name].Models))
 }
 
-// speaks is the format of a provider; empty: there is none of that name.
+// speaks returns the format of a provider, or "" if no provider has that name.
 func (s *Settings) speaks(name string) string {
 	if slices.Contains(formats, name) {
 		return name
@@ -91,11 +94,12 @@ func (s *Settings) speaks(name string) string {
 	return s.Providers[name].Format
 }
 
-// variable is the name of one. A key that was put in its place is told apart,
-// and not repeated.
+// variable matches the name of an environment variable. An error does not quote a
+// text that does not match, because that text may be a key.
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-// into is the field that names the variable with a secret of somebody's.
+// into returns a field that reads the name of an environment variable into to. The
+// variable holds a secret of the provider or header that of names.
 func into(d *yamlfile.Document, to *string, of string) yamlfile.Field {
 	return func(n ast.Node, what string) (err error) {
 		if *to, err = d.Text(n, what); err == nil && !variable.MatchString(*to) {
@@ -105,8 +109,9 @@ func into(d *yamlfile.Document, to *string, of string) yamlfile.Field {
 	}
 }
 
-// readHeaders reads those that go with every request. Where a value is for nobody
-// to see it is named in its place, as a key is; secret says where those stand.
+// readHeaders reads the headers that go with every request. A secret header has the
+// source of its value instead of the value, as a key has. readHeaders puts the nodes
+// of secret headers into secret, for later errors.
 func (s *Settings) readHeaders(d *yamlfile.Document, n ast.Node, what string, h *transport.Headers, secret map[string]ast.Node) error {
 	return d.Entries(n, what, func(name string, key, value ast.Node) error {
 		value, err := d.Value(value)
@@ -133,7 +138,7 @@ func (s *Settings) readHeaders(d *yamlfile.Document, n ast.Node, what string, h 
 	})
 }
 
-// readSecret reads where one is.
+// readSecret reads the source of a secret: key_env or key_file.
 func (s *Settings) readSecret(d *yamlfile.Document, n ast.Node, of string) (from transport.Source, err error) {
 	err = d.Mapping(n, of, []string{"key_env", "key_file"}, map[string]yamlfile.Field{
 		"key_env": into(d, &from.Env, of), "key_file": s.beside(d, &from.File),
@@ -144,12 +149,13 @@ func (s *Settings) readSecret(d *yamlfile.Document, n ast.Node, of string) (from
 	return from, err
 }
 
-// sources are where the secrets of a provider are, that of its key first.
+// sources returns the sources of a provider's secrets, the source of its key first.
 func sources(p *provider.Provider) []transport.Source {
 	return append([]transport.Source{{Env: p.KeyEnv, File: p.KeyFile}}, slices.Collect(maps.Values(p.Headers.Secrets()))...)
 }
 
-// readProvider reads one, and returns where it names each that it falls back to.
+// readProvider reads one provider, and returns the nodes of its fallback list for
+// [Settings.checkFallback].
 func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (falls []ast.Node, err error) {
 	var p provider.Provider
 	var base ast.Node
@@ -173,7 +179,7 @@ func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (
 		"headers": func(n ast.Node, what string) error {
 			return s.readHeaders(d, n, what+" of the provider "+name, &p.Headers, secret)
 		},
-		"concurrency": func(n ast.Node, what string) (err error) { // how limits: {concurrency: } is written shortly
+		"concurrency": func(n ast.Node, what string) (err error) { // short for limits: {concurrency: }
 			conc, err = positive(d, n, what)
 			return err
 		},
@@ -205,7 +211,8 @@ func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (
 	if err := checkProvider(d, n, base, name, &p, &t); err != nil {
 		return nil, err
 	}
-	for header, at := range secret { // one at most is that of the key
+	// At most one header fails, because only one carries the key of this format.
+	for header, at := range secret {
 		if err := provider.CheckHeader(cmp.Or(p.Format, name), header); err != nil {
 			return nil, d.Errorf(at, "headers of the provider %s: %v", name, err)
 		}
@@ -215,7 +222,7 @@ func (s *Settings) readProvider(d *yamlfile.Document, name string, n ast.Node) (
 	return falls, nil
 }
 
-// checkProvider looks at what was read of one as a whole.
+// checkProvider checks the keys of a provider against each other.
 func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *provider.Provider, t *Traffic) error {
 	usual := slices.Contains(formats, name)
 	switch {
@@ -241,15 +248,15 @@ func checkProvider(d *yamlfile.Document, n, base ast.Node, name string, p *provi
 	return nil
 }
 
-// readModels reads what is said of a provider's models. Prices are dollars per
-// million tokens; a cache price that is absent is the input price.
+// readModels reads the models of a provider. Prices are dollars per million tokens.
+// An absent cache price is the input price.
 func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string]TrafficLimits) (map[string]provider.Listed, error) {
 	all := make(map[string]provider.Listed)
 	return all, d.Entries(n, what, func(name string, key, value ast.Node) error {
 		if name == "" || strings.TrimSpace(name) != name {
 			return d.Errorf(key, "the model %q, expected a name", jsontext.Clip(name))
 		}
-		const none = -1
+		const none = -1 // marks an absent price, because 0 is a price too
 		l := provider.Listed{Price: model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}}
 		p := &l.Price
 		err := d.Mapping(value, "the model "+name, []string{"alias", "input", "output", "cache_read", "cache_write", "window", "max_output", "limits"}, map[string]yamlfile.Field{
@@ -283,9 +290,9 @@ func readModels(d *yamlfile.Document, n ast.Node, what string, limits map[string
 	})
 }
 
-// A Gateway is where programs outside reach it: an address on loopback that is
-// remembered where none is given. Beyond loopback it wants a certificate, or
-// the word that it is meant to be without.
+// A Gateway is the configuration of the gateway. An empty Listen is a port on
+// loopback that the data directory remembers. An address beyond loopback needs a
+// certificate, or InsecurePublic.
 type Gateway struct {
 	Listen          string
 	TLSCert, TLSKey string // files
@@ -314,7 +321,7 @@ func (s *Settings) readGateway(d *yamlfile.Document, n ast.Node, what string) er
 	return nil
 }
 
-// String says where, and how.
+// String describes the address of the gateway and its use of TLS.
 func (g Gateway) String() string {
 	where := cmp.Or(g.Listen, "a port of 127.0.0.1 that is remembered in the data directory")
 	host, _, _ := net.SplitHostPort(g.Listen)
@@ -327,7 +334,8 @@ func (g Gateway) String() string {
 	return where
 }
 
-// loopback says whether only this machine reaches a host; none is loopback.
+// loopback reports whether only this machine reaches a host. An empty host is
+// loopback.
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || host == "localhost" || err == nil && ip.IsLoopback()

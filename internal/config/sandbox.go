@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// SandboxNames are the sandboxes there are, the default first.
+// SandboxNames lists the sandboxes of Kern, the default first.
 var SandboxNames = []string{"wasm", "jail"}
 
-// SandboxName is the sandbox that a person means: by its name, by a name from
-// elsewhere, or the default.
+// SandboxName returns the sandbox that a person means. The name may be a common
+// name of another system; an empty name is the default.
 func SandboxName(name string) (string, error) {
 	switch name {
 	case "", "wasm", "monty":

@@ -16,23 +16,24 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// Settings are what a host says of its providers, in a file kern.yaml. The page
-// config of the package manual shows every key.
+// Settings are the configuration of a host, as read from kern.yaml. The page config
+// of the package manual shows every key.
 type Settings struct {
-	File      string // where it was read; empty: nowhere
+	File      string // the path of kern.yaml; empty: no file was read
 	Providers map[string]provider.Provider
-	Traffic   map[string]Traffic // what they grant, by their names
+	Traffic   map[string]Traffic // limits by the name of the provider
 	PriceFile string
 	Yield     string
 	Gateway   Gateway
 	Spaces    WorkspaceRules
 
-	notes  []string // what is no mistake, and may be none that is meant
+	notes  []string // warnings: valid settings that are probably not intended
 	prices *catalog.Prices
-	sum    [sha256.Size]byte // of what was read
+	sum    [sha256.Size]byte // SHA-256 of kern.yaml and the price file
 }
 
-// ReadSettings reads kern.yaml. A file that is not there is no error.
+// ReadSettings reads kern.yaml. A missing file is no error: the settings are then
+// the defaults.
 func ReadSettings(file string) (s Settings, err error) {
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
@@ -60,7 +61,8 @@ func ReadSettings(file string) (s Settings, err error) {
 	return s, err
 }
 
-// beside reads the name of a file, which begins where the settings stand.
+// beside returns a field that reads the name of a file. A relative name begins at
+// the directory of kern.yaml.
 func (s *Settings) beside(d *yamlfile.Document, to *string) yamlfile.Field {
 	return func(n ast.Node, what string) (err error) {
 		if *to, err = d.Text(n, what); *to != "" && !filepath.IsAbs(*to) {
@@ -85,13 +87,13 @@ func (s *Settings) readPrices(d *yamlfile.Document, n ast.Node, what string) (er
 	return nil
 }
 
-// Models is the configuration of the models that these settings give a host.
+// Models returns the configuration of providers and models for package provider.
 func (s *Settings) Models(getenv func(string) string) provider.Config {
 	return provider.Config{Getenv: getenv, Providers: s.Providers, Prices: s.prices}
 }
 
-// Secrets are the values that no tool may return: every key and secret header of
-// the settings, and the keys of the usual providers.
+// Secrets returns the values that no tool may return: every key and secret header
+// of the settings, and the keys of openai and anthropic.
 func (s *Settings) Secrets(getenv func(string) string) []string {
 	list := s.Keys(getenv)
 	for _, n := range []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} {
@@ -100,8 +102,8 @@ func (s *Settings) Secrets(getenv func(string) string) []string {
 	return slices.DeleteFunc(list, short)
 }
 
-// Keys are the keys of providers that the settings name, and what of their headers
-// is secret, as far as they can be read.
+// Keys returns the keys and secret headers that the settings name, as far as they
+// can be read. It leaves out short ones, because any text may contain them.
 func (s *Settings) Keys(getenv func(string) string) (list []string) {
 	for _, p := range s.Providers {
 		for _, from := range sources(&p) {
@@ -118,7 +120,7 @@ func (s *Settings) Keys(getenv func(string) string) (list []string) {
 	return slices.DeleteFunc(slices.Compact(list), short)
 }
 
-// KeyFiles are the files that hold them.
+// KeyFiles returns the files that hold keys and secret headers.
 func (s *Settings) KeyFiles() (list []string) {
 	for _, p := range s.Providers {
 		for _, from := range sources(&p) {
@@ -130,8 +132,8 @@ func (s *Settings) KeyFiles() (list []string) {
 	return list
 }
 
-// Warnings are what may not be as it is meant, though a daemon can start: a key
-// that is not there, a model that another provider does not list.
+// Warnings describes settings that are valid but probably not intended: a missing
+// key, or a model that a fallback does not list. A daemon starts with them.
 func (s *Settings) Warnings(getenv func(string) string) (list []string) {
 	v := s.View(getenv)
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
@@ -148,5 +150,5 @@ func (s *Settings) Warnings(getenv func(string) string) (list []string) {
 	return append(list, s.notes...)
 }
 
-// short is what would be found in any text.
+// short reports whether a secret is so short that any text may contain it.
 func short(secret string) bool { return len(secret) < 8 }

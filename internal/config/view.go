@@ -15,30 +15,30 @@ import (
 // SettingsView is the effective configuration, without keys.
 type SettingsView struct {
 	File      string                  `json:"file"`
-	Sum       string                  `json:"sum"` // of what was read
+	Sum       string                  `json:"sum"` // SHA-256 of kern.yaml and the price file
 	Yield     string                  `json:"yield"`
 	Prices    string                  `json:"prices"`
-	Gateway   string                  `json:"gateway"` // where programs come in
+	Gateway   string                  `json:"gateway"` // its address
 	Providers map[string]ProviderView `json:"providers"`
 	Spaces    WorkspaceRules          `json:"workspaces"`
 }
 
-// ProviderView is what it comes to for one provider.
+// ProviderView is the effective configuration of one provider.
 type ProviderView struct {
-	Format      string   `json:"format"` // what it speaks
+	Format      string   `json:"format"` // openai or anthropic
 	Fallback    []string `json:"fallback,omitempty"`
 	SetUp       bool     `json:"set_up"` // by kern.yaml or the environment
 	Free        []string `json:"free,omitempty"`
 	BaseURL     string   `json:"base_url"`
-	Key         string   `json:"key"`         // where it comes from, and whether it is there
+	Key         string   `json:"key"`         // its source, and whether it can be read
 	Concurrency int      `json:"concurrency"` // calls at one time; 0: no limit
 
-	Headers map[string]string `json:"headers,omitempty"` // the secret ones: the source of each, and whether it is there
+	Headers map[string]string `json:"headers,omitempty"` // for a secret header, its source and whether it can be read
 	Limits  Traffic           `json:"limits"`            // as configured
 }
 
-// Priced lists what models cost and how large they are, as these settings have
-// it: what providers list is named by the provider.
+// Priced lists the prices and sizes of all models that these settings know. A model
+// that a provider lists has the name PROVIDER:MODEL.
 func (s *Settings) Priced(at time.Time) []catalog.Entry {
 	list := catalog.Known(s.prices, at)
 	for name, p := range s.Providers {
@@ -53,13 +53,15 @@ func (s *Settings) Priced(at time.Time) []catalog.Entry {
 	return list
 }
 
-// envs are the two usual providers as the environment sets them up.
+// envs are the variables and addresses of openai and anthropic, which the
+// environment alone can set up.
 var envs = map[string]struct{ base, key, usual string }{
 	"openai":    {"OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"},
 	"anthropic": {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
 }
 
-// View says what settings come to, together with the environment.
+// View returns the effective configuration: the settings together with the
+// environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
 	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
 	if s.File != "" {
@@ -102,15 +104,15 @@ func (s *Settings) View(getenv func(string) string) SettingsView {
 	return v
 }
 
-// nowhere is how it is said that there is to be no secret.
+// nowhere is the text for a provider that needs no secret.
 const nowhere = "none"
 
-// notThere is how it is said that there is no secret where one should be.
+// notThere begins the text for a secret that cannot be read at its source.
 const notThere = "not there: "
 
 func missing(where string) bool { return strings.HasPrefix(where, notThere) }
 
-// where says where a secret comes from, and whether it is there.
+// where describes the source of a secret, and whether it can be read there.
 func where(from transport.Source, getenv func(string) string) string {
 	_, err := os.Stat(from.File)
 	switch {

@@ -14,8 +14,8 @@ import (
 // published and rolled back like all others, and cannot be restored later.
 type WorkspaceRules struct {
 	Ignore  []string `json:"ignore,omitempty"`  // patterns as in .gitignore
-	Commits int      `json:"commits,omitempty"` // how many are kept; 0: all
-	Bytes   int64    `json:"bytes,omitempty"`   // how large a history may grow; 0: as large as it will
+	Commits int      `json:"commits,omitempty"` // the number kept; 0: all
+	Bytes   int64    `json:"bytes,omitempty"`   // the largest history; 0: no bound
 }
 
 func (s *WorkspaceRules) read(d *yamlfile.Document, n ast.Node, what string) error {
