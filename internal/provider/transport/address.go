@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// Address reads that of a provider; like is an example of one. An error says
-// what is wrong with it, and does not repeat it: there are people who put a
-// password into one.
+// Address parses and checks the base URL of a provider. The error shows like as
+// an example. The error does not repeat base, because some addresses hold a
+// password.
 func Address(base, like string) (*url.URL, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsFunc(base, unicode.IsSpace) {

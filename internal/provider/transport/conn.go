@@ -8,17 +8,18 @@ import (
 	"sync"
 )
 
-// A conn carries one request after the other to a provider, and one can hang up
-// on it without a word of the next being lost.
+// A conn is a TCP connection that carries one request after another to a
+// provider. [HangUp] closes it for writing without losing a byte of the next
+// request.
 type conn struct {
 	*net.TCPConn
 	mu   sync.Mutex
-	n    uint64 // how often it was written to
+	n    uint64 // number of writes
 	hung bool
 }
 
-// dialed makes these of the connections of dial. A connection with
-// TLS above it may carry many requests at a time, so it cannot be hung up.
+// dialed wraps dial so that each TCP connection becomes a [conn]. A connection
+// under TLS may carry many requests at a time, so [HangUp] cannot close that one.
 func dialed(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -31,8 +32,8 @@ func dialed(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 
 var errHung = errors.New("the line was hung up")
 
-// Write writes nothing on a connection that was hung up: then the request is
-// sent on another.
+// Write refuses to write after [HangUp]. The HTTP transport then sends the
+// request on another connection.
 func (c *conn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,16 +55,17 @@ func (c *conn) writes() uint64 {
 	return c.n
 }
 
-// A call is the body of an answer that comes on a connection.
+// A call is the body of an answer, with the connection that the answer comes on.
 type call struct {
 	io.ReadCloser
 	conn *conn
-	n    uint64 // writes to it until the answer began
+	n    uint64 // writes to conn before the answer began
 }
 
-// HangUp tells the provider that nobody listens any more, where that can be
-// said of this answer alone. The provider's earlier bytes still come, and
-// then the end of the answer.
+// HangUp tells the provider that nobody reads the answer any more, by closing
+// the connection for writing. It returns false and does nothing if that would
+// also stop another request. Bytes that the provider already sent still arrive,
+// and then the end of the answer.
 func HangUp(body io.Reader) (told bool) {
 	l, ok := body.(*call)
 	if !ok {
@@ -72,7 +74,7 @@ func HangUp(body io.Reader) (told bool) {
 	c := l.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hung || c.n != l.n { // the next request is on its way
+	if c.hung || c.n != l.n { // the connection already carries the next request
 		return false
 	}
 	c.hung = true

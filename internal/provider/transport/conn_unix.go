@@ -4,8 +4,8 @@ package transport
 
 import "syscall"
 
-// Unread reports whether something has come that nobody has read yet: who gives
-// up then is late himself.
+// Unread reports whether bytes have arrived that this process has not read yet.
+// The provider is not silent then, because this process is the slow side.
 func (c *call) Unread() (some bool) {
 	raw, err := c.conn.SyscallConn()
 	return err == nil && raw.Control(func(fd uintptr) {

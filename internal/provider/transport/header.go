@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Bounds of the headers that a configuration sets for a provider: how many, and
-// of a value, which may be a token that somebody signed.
+// Bounds of the headers that a configuration sets for a provider: their number
+// and the bytes of a value. A secret value may be a signed token, which is long.
 const (
 	maxHeaders     = 16
 	maxHeaderValue = 512
@@ -23,25 +23,26 @@ var (
 	ofASecret  = []string{"auth", "key", "token", "secret", "cookie", "password", "credential"}
 )
 
-// Headers are those that go with every request to a provider: which
-// organization or project is billed, which application asks, what opens a
-// gateway that stands before it. The zero Headers are none.
+// Headers are the configured headers of every request to a provider. They name
+// the organization or project to bill or the application that asks, or they open
+// a gateway in front of the provider. The zero Headers are empty.
 type Headers struct{ all []chosen }
 
-// chosen is a header of a configuration: with a plain value, or with one that
-// nobody may see.
+// chosen is one configured header. Its value is either plain text or a secret
+// that is read from a [Source].
 type chosen struct {
 	name, plain string
 	from        Source
 }
 
-// ForSecret says of a header, by its name, that its value is for nobody to see.
+// ForSecret reports whether the name of a header suggests that its value is a
+// secret.
 func ForSecret(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(ofASecret, func(s string) bool { return strings.Contains(name, s) })
 }
 
-// Set adds a header that anybody may see.
+// Set adds a header with a public value. It refuses the name of a secret header.
 func (h *Headers) Set(name, value string) error {
 	canon := http.CanonicalHeaderKey(name)
 	switch {
@@ -53,7 +54,8 @@ func (h *Headers) Set(name, value string) error {
 	return h.add(chosen{name: name, plain: value})
 }
 
-// SetSecret adds a header whose value is read elsewhere, and shown nowhere.
+// SetSecret adds a header with a secret value. [Headers.Read] reads the value
+// from its [Source], and no output shows it.
 func (h *Headers) SetSecret(name string, from Source) error {
 	if from.Count() != 1 {
 		return fmt.Errorf("%s: expected its value in one place, a variable or a file", http.CanonicalHeaderKey(name))
@@ -78,12 +80,12 @@ func (h *Headers) add(c chosen) error {
 	return nil
 }
 
-// sendable says whether a value can stand in a header.
+// sendable reports whether value is a valid header value of at most most bytes.
 func sendable(value string, most int) bool {
 	return value != "" && len(value) <= most && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// Secrets are where the values are that nobody may see, by the headers' names.
+// Secrets returns the sources of the secret values, by the names of the headers.
 func (h Headers) Secrets() map[string]Source {
 	m := make(map[string]Source)
 	for _, c := range h.all {
@@ -94,17 +96,19 @@ func (h Headers) Secrets() map[string]Source {
 	return m
 }
 
-// A Header is one as it goes along. Its secret does not print.
+// A Header is a header with its value, ready to send. A secret value does not
+// print.
 type Header struct {
 	Name  string
 	value string
-	key   Key // in place of value
+	key   Key // set for a secret header, instead of value
 }
 
-// ErrUnset says that there is nothing where a secret should be.
+// ErrUnset reports that the source of a secret is empty.
 var ErrUnset = errors.New("there is nothing")
 
-// Read finds the values.
+// Read reads the values of all headers from the environment and the disk. It
+// fails with [ErrUnset] if the source of a secret is empty.
 func (h Headers) Read(getenv func(string) string, readFile func(string) ([]byte, error)) (list []Header, err error) {
 	for _, c := range h.all {
 		x := Header{Name: c.name, value: c.plain}
@@ -125,7 +129,7 @@ func (h Headers) Read(getenv func(string) string, readFile func(string) ([]byte,
 	return list, nil
 }
 
-// set puts it into a request.
+// set writes the header into a request.
 func (x Header) set(h http.Header) {
 	if x.key.Given() {
 		h.Set(x.Name, x.key.reveal())

@@ -8,12 +8,12 @@ import (
 
 const redacted = "[key]"
 
-// A Key is a secret that does not print. The secret is held by a function, for
-// a function shows nothing of itself to fmt, json or reflect, not even within
-// a field that they cannot ask for its String. The zero Key is no key.
+// A Key is a secret that does not print. A function holds the secret, because
+// fmt, json and reflect cannot look into a function. That works even in an
+// unexported field, where fmt does not call String. The zero Key is no key.
 type Key struct{ secret func() string }
 
-// NewKey hides a secret.
+// NewKey returns a Key that holds secret. An empty secret gives the zero Key.
 func NewKey(secret string) Key {
 	if secret == "" {
 		return Key{}
@@ -21,7 +21,7 @@ func NewKey(secret string) Key {
 	return Key{func() string { return secret }}
 }
 
-// Given says whether there is one.
+// Given reports whether k holds a secret.
 func (k Key) Given() bool { return k.secret != nil }
 
 func (k Key) reveal() string {
@@ -42,7 +42,7 @@ func (k Key) String() string {
 // GoString implements [fmt.GoStringer].
 func (k Key) GoString() string { return "line.Key(" + k.String() + ")" }
 
-// MarshalText writes that there is a key, and not which.
+// MarshalText writes whether there is a key, and never the secret.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText reads a key from a configuration.
@@ -51,14 +51,14 @@ func (k *Key) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// A Source is where a secret is: at most one of its fields is set.
+// A Source says where to find a secret. At most one of its fields is set.
 type Source struct {
 	Key  Key
 	Env  string // the variable that holds it
 	File string // the file that holds it
 }
 
-// String says where, and not what.
+// String describes the place of the secret, and never the secret.
 func (s Source) String() string {
 	switch {
 	case s.Env != "":
@@ -69,7 +69,7 @@ func (s Source) String() string {
 	return "what was given"
 }
 
-// Count is how many places are given.
+// Count returns how many fields are set.
 func (s Source) Count() (n int) {
 	for _, is := range []bool{s.Key.Given(), s.Env != "", s.File != ""} {
 		if is {
@@ -79,8 +79,8 @@ func (s Source) Count() (n int) {
 	return n
 }
 
-// Read finds a key, without the white space around it. A variable that is not
-// set holds none, nor does an empty file.
+// Read reads the key and drops the white space around it. An unset variable or
+// an empty file gives the zero Key.
 func (s Source) Read(getenv func(string) string, readFile func(string) ([]byte, error)) (Key, error) {
 	secret, err := s.text(getenv, readFile)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s Source) Read(getenv func(string) string, readFile func(string) ([]byte, 
 	return NewKey(secret), nil
 }
 
-// text is the secret itself.
+// text reads the secret as plain text.
 func (s Source) text(getenv func(string) string, readFile func(string) ([]byte, error)) (string, error) {
 	secret := s.Key.reveal()
 	if s.Env != "" {
@@ -107,8 +107,8 @@ func (s Source) text(getenv func(string) string, readFile func(string) ([]byte, 
 	return strings.TrimSpace(secret), nil
 }
 
-// Words are what must not be shown of a secret: all of it, and what stands behind
-// the name of a scheme, as in "Bearer" and a token.
+// Words returns the parts of a secret that no output may show: the whole secret
+// and the token behind the name of a scheme such as "Bearer".
 func Words(secret string) []string {
 	if _, token, ok := strings.Cut(secret, " "); ok && len(token) >= 8 {
 		return []string{secret, token}
@@ -116,7 +116,7 @@ func Words(secret string) []string {
 	return []string{secret}
 }
 
-// redact takes a key out of s, as it is and as it stands within a JSON string.
+// redact replaces key in s, both in plain form and as written in a JSON string.
 func redact(s, key string) string {
 	if key == "" {
 		return s
@@ -124,8 +124,8 @@ func redact(s, key string) string {
 	return strings.NewReplacer(key, redacted, inJSON(key), redacted).Replace(s)
 }
 
-// inJSON is s as it stands within a JSON string, without the escapes that are
-// meant for HTML.
+// inJSON returns s as written in a JSON string, without quotes and without the
+// escapes for HTML.
 func inJSON(s string) string {
 	var w strings.Builder
 	enc := json.NewEncoder(&w)

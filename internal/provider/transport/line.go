@@ -1,6 +1,6 @@
-// Package transport is how a request reaches a provider: at which address, with
-// whose key and headers, over which connection; and, when it finds no answer,
-// how far it came. It does not look at bodies or callers.
+// Package transport sends a request to a provider: it holds the address, the key,
+// the headers and the connections. When no answer comes, it says how far the
+// request came. Transport does not look at bodies or callers.
 package transport
 
 import (
@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// A Line leads to a provider.
+// A Line holds what a request to one provider needs: address, key and headers.
 type Line struct {
-	Base    string // the address; paths are added
+	Base    string // base URL; Post appends a path
 	Key     Key
-	Sign    func(h http.Header, key string) // puts the key, which may be empty, where the provider looks for it
+	Sign    func(h http.Header, key string) // writes the key into the header that the provider reads; key may be empty
 	Headers []Header
 	Client  *http.Client
 }
 
-// Post sends a request, to a path below the address. Where there is a key it is
-// the one that goes along. Headers of the configuration go with all but a
-// credential that h brings. The caller closes the answer's body. An error is a
+// Post sends a request to a path below the base URL. The Line's key, if given,
+// replaces a credential in h. Post adds the configured headers unless h brings a
+// credential of its own. The caller closes the answer's body. An error is a
 // [*Lost].
 func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
 	p := &parcel{body: body}
@@ -39,7 +39,7 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.carrier()), nil }
 	req.Header = maps.Clone(h)
 	l.Sign(req.Header, l.Key.reveal())
-	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // else it is the program's own account
+	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // a program's own credential means the program's own account
 		for _, x := range l.Headers {
 			x.set(req.Header)
 		}
@@ -57,7 +57,7 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 	return resp, nil
 }
 
-// Redact takes what is secret out of words that came from elsewhere.
+// Redact replaces the key and the secret headers in text from outside.
 func (l *Line) Redact(s string) string {
 	s = redact(s, l.Key.reveal())
 	for _, x := range l.Headers {
@@ -68,23 +68,25 @@ func (l *Line) Redact(s string) string {
 	return s
 }
 
-// Lost is a request that found no answer. The text of Cause may hold the key.
+// Lost is the error of a request without an answer. The text of Cause may hold
+// the key, so callers redact it.
 type Lost struct {
 	Cause     error
-	Seen      bool // the provider may have it
-	Unreached bool // no connection was to be had
+	Seen      bool // the provider may have received the request
+	Unreached bool // no connection could be made
 }
 
 func (e *Lost) Error() string { return e.Cause.Error() }
 func (e *Lost) Unwrap() error { return e.Cause }
 
-// A passage is how far a request came on its way.
+// A passage records how far a request came: a connection was sought, was had,
+// and the headers were written.
 type passage struct {
 	sought, had, seen atomic.Bool
 	conn              atomic.Pointer[net.Conn]
 }
 
-// watched is ctx for a request whose passage it is to be.
+// watched returns ctx with a trace that records the request in w and p.
 func (w *passage) watched(ctx context.Context, p *parcel) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { w.sought.Store(true) },
@@ -98,7 +100,7 @@ func (w *passage) watched(ctx context.Context, p *parcel) context.Context {
 	})
 }
 
-// line is the connection that the request went by, if one can hang up on it.
+// line returns the connection of the request; nil if [HangUp] cannot close it.
 func (w *passage) line() *conn {
 	if c := w.conn.Load(); c != nil {
 		l, _ := (*c).(*conn)
@@ -107,29 +109,29 @@ func (w *passage) line() *conn {
 	return nil
 }
 
-// ended says of a request that failed how far it had come.
+// ended returns the error of a failed request, with how far the request came.
 func (w *passage) ended(ctx context.Context, err error) *Lost {
 	return &Lost{Cause: err, Seen: w.seen.Load(), Unreached: w.sought.Load() && !w.had.Load() && ctx.Err() == nil}
 }
 
-// A parcel is the body of a request. It is let go of when the answer begins,
-// which may take long to come to its end, and may be read by then.
+// A parcel is the body of a request. drop releases its memory when the answer
+// begins, because the rest of the answer may take long.
 type parcel struct {
 	body     []byte
 	carriers []*bytes.Reader
-	begun    atomic.Int32
-	ended    atomic.Int32 // of those that began to be sent
+	begun    atomic.Int32 // sends that began
+	ended    atomic.Int32 // sends that ended
 }
 
-// carrier reads the body. It is of a type that [http.Transport] knows to have
-// everything there, so that the head does not go ahead of it.
+// carrier returns a reader of the body. It is a [bytes.Reader], because
+// [http.Transport] then sends the head and the body together.
 func (p *parcel) carrier() *bytes.Reader {
 	r := bytes.NewReader(p.body)
 	p.carriers = append(p.carriers, r)
 	return r
 }
 
-// drop lets go of the body where nobody reads it any more.
+// drop releases the body. It keeps the readers while a send is still running.
 func (p *parcel) drop() {
 	p.body = nil
 	if p.begun.Load() != p.ended.Load() {
@@ -140,21 +142,22 @@ func (p *parcel) drop() {
 	}
 }
 
-// dialTime is how long a connection may take to come about: three attempts that
-// are lost on the way, or one name server that is dead.
+// dialTime bounds the time to make a connection. It allows for three lost
+// attempts or one dead name server.
 const dialTime = 10 * time.Second
 
-// Client keeps connections between requests, for all lines. It has no timeout of
-// its own: a caller's context ends a request, and silence does.
+// Client returns the HTTP client of all Lines. It keeps connections between
+// requests. It has no timeout, because a request ends by the caller's context or
+// by silence.
 var Client = sync.OnceValue(func() *http.Client { return client(patience) })
 
 func client(patience time.Duration) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // as many as there are streams at a time
-	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // for each of them
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1024    // one for each concurrent stream
+	t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // per connection, so they are small
 	t.DialContext = dialed(dialer(patience).DialContext)
 	return &http.Client{Transport: t}
 }
 
-// CloseIdle closes the connections to providers that nobody uses.
+// CloseIdle closes the unused connections to providers.
 func CloseIdle() { Client().CloseIdleConnections() }

@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounded has the system give up a connection on which something that was sent
-// was not acknowledged for so long: probes are sent only where nothing is on its
-// way. It is a bound of what one waits for, so a connection without it will do.
+// bounded makes the system close a connection whose sent bytes stay
+// unacknowledged for patience. Keep-alive probes do not cover that case, because
+// the system sends them only on a connection with no bytes in flight. An error is
+// ignored, because a connection without this bound still works.
 func bounded(patience time.Duration) func(network, addr string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {

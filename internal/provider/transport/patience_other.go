@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// bounded: what was sent and is not acknowledged is waited for as long as this
-// system does.
+// bounded sets nothing, so this system's own timeout bounds the wait for an
+// acknowledgement.
 func bounded(time.Duration) func(network, addr string, c syscall.RawConn) error { return nil }
