@@ -26,8 +26,8 @@ func Export(ctx context.Context, source Source, w *workspace.Workspace, pid abi.
 	return nil
 }
 
-// LastCommit is the last commit that a process had made when its record at was
-// written; zero: none yet. At 0 is its last record.
+// LastCommit returns the last commit that a process had made when its record at was
+// written, or zero if it had made none. If at is 0, it is the last record.
 func LastCommit(source Source, pid abi.Pid, at uint64) (last abi.Hash, err error) {
 	n := uint64(0)
 	for r, err := range source.Records(pid, 0) {
@@ -47,8 +47,8 @@ func LastCommit(source Source, pid abi.Pid, at uint64) (last abi.Hash, err error
 	return last, nil
 }
 
-// commitAt is the commit whose files a process saw at a record: its own last one,
-// or the last of anybody if it had made none.
+// commitAt returns the commit whose files a process saw at a record: its own last
+// commit, or else the last commit of the workspace at that time.
 func commitAt(source Source, w *workspace.Workspace, pid abi.Pid, at uint64) (workspace.Hash, error) {
 	h, err := LastCommit(source, pid, at)
 	if err != nil || !h.IsZero() {
@@ -78,8 +78,9 @@ func commitAt(source Source, w *workspace.Workspace, pid abi.Pid, at uint64) (wo
 	return id, nil
 }
 
-// Verify reads everything that is kept of a workspace: every file of the
-// directory, every commit and every content.
+// Verify reads every file of a workspace, every commit of its history and every
+// stored content, and reports the first damage. It lists the paths that changed
+// outside of Kern.
 func Verify(ctx context.Context, w *workspace.Workspace) (abi.WorkspaceCheck, error) {
 	snap, err := w.Verify(ctx)
 	if err != nil {
@@ -90,7 +91,7 @@ func Verify(ctx context.Context, w *workspace.Workspace) (abi.WorkspaceCheck, er
 		s.Files, s.Bytes = s.Files+1, s.Bytes+e.Size
 	}
 	read := make(map[workspace.Hash]bool)
-	var at *workspace.Snapshot // each commit is much like the one before it
+	var at *workspace.Snapshot // the commit before, because a similar one is cheap to read from it
 	for c, err := range w.History() {
 		if err != nil {
 			return s, staging.Error(err)
@@ -104,6 +105,7 @@ func Verify(ctx context.Context, w *workspace.Workspace) (abi.WorkspaceCheck, er
 		if err := contents(ctx, w, at, read); err != nil {
 			return s, err
 		}
+		// The newest commit comes first. Any difference from it was made outside of Kern.
 		if s.Commits++; s.Commits == 1 {
 			for _, ch := range at.Diff(snap) {
 				if what := what(ch.Before, ch.After); what != "" {
@@ -121,8 +123,8 @@ func damaged(what, why string) error {
 		Hint: "the files themselves are not touched by this; bring back a copy of the data directory"}
 }
 
-// contents reads every content of a state that was not read yet, and holds it
-// to its name.
+// contents reads every content of a state that was not read yet, and compares it
+// with the hash that names it.
 func contents(ctx context.Context, w *workspace.Workspace, at *workspace.Snapshot, read map[workspace.Hash]bool) error {
 	for p, e := range at.All() {
 		if e.Kind != workspace.File || read[e.Hash] {

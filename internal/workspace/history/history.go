@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// undoTool stands in the history as the tool of what a person took back.
+// undoTool is the tool that the history names for a commit of kern undo.
 const undoTool = "undo"
 
 // A Source reads processes for a history.
@@ -40,7 +40,7 @@ type History struct {
 	workspace *workspace.Workspace
 	commits   []commit // oldest first
 	snapshots map[workspace.Hash]*workspace.Snapshot
-	last      *workspace.Snapshot // the last that was read; reading a similar one from it is cheap
+	last      *workspace.Snapshot // the last one read, because a similar one is cheap to read from it
 }
 
 type commit struct {
@@ -99,7 +99,7 @@ func (h *History) recordedCommits() (commits map[abi.Hash]uint64, tree map[abi.P
 	return commits, tree, nil
 }
 
-// state is what the workspace held at a commit.
+// state returns the files of the workspace at a commit.
 func (h *History) state(id workspace.Hash) (*workspace.Snapshot, error) {
 	if s := h.snapshots[id]; s != nil {
 		return s, nil
@@ -112,7 +112,7 @@ func (h *History) state(id workspace.Hash) (*workspace.Snapshot, error) {
 	return s, nil
 }
 
-// changes are what one step changed.
+// changes returns the paths that one commit changed.
 func (h *History) changes(s commit) ([]workspace.Change, error) {
 	if s.Parent.IsZero() {
 		return nil, &abi.Error{Code: abi.WorkspaceMissing, Message: fmt.Sprintf("the history of the workspace does not reach back before record %d of process %d", s.record, s.PID)}
@@ -125,11 +125,11 @@ func (h *History) changes(s commit) ([]workspace.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(h.snapshots, s.Parent) // the next step begins where this one ends
+	delete(h.snapshots, s.Parent) // the next commit begins where this one ends
 	return before.Diff(after), nil
 }
 
-// Commits are the steps of the trail, the oldest first.
+// Commits describes the commits of the history, the oldest first.
 func (h *History) Commits() ([]abi.Commit, error) {
 	list := []abi.Commit{}
 	for _, s := range h.commits {
@@ -151,7 +151,7 @@ func (h *History) Commits() ([]abi.Commit, error) {
 	return list, nil
 }
 
-// what became of a path; empty when only its time changed.
+// what names the change of a path. It is empty if only the time changed.
 func what(before, after *workspace.Entry) string {
 	switch {
 	case before == nil:
@@ -167,7 +167,7 @@ func what(before, after *workspace.Entry) string {
 	return ""
 }
 
-// alike tells that two entries hold the same, whenever they were written.
+// alike reports whether two entries are the same, apart from their times.
 func alike(a, b *workspace.Entry) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -175,7 +175,8 @@ func alike(a, b *workspace.Entry) bool {
 	return a.Kind == b.Kind && a.Mode == b.Mode && a.Hash == b.Hash && a.Target == b.Target
 }
 
-// Diff is what the process changed in all, or in the commit of its record seq.
+// Diff returns the patches of the history: for all commits together if seq is 0,
+// else for the commit of the process's record seq.
 func (h *History) Diff(seq uint64) ([]abi.FileDiff, error) {
 	steps := h.commits
 	if seq != 0 {
@@ -185,6 +186,7 @@ func (h *History) Diff(seq uint64) ([]abi.FileDiff, error) {
 		}
 		steps = steps[i : i+1]
 	}
+	// The first commit with a path has its state before, the last one its state after.
 	before, after := make(map[string]*workspace.Entry), make(map[string]*workspace.Entry)
 	for _, s := range steps {
 		changes, err := h.changes(s)
@@ -212,7 +214,7 @@ func (h *History) Diff(seq uint64) ([]abi.FileDiff, error) {
 	return list, nil
 }
 
-// noCommit is the error for a record without a commit.
+// noCommit returns the error for a record without a commit.
 func (h *History) noCommit(seq uint64) error {
 	var have []string
 	for _, s := range h.commits {
@@ -227,7 +229,7 @@ func (h *History) noCommit(seq uint64) error {
 	return e
 }
 
-// file is the patch of one path. A directory has none, only what became of it.
+// file returns the patch of one path. For a directory it names the change only.
 func (h *History) file(p string, before, after *workspace.Entry) (abi.FileDiff, error) {
 	d := abi.FileDiff{PathChange: abi.PathChange{Path: p, Change: what(before, after)}}
 	from, err := h.version(before)
@@ -247,8 +249,9 @@ func (h *History) file(p string, before, after *workspace.Entry) (abi.FileDiff, 
 // maxShown is the largest file whose content is shown in a patch.
 const maxShown = 8 << 20
 
-// version is an entry as a patch shows it; nil for what is no file. Content
-// that is too large to show is only told apart.
+// version returns an entry as a patch shows it, or nil for an entry that is neither
+// a file nor a link. The hash replaces content above maxShown, so that a patch
+// still sees a difference.
 func (h *History) version(e *workspace.Entry) (*diff.Version, error) {
 	switch {
 	case e == nil || e.Kind != workspace.File && e.Kind != workspace.Symlink:
@@ -261,7 +264,7 @@ func (h *History) version(e *workspace.Entry) (*diff.Version, error) {
 		v.Mode = 0o100755
 	}
 	if e.Size > maxShown {
-		v.Content = append(e.Hash[:], 0) // binary, and different for each
+		v.Content = append(e.Hash[:], 0) // the zero byte makes the patch call it binary
 		return v, nil
 	}
 	r, err := h.workspace.Content(e.Hash)
@@ -277,8 +280,8 @@ func (h *History) version(e *workspace.Entry) (*diff.Version, error) {
 	return v, nil
 }
 
-// after is the first step that came after record seq of the process, and after
-// the moment of that record where it is another's.
+// after returns the index of the first commit after record seq of the process. It
+// compares record numbers for commits of the process, and times for all others.
 func (h *History) after(ctx context.Context, seq uint64) (int, error) {
 	_, records, err := h.source.Process(h.pid)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// Undo brings the files that the process, and those below it, changed back to
-// what they were. A path that somebody else changed since is left as it is: it
-// is a conflict, and nothing at all is brought back unless the rest is asked for.
+// Undo restores the files that the process and its descendants changed. A path that
+// somebody else changed since is a conflict, and keeps its content. If there is a
+// conflict, Undo restores nothing, unless u.Partial asks for the other paths.
 func (h *History) Undo(ctx context.Context, u abi.UndoOptions) (abi.UndoResult, error) {
 	done := abi.UndoResult{Pid: h.pid, Paths: []abi.PathChange{}, Kept: []string{}}
 	if len(h.commits) == 0 {
@@ -33,6 +33,7 @@ func (h *History) Undo(ctx context.Context, u abi.UndoOptions) (abi.UndoResult, 
 			return done, err
 		}
 	}
+	// The commits in order say what each path was before and after the process.
 	r := &restore{history: h, want: make(map[string]*workspace.Entry), last: make(map[string]*workspace.Entry), foreign: make(map[string]bool), links: make(map[uint64]string)}
 	for _, s := range h.commits[from:] {
 		changes, err := h.changes(s)
@@ -44,6 +45,7 @@ func (h *History) Undo(ctx context.Context, u abi.UndoOptions) (abi.UndoResult, 
 	if err := r.look(ctx); err != nil {
 		return done, err
 	}
+	// A conflict ends the undo before anything is staged.
 	if done.Kept = append(done.Kept, r.conflicts...); len(r.conflicts) > 0 && !u.Partial {
 		return done, conflict(r.conflicts)
 	}
@@ -76,20 +78,20 @@ func conflict(paths []string) error {
 		Where: paths[0], Hint: "look at them, then say --partial to bring back all but these"}
 }
 
-// restore is a way back to an earlier state of some paths.
+// restore is one undo at work: it brings some paths back to an earlier state.
 type restore struct {
 	history   *History
-	want      map[string]*workspace.Entry // what each path was; nil: nothing
-	last      map[string]*workspace.Entry // what the trail left there
-	foreign   map[string]bool             // changed by somebody else in between
-	snap      *workspace.Snapshot         // the directory as it is
-	todo      []string                    // paths that are not what is wanted, sorted
+	want      map[string]*workspace.Entry // each path before the first undone commit; nil: absent
+	last      map[string]*workspace.Entry // each path after the last commit of the process; nil: absent
+	foreign   map[string]bool             // somebody else changed the path between two of the commits
+	snap      *workspace.Snapshot         // the directory now
+	todo      []string                    // paths to restore, sorted
 	conflicts []string
-	full      []string          // directories that were made and hold what others put there
-	links     map[uint64]string // files with several names that were brought back, by group
+	full      []string          // directories that stay, because they hold files of others
+	links     map[uint64]string // the first restored name of each group of hard links
 }
 
-// follow takes in what one step changed, the oldest first.
+// follow adds the changes of one commit. The oldest commit comes first.
 func (r *restore) follow(changes []workspace.Change) {
 	for _, c := range changes {
 		if was, seen := r.last[c.Path]; !seen {
@@ -108,7 +110,8 @@ func (r *restore) now(p string) *workspace.Entry {
 	return nil
 }
 
-// look compares what is there with what is wanted, and with what was left.
+// look compares the directory with the wanted state, and sorts the paths into todo
+// and conflicts. A path is a conflict if it differs from its last commit.
 func (r *restore) look(ctx context.Context) (err error) {
 	if r.snap, err = r.history.workspace.Snapshot(ctx); err != nil {
 		return staging.Error(err)
@@ -126,7 +129,7 @@ func (r *restore) look(ctx context.Context) (err error) {
 	return nil
 }
 
-// publish makes the way back a commit; nil when there is nothing to change.
+// publish restores the paths in one commit. It returns nil if nothing changes.
 func (r *restore) publish(ctx context.Context, u abi.UndoOptions) (*workspace.Commit, error) {
 	tx, err := r.history.begin(ctx)
 	if err != nil {
@@ -139,7 +142,8 @@ func (r *restore) publish(ctx context.Context, u abi.UndoOptions) (*workspace.Co
 	return c, nil
 }
 
-// begin opens a transaction, after deciding what an earlier one left in doubt.
+// begin opens a transaction. If an earlier commit is in doubt, begin settles it
+// first.
 func (h *History) begin(ctx context.Context) (*workspace.Tx, error) {
 	tx, err := h.workspace.Begin(ctx, workspace.Options{})
 	if errors.Is(err, &workspace.Error{Code: workspace.InDoubt}) {
@@ -155,7 +159,7 @@ func (h *History) begin(ctx context.Context) (*workspace.Tx, error) {
 
 func (r *restore) stage(ctx context.Context, tx *workspace.Tx, u abi.UndoOptions) (*workspace.Commit, error) {
 	l := tx.Layer()
-	for _, p := range r.todo { // what changed since the look is a conflict too
+	for _, p := range r.todo { // a change after look is a conflict too
 		if e, err := l.Lstat(p); !r.still(p, e, err) {
 			return nil, conflict([]string{p})
 		}
@@ -189,13 +193,13 @@ func (r *restore) title(u abi.UndoOptions) string {
 func (r *restore) still(p string, e workspace.Entry, err error) bool {
 	was := r.now(p)
 	if err != nil || was == nil {
-		return was == nil && err != nil // also where its directory is none
+		return was == nil && err != nil // any error means absent, such as a parent that is a file
 	}
 	return was.Kind == e.Kind && was.Mode == e.Mode && (e.Kind == workspace.Dir || was.Size == e.Size && was.Time == e.Time && was.Target == e.Target)
 }
 
-// clear removes what is there and is not wanted, what lies deeper first. A
-// directory that holds what others put there stays.
+// clear removes the paths that are not wanted, the deepest first. A directory that
+// holds files of others stays.
 func (r *restore) clear(l *workspace.Layer) error {
 	for _, p := range slices.Backward(r.todo) {
 		now, want := r.now(p), r.want[p]
@@ -219,7 +223,7 @@ func (r *restore) clear(l *workspace.Layer) error {
 	return nil
 }
 
-// bring makes what is wanted, directories before what they hold.
+// bring makes the wanted paths, each directory before its content.
 func (r *restore) bring(l *workspace.Layer) error {
 	for _, p := range r.todo {
 		want := r.want[p]
@@ -245,7 +249,7 @@ func (r *restore) bring(l *workspace.Layer) error {
 	return nil
 }
 
-// content brings a file back, and its sharing with others of the same group.
+// content restores a file, and its hard links to files of the same group.
 func (r *restore) content(l *workspace.Layer, p string, want *workspace.Entry) error {
 	if first := r.links[want.Group]; want.Group != 0 && first != "" {
 		if err := l.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -278,8 +282,8 @@ func (r *restore) write(l *workspace.Layer, p string, want *workspace.Entry) err
 	return errors.Join(err, f.Close())
 }
 
-// modes gives directories back their permissions and times, what lies deeper
-// first.
+// modes restores the permissions and times of directories, the deepest first. It
+// runs last, because every change in a directory sets its time.
 func (r *restore) modes(l *workspace.Layer) error {
 	for _, p := range slices.Backward(r.todo) {
 		if want := r.want[p]; want != nil && want.Kind == workspace.Dir {
