@@ -7,8 +7,8 @@ import (
 	"github.com/kern-run/kern/internal/api"
 )
 
-// API serves the kernel through the control API. Its caller adds About, Keys,
-// Request and Stop.
+// API returns a server of the control API for the kernel. Its caller adds About,
+// Keys, Request and Stop.
 func (k *Kernel) API() *api.Server {
 	return &api.Server{
 		Kernel: k, Views: k, Workspaces: k.Files,

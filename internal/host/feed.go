@@ -36,7 +36,7 @@ func (feed *Feed) Follow(ctx context.Context, o abi.FeedOptions, f func(abi.Feed
 		after = journal.Cursor(*o.After)
 	}
 	var pump sync.WaitGroup
-	defer pump.Wait() // f is not called any more after the return
+	defer pump.Wait() // no call of f comes after the return
 	defer cancel(nil)
 	if o.Live {
 		// The subscription begins before the caller learns the position, so that
@@ -79,8 +79,8 @@ func (feed *Feed) followLive(ctx context.Context, sub *live.Subscription, o abi.
 	return nil
 }
 
-// onlyOf selects live items of one process before they take room in the buffer. A
-// tree is selected later, because publishers may not ask the kernel anything.
+// onlyOf selects the live items of one process before they take room in the buffer.
+// A tree is selected later, because publishers must not ask the kernel.
 func onlyOf(o abi.FeedOptions) func(*abi.LiveItem) bool {
 	if o.Pid == 0 || o.Tree {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/kern-run/kern/internal/workspace/history"
 )
 
-// FileHistory answers what processes did to their workspaces, and undoes it.
+// FileHistory shows the changes that processes made to their workspaces, and undoes
+// them.
 type FileHistory struct {
 	kernel     running
 	world      *syscalls.World
@@ -47,7 +48,7 @@ func (f *FileHistory) Undo(ctx context.Context, pid abi.Pid, o abi.UndoOptions) 
 	return h.Undo(ctx, o)
 }
 
-// Verify reads everything that is kept of a workspace.
+// Verify reads the files and the whole history of a workspace, and reports damage.
 func (f *FileHistory) Verify(ctx context.Context, dir string) (abi.WorkspaceCheck, error) {
 	if !f.workspaces.known(dir) {
 		return abi.WorkspaceCheck{}, &abi.Error{Code: abi.WorkspaceMissing, Message: dir + ": no process of this data directory has worked in it", Hint: "expected the workspace of a process; kern show PID names it"}
@@ -59,8 +60,8 @@ func (f *FileHistory) Verify(ctx context.Context, dir string) (abi.WorkspaceChec
 	return history.Verify(ctx, w)
 }
 
-// CommitAt is the last commit that a process had made when its record at was
-// written; zero: none yet. At 0 is its last record.
+// CommitAt returns the last commit that a process had made when its record at was
+// written, or zero if it had made none. If at is 0, it is the last record.
 func (f *FileHistory) CommitAt(ctx context.Context, pid abi.Pid, at uint64) (abi.Hash, error) {
 	if err := f.journal.log.Flush(ctx); err != nil {
 		return abi.Hash{}, err
@@ -91,7 +92,7 @@ func (f *FileHistory) history(ctx context.Context, pid abi.Pid) (*history.Histor
 	return history.Read(f.source(), w, pid)
 }
 
-// source lets a history read the journal and the tree of processes.
+// source returns the journal and the tree of processes as a history reads them.
 func (f *FileHistory) source() history.Source {
 	return history.Source{
 		Records: f.journal.store.Records,
@@ -104,8 +105,8 @@ func (f *FileHistory) source() history.Source {
 	}
 }
 
-// export writes the files of a moment of pid into a directory that is not
-// there yet, and returns its name.
+// export writes the files that pid saw at record o.At into a new directory, and
+// returns its name. It refuses a directory that exists.
 func (f *FileHistory) export(ctx context.Context, pid abi.Pid, o abi.ForkOptions, from string) (dir string, err error) {
 	w, err := f.workspaces.get(from)
 	if err != nil {
@@ -138,7 +139,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// known reports whether a directory has been a workspace.
+// known reports whether a directory has been a workspace of this data directory.
 func (s *workspaces) known(dir string) bool {
 	real, err := canonical(dir)
 	return err == nil && exists(filepath.Join(s.store, nameOf(real), "dir"))

@@ -10,7 +10,8 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// Fork starts a process that continues from a moment of another.
+// Fork starts a process that continues another process from record f.At. It copies
+// the files of that record into a new workspace.
 func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error) {
 	v, err := k.View(pid)
 	if err != nil {
@@ -30,6 +31,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 		}
 		return abi.ForkResult{Pid: n}, err
 	}
+	// The files come first, because the fork needs them from its first call on.
 	dir, err := k.Files.export(ctx, pid, f, l.Agent.Workspace)
 	if err != nil {
 		return abi.ForkResult{}, err
@@ -42,7 +44,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	}
 	n, err := k.Kernel.Fork(ctx, pid, f.At, b)
 	if err != nil {
-		return abi.ForkResult{}, errors.Join(err, os.RemoveAll(dir)) // made by export a moment ago
+		return abi.ForkResult{}, errors.Join(err, os.RemoveAll(dir)) // safe, because export has just made it
 	}
 	k.Launch(n)
 	return abi.ForkResult{Pid: n, Workspace: dir}, nil

@@ -44,7 +44,7 @@ func OpenGateway(ctx context.Context, k *Kernel, dir string, s config.Gateway) (
 	return g, nil
 }
 
-// Serve starts to serve; it returns at once.
+// Serve starts to serve in the background, and returns at once.
 func (g *GatewayServer) Serve() {
 	for _, l := range g.open {
 		go func() { _ = g.HTTP.Serve(l) }() // ends when the server shuts down
@@ -73,12 +73,12 @@ func (g *GatewayServer) End(ctx context.Context, pid abi.Pid, e api.KeyEnd) erro
 // Has reports whether a process has a key.
 func (g *GatewayServer) Has(i *kernel.Info) bool { return g.gateway.Keyed(i) }
 
-// Where is the address of the gateway.
+// Where returns the address of the gateway.
 func (g *GatewayServer) Where() api.GatewayAddress {
 	return api.GatewayAddress{OpenAI: g.gateway.Base() + "/v1", Anthropic: g.gateway.Base(), Socket: g.socket}
 }
 
-// StoredRequest puts the request of a call together from the journal.
+// StoredRequest builds the request of a call again, from the journal.
 func (g *GatewayServer) StoredRequest(pid abi.Pid, call uint64) ([]byte, error) {
 	var found *abi.Intent
 	err := g.kernel.Records(context.Background(), pid, 0, false, func(r *abi.Record) error {
@@ -97,8 +97,8 @@ func (g *GatewayServer) StoredRequest(pid abi.Pid, call uint64) ([]byte, error) 
 	return gateway.Stored(a.Relay.Format, found.Parts, func(h abi.Hash) ([]byte, error) { return g.kernel.Bytes(abi.Data{Hash: h}) })
 }
 
-// Hold keeps a process alive that ends when nobody holds it, and tells its holder
-// what is ordered of it.
+// Hold keeps a process alive that ends when nobody holds it. It passes the kernel's
+// orders for the process to tell.
 func (g *GatewayServer) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error {
 	return g.gateway.Hold(ctx, pid, tell)
 }

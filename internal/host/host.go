@@ -31,7 +31,7 @@ import (
 // Config says where a kernel lives. Only Dir is needed.
 type Config struct {
 	Dir      string                 // the data directory; one kernel at a time
-	Getenv   func(string) string    // where providers' addresses and keys are; nil: os.Getenv
+	Getenv   func(string) string    // reads addresses and keys of providers; nil: os.Getenv
 	Settings config.Settings        // of the host; see [ReadSettings]
 	Models   map[string]model.Model // models of this program, by the name that agents use
 	// RequireTools makes Open fail with a [MissingToolsError], and resume nothing,
@@ -40,7 +40,7 @@ type Config struct {
 	Tools        map[string][]*tools.Tool // Go tools by the name of their agent, for processes of earlier runs
 }
 
-// running is a kernel as the loop and the gateway need it.
+// running is the part of a kernel that the loop and the gateway need.
 type running struct {
 	*kernel.Kernel
 	*kernel.Processes
@@ -48,12 +48,12 @@ type running struct {
 
 // A Kernel runs agents over one data directory.
 type Kernel struct {
-	*kernel.Kernel    // what acts on processes: Do, Signal, Decide, Change ...
-	*kernel.Processes // what shows them: Info, View, Recent ...
+	*kernel.Kernel    // acts on processes: Do, Signal, Decide, Change ...
+	*kernel.Processes // shows processes: Info, View, Recent ...
 
-	Files   *FileHistory     // what processes did to their workspaces
+	Files   *FileHistory     // the changes that processes made to their workspaces
 	Feed    Feed             // the records of all processes and the live channel
-	Gateway *gateway.Gateway // where programs come in that were written for a provider
+	Gateway *gateway.Gateway // serves programs that were written for a provider
 
 	reader
 	opener
@@ -72,20 +72,20 @@ type Kernel struct {
 	closed bool
 }
 
-// Conceal hides the memory and the environment of this process, where the keys
-// of providers are, from other processes of the same user. The system's
-// debuggers cannot look into it then either.
+// Conceal hides the memory and the environment of this process from other processes
+// of the same user, because both hold the keys of providers. It also keeps
+// debuggers out.
 func Conceal() error { return program.Conceal() }
 
-// Child turns this process into the supervisor or jail that it was started to be,
-// and does not return then. In any other process it returns at once. A program
-// calls it first in main, because command tools and jails are refused without it.
+// Child runs the role that this process was started for, such as supervisor or jail,
+// and then does not return. In any other process it returns at once. A program calls
+// Child first in main, because Kern refuses command tools and jails without it.
 func Child() {
 	program.Main()
 }
 
-// Open opens the kernel of a data directory, and goes on with the processes
-// that are there.
+// Open opens the kernel of a data directory, and resumes the processes that live
+// there.
 func Open(cfg Config) (*Kernel, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = os.Getenv
@@ -127,9 +127,11 @@ func Open(cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
+	// Workspaces settle first, because a resumed process needs its files at once.
 	k.spaces.recover()
 	living, _ := k.Processes.Recent(0)
 	k.turns.Restarted = len(living) > 0
+	// A missing tool ends Open before any process runs.
 	if missing := k.missingTools(living); cfg.RequireTools && len(missing) > 0 {
 		return nil, errors.Join(missing, k.Kernel.Close(ctx), k.shut())
 	}
@@ -145,7 +147,8 @@ func yieldPolicy(name string) func(kernel.View, abi.Limits) (allow, decided bool
 	return func(kernel.View, abi.Limits) (bool, bool) { return false, true }
 }
 
-// joinWorld joins what rows reach.
+// joinWorld joins everything that rows use: models, tools, workspaces, sandboxes and
+// the journal.
 func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	runner := tools.Runner{Pool: &k.pool, Secrets: cfg.Settings.Secrets(cfg.Getenv)}
 	command := func(s abi.ToolSpec) (*tools.Tool, error) { return tools.Command(s, runner) }
@@ -163,7 +166,7 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 			Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 			Record: k.Record,
 			Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
-				if err := k.log.Flush(k.ctx); err != nil { // some may be on their way
+				if err := k.log.Flush(k.ctx); err != nil { // some records may still be in memory
 					return func(yield func(*abi.Record, error) bool) { yield(nil, err) }
 				}
 				return k.store.Records(pid, n)
@@ -174,7 +177,8 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 	}
 }
 
-// invariantCommand runs the commands of invariants as tools.
+// invariantCommand returns the function that runs the command of an invariant as a
+// tool.
 func invariantCommand(command func(abi.ToolSpec) (*tools.Tool, error)) func(context.Context, []string, string, json.RawMessage) *abi.Error {
 	return func(ctx context.Context, argv []string, dir string, args json.RawMessage) *abi.Error {
 		t, err := command(abi.ToolSpec{Name: "invariant", Command: argv})
@@ -190,8 +194,8 @@ func (k *Kernel) shut() error {
 	return errors.Join(k.sandboxes.close(), k.spaces.close(), k.pool.Close(), k.log.Close(), k.store.Close())
 }
 
-// Close stops what runs, leaves every process as the journal has it, and gives
-// the data directory free. The processes go on when it is opened again.
+// Close stops the loops and the gateway, and releases the data directory. Every
+// process stays as the journal has it, and resumes at the next Open.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	was := k.closed
@@ -204,7 +208,7 @@ func (k *Kernel) Close() error {
 	defer cancel()
 	err := k.Kernel.Close(ctx)
 	k.cancel()
-	if err != nil { // the journal is stuck: closing it ends every wait for it
+	if err != nil { // the journal is stuck, so closing it ends every wait for it
 		err = errors.Join(err, k.log.Close())
 	}
 	k.loops.Wait()
@@ -212,7 +216,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(err, k.shut())
 }
 
-// start runs the built-in loop of a process. The kernel calls it, locked.
+// start runs the built-in loop of a process. The kernel calls it under its lock.
 func (k *Kernel) start(pid abi.Pid) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,14 +241,16 @@ func (k *Kernel) loop(pid abi.Pid) {
 	if err := loop.Run(k.ctx, running{k.Kernel, k.Processes}, k.world, pid); err != nil && k.ctx.Err() == nil {
 		k.Crash(pid, err.Error())
 	}
-	if i, err := k.Processes.Info(pid); err == nil && i.Exit != nil { // and so have those below it, which had its tools too
+	// After its exit nobody needs its tools, because its descendants have exited too.
+	if i, err := k.Processes.Info(pid); err == nil && i.Exit != nil {
 		k.mu.Lock()
 		delete(k.hosted, pid)
 		k.mu.Unlock()
 	}
 }
 
-// SpawnSpec starts a process with its Go tools, and returns when it is on disk.
+// SpawnSpec starts a process with its Go tools, and returns when its first record is
+// on disk.
 func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Tool) (abi.Pid, error) {
 	return k.spawn(ctx, s, byName(goTools))
 }
@@ -312,7 +318,7 @@ func (k *Kernel) Wait(ctx context.Context, pid abi.Pid) (Result, error) {
 	return k.Result(pid)
 }
 
-// Result says how a process ended, or how it stands: then Exit is empty.
+// Result describes how a process ended. Exit is empty if the process still lives.
 func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	i, err := k.Info(pid)
 	if err != nil {
@@ -326,6 +332,7 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	// A living process uses time until now, an exited one until its last record.
 	until := time.Now()
 	if i.Exit != nil {
 		until = time.Unix(0, i.Last)
@@ -366,9 +373,10 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 		return out, err
 	}
 	if l.Agent.Hosted {
-		out.Same = true // its loop is not ours to run; the fold was compared
+		out.Same = true // its loop runs elsewhere, so only the fold is compared
 		return out, nil
 	}
+	// Another agent gets a world of its own, so that the kernel never sees it.
 	w := k.world
 	if other != nil {
 		if w, err = k.exchange(r, other); err != nil {
@@ -384,8 +392,8 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 	return out, err
 }
 
-// exchange puts another definition, and another task where there is one, into
-// a recording, and returns a world that knows it.
+// exchange replaces the agent in a recording, and the task if other has one. It
+// returns a world whose journal has the new first record.
 func (k *Kernel) exchange(r *kernel.Recording, other *abi.Run) (*syscalls.World, error) {
 	b, err := k.define(other)
 	if err != nil {
@@ -417,8 +425,8 @@ func byName(list []*tools.Tool) map[string]*tools.Tool {
 	return m
 }
 
-// hostedTool finds a Go tool: of the process itself, of the nearest process
-// above it that has it, or of the agent of that name that this program knows.
+// hostedTool finds a Go tool by name. It looks at the process and then at each
+// process above it: first at the tools of its spawn, then at those of its agent.
 func (k *Kernel) hostedTool(pid abi.Pid, name string) *tools.Tool {
 	for pid != 0 {
 		k.mu.Lock()

@@ -14,14 +14,14 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// opener opens the models that programs name.
+// opener opens the models that agents name.
 type opener struct {
 	models provider.Config
 	given  map[string]model.Model // models of the program that embeds the kernel
 }
 
-// openModel opens the model of a program: a script from the text that was
-// recorded, any other from this host's configuration.
+// openModel opens the model of an agent: a script from its recorded text, any other
+// model from this host's configuration.
 func (o *opener) openModel(p *abi.Agent) (model.Model, error) {
 	if m := o.given[p.Model]; m != nil {
 		return m, nil
@@ -34,8 +34,8 @@ func (o *opener) openModel(p *abi.Agent) (model.Model, error) {
 	return relay.Open(p.Model, c)
 }
 
-// childModel reads the model that a model chose for a child. A script must
-// stand in the folder of the agent.
+// childModel returns an agent with the model that a model chose for a child. A
+// script must lie in the directory of the parent's agent file.
 func (o *opener) childModel(parent *abi.Agent, ref string) (abi.Agent, error) {
 	p := abi.Agent{Model: ref, Dir: parent.Dir}
 	if len(ref) > 7 && ref[:7] == "script:" {
@@ -54,8 +54,8 @@ func (o *opener) childModel(parent *abi.Agent, ref string) (abi.Agent, error) {
 	return p, err
 }
 
-// know records what is known of the model of a program today, and of those
-// that are asked when it cannot be had. All of them can be opened.
+// know records in the agent today's facts of its model and of the fallbacks. It
+// fails if one of these models cannot be opened.
 func (o *opener) know(p *abi.Agent) error {
 	m, err := o.openModel(p)
 	if err != nil {

@@ -25,7 +25,7 @@ func (r *reader) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 			}
 			return r, err
 		}
-		if err := r.log.Flush(r.ctx); err != nil { // it may be on its way
+		if err := r.log.Flush(r.ctx); err != nil { // the record may still be in memory
 			return nil, err
 		}
 	}
@@ -35,8 +35,8 @@ func (r *reader) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 // errClosing ends readers that follow the journal when the kernel closes.
 var errClosing = &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 
-// Records reads the journal of a process after record n. With follow it goes on
-// with later records, until the terminal record. A slow reader delays nothing.
+// Records calls f with every record of a process after record n. With follow it
+// continues with later records, until the last one. A slow f delays no process.
 func (r *reader) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
 	records := r.store.Records(pid, n)
 	if follow {
@@ -62,8 +62,8 @@ func (r *reader) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 	return nil
 }
 
-// Verify reads every record of a process and every payload that is named in
-// them, and returns how many records are as they were written.
+// Verify reads every record of a process and every payload that they name. It
+// returns the number of undamaged records.
 func (r *reader) Verify(ctx context.Context, pid abi.Pid) (int, error) {
 	if err := r.log.Flush(ctx); err != nil {
 		return 0, err

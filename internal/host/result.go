@@ -16,7 +16,7 @@ type Result struct {
 	Registers abi.Registers `json:"registers"`
 }
 
-// Usage is what a process and all below it took.
+// Usage is the usage of a process and its descendants.
 type Usage struct {
 	Money        string `json:"money"` // dollars, exactly
 	InputTokens  int64  `json:"input_tokens"`
@@ -24,6 +24,6 @@ type Usage struct {
 	ModelCalls   int64  `json:"model_calls"`
 	ToolCalls    int64  `json:"tool_calls"`
 	WallMS       int64  `json:"wall_ms"`
-	InDoubt      string `json:"in_doubt,omitempty"` // dollars reserved by calls whose end nobody saw
-	Drift        string `json:"drift,omitempty"`    // dollars taken beyond what was reserved
+	InDoubt      string `json:"in_doubt,omitempty"` // dollars reserved by calls in doubt
+	Drift        string `json:"drift,omitempty"`    // dollars billed beyond the reservations
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm"
 )
 
-// sandsandboxes are the sandboxes of a kernel, each opened when it is first needed.
+// sandboxes holds the sandboxes of a kernel. Each opens when a call first needs it.
 type sandboxes struct {
 	mu   sync.Mutex
 	open map[string]sandbox.Backend
@@ -51,8 +51,8 @@ func (b *sandboxes) close() (err error) {
 	return err
 }
 
-// OpenSandbox opens a sandbox. The interpreter is compiled once for each user and
-// version, and with each call if the user has no cache directory.
+// OpenSandbox opens a sandbox. It compiles the interpreter once for each user and
+// version, or with each call if the user has no cache directory.
 func OpenSandbox(name string) (sandbox.Backend, error) {
 	switch name {
 	case "wasm":

@@ -37,40 +37,40 @@ func feedback(d *kernel.Done) quota.Feedback {
 	}
 	f, heard := d.Feedback.(quota.Feedback)
 	if !heard && d.Err != nil && d.Usage == (abi.Usage{}) {
-		f.Status = quota.Cut // it failed in Kern, and says nothing about the provider
+		f.Status = quota.Cut // the call failed in Kern, and says nothing about the provider
 	}
 	f.In, f.Out = d.Usage[abi.InputTokens], d.Usage[abi.OutputTokens]
 	return f
 }
 
-// Traffic shows how the limits of providers stand.
+// Traffic returns the limits of providers and their use in the last minute.
 func (k *Kernel) Traffic() []quota.Snapshot { return k.turns.Snapshots() }
 
-// Info describes a process; a wait for a turn with what is in its way.
+// Info describes a process. A wait for a turn includes its reason.
 func (k *Kernel) Info(pid abi.Pid) (kernel.Info, error) {
 	i, err := k.Processes.Info(pid)
 	k.explain(&i)
 	return i, err
 }
 
-// List describes every process, by pid. There is no end to those that have exited:
-// [Kernel.Recent] is for a look, and [Kernel.After] for one page after the other.
+// List describes every process, by pid. The list grows for ever, because it keeps
+// exited processes: use [Kernel.Recent] for a short list, [Kernel.After] for pages.
 func (k *Kernel) List() []kernel.Info { return k.After(0, math.MaxInt) }
 
-// Recent describes, by pid, the processes that live, the n that exited last, the n
-// last children of each that lives, and all above those. More is how many others
-// there are.
+// Recent describes, by pid, the living processes, the n that exited last, the n last
+// children of each living one, and every process above these. More is the number of
+// other processes.
 func (k *Kernel) Recent(n int) (list []kernel.Info, more int) {
 	pids, more := k.Processes.Recent(n)
 	return k.describe(pids), more
 }
 
-// After describes up to n processes, by pid: the first above pid.
+// After describes, by pid, the first n processes above pid.
 func (k *Kernel) After(pid abi.Pid, n int) []kernel.Info {
 	return k.describe(k.Processes.After(pid, n))
 }
 
-// describe is Info of many, which are there.
+// describe returns Info of several processes that exist.
 func (k *Kernel) describe(pids []abi.Pid) []kernel.Info {
 	list := make([]kernel.Info, len(pids))
 	for n, pid := range pids {

@@ -18,11 +18,11 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// workspaces are the workspaces of a data directory, one for each directory that
-// processes work in. Each is opened when it is first needed. Its history, its log
-// and its stages are in DATA/workspaces/NAME, beside two files: dir has the name of
-// the directory, and busy exists while the workspace is open. After a crash, busy
-// marks the workspaces whose last commit may be in doubt.
+// workspaces holds the workspaces of a data directory, one for each directory that
+// processes work in. Each opens when a process first needs it. Its history, its log
+// and its stages are in DATA/workspaces/NAME, beside two files. The file dir has the
+// name of the directory. The file busy exists while the workspace is open, so after
+// a crash it marks the workspaces whose last commit may be in doubt.
 type workspaces struct {
 	store   string // DATA/workspaces
 	journal journal.Store
@@ -34,14 +34,15 @@ type workspaces struct {
 	open map[string]*opening // by canonical directory
 }
 
-// opening is a workspace that is opened once; every other caller waits for that.
+// opening is a workspace that one caller opens while the others wait.
 type opening struct {
 	once sync.Once
 	w    *workspace.Workspace
 	err  error
 }
 
-// get is the workspace of a directory, by any of its names.
+// get returns the workspace of a directory, and opens it if necessary. The
+// directory may have any of its names.
 func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	real, err := canonical(dir)
 	if err != nil {
@@ -68,8 +69,8 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	return p.w, p.err
 }
 
-// check makes the workspace of a program ready, and refuses what it asks for
-// and this host cannot give.
+// check opens the workspace of an agent, and refuses a request that this host
+// cannot satisfy.
 func (s *workspaces) check(p *abi.Agent) error {
 	if err := syscalls.CheckWorkspace(p); err != nil || p.Workspace == "" {
 		return err
@@ -89,7 +90,7 @@ func (s *workspaces) check(p *abi.Agent) error {
 	return tx.Rollback()
 }
 
-// canonical is the one name of a directory.
+// canonical returns the absolute name of a directory without symbolic links.
 func canonical(dir string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: fmt.Sprintf("workspace %q: expected an absolute directory", dir)}
@@ -107,7 +108,7 @@ func canonical(dir string) (string, error) {
 	return real, nil
 }
 
-// begin opens a workspace and decides what was left in doubt.
+// begin opens a workspace, and settles a commit that a crash left in doubt.
 func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 	home := filepath.Join(s.store, nameOf(dir))
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -122,8 +123,8 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 		History: workspace.Retention{MaxCommits: s.rules.Commits, MaxBytes: s.rules.Bytes}}
 	w, err := workspace.Open(context.Background(), dir, conf)
 	if errors.Is(err, &workspace.Error{Code: workspace.Unsupported}) {
-		// It is on another file system than the data: what is staged must lie
-		// on its own, so beside it.
+		// The workspace and the data directory are on different file systems. Stages
+		// lie beside the workspace then, because they must share its file system.
 		conf.Scratch = filepath.Join(filepath.Dir(dir), ".kern-"+nameOf(dir))
 		w, err = workspace.Open(context.Background(), dir, conf)
 	}
@@ -137,10 +138,11 @@ func (s *workspaces) begin(dir string) (*workspace.Workspace, error) {
 	return w, nil
 }
 
-// opened is called with every workspace, so that tests can set fail-points.
+// opened sees every workspace that begin opens, so that tests can set fail-points.
 var opened = func(*workspace.Workspace) {}
 
-// nameOf names the place of a directory: readable, and different for each.
+// nameOf returns the NAME of a directory in DATA/workspaces: readable, and different
+// for each directory.
 func nameOf(dir string) string {
 	base := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -151,8 +153,8 @@ func nameOf(dir string) string {
 	return base[:min(len(base), 40)] + "-" + abi.HashOf([]byte(dir)).String()[:16]
 }
 
-// settle decides a commit that is in doubt: it stands when the journal says
-// that the call which made it went well, and is taken back otherwise.
+// settle decides a commit that is in doubt. It publishes the commit if the journal
+// has an ok answer with that commit, and undoes it otherwise.
 func (s *workspaces) settle(w *workspace.Workspace) error {
 	note, doubt := w.Pending()
 	if !doubt {
@@ -176,9 +178,9 @@ func (s *workspaces) settle(w *workspace.Workspace) error {
 	return nil
 }
 
-// recover opens the workspaces that were open when the last run ended without
-// closing them, so that nothing half-published is left lying about. A directory
-// that cannot be opened keeps its doubt until it is needed.
+// recover opens the workspaces that were open at a crash, so that no commit stays
+// half published. A workspace that cannot be opened keeps its doubt until a process
+// needs it.
 func (s *workspaces) recover() {
 	homes, _ := filepath.Glob(filepath.Join(s.store, "*", "busy"))
 	for _, busy := range homes {
@@ -207,8 +209,8 @@ func (s *workspaces) close() (err error) {
 	return err
 }
 
-// stood reports whether the journal says that a commit is to stand: the call
-// that made it was answered well, with that commit.
+// stood reports whether the journal confirms a commit: the answer of its call is ok
+// and names that commit.
 func (s *workspaces) stood(n workspace.Note, h workspace.Hash) (bool, error) {
 	if err := s.log.Flush(context.Background()); err != nil {
 		return false, err
