@@ -17,23 +17,23 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// An Endpoint is a model at a provider: where requests go, which key opens it,
-// and what is known of it. Requests in the
-// provider's own format go by [Endpoint.Post].
+// An Endpoint is one model at one provider, with the address, the key and the
+// facts of the model. [Endpoint.Post] sends a request in the provider's format.
 type Endpoint struct {
 	Facts  model.Facts
-	Format string // openai or anthropic
-	Name   string // the provider's name in the configuration
-	Model  string // the name the provider knows
-	Free   []string
-	Idle   time.Duration // of silence before the built-in loop gives up an answer
+	Format string        // openai or anthropic
+	Name   string        // the provider's name in the configuration
+	Model  string        // the name of the model at the provider
+	Free   []string      // see [Provider]
+	Idle   time.Duration // silence after which the built-in loop ends an answer
 
 	line transport.Line
-	lent bool
+	lent bool // each program sends its own key
 	now  func() time.Time
 }
 
-// format is what a provider speaks; empty: there is no such provider.
+// format returns the format of a provider. It is empty if there is no such
+// provider.
 func (c *Config) format(provider string) string {
 	if _, usual := vendors[provider]; usual {
 		return provider
@@ -41,14 +41,15 @@ func (c *Config) format(provider string) string {
 	return c.Providers[provider].Format
 }
 
-// providers lists them for an error.
+// providers lists the names of all providers for an error.
 func (c *Config) providers() string {
 	names := slices.Sorted(maps.Keys(c.Providers))
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "openai" || n == "anthropic" })
 	return strings.Join(append(names, "openai or anthropic"), ", ")
 }
 
-// endpoint finds a model at a provider. ref is what it is called here.
+// endpoint returns the Endpoint of a model at a provider. ref becomes the name in
+// its Facts.
 func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	format := c.format(provider)
 	v, p := vendors[format], c.Providers[provider]
@@ -59,13 +60,14 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	if base == "" && format != provider {
 		return nil, fmt.Errorf("the provider %s has no base URL", provider)
 	}
-	if format == "anthropic" { // the protocol's paths begin with it
+	if format == "anthropic" { // because the paths of this format begin with /v1
 		base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/v1")
 	}
 	base, place, err := v.place(provider, base, where)
 	if err != nil {
 		return nil, err
 	}
+	// The key depends on the address, because the vendor's key must not go elsewhere.
 	key, err := c.key(provider, p, v, place == format)
 	if err != nil {
 		return nil, err
@@ -76,6 +78,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	}
 	e := &Endpoint{Format: format, Name: provider, Model: name, Free: p.Free, Idle: c.Idle, lent: p.Lent, now: c.Now,
 		line: transport.Line{Base: base, Key: key, Sign: v.sign, Headers: headers, Client: c.HTTP}}
+	// The configuration overrides the price tables.
 	listed, has := p.Models[name]
 	e.Model = cmp.Or(listed.Alias, name)
 	e.Facts = c.facts(ref, place, e.Model)
@@ -88,7 +91,7 @@ func (c *Config) endpoint(ref, provider, name string) (*Endpoint, error) {
 	return e, nil
 }
 
-// facts are what the tables of prices know.
+// facts returns the facts of a model from the price tables.
 func (c *Config) facts(ref, place, name string) model.Facts {
 	f := model.Facts{Name: ref, Provider: place, MinOutput: 16}
 	if x, ok := catalog.Find(c.Prices, place, name, c.Now()); ok {
@@ -98,7 +101,7 @@ func (c *Config) facts(ref, place, name string) model.Facts {
 	return f
 }
 
-// over puts what the configuration says in the place of what the tables know.
+// over replaces facts of the price tables by the values of the configuration.
 func (l *Listed) over(f *model.Facts) {
 	if l.Priced {
 		f.Price, f.Priced = l.Price, true
@@ -107,9 +110,9 @@ func (l *Listed) over(f *model.Facts) {
 	f.Window, f.MaxOutput = cmp.Or(l.Window, f.Window), cmp.Or(l.MaxOutput, f.MaxOutput)
 }
 
-// Routes are where a request for a model may go, in a format, in the order in
-// which they are tried. The name is one that a provider lists, or
-// PROVIDER/NAME, or whatever the usual provider of the format knows.
+// Routes returns the routes of a request in a format, in the order of attempts:
+// the named model first, then its fallbacks. The name is a model that a provider
+// lists, PROVIDER/NAME, or any model of the vendor of the format.
 func (c Config) Routes(format, name string) ([]*Endpoint, error) {
 	c = c.filled()
 	provider, name := c.locate(format, name)
@@ -123,15 +126,15 @@ func (c Config) Routes(format, name string) ([]*Endpoint, error) {
 	routes := []*Endpoint{first}
 	for _, ref := range c.Fallbacks(first.Facts.Name) {
 		p, n, _ := strings.Cut(ref, ":")
-		if e, err := c.endpoint(ref, p, n); err == nil { // else the host has been told
+		if e, err := c.endpoint(ref, p, n); err == nil { // the check of the configuration reports a bad fallback
 			routes = append(routes, e)
 		}
 	}
 	return routes, nil
 }
 
-// Fallbacks are the references of the models that a request for ref goes to when
-// that one cannot be had, in the order in which they are tried.
+// Fallbacks returns the references of the models to try when ref fails, in the
+// order of attempts.
 func (c Config) Fallbacks(ref string) (refs []string) {
 	provider, name, _ := strings.Cut(ref, ":")
 	for _, other := range c.Providers[provider].Fallback {
@@ -144,13 +147,13 @@ func (c Config) Fallbacks(ref string) (refs []string) {
 	return refs
 }
 
-// locate reads the name of a model in a request.
+// locate finds the provider and the model for the name in a request.
 func (c *Config) locate(format, name string) (provider, model string) {
 	if p, n, ok := strings.Cut(name, "/"); ok && n != "" && c.format(p) != "" {
 		return p, n
 	}
 	names := slices.Sorted(maps.Keys(c.Providers))
-	for _, p := range append([]string{format}, names...) { // others may replace the usual provider, under the same names
+	for _, p := range append([]string{format}, names...) { // another provider may list the vendor's names and so replace the vendor
 		if _, has := c.Providers[p].Models[name]; has && c.format(p) == format {
 			return p, name
 		}
@@ -165,21 +168,22 @@ func (c *Config) locate(format, name string) (provider, model string) {
 	return format, name
 }
 
-// reachable says whether the usual provider of a format was set up.
+// reachable reports whether the configuration or the environment sets up the
+// vendor of a format.
 func (c *Config) reachable(format string) bool {
 	_, configured := c.Providers[format]
 	v := vendors[format]
 	return configured || c.Getenv(v.envBase) != "" || c.Getenv(v.envKey) != ""
 }
 
-// A Way is where the requests of a format go that name no provider.
+// A Way is the route of requests that name no provider, in one format.
 type Way struct {
-	Base  string `json:"base"`  // the address
+	Base  string `json:"base"`  // base URL
 	Keyed bool   `json:"keyed"` // the daemon has a key for it
-	Own   bool   `json:"own"`   // nothing of a program's is wanted there
+	Own   bool   `json:"own"`   // a program need not send its own key
 }
 
-// Way says where the requests of a format go.
+// Way returns the Way of a format.
 func (c Config) Way(format string) Way {
 	c = c.filled()
 	provider, _ := c.locate(format, "")
@@ -190,7 +194,7 @@ func (c Config) Way(format string) Way {
 	return Way{e.line.Base, e.Keyed(), !e.Wants()}
 }
 
-// Models lists what the configuration names, as requests may name it.
+// Models returns the sorted names of the configured models in a format.
 func (c Config) Models(format string) (names []string) {
 	for p, v := range c.Providers {
 		for m := range v.Models {
@@ -203,15 +207,16 @@ func (c Config) Models(format string) (names []string) {
 	return slices.Compact(names)
 }
 
-// Keyed says whether there is a key for it here.
+// Keyed reports whether Kern has a key for the endpoint.
 func (e *Endpoint) Keyed() bool { return e.line.Key.Given() }
 
-// Wants says whether a request must bring a key of its own: there is none here,
-// and it is the provider's usual address, or said to take each program's.
+// Wants reports whether a request must bring its own key. That is so if Kern has
+// no key, and the endpoint is at the vendor's own address or passes on the key of
+// each program.
 func (e *Endpoint) Wants() bool { return !e.Keyed() && (e.Facts.Provider == e.Format || e.lent) }
 
-// Post sends a request in the provider's own words; see [transport.Line.Post]. Its
-// error is a [model.Error].
+// Post sends a request in the provider's format; see [transport.Line.Post]. Its
+// error is a [*model.Error].
 func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
 	resp, err := e.line.Post(ctx, path, h, body)
 	if err == nil {
@@ -224,13 +229,14 @@ func (e *Endpoint) Post(ctx context.Context, path string, h http.Header, body []
 	var lost *transport.Lost
 	if errors.As(err, &lost) {
 		if x.Unreached = lost.Unreached; !lost.Seen {
-			x.Usage = &model.Usage{} // nobody saw it
+			x.Usage = &model.Usage{} // the provider never saw the request and bills nothing
 		}
 	}
 	return nil, x
 }
 
-// Refusal classifies an answer with an error status. Providers do not bill those.
+// Refusal classifies an answer with an error status. Its Usage is zero, because
+// providers do not bill such answers.
 func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *model.Error {
 	x := &model.Error{Status: status, Usage: &model.Usage{}, Quota: format.ReadQuota(h, e.now())}
 	x.Kind, x.Message = format.ReadProblem(status, body)
@@ -244,9 +250,9 @@ func (e *Endpoint) Refusal(status int, h http.Header, body []byte) *model.Error 
 	return x
 }
 
-// Clean takes the key out of what came from elsewhere.
+// Clean replaces the key in text from outside.
 func (e *Endpoint) Clean(s string) string { return e.line.Redact(s) }
 
-// Tidy takes the key out of words that came from elsewhere, and then makes them
-// short and printable; in this order, so that no half of a key is left.
+// Tidy replaces the key in text from outside, then makes the text short and
+// printable. The key goes first, because a cut could leave half of it.
 func (e *Endpoint) Tidy(s string) string { return format.Tidy(e.line.Redact(s)) }

@@ -1,10 +1,10 @@
-// Package provider knows where models are: the configuration of providers, the
-// routes of a request, and the credentials that go with it.
+// Package provider finds models: it holds the configuration of providers, the
+// routes of a request and the credentials.
 //
-// [Open] reads a reference such as "openai:gpt-5". [Config.Routes] lists where a
-// request may go that is already written in a provider's format. Nothing here
-// retries, waits for a turn or counts money: the caller admits each attempt, and
-// an [model.Error] tells it what failed.
+// [Config.Endpoint] reads a reference such as "openai:gpt-5". [Config.Routes]
+// lists the routes of a request that is already in a provider's format. Nothing
+// here retries, waits for a turn or counts money. The caller admits each attempt,
+// and a [model.Error] tells the caller what failed.
 package provider
 
 import (
@@ -22,45 +22,46 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Config is where models find what a reference does not say. The zero Config
-// reads the environment and the disk.
+// Config supplies what a model reference does not say: addresses, keys, prices and
+// the clock. The zero Config reads the environment and the disk.
 type Config struct {
 	Getenv    func(string) string          // nil: os.Getenv
 	ReadFile  func(string) ([]byte, error) // nil: os.ReadFile
-	Dir       string                       // where relative script files are; empty: the working directory
-	HTTP      *http.Client                 // nil: one for all models
-	Providers map[string]Provider          // by name; what is set here for "openai" and "anthropic" wins over the environment
-	Prices    *catalog.Prices              // looked at before the built-in table
+	Dir       string                       // base of relative script files; empty: the working directory
+	HTTP      *http.Client                 // nil: the client that all models share
+	Providers map[string]Provider          // by name; settings for "openai" and "anthropic" override the environment
+	Prices    *catalog.Prices              // searched before the built-in table
 	Now       func() time.Time             // nil: time.Now
-	Idle      time.Duration                // of silence before an answer is given up; 0: ten minutes
+	Idle      time.Duration                // silence that ends an answer; 0: ten minutes
 }
 
-// A Provider says where a provider is and which key opens it. At most one of
-// Key, KeyEnv and KeyFile is set. A provider with another name than
-// "openai" and "anthropic" says which of the two formats it has, and where it is.
+// A Provider is the configuration of one provider. At most one of Key, KeyEnv and
+// KeyFile is set. A provider with a name other than "openai" and "anthropic" must
+// set Format and BaseURL.
 type Provider struct {
 	Format   string // "openai" or "anthropic"; empty for those two
 	BaseURL  string
 	Key      transport.Key
 	KeyEnv   string // the variable that holds the key
 	KeyFile  string // the file that holds the key
-	Lent     bool   // each program shows its own
+	Lent     bool   // each program sends its own key
 	Headers  transport.Headers
 	Models   map[string]Listed
-	Fallback []string // where a request goes when this one fails: PROVIDER, or PROVIDER/MODEL
-	Free     []string // fields of a request that cost nothing here beside their words
+	Fallback []string // routes to try when this provider fails: PROVIDER, or PROVIDER/MODEL
+	Free     []string // request fields that cost nothing here beyond their text
 }
 
-// A Listed model is what a configuration says of one.
+// A Listed is the configuration of one model.
 type Listed struct {
-	Alias     string // what the provider calls it; empty: the same
+	Alias     string // the model's name at the provider; empty: the same name
 	Price     model.Price
 	Priced    bool
-	Window    int // 0: as elsewhere known
-	MaxOutput int // 0: as elsewhere known
+	Window    int // 0: from the price tables
+	MaxOutput int // 0: from the price tables
 }
 
-// A vendor is a seller of models: where it is, and how it wants its key.
+// A vendor is a company whose format Kern writes: its address, its environment
+// variables and its way to send the key.
 type vendor struct {
 	sign            func(h http.Header, key string) // key may be empty
 	base            string
@@ -79,7 +80,7 @@ func signOpenAI(h http.Header, key string) {
 }
 
 func signAnthropic(h http.Header, key string) {
-	if h.Get("Anthropic-Version") == "" { // a program may have said which
+	if h.Get("Anthropic-Version") == "" { // a program may have chosen the version
 		h.Set("Anthropic-Version", "2023-06-01")
 	}
 	if key != "" {
@@ -87,12 +88,13 @@ func signAnthropic(h http.Header, key string) {
 	}
 }
 
-// messagesOutput is the output maximum of a model of Anthropic that no table
-// knows: the format wants one, and every model grants this much.
+// messagesOutput is the output maximum of an Anthropic model without a table
+// entry. The format requires a maximum, and every model accepts this one.
 const messagesOutput = 4096
 
 // Endpoint returns the model that ref names: openai:NAME, anthropic:NAME, or
-// PROVIDER:NAME for a provider of the configuration. It has a key, or needs none.
+// PROVIDER:NAME for a provider of the configuration. It fails if the
+// endpoint needs a key and Kern has none.
 func (c Config) Endpoint(ref string) (*Endpoint, error) {
 	c = c.filled()
 	provider, name, ok := strings.Cut(ref, ":")
@@ -133,7 +135,7 @@ func (c Config) filled() Config {
 	return c
 }
 
-// Script reads the script model of a file.
+// Script reads a script model from a file. A relative name is below c.Dir.
 func (c Config) Script(name string) (*model.Script, error) {
 	c = c.filled()
 	path := name
@@ -147,7 +149,8 @@ func (c Config) Script(name string) (*model.Script, error) {
 	return model.ParseScript(name, data)
 }
 
-// place checks a base URL and names the provider that is there.
+// place checks a base URL and names the provider at that address: kind alone at
+// the vendor's own address, kind@HOST elsewhere.
 func (v vendor) place(kind, base, where string) (clean, provider string, err error) {
 	if base == "" {
 		return v.base, kind, nil
@@ -164,15 +167,15 @@ func (v vendor) place(kind, base, where string) (clean, provider string, err err
 	return clean, kind + "@" + strings.ToLower(u.Host), nil
 }
 
-// CheckBase says what is wrong with the address of a provider of a format. It
-// does not repeat it: some addresses hold a password.
+// CheckBase returns an error if base is not a valid base URL for a format. The
+// error does not repeat base, because some addresses hold a password.
 func CheckBase(format, base string) error {
 	_, err := transport.Address(base, vendors[format].base)
 	return err
 }
 
-// CheckHeader says what is wrong with a header of a configuration for a provider
-// of a format: its key has a place of its own.
+// CheckHeader returns an error if a configured header is the header of the key in
+// this format, because the key has its own setting.
 func CheckHeader(format, name string) error {
 	signed := make(http.Header)
 	if vendors[format].sign(signed, "key"); signed.Get(name) != "" {
@@ -181,7 +184,7 @@ func CheckHeader(format, name string) error {
 	return nil
 }
 
-// headers finds the values of those that a configuration sets.
+// headers reads the values of the configured headers of a provider.
 func (c Config) headers(kind string, p Provider, format string) ([]transport.Header, error) {
 	list, err := p.Headers.Read(c.Getenv, c.ReadFile)
 	if errors.Is(err, transport.ErrUnset) {
@@ -196,12 +199,12 @@ func (c Config) headers(kind string, p Provider, format string) ([]transport.Hea
 	return list, nil
 }
 
-// ErrNoKey says that a provider's key is nowhere to be found.
+// ErrNoKey reports that a provider needs a key and Kern has none.
 var ErrNoKey = errors.New("needs a key")
 
-// key finds the key, if there is one. Another than the usual
-// address is never sent the environment's key for the usual one, unless that
-// address was put into the environment beside it.
+// key reads the key of a provider; it may be the zero Key. An address other than
+// the vendor's own never gets the vendor's key of the environment, unless the
+// environment sets that address too.
 func (c Config) key(kind string, p Provider, v vendor, usual bool) (transport.Key, error) {
 	from := transport.Source{Key: p.Key, Env: p.KeyEnv, File: p.KeyFile}
 	given := from.Count()
