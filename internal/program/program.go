@@ -1,34 +1,35 @@
 // Package program starts, bounds, confines and kills other programs.
 //
-// A program is never started by its caller but by a supervisor, two small
-// processes of this same binary:
+// The caller never starts a program itself. A supervisor starts it. The supervisor
+// comes with a keeper; both are small processes of this same binary:
 //
 //	caller ── keeper ── supervisor ── the program ── whatever it starts
 //	   └────── control socket ──┘
 //
 // The supervisor is a child subreaper (package reap): every descendant that loses
-// its parent becomes its child, so it can find and wait for all of them. It kills
-// until no child is left when the program ends, when its time is up, on order, and
-// when the control socket closes because the caller died. Only then it reports. It
-// kills process groups as a whole, which works in one step even for a fork bomb,
-// and finds the rest by walking the tree until nothing is there.
+// its parent becomes its child, so the supervisor can find and wait for all of them.
+// The supervisor kills until no child is left, and reports only then. It does so when
+// the program ends, when the time is up, on order, or when the control socket closes.
+// The socket closes if the caller dies. The supervisor kills whole process groups,
+// because that stops even a fork bomb in one step. It finds the rest by walking the
+// process tree until no process is left.
 //
-// A program cannot kill its supervisor where the system can forbid it: it runs in
-// a Landlock domain that no signal leaves (Linux 6.12), and from which only root
-// reads the supervisor's memory. On an older system the keeper, a subreaper too,
-// inherits everything from a killed supervisor and kills it. A program of the same
-// user that kills both at once escapes there; only a jail holds it. Every program
-// has no_new_privs, because signals would not reach a set-user-id program.
+// On Linux 6.12 and later, a program cannot kill its supervisor. The program runs in
+// a Landlock domain that no signal leaves, and from which only root reads the
+// supervisor's memory. On an older system the keeper, also a subreaper, inherits
+// every descendant of a killed supervisor and kills it. A program of the same user
+// that kills both at once escapes there; only a jail holds it. Every program has
+// no_new_privs, because signals would not reach a set-user-id program.
 //
 // A supervisor is pooled or attached. A [Pool] runs command tools, one [Job] after
 // the other: each program has a session of its own, and three pipes. [Start] runs
-// an attached [Program], as kern exec does. It keeps the terminal, the session, all
-// descriptors and the directory of its caller, in a process group of its own, as
-// under a shell: it can be stopped, continued and read passwords. Keeper and
-// supervisor are in another group of that session, so the system takes the group
-// of the program for one with a shell, and stops it at Ctrl-Z.
+// an attached [Program], as kern exec does. An attached program keeps the terminal,
+// the session, all descriptors and the directory of its caller. It has a process
+// group of its own, as under a shell, so it can be stopped, continued and read
+// passwords. Keeper and supervisor are in another group of that session. The system
+// therefore treats the program's group as a shell's job, and stops it at Ctrl-Z.
 //
-// What this binary does when it starts itself again is a role: see [Main].
+// [Main] runs the role in which this binary started itself again.
 package program
 
 import (
@@ -44,7 +45,7 @@ import (
 	"github.com/kern-run/kern/internal/program/reap"
 )
 
-// A Spec is a program for [Start].
+// A Spec describes a program for [Start].
 type Spec struct {
 	Argv []string
 	Env  []string
@@ -53,19 +54,19 @@ type Spec struct {
 	Bounds cgroup.Bounds // of the program and everything it starts
 }
 
-// An Ended is how a program ended.
+// Ended reports how a program ended.
 type Ended struct {
 	Exit   int           // its exit code, if no signal ended it
 	Signal int           // the signal that ended it
 	CPU    time.Duration // of it and everything it started
-	Lost   bool          // its supervisor was killed, so nobody saw the end
+	Lost   bool          // its supervisor was killed, so the exit status is unknown
 	Ctrl   bool          // Ctrl-C ended it; see [Interrupt]
 
-	OutOfMemory    bool // the kernel killed something of it at the limit on memory
-	OutOfProcesses bool // the kernel refused it a process
+	OutOfMemory    bool // the kernel killed a process of it at the memory limit
+	OutOfProcesses bool // the kernel refused to start another process for it
 }
 
-// Code is the exit code that a shell shows.
+// Code returns the exit code that a shell shows: 128 plus the signal after a signal.
 func (e Ended) Code() int {
 	switch {
 	case e.Lost:
@@ -76,13 +77,13 @@ func (e Ended) Code() int {
 	return e.Exit
 }
 
-// Exit codes of a program that was not started, as env, nohup and timeout have them.
+// Exit codes for a program that did not start, the same as env, nohup and timeout use.
 const (
 	CannotRun = 126
 	NotFound  = 127
 )
 
-// A StartError is a program that was not started.
+// A StartError says why a program did not start.
 type StartError struct {
 	Code  int
 	Found bool // the file exists
@@ -92,7 +93,7 @@ type StartError struct {
 func (e *StartError) Error() string { return e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Remedy says what to do about it.
+// Remedy returns a hint for the person: what to change so that the program starts.
 func (e *StartError) Remedy() string {
 	var named *exec.Error
 	switch {
@@ -127,11 +128,10 @@ func Find(name string) (string, error) {
 	return "", &StartError{NotFound, false, err}
 }
 
-// ErrNoSupervisor is the error of a system that cannot find all descendants of a
-// program.
+// ErrNoSupervisor says that this system cannot find all descendants of a program.
 var ErrNoSupervisor = errors.New("this system cannot stop a program together with everything it started")
 
-// Able returns [ErrNoSupervisor] on such a system.
+// Able returns [ErrNoSupervisor] if this system cannot run a supervisor.
 func Able() error {
 	if !reap.Able {
 		return ErrNoSupervisor
@@ -139,7 +139,7 @@ func Able() error {
 	return nil
 }
 
-// startError is the error of a program that was found and does not start.
+// startError returns the [StartError] for a program that was found and does not start.
 func startError(name string, e syscall.Errno) error {
 	code := CannotRun
 	if e == syscall.ENOENT {

@@ -317,5 +317,5 @@ func (p *Program) Kill() {
 	})
 }
 
-// Over reports whether the program has ended. What it started may still run.
+// Over reports whether the program has ended. Its descendants may still run.
 func (p *Program) Over() bool { return p.ended.Load() }

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The roles inside a sandbox, see package program. A probe is found by its path,
-// because it is a file that [Order.Probe] shows.
+// The roles inside a jail; package program explains roles. The path of the probe is
+// the name of its role, because [Order.Probe] puts this binary there as a file.
 const (
 	RoleInit   = "kern-jail-init"
 	RoleUserns = "kern-jail-userns"
 	RoleProbe  = "/probe/program"
 )
 
-// InsideUID is the user and the group of the program, inside.
+// InsideUID is the user id and the group id of the program inside the box.
 const InsideUID = 1000
 
 // control is init's end of the socket.
@@ -37,11 +37,11 @@ var control = frame.Plain(controlFD)
 type initProc struct {
 	order   Order
 	fds     []int // stdin, stdout, stderr of the program, tasks, workspace
-	built   bool  // the root exists
-	program int   // its pid in here
+	built   bool  // the root directory is complete
+	program int   // pid of the program inside the box
 	rules   int   // Landlock rules of a warm program, not yet in force; -1: none
 	usage   atomic.Pointer[usage]
-	bound   chan struct{} // closed when there is something to watch
+	bound   chan struct{} // closed when the bounds of a run are in force
 }
 
 // Init is the role of the first process of a box. It never returns.
@@ -55,18 +55,19 @@ func HoldNamespace() {
 	os.Exit(0)
 }
 
-// initialise returns what ends the box.
+// initialise builds the box, runs its program and returns the exit code of init. The
+// box ends when init exits.
 func initialise() int {
-	// Descriptors that some caller left open are not for the program.
+	// The program must not inherit descriptors that the backend's process left open.
 	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 1
 	}
-	// The death of the backend must reach this process also after a change of user,
-	// which clears the signal that was set when it was cloned.
+	// Init must die with the backend. The clone set this signal already, but a change
+	// of user cleared it.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return 1
 	}
-	// Caught and dropped, because the program would inherit an ignored signal.
+	// Catch and drop these signals, because the program would inherit an ignored one.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM)
 	resetThreadSignals()
 	p := &initProc{rules: -1, bound: make(chan struct{})}
@@ -76,19 +77,19 @@ func initialise() int {
 	}
 	p.fds = fds
 	if err := p.begin(); err != nil {
-		// Init has every right that building takes, unless a host such as Ubuntu makes
-		// the namespaces and withholds the rights in them.
+		// Init has every right it needs to build, except on hosts such as Ubuntu. They
+		// allow the namespaces and withhold the rights in them: Barred reports that.
 		control.Send(&Note{Kind: Failed, Err: err.Error(), Barred: !p.built && errors.Is(err, unix.EPERM)})
 		return 1
 	}
-	debug.SetGCPercent(100) // it was off for a quick start; now init may live long
+	debug.SetGCPercent(100) // off for a quick start; a long run needs the collector
 	go p.listen()
 	return p.reap()
 }
 
-// resetThreadSignals restores the default of the two signals that C libraries keep
-// for their threads. Some libraries start processes with one of them ignored, and
-// the program would inherit that.
+// resetThreadSignals restores the default of signals 32 and 33, which C libraries
+// reserve for their threads. Some libraries start processes with one of them ignored,
+// and the program would inherit that.
 func resetThreadSignals() {
 	var standard [4]uint64 // the kernel's sigaction, all zero
 	for sig := uintptr(32); sig <= 33; sig++ {
@@ -104,7 +105,7 @@ func (p *initProc) begin() error {
 	lent := -1
 	if p.order.Lent {
 		last := len(p.fds) - 1
-		lent, p.fds = p.fds[last], p.fds[:last] // build closes it
+		lent, p.fds = p.fds[last], p.fds[:last] // build closes lent
 	}
 	if err := build(&p.order, lent); err != nil {
 		return err
@@ -115,10 +116,11 @@ func (p *initProc) begin() error {
 			return fmt.Errorf("limit %d: %w", r, err)
 		}
 	}
-	// Until here a process of the same user could read the memory of init.
+	// From here on, no process of the same user can read the memory of init.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hide init's memory: %w", err)
 	}
+	// The backend moves init into the cgroup between the note and the answer.
 	if p.order.Gate {
 		var c Claim
 		if err := control.Send(&Note{Kind: Poised}); err != nil {
@@ -128,6 +130,7 @@ func (p *initProc) begin() error {
 			return err
 		}
 	}
+	// A warm box gets its bounds later, from the claim of its run.
 	if !p.order.Warm {
 		if err := p.applyBounds(p.order.Bounds, p.order.Dir); err != nil {
 			return err
@@ -142,6 +145,7 @@ func (p *initProc) begin() error {
 			return err
 		}
 	}
+	// A stream ends only when init holds no copy of it.
 	for _, fd := range p.fds {
 		unix.Close(fd)
 	}
@@ -152,12 +156,12 @@ func (p *initProc) begin() error {
 	return err
 }
 
-// start starts the program with its descriptors and cut rights. It returns the
-// backend's ends of the links.
+// start starts the program with its descriptors and without the rights that cutRights
+// drops. It returns the backend's ends of the links.
 func (p *initProc) start() (links []int, err error) {
 	files := []uintptr{uintptr(p.fds[0]), uintptr(p.fds[1]), uintptr(p.fds[2])}
 	for range p.order.Links {
-		// Made inside, so that they belong to this network namespace.
+		// Init makes the sockets, so that they belong to the box's network namespace.
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("socket to the program: %w", err)
@@ -169,6 +173,7 @@ func (p *initProc) start() (links []int, err error) {
 		if p.rules, err = ruleset(p.order.Landlock, shown(&p.order)); err != nil {
 			return nil, fmt.Errorf("landlock: %w", err)
 		}
+		// A warm program puts the rules in force itself, after its claim.
 		if p.order.Warm {
 			files = append(files, uintptr(p.rules))
 		}
@@ -214,7 +219,8 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 	errs <- err
 }
 
-// findInside finds a program as a shell inside would.
+// findInside returns the path of a program inside the box, as a shell there would
+// find it.
 func findInside(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -253,14 +259,14 @@ func (p *initProc) applyBounds(b Bounds, dir string) error {
 	}
 	p.usage.Store(w)
 	close(p.bound)
-	pid := p.program // 0 while there is none: then init itself, for its children
+	pid := p.program // 0 before the program starts: init limits itself, and its children inherit
 	if w.lent {
 		if err := lowerLimit(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
 			return err
 		}
 	}
 	if b.Processes > 0 {
-		// Counted for all of the user in this namespace, so with init's threads.
+		// The kernel counts all threads of the user in this namespace, also init's.
 		if err := lowerLimit(pid, unix.RLIMIT_NPROC, uint64(b.Processes+threads())); err != nil {
 			return err
 		}
@@ -271,7 +277,7 @@ func (p *initProc) applyBounds(b Bounds, dir string) error {
 	return nil
 }
 
-// limitProgram sets the limits of the program that hold for each process alone.
+// limitProgram sets the program's limits that the kernel counts per process.
 func (p *initProc) limitProgram(b Bounds) error {
 	if b.Data > 0 {
 		if err := lowerLimit(p.program, unix.RLIMIT_DATA, uint64(b.Data)); err != nil {
@@ -284,7 +290,8 @@ func (p *initProc) limitProgram(b Bounds) error {
 	return nil
 }
 
-// lowerLimit sets a resource limit of pid that nothing can raise again.
+// lowerLimit sets the soft and hard resource limit of pid to v or less. A process
+// without privileges cannot raise a hard limit again.
 func lowerLimit(pid, resource int, v uint64) error {
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
@@ -294,7 +301,7 @@ func lowerLimit(pid, resource int, v uint64) error {
 	return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: v, Max: v}, nil)
 }
 
-// listen takes the claims of the backend, and ends with it.
+// listen takes the claims of the backend. It ends init when the backend is gone.
 func (p *initProc) listen() {
 	for {
 		var c Claim
@@ -310,7 +317,7 @@ func (p *initProc) listen() {
 	}
 }
 
-// accept makes a warm box the box of one run.
+// accept gives a warm box to one run: it applies the bounds and mounts the workspace.
 func (p *initProc) accept(c Claim, fds []int) error {
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
@@ -340,8 +347,8 @@ func (p *initProc) accept(c Claim, fds []int) error {
 	return nil
 }
 
-// reap waits for the program, and for orphans that end before it, and reports.
-// Returning kills everything that still runs.
+// reap waits for the program, kills all remaining processes of the box and sends a
+// Done note. It also collects orphans that end before the program.
 func (p *initProc) reap() int {
 	stop := make(chan struct{})
 	over := make(chan string, 1)
@@ -360,6 +367,7 @@ func (p *initProc) reap() int {
 			break
 		}
 	}
+	// Patrol sends the limit for which it killed the program, or an empty string.
 	close(stop)
 	n := Note{Kind: Done, Over: <-over}
 	if ws.Signaled() {
@@ -367,7 +375,7 @@ func (p *initProc) reap() int {
 	} else {
 		n.Exit = ws.ExitStatus()
 	}
-	// A process that still runs would change the files while they are counted.
+	// Kill the rest first: a running process would change the files during the count.
 	unix.Kill(-1, unix.SIGKILL)
 	for {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
@@ -398,7 +406,7 @@ func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
 	case <-stop:
 		over <- ""
 		return
-	case <-p.bound: // until then a warm box waits
+	case <-p.bound: // a warm box has no bounds before its claim
 	}
 	const period = 5 * time.Millisecond
 	tick := time.NewTicker(period)

@@ -12,9 +12,9 @@ import (
 	"github.com/kern-run/kern/internal/program/seccomp"
 )
 
-// cutRights takes everything from the calling thread that the program may not
-// have, then reads back from the kernel that it is gone. The thread must be
-// locked: all of this holds for one thread and what it starts.
+// cutRights drops every right that the program may not have from the calling thread.
+// It then asks the kernel whether these rights are gone. The caller must have locked
+// the thread, because rights belong to one thread and the processes it starts.
 func cutRights(o *Order, tasks []int, rules int) error {
 	for _, fd := range tasks {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
@@ -24,13 +24,13 @@ func cutRights(o *Order, tasks []int, rules int) error {
 	if err := inGroup(o.Group, o.Groups); err != nil {
 		return err
 	}
-	// From here its cgroup is all of the tree the program can see.
+	// From here on, the program sees no cgroup above its own.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("cgroup namespace: %w", err)
 	}
 	change := becomeUser
 	if !o.Root {
-		change = func() error { return nil } // the user is the only one there is
+		change = func() error { return nil } // the box has only this user
 	}
 	if err := dropCapabilities(change); err != nil {
 		return err
@@ -38,6 +38,7 @@ func cutRights(o *Order, tasks []int, rules int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
+	// A warm program puts Landlock in force itself, after its claim.
 	if rules >= 0 && !o.Warm {
 		if err := permit(rules, o.Landlock, writable...); err != nil {
 			return err
@@ -52,8 +53,8 @@ func cutRights(o *Order, tasks []int, rules int) error {
 	return attest()
 }
 
-// inGroup reads where the kernel says this thread is: a limit set on a cgroup
-// the program is not in would be none.
+// inGroup fails unless the kernel says that this thread is in the cgroup in all its
+// hierarchies. The limits of a cgroup do not hold for a program outside of it.
 func inGroup(name string, groups int) error {
 	if groups == 0 {
 		return nil
@@ -74,8 +75,8 @@ func inGroup(name string, groups int) error {
 	return nil
 }
 
-// becomeUser makes the calling thread the user inside. Go's own calls would
-// change every thread of init.
+// becomeUser changes the user of the calling thread to InsideUID. It makes raw system
+// calls, because Go's own functions would change every thread of init.
 func becomeUser() error {
 	for _, c := range []struct {
 		what       string
@@ -92,8 +93,8 @@ func becomeUser() error {
 	return nil
 }
 
-// attest reads all of that back. A kernel that took our calls and did nothing
-// ends here, before the program exists.
+// attest reads users, capabilities, no_new_privs and seccomp back from the kernel. It
+// fails before the program exists if the kernel accepted the calls without effect.
 func attest() error {
 	b, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {

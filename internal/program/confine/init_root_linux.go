@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Workspace is where a run finds its workspace.
+// Workspace is the path of the workspace inside a box.
 const Workspace = "/workspace"
 
 // writable are the directories where a program may write. They are on one file
 // system, unless the workspace is a directory of the host.
 var writable = []string{Workspace, "/tmp", "/dev/shm"}
 
-// build makes the root directory of the box and enters it.
+// build makes the root directory of the box and enters it. It closes lent, the mount
+// descriptor of the workspace; -1 means none.
 func build(o *Order, lent int) error {
 	if err := unix.Sethostname([]byte("jail")); err != nil {
 		return fmt.Errorf("host name: %w", err)
@@ -25,11 +26,12 @@ func build(o *Order, lent int) error {
 	if err := ownMounts(); err != nil {
 		return err
 	}
-	// Cloned before the new root covers one of them.
+	// Clone the host directories before the new root covers one of them.
 	shown, err := cloneShown(o)
 	if err != nil {
 		return err
 	}
+	// Without root the backend lends no mount, so init opens the workspace itself.
 	if lent < 0 && o.Dir != "" {
 		if lent, err = cloneDir(o.Dir); err != nil {
 			return err
@@ -65,13 +67,14 @@ func build(o *Order, lent int) error {
 			return fmt.Errorf("workspace: %w", err)
 		}
 	}
+	// The host's root goes last, because the steps above still use it.
 	if err := leaveHost(); err != nil {
 		return err
 	}
 	return unix.Chdir("/")
 }
 
-// openUp makes the writable places mounts of their own and the rest read-only.
+// openUp makes every writable directory a mount of its own and the rest read-only.
 func openUp(o *Order) error {
 	open := writable
 	if o.Probe {
@@ -89,7 +92,8 @@ func openUp(o *Order) error {
 	return restrict(".", untrusted|unix.MOUNT_ATTR_RDONLY, 0)
 }
 
-// cloneShown clones what of the host the program may read.
+// cloneShown clones the mounts of the host that the program may use: directories to
+// read and devices.
 func cloneShown(o *Order) (all []mount, err error) {
 	add := func(path string, attr uint64, optional bool) {
 		if err != nil {
@@ -113,11 +117,11 @@ func cloneShown(o *Order) (all []mount, err error) {
 	return all, err
 }
 
-// cloneDir clones the workspace where init itself may see it.
+// cloneDir clones the mount of the workspace, which init opens with its own rights.
 func cloneDir(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err == unix.EINVAL {
-		// Mounts below it cannot be left out of it by this user.
+		// The kernel does not let this user leave out mounts below the workspace.
 		fd, err = unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	}
 	if err != nil {
@@ -126,7 +130,7 @@ func cloneDir(dir string) (int, error) {
 	return fd, nil
 }
 
-// putWorkspace puts a clone of the workspace over its name.
+// putWorkspace mounts fd, a clone of the workspace, at the path at.
 func putWorkspace(fd int, at string) error {
 	if err := attach(fd, at); err != nil {
 		return err
@@ -134,7 +138,7 @@ func putWorkspace(fd int, at string) error {
 	return restrict(at, untrusted, 0)
 }
 
-// makeBoxTree writes what little of /etc and of the tree a program expects.
+// makeBoxTree makes the directories, links and files of /etc that programs expect.
 func makeBoxTree(o *Order) error {
 	dirs := []string{"usr", "etc", "dev", "dev/shm", "proc", "tmp", "workspace"}
 	if o.Probe {
@@ -158,6 +162,7 @@ func makeBoxTree(o *Order) error {
 	if err := os.Chown("workspace", InsideUID, InsideUID); err != nil {
 		return err
 	}
+	// Link only directories that the host's /usr has.
 	for _, l := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		to := filepath.Join("usr", l)
 		if _, err := os.Lstat(filepath.Join("/", to)); err == nil {
@@ -179,11 +184,11 @@ func makeBoxTree(o *Order) error {
 	return makeLinks(map[string]string{})
 }
 
-// emptyFiles is what the private file system held before it was the program's.
+// emptyFiles is the state of the private file system before the program used it.
 var emptyFiles unix.Statfs_t
 
-// resize gives the private file system the bounds of a run, on top of what is
-// the box's own.
+// resize limits the private file system to the bounds of a run, plus the bytes and
+// files that the box itself put there.
 func resize(at string, b Bounds) error {
 	if emptyFiles.Bsize == 0 {
 		if err := unix.Statfs(at, &emptyFiles); err != nil {
@@ -200,7 +205,8 @@ func resize(at string, b Bounds) error {
 	return nil
 }
 
-// shown is what Landlock lets the program read beside what every box has.
+// shown returns the paths that Landlock lets the program read in this box, in addition
+// to the paths that it may read in every box.
 func shown(o *Order) []string {
 	if o.Probe {
 		return append([]string{"/probe"}, o.Shown...)
@@ -208,7 +214,7 @@ func shown(o *Order) []string {
 	return o.Shown
 }
 
-// copySelf puts this program into the box, for the probe.
+// copySelf copies this binary to a path in the box, for the probe.
 func copySelf(to string) error {
 	from, err := os.Open("/proc/self/exe")
 	if err != nil {

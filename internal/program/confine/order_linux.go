@@ -6,24 +6,24 @@ import (
 	"github.com/kern-run/kern/internal/program/frame"
 )
 
-// An Order tells init what to build. Descriptors travel beside it: stdin, stdout and
-// stderr of the program, then the tasks files, then the workspace.
+// An Order tells init which box to build. The same message carries descriptors: stdin,
+// stdout and stderr of the program, then the tasks files, then the workspace.
 type Order struct {
 	Argv     []string
 	Env      []string
-	Shown    []string // host directories, read-only
+	Shown    []string // host directories that the program may read
 	Filter   string   // seccomp program
-	Landlock int      // ABI to use; 0: none
-	Root     bool     // the box maps a root and a user, not one user alone
+	Landlock int      // Landlock ABI to use; 0: no Landlock
+	Root     bool     // the box maps two users, root and the program's; false: one user
 	Lent     bool     // the workspace comes as a mount descriptor
-	Dir      string   // the workspace's path, where init may open it itself
-	Links    int      // sockets to the supervisor the program gets, from descriptor 3 on
-	Warm     bool     // the program waits for a claim; Landlock is left to it
-	Tasks    int      // cgroup files through which a thread moves itself
-	Gate     bool     // ask before starting the program: the supervisor moves init
-	Group    string   // name of the cgroup the program must be born in
-	Groups   int      // in how many hierarchies
-	Probe    bool     // show this program in the box, and a writable place Landlock has no rule for
+	Dir      string   // path of the workspace; init opens it unless Lent
+	Links    int      // number of the program's sockets to the backend, from descriptor 3 on
+	Warm     bool     // the program waits for a claim, and puts Landlock in force itself
+	Tasks    int      // number of cgroup files; a thread enters the cgroup by writing to them
+	Gate     bool     // init waits before it starts the program: the backend moves init into the cgroup
+	Group    string   // name of the cgroup in which the program must start
+	Groups   int      // number of hierarchies that have this cgroup
+	Probe    bool     // add this binary and a writable directory without a Landlock rule to the box
 	Bounds   Bounds
 }
 
@@ -31,42 +31,44 @@ type Order struct {
 type Bounds struct {
 	FileBytes int64
 	Files     int
-	Data      int64         // of one process, which sees a failed allocation instead of a kill
-	Memory    int64         // only without a cgroup
-	Processes int           // only without a cgroup
-	CPU       time.Duration // only without a cgroup
+	Data      int64         // memory of one process; beyond it an allocation fails, and nothing is killed
+	Memory    int64         // memory of the run; set only without a cgroup
+	Processes int           // set only without a cgroup
+	CPU       time.Duration // set only without a cgroup
 }
 
-// The kinds of notes.
+// The kinds of [Note].
 const (
-	Poised  = "poised"  // about to start the program; waits for an answer
-	Started = "started" // the program runs; its socket comes along
+	Poised  = "poised"  // init is about to start the program and waits for a Claim
+	Started = "started" // the program runs; the message carries the backend's ends of its sockets
 	Claimed = "claimed" // a warm box now has the bounds and workspace of its run
-	Failed  = "failed"  // nothing ran
+	Failed  = "failed"  // the program did not run
 	Done    = "done"    // the program ended
 )
 
-// A Note comes from init.
+// A Note is a message from init to the backend.
 type Note struct {
 	Kind   string
 	Err    string
-	Barred bool // failed: the kernel gave init no rights in its namespaces
+	Barred bool // with Failed: the kernel gave init no rights in its namespaces
 	Exit   int
 	Signal string
-	Full   bool          // the private files or bytes were all used
-	Over   string        // the limit init ended the run for
-	CPU    time.Duration // measured by init; exact only with a cgroup
-	Peak   int64
+	Full   bool          // the program used all private files or bytes
+	Over   string        // the limit for which init killed the program, if any
+	CPU    time.Duration // as init measured it; exact only with a cgroup
+	Peak   int64         // most memory in bytes
 }
 
-// A Claim gives a warm box to one run; a workspace may come along.
+// A Claim is a message from the backend to init. It gives a warm box to one run, or
+// answers Poised.
 type Claim struct {
-	Go     bool // answer to poised; the rest is empty
-	Lent   bool
-	Dir    string
+	Go     bool   // answers Poised; the other fields are empty
+	Lent   bool   // the message carries the workspace as a mount descriptor
+	Dir    string // path of the workspace
 	Bounds Bounds
 }
 
+// Pack reads or writes o through p.
 func (o *Order) Pack(p *frame.Packer) {
 	p.Strings(&o.Argv)
 	p.Strings(&o.Env)
@@ -86,6 +88,7 @@ func (o *Order) Pack(p *frame.Packer) {
 	o.Bounds.Pack(p)
 }
 
+// Pack reads or writes b through p.
 func (b *Bounds) Pack(p *frame.Packer) {
 	frame.Number(p, &b.FileBytes)
 	frame.Number(p, &b.Files)
@@ -95,6 +98,7 @@ func (b *Bounds) Pack(p *frame.Packer) {
 	frame.Number(p, &b.CPU)
 }
 
+// Pack reads or writes n through p.
 func (n *Note) Pack(p *frame.Packer) {
 	p.String(&n.Kind)
 	p.String(&n.Err)
@@ -107,6 +111,7 @@ func (n *Note) Pack(p *frame.Packer) {
 	frame.Number(p, &n.Peak)
 }
 
+// Pack reads or writes c through p.
 func (c *Claim) Pack(p *frame.Packer) {
 	p.Bool(&c.Go)
 	p.Bool(&c.Lent)
