@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostBase begins the range of user ids that boxes have on the host. It is above the
-// range of systemd's containers, and no /etc/subuid has it.
+// hostBase is the first user id on the host that boxes use. It is above the range of
+// systemd's containers, and no /etc/subuid contains it.
 const hostBase = 0x70000000
 
 // initEnv is the whole environment of init.
 var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
 
-// initCaps are the capabilities of an init without root, in its user namespace: to
-// mount, to count files of other users, to see and kill processes.
+// initCaps are the capabilities of init in its user namespace if the backend is not
+// root. Init mounts, counts files of other users, and sees and kills processes.
 var initCaps = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_KILL,
 	unix.CAP_SETPCAP, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE,
@@ -37,13 +37,13 @@ type box struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	links  []*os.File        // our ends of the program's sockets
+	links  []*os.File        // the backend's ends of the program's sockets
 	group  *cgroup.Group     // nil without cgroups
 	notes  chan confine.Note // from init; closed when init is gone
 	killed sync.Once
 }
 
-// user is the identity of a slot's program on the host.
+// user returns the identity that the program of a slot has on the host.
 func user(slot int) identity {
 	id := uint32(hostBase + 2*slot + 1)
 	return identity{id, id}
@@ -76,14 +76,15 @@ func (x *box) end() error {
 	return x.release()
 }
 
-// start makes a box and its program. An error means that no program ran.
-// lent is a mount for the workspace, or -1; it is closed.
+// start makes a box and starts its program. An error means that no program ran. The
+// descriptor lent is a mount of the workspace, or -1; start closes it.
 func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, lent int) (x *box, err error) {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
 	x = &box{slot: slot, notes: make(chan confine.Note, 4)}
 	var ends ends
+	// After an error the box, its process and its cgroup must be gone.
 	defer func() {
 		ends.close()
 		if err == nil {
@@ -121,6 +122,7 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 		return x, err
 	}
 	go x.listen()
+	// The order of the descriptors is part of the protocol: see confine.Order.
 	files := []int{ends.stdin, ends.stdout, ends.stderr}
 	if x.group != nil {
 		for _, f := range x.group.Tasks() {
@@ -133,13 +135,14 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	if err = x.wire.Send(&o, files...); err != nil {
 		return x, err
 	}
-	ends.close() // a stream ends only if no copy is open here
+	ends.close() // a stream ends only if the backend holds no copy of it
 	if o.Gate {
 		if err = x.enterGroup(); err != nil {
 			return x, err
 		}
 	}
 	_, err = x.await(confine.Started)
+	// Init leaves the run's cgroup, because its threads must not count against the run.
 	if err == nil && o.Gate {
 		err = x.group.Leave(x.proc.Pid)
 	}
@@ -164,7 +167,7 @@ func (x *box) enterGroup() error {
 // it, because an error must mean that the program did not run, and only init knows.
 const patience = 30 * time.Second
 
-// await returns the next note, and fails unless it is of the kind.
+// await returns the next note of init. It fails if the note has another kind.
 func (x *box) await(kind string) (confine.Note, error) {
 	select {
 	case n, ok := <-x.notes:
@@ -184,8 +187,8 @@ func (x *box) await(kind string) (confine.Note, error) {
 	}
 }
 
-// listen passes on the notes of init, and waits for its end. The kernel ends init
-// only when everything in the box is gone.
+// listen puts the notes of init into x.notes until init is gone, then closes the
+// channel. The kernel ends init only after every other process in the box is gone.
 func (x *box) listen() {
 	for {
 		var n confine.Note
@@ -204,10 +207,10 @@ func (x *box) listen() {
 	close(x.notes)
 }
 
-// ends are the box's ends of its descriptors.
+// ends holds the ends of the box's pipes and socket that init gets.
 type ends struct{ control, stdin, stdout, stderr int }
 
-// open makes the descriptors of x; x gets the other ends.
+// open makes the pipes and the socket of x, and puts the backend's ends into x.
 func (e *ends) open(x *box) error {
 	*e = ends{-1, -1, -1, -1}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -218,10 +221,11 @@ func (e *ends) open(x *box) error {
 	if x.wire, err = frame.New(pair[0]); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
+	// Only the backend's ends do not block, because Go's poller reads and writes them.
 	for _, p := range []struct {
 		ours    **os.File
 		theirs  *int
-		writing int // which end is ours
+		writing int // index of the backend's end in the pipe
 	}{{&x.stdin, &e.stdin, 1}, {&x.stdout, &e.stdout, 0}, {&x.stderr, &e.stderr, 0}} {
 		var fd [2]int
 		if err := unix.Pipe2(fd[:], unix.O_CLOEXEC); err != nil {
@@ -245,11 +249,12 @@ func (e *ends) close() {
 	}
 }
 
-// startInit starts an init in its namespaces, from the one thread that lives as long
-// as the backend: a parent death signal comes when the thread that cloned ends, and
-// Go ends threads.
+// startInit starts an init in its namespaces. It does so on the one thread that lives
+// as long as the backend. The kernel sends the parent death signal when the thread
+// that cloned ends, and Go may end any other thread.
 func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process, error) {
-	// StartProcess takes files, and their finalizers would close our descriptor.
+	// StartProcess needs an os.File, and its finalizer would close the descriptor of
+	// the caller. Give it a copy.
 	fd, err := unix.FcntlInt(uintptr(control), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, err
@@ -274,7 +279,7 @@ func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process
 	} else {
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Geteuid(), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Getegid(), Size: 1}}
-		// Without root, init keeps its capabilities over exec this way.
+		// Without root, init keeps its capabilities over exec only as ambient ones.
 		sys.AmbientCaps = initCaps
 	}
 	type result struct {

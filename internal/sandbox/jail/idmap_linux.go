@@ -14,18 +14,18 @@ import (
 // An identity is one user and group on the host.
 type identity struct{ uid, gid uint32 }
 
-// A lender makes mounts of host directories on which the owner of the directory is
-// another user. A user namespace maps the two; it is kept for the next run.
+// A lender makes mounts of host directories that show another user as the owner. A
+// user namespace maps the two users; the lender keeps it for the next run.
 type lender struct {
 	mu         sync.Mutex
 	namespaces map[[2]identity]*os.File
 }
 
-// errNoIdmap says that the file system cannot have its owners translated.
+// errNoIdmap says that the file system cannot map owners.
 var errNoIdmap = errors.New("its file system does not take idmapped mounts")
 
-// lend returns a mount of dir on which the files of its owner are those of
-// user, and what user makes is the owner's.
+// lend returns a mount of dir and the owner of dir. On the mount, the owner's files
+// belong to user; on the host, files that user makes belong to the owner.
 func (l *lender) lend(dir string, user identity) (int, identity, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -64,6 +64,7 @@ func (l *lender) namespace(owner, user identity) (*os.File, error) {
 		return nil, err
 	}
 	defer w.Close()
+	// Only a process can make a user namespace; an open file keeps it afterwards.
 	p, err := os.StartProcess("/proc/self/exe", []string{confine.RoleUserns}, &os.ProcAttr{
 		Env:   initEnv,
 		Files: []*os.File{r, nil, nil},

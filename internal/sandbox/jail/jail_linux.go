@@ -22,22 +22,22 @@ import (
 
 type limits = sandbox.Limits
 
-// A Backend builds boxes. See the package comment.
+// A Backend runs each Spec in a box of its own. Make it with [New] and close it.
 type Backend struct {
 	cfg    Config
 	root   bool
 	python string
 	null   *os.File
 	filter string
-	abi    int            // of Landlock
+	abi    int            // of Landlock; 0: none
 	driver *cgroup.Driver // nil without cgroups
-	mu     sync.Mutex     // guards lacks: a probe may find more
+	mu     sync.Mutex     // guards lacks, because a probe adds to it
 	lacks  []sandbox.Weakness
 	lender lender
 	pool   pool
 
-	clones chan func()     // run by the thread that clones
-	ctx    context.Context // the Backend's life; ends at Close
+	clones chan func()     // jobs for cloner's thread
+	ctx    context.Context // ends at Close
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup
 }
@@ -45,19 +45,18 @@ type Backend struct {
 // errClosed says that the Backend was closed.
 var errClosed = errors.New("sandbox jail: closed")
 
-// The weaknesses a host may have. A caller accepts them by name in Spec.Allow. Walls
-// that a jail cannot do without have no name there, so a host without them is
-// refused.
+// The weaknesses that a caller may accept by name in Spec.Allow. The walls that a jail
+// always needs have no name here, so a host without one of them is refused.
 const (
-	weakMemory    = "memory"    // no cgroup: each process alone, and all together by looking
-	weakCPU       = "cpu"       // as memory
-	weakProcesses = "processes" // no cgroup: bounded, but the cause may be told as failed
-	weakLandlock  = "landlock"  // one wall less
+	weakMemory    = "memory"    // no cgroup: the system limits each process, init watches their sum
+	weakCPU       = "cpu"       // no cgroup: the same as memory
+	weakProcesses = "processes" // no cgroup: limited, but the reported cause may be failed
+	weakLandlock  = "landlock"  // no Landlock
 	weakOwner     = "owner"     // the program must run as the workspace's owner on the host
 )
 
-// New returns a Backend for this host. It removes what killed backends left. Close
-// it.
+// New returns a Backend for this host. It removes the cgroups that killed backends
+// left. The caller closes the Backend.
 func New(cfg Config) (*Backend, error) {
 	if !program.Ready() {
 		return nil, refuse(program.ErrNotReady.Error(), "")
@@ -94,7 +93,8 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// checkHost finds out what this host can enforce.
+// checkHost finds the cgroups and the Landlock version of this host, and records the
+// weaknesses that follow from them.
 func (b *Backend) checkHost() {
 	if b.abi = min(confine.LandlockABI(), 6); b.abi == 0 {
 		b.lacks = append(b.lacks, sandbox.Weakness{Name: weakLandlock, Why: "this kernel has no Landlock", Fix: "boot with lsm=landlock,... on Linux 5.13 or later"})
@@ -118,7 +118,8 @@ func (b *Backend) checkHost() {
 	}
 }
 
-// cloner starts every init. Its thread lives as long as the Backend.
+// cloner runs the jobs that start an init. It keeps one thread for them as long as the
+// Backend lives, because init dies with the thread that cloned it.
 func (b *Backend) cloner() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -148,14 +149,14 @@ func refuse(reason, fix string) *sandbox.Refusal {
 	return &sandbox.Refusal{Backend: "jail", Reason: reason, Fix: fix}
 }
 
-// discard releases a box after its run. Its init may still be leaving its
-// namespaces, which takes the kernel longest, and no run waits for that.
+// discard ends a box after its run and releases its slot. It runs beside the next run,
+// because the kernel takes long to remove the namespaces of a box.
 func (b *Backend) discard(x *box) {
 	x.end()
 	b.pool.release(x.slot)
 }
 
-// check returns the refusal of a Spec that cannot run here.
+// check returns a refusal if the Spec cannot run on this host.
 func (b *Backend) check(s *sandbox.Spec) error {
 	if err := s.Check(); err != nil {
 		return refuse(err.Error(), "")
@@ -166,6 +167,8 @@ func (b *Backend) check(s *sandbox.Spec) error {
 	if s.Code != "" && b.python == "" {
 		return refuse("no python3 in what the box can see", "apt-get install python3, or set Config.Python and Config.ReadOnly")
 	}
+	// A missing wall refuses every Spec; another weakness only a Spec that does not
+	// allow it.
 	for _, w := range b.weaknesses() {
 		if slices.Contains(walls, w.Name) {
 			return refuse(fmt.Sprintf("this host does not hold the wall %q: %s", w.Name, w.Why), w.Fix)
@@ -177,6 +180,7 @@ func (b *Backend) check(s *sandbox.Spec) error {
 	if s.Dir == "" {
 		return nil
 	}
+	// System directories are no workspace, except for directories below /dev/shm.
 	dir, err := filepath.EvalSymlinks(s.Dir)
 	if err != nil {
 		return refuse("workspace: "+err.Error(), "")
@@ -190,8 +194,8 @@ func (b *Backend) check(s *sandbox.Spec) error {
 	return nil
 }
 
-// checkReadOnly returns an error if a host directory cannot be shown: the box would
-// hide it, or it would hide something of the box.
+// checkReadOnly returns an error if the box cannot show a host directory. The box must
+// not hide the directory, and the directory must not hide a part of the box.
 func checkReadOnly(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return fmt.Errorf("sandbox jail: want Config.ReadOnly as clean absolute paths, got %q", dir)
@@ -217,6 +221,8 @@ func (c *Config) visible(path string) bool {
 	return false
 }
 
+// findPython returns the first interpreter that a box can see and run, or "". If the
+// Config names an interpreter, no other one counts.
 func findPython(cfg Config) string {
 	for _, p := range []string{cfg.Python, "/usr/local/bin/python3", "/usr/bin/python3"} {
 		if p == "" {
@@ -239,7 +245,7 @@ func (b *Backend) weaknesses() []sandbox.Weakness {
 	return slices.Clone(b.lacks)
 }
 
-// refuseNamespaces is the refusal of a host that makes no namespaces, or gives no
+// refuseNamespaces returns the refusal for a host that allows no namespaces, or no
 // rights in them.
 func refuseNamespaces(why string) error {
 	return refuse("this host does not let this user build in user namespaces: "+why, userns.Remedy())

@@ -16,7 +16,7 @@ import (
 // Config.Max slots, and the slot decides its user on the host.
 type pool struct {
 	slots chan int
-	want  chan struct{} // a warm box was taken, or should be made
+	want  chan struct{} // wakes keepWarm: the pool may need another warm box
 
 	mu      sync.Mutex
 	warm    []*box
@@ -25,6 +25,7 @@ type pool struct {
 	runs    sync.WaitGroup
 }
 
+// open fills the pool with n free slots and asks for the first warm boxes.
 func (p *pool) open(n int) {
 	p.slots, p.want = make(chan int, n), make(chan struct{}, 1)
 	for i := range n {
@@ -33,6 +34,7 @@ func (p *pool) open(n int) {
 	p.refill()
 }
 
+// refill wakes keepWarm. It never waits.
 func (p *pool) refill() {
 	select {
 	case p.want <- struct{}{}:
@@ -51,8 +53,10 @@ func (p *pool) enter() error {
 	return nil
 }
 
+// leave ends a run that enter counted.
 func (p *pool) leave() { p.runs.Done() }
 
+// close refuses further runs. It reports whether the pool was open.
 func (p *pool) close() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +65,7 @@ func (p *pool) close() bool {
 	return !was
 }
 
-// drain waits for the runs and ends what is warm.
+// drain waits for the runs to end, then ends every warm box.
 func (p *pool) drain() {
 	p.runs.Wait()
 	for x := p.take(); x != nil; x = p.take() {
@@ -70,18 +74,20 @@ func (p *pool) drain() {
 	}
 }
 
+// release makes a slot free again.
 func (p *pool) release(slot int) {
 	p.slots <- slot
 	p.refill()
 }
 
-// take returns a warm box, if there is one.
+// take removes a warm box from the pool and returns it; nil if there is none.
 func (p *pool) take() *box {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.first()
 }
 
+// first is take for a caller that holds p.mu.
 func (p *pool) first() *box {
 	if len(p.warm) == 0 {
 		return nil
@@ -91,7 +97,8 @@ func (p *pool) first() *box {
 	return x
 }
 
-// put keeps a warm box, unless a run is waiting for the slot it holds.
+// put adds a warm box to the pool and reports true. It reports false if a run waits
+// for a slot or the pool is closed; the caller then ends the box.
 func (p *pool) put(x *box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +109,8 @@ func (p *pool) put(x *box) bool {
 	return true
 }
 
-// slot waits for a free slot. A warm box gives up its own to a run that
-// cannot use it.
+// slot returns a free slot, and waits for one until ctx ends. If all slots are taken,
+// it ends a warm box and returns the slot of that box.
 func (p *pool) slot(ctx context.Context) (int, error) {
 	select {
 	case s := <-p.slots:
@@ -113,7 +120,7 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 	p.mu.Lock()
 	x := p.first()
 	if x == nil {
-		p.waiting++ // from here on no box is kept for later
+		p.waiting++ // put now keeps no warm box
 		defer func() {
 			p.mu.Lock()
 			p.waiting--
@@ -133,7 +140,8 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 	}
 }
 
-// keepWarm makes warm boxes as they are taken, while slots are free.
+// keepWarm replaces the warm boxes that runs take, while slots are free. It returns
+// when the backend closes.
 func (b *Backend) keepWarm() {
 	if b.cfg.Warm == 0 || b.python == "" {
 		return
@@ -152,24 +160,25 @@ func (b *Backend) keepWarm() {
 				}
 			default:
 			}
-			break // until a run has ended
+			break // no free slot, or the start failed: try again at the next refill
 		}
 	}
 }
 
+// short reports whether the open pool has fewer than n warm boxes.
 func (p *pool) short(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.closed && len(p.warm) < n
 }
 
-// warmUp puts one interpreter into the pool. If it does not start, a run that starts
-// its own reports why.
+// warmUp starts an interpreter in a box and puts the box into the pool. It drops the
+// error of a failed start, because the next run starts its own box and reports it.
 func (b *Backend) warmUp(slot int) bool {
 	ctx := b.ctx
 	o := b.order(nil, sandbox.DefaultLimits)
 	o.Argv, o.Env, o.Links, o.Warm = b.interpreter(1, true), nil, 1, true
-	// The bounds that hold until a run brings its own.
+	// The default limits hold until a claim brings the limits of a run.
 	x, err := b.start(slot, o, sandbox.DefaultLimits, nil, -1)
 	if err == nil {
 		err = x.awaitPython(ctx)
@@ -182,8 +191,10 @@ func (b *Backend) warmUp(slot int) bool {
 	return false
 }
 
-// takeBox returns a box in which the program of r runs.
+// takeBox returns a box in which the program of r runs. It prefers a warm box, and
+// starts a box if no warm one fits.
 func (b *Backend) takeBox(ctx context.Context, r *run) (*box, error) {
+	// A warm box runs only code, without a proxy. Only root can mount a workspace later.
 	warm := r.spec.Code != "" && r.spec.Proxy == nil && (b.root || r.spec.Dir == "")
 	for warm {
 		x := b.pool.take()
@@ -193,15 +204,15 @@ func (b *Backend) takeBox(ctx context.Context, r *run) (*box, error) {
 		r.began = time.Now()
 		lent, owner, err := b.workspace(r.spec, x.slot)
 		if err != nil || owner != nil {
-			// The box is fine, but it cannot change its user.
+			// The box works, but this run needs another user. Keep the box for other runs.
 			if !b.pool.put(x) {
 				x.end()
 				b.pool.release(x.slot)
 			}
 			break
 		}
-		// The next is made when this run ends, or does not soon: before that it
-		// would only be in its way.
+		// Delay the next warm box, because its start would slow this run down. The end
+		// of the run starts it too.
 		time.AfterFunc(20*time.Millisecond, b.pool.refill)
 		if err := b.claim(ctx, x, r, lent); err == nil {
 			r.handed = true
@@ -210,7 +221,7 @@ func (b *Backend) takeBox(ctx context.Context, r *run) (*box, error) {
 			b.pool.release(x.slot)
 			return nil, err
 		}
-		// It broke before it was used, so nothing of the run was in it.
+		// The box broke before the code of the run reached it, so try the next one.
 		b.pool.release(x.slot)
 	}
 	slot, err := b.pool.slot(ctx)
@@ -226,7 +237,7 @@ func (b *Backend) takeBox(ctx context.Context, r *run) (*box, error) {
 	return x, nil
 }
 
-// startCold starts a box for r.
+// startCold starts a box with the program, limits and workspace of r.
 func (b *Backend) startCold(slot int, r *run) (*box, error) {
 	s := r.spec
 	o := b.order(s, r.limits)
@@ -236,8 +247,8 @@ func (b *Backend) startCold(slot int, r *run) (*box, error) {
 	if s.Code != "" {
 		o.Links++
 		o.Argv, o.Env = b.interpreter(o.Links, false), nil
-		// A program that allocates too much gets a MemoryError it can handle,
-		// before the cgroup kills it for having used too much.
+		// This limit makes Python raise a MemoryError, which the code can handle. The
+		// cgroup alone would kill the program.
 		o.Bounds.Data = r.limits.Memory
 	}
 	lent, owner, err := b.workspace(s, slot)
@@ -249,7 +260,7 @@ func (b *Backend) startCold(slot int, r *run) (*box, error) {
 	return x, err
 }
 
-// claim makes the warm box x that of r. lent is closed.
+// claim gives the warm box x to r and sends the code. It closes lent.
 func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	if lent >= 0 {
 		defer unix.Close(lent)
@@ -276,9 +287,11 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	return x.sendCode(ctx, r.spec)
 }
 
-// workspace makes the mount of a named directory, as root. Any other user leaves
-// that to init, which sees no more than the user. The identity is that of the
-// program if the file system cannot map owners.
+// workspace returns a mount of the directory of s, or -1 if there is none. Only root
+// makes the mount here. For any other user init makes it, with that user's rights.
+//
+// If the file system cannot map owners, workspace returns the owner of the directory
+// instead of a mount: the program must run as that user. Spec.Allow must permit this.
 func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 	if s.Dir == "" || !b.root {
 		return -1, nil, nil
@@ -297,7 +310,7 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 	return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+"; Spec.Allow does not name \""+weakOwner+"\"", fix)
 }
 
-// order returns the order for a box.
+// order returns the order for a box that runs s; s is nil for a warm box.
 func (b *Backend) order(s *sandbox.Spec, l limits) confine.Order {
 	o := confine.Order{Shown: b.cfg.ReadOnly, Filter: b.filter, Landlock: b.abi, Root: b.root, Bounds: b.bounds(l)}
 	if s == nil {
@@ -311,6 +324,8 @@ func (b *Backend) order(s *sandbox.Spec, l limits) confine.Order {
 	return o
 }
 
+// bounds returns the limits that init enforces. Without cgroups, init also enforces
+// memory, processes and CPU time.
 func (b *Backend) bounds(l limits) confine.Bounds {
 	n := confine.Bounds{FileBytes: l.FileBytes, Files: l.Files}
 	if b.driver == nil {
@@ -319,7 +334,7 @@ func (b *Backend) bounds(l limits) confine.Bounds {
 	return n
 }
 
-// Warm says how many interpreters are ready.
+// Warm returns the number of warm boxes, each with an interpreter that is ready.
 func (b *Backend) Warm() int {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 //go:embed boot.py
 var boot string
 
-// enter runs the bootstrap in a namespace of its own, because references that it
-// leaves would keep objects of the program alive, and finalizers would not run.
+// enter is Python code that runs the bootstrap in a namespace of its own. Otherwise,
+// references of the bootstrap would keep objects alive and prevent their finalizers.
 const enter = "exec(__import__('sys').argv[1], {'__name__': '_boot'})"
 
-// interpreter is the command of a Python that waits for its program on the
-// last of its links. A warm one has its Landlock rules after that.
+// interpreter returns the command of a Python that waits for its code on the last of
+// its links. The next descriptor of a warm one holds its Landlock rules.
 func (b *Backend) interpreter(links int, warm bool) []string {
 	link, rules, how := 2+links, -1, "cold"
 	if warm {
@@ -37,12 +37,13 @@ func (b *Backend) interpreter(links int, warm bool) []string {
 	return []string{b.python, "-I", "-X", "utf8", "-c", enter, boot, strconv.Itoa(link), strconv.Itoa(rules), how}
 }
 
-// putFrame writes b behind its length.
+// putFrame writes the length of b, then b.
 func putFrame(w io.Writer, b []byte) error {
 	_, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...))
 	return err
 }
 
+// getFrame reads bytes that putFrame wrote, at most frame.Max.
 func getFrame(r io.Reader) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -57,7 +58,7 @@ func getFrame(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// awaitPython waits until a warm interpreter has imported what it imports.
+// awaitPython waits until a warm interpreter has done its imports.
 func (x *box) awaitPython(ctx context.Context) error { return x.expectFrame(ctx, "ready") }
 
 // expectFrame reads one frame from the program's link, which must be want.
@@ -78,19 +79,19 @@ func (x *box) expectFrame(ctx context.Context, want string) error {
 	return nil
 }
 
-// sendCode gives a warm interpreter its program, and waits until it has it. Before
-// that nothing of the program ran.
+// sendCode sends the code of s to a warm interpreter and waits until it arrived. An
+// error means that no code of s ran.
 func (x *box) sendCode(ctx context.Context, s *sandbox.Spec) error {
 	sent := make(chan error, 1)
 	go func() { sent <- writeCode(x.links[0], s) }()
 	if err := x.expectFrame(ctx, "taken"); err != nil {
-		x.kill() // the writer ends too when its reader is gone
+		x.kill() // ends writeCode too, because its reader is gone
 		return errors.Join(err, <-sent)
 	}
 	return <-sent
 }
 
-// writeCode writes the program to the interpreter.
+// writeCode writes the environment, the code and the functions of s to the interpreter.
 func writeCode(l *os.File, s *sandbox.Spec) error {
 	type param struct {
 		Name     string `json:"name"`
@@ -127,8 +128,8 @@ func writeCode(l *os.File, s *sandbox.Spec) error {
 	return errors.Join(putFrame(l, []byte(s.Code)), putFrame(l, table))
 }
 
-// answerCalls answers the program's calls until its link ends. One call at a time:
-// the program waits for each.
+// answerCalls runs the functions that the program calls, until the link l ends. Calls
+// come one after the other, because the program waits for each answer.
 func answerCalls(ctx context.Context, l *os.File, fs []sandbox.Function, memoryError func()) {
 	defer l.Close()
 	for {
@@ -145,7 +146,7 @@ func answerCalls(ctx context.Context, l *os.File, fs []sandbox.Function, memoryE
 			A json.RawMessage `json:"a"`
 		}
 		if json.Unmarshal(b, &q) != nil || q.F == nil || *q.F < 0 || *q.F >= len(fs) {
-			return // the program took the place of the bootstrap
+			return // the bootstrap never sends this, so the program wrote to the link itself
 		}
 		answer, err := fs[*q.F].Call(ctx, q.A)
 		if putFrame(l, reply(answer, err)) != nil {
@@ -154,7 +155,7 @@ func answerCalls(ctx context.Context, l *os.File, fs []sandbox.Function, memoryE
 	}
 }
 
-// reply encodes the answer of a Function for the program.
+// reply encodes the answer or the error of a Function for the program.
 func reply(answer json.RawMessage, err error) []byte {
 	if err == nil {
 		if answer == nil {

@@ -21,20 +21,20 @@ type run struct {
 	limits limits
 	box    *box
 	began  time.Time
-	handed bool // a warm interpreter has its code already
+	handed bool // the warm interpreter already has the code
 	out    output
 
 	mu    sync.Mutex
-	cause sandbox.Cause // why we ended it, if we did
-	short bool          // the interpreter says that it ended for want of memory
+	cause sandbox.Cause // why the backend ended the run; "": it did not
+	short bool          // the interpreter reported an unhandled MemoryError
 }
 
-// grace is how long a finished run waits for its streams to end. The program is
-// gone by then, so they do, unless a Writer or a Function of the caller does not
-// return. On a busy machine reading takes a while too, and output must not be lost.
+// grace is how long a finished run waits for its streams to end. The streams end with
+// the program, unless a Writer or a Function of the caller does not return. The wait
+// is long, because reading is slow on a busy machine and must not lose output.
 const grace = 3 * time.Second
 
-// end kills the run for a reason. The first reason counts.
+// end kills the run for the cause c. Only the first cause counts.
 func (r *run) end(c sandbox.Cause) {
 	r.mu.Lock()
 	if r.cause == "" {
@@ -44,15 +44,15 @@ func (r *run) end(c sandbox.Cause) {
 	r.box.kill()
 }
 
-// noteMemoryError notes that the interpreter got no memory and the program did not
-// handle that.
+// noteMemoryError records that the program did not handle a MemoryError.
 func (r *run) noteMemoryError() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.short = true
 }
 
-// wait waits for the end of the run.
+// wait copies the streams of the run, answers its calls and returns its outcome when
+// it has ended.
 func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	x := r.box
 	r.out.left, r.out.over = r.limits.Output, func() { r.end(sandbox.Output) }
@@ -76,7 +76,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	last := r.watch(ctx)
 	stop()
 	if r.spec.Proxy != nil {
-		// The program is gone, so reading for it must end.
+		// The program is gone, so bridge must stop reading from the proxy.
 		r.spec.Proxy.SetDeadline(time.Now())
 		defer r.spec.Proxy.SetDeadline(time.Time{})
 	}
@@ -90,8 +90,8 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	return r.outcome(last, wall)
 }
 
-// watch ends the run at its limits. It returns the last note of init: everything of
-// the run has ended. The note is empty if init was killed.
+// watch kills the run at its limits. It returns when all processes of the run have
+// ended, with the last note of init. The note is not Done if init was killed.
 func (r *run) watch(ctx context.Context) (last confine.Note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
@@ -109,7 +109,7 @@ func (r *run) watch(ctx context.Context) (last confine.Note) {
 			}
 		case <-gone:
 			r.end(sandbox.Killed)
-			gone = nil
+			gone = nil // a closed channel would spin; wait for the last note
 		case <-wall.C:
 			r.end(sandbox.Timeout)
 		case <-check.C:
@@ -124,13 +124,13 @@ func (r *run) watch(ctx context.Context) (last confine.Note) {
 	}
 }
 
-// next is when the CPU time can be used up at the earliest.
+// next returns the shortest time in which the run can use up its CPU time.
 func (r *run) next(used time.Duration) time.Duration {
 	return max((r.limits.CPU-used)/time.Duration(runtime.NumCPU()), time.Millisecond)
 }
 
-// outcome puts the result together. A limit that only refuses, as a full disk does,
-// is the cause of a run only if the run failed.
+// outcome builds the outcome from the last note, the cgroup and the output. A limit
+// that only makes calls fail, like a full disk, is a cause only if the run failed.
 func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	out := sandbox.Outcome{Exit: n.Exit, Signal: n.Signal}
 	out.Usage = sandbox.Usage{Wall: wall, CPU: n.CPU, PeakBytes: n.Peak}
@@ -144,11 +144,12 @@ func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	out.Stdout, out.Stderr, out.Truncated = r.out.take()
 	out.Usage.OutputBytes = int64(len(out.Stdout) + len(out.Stderr))
 	if n.Kind != confine.Done {
-		// Init was killed with its box, or from outside.
+		// Init sent no Done, so the backend or another process killed it.
 		out.Exit, out.Signal = -1, "SIGKILL"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The order counts: a limit that killed the run comes before its exit code.
 	fine := n.Kind == confine.Done && n.Exit == 0 && n.Signal == ""
 	switch {
 	case r.cause != "":
