@@ -1,6 +1,6 @@
-// Package task is what every client here does: a task, two tools, and a line of
-// JSON for each mode. Usage: CLIENT MODE,MODE... [FACE]; see
-// ../../python/task.py.
+// Package task holds the code that all Go test clients share: a task, two tools, and
+// one line of JSON for each mode. Usage: CLIENT MODE,MODE... [FACE]. The Python
+// clients do the same: see ../../python/task.py.
 package task
 
 import (
@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// What the command line and the environment say.
+// Settings from the command line and the environment.
 var (
 	Face   = append(os.Args, "")[2]
-	Model  string // of the mode under way
+	Model  string // model of the current mode
 	Prompt = cmp.Or(os.Getenv("CLIENT_PROMPT"), "Do your task.")
 )
 
-// System tells a model what it is.
+// System is the system prompt of every request.
 const System = "You are a careful assistant."
 
-// Max is the most output that is asked for.
+// Max is the limit on output tokens in every request.
 const Max = 600
 
 // A Line is what a client prints at the end of a mode.
@@ -47,17 +47,17 @@ type Failed struct {
 
 var line Line
 
-// Book adds up usage.
+// Book adds usage to the line of the current mode.
 func Book(input, output int64) { line.Input, line.Output = line.Input+input, line.Output+output }
 
-// A Tool is one of the two.
+// A Tool is one of the two tools that a client offers to the model.
 type Tool struct {
 	Name, About string
 	Schema      map[string]any
 	Run         func(args string) string
 }
 
-// Tools are all there are.
+// Tools are all tools of a client.
 var Tools = []Tool{
 	{"weather", "The weather in a city.", object(map[string]any{"city": kind("string")}, "city"), func(args string) string {
 		var a struct {
@@ -85,7 +85,7 @@ var Tools = []Tool{
 // Report is the schema of a structured answer.
 var Report = object(map[string]any{"city": kind("string"), "degrees": kind("integer")}, "city", "degrees")
 
-// ReadReport reads one.
+// ReadReport checks a structured answer against [Report] and returns it as one line.
 func ReadReport(text string) (string, error) {
 	var r struct {
 		City    string `json:"city"`
@@ -111,6 +111,8 @@ func Call(name, args string) string {
 	return "there is no tool " + name
 }
 
+// act records a call of a tool in the line and in the file CLIENT_TRACE. It then
+// sleeps CLIENT_TOOL_SECONDS.
 func act(name string, args any) {
 	call := []any{name, args}
 	line.Calls = append(line.Calls, call)
@@ -125,7 +127,8 @@ func act(name string, args any) {
 	}
 }
 
-// Main runs the modes, and tells of an error as agents do: a line, exit code 1.
+// Main runs the modes and prints one line for each. An error is in its line and makes
+// the exit code 1. The function status returns the HTTP status and body of an error.
 func Main(modes map[string]func(*Line) error, status func(error) (int, string)) {
 	code := 0
 	for mode := range strings.SplitSeq(os.Args[1], ",") {
