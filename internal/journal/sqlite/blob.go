@@ -17,13 +17,13 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// A packed blob begins with its size as a uvarint, and goes on with DEFLATE; or
-// it begins with a zero byte, and goes on as it is.
+// A packed blob is its size as a uvarint and its DEFLATE, or a zero byte and its
+// plain bytes.
 
-// flateEnd is how the compressor always ends. It is left out.
+// flateEnd is the end of every DEFLATE. A packed blob leaves it out.
 const flateEnd = "\x00\x00\xff\xff"
 
-// packer is what one compression needs; it is large, so it is kept.
+// packer holds the buffers of one compression. They are large, so a pool keeps them.
 type packer struct {
 	w   *flate.Writer
 	buf bytes.Buffer
@@ -37,7 +37,7 @@ var packers = sync.Pool{New: func() any {
 	return &packer{w: w}
 }}
 
-// pack makes b as small as is worth it: a sixteenth must be gained.
+// pack compresses b, or leaves it plain if that saves less than a sixteenth.
 func pack(b []byte) []byte {
 	p := packers.Get().(*packer)
 	defer packers.Put(p)
@@ -52,16 +52,17 @@ func pack(b []byte) []byte {
 	return append(make([]byte, 1, len(b)+1), b...)
 }
 
-// A packet is a blob made ready for its row.
+// A packet is a packed blob, ready for its row.
 type packet struct {
 	hash abi.Hash
 	body []byte
 }
 
-// alone is how many bytes are packed sooner than somebody comes to help.
+// alone is the amount of bytes for each goroutine of packAll. Less is packed sooner
+// than another goroutine starts.
 const alone = 16 << 10
 
-// packAll packs blobs, on as many processors as there are.
+// packAll packs blobs on all processors.
 func packAll(blobs []abi.Blob) []packet {
 	out := make([]packet, len(blobs))
 	size := 0
@@ -83,7 +84,7 @@ func packAll(blobs []abi.Blob) []packet {
 	return out
 }
 
-// unpack gives back what pack was given, and refuses anything that is not h.
+// unpack reverses pack, and refuses a content whose hash is not h.
 func unpack(p []byte, h abi.Hash) ([]byte, error) {
 	b, err := inflate(p)
 	if err != nil {
@@ -95,7 +96,7 @@ func unpack(p []byte, h abi.Hash) ([]byte, error) {
 	return b, nil
 }
 
-// inflaters are kept for the next blob: one is 40 KB.
+// inflaters keeps decompressors for the next blob, because each has 40 KB.
 var inflaters = sync.Pool{New: func() any { return flate.NewReader(strings.NewReader("")) }}
 
 func inflate(p []byte) ([]byte, error) {
@@ -122,7 +123,8 @@ func inflate(p []byte) ([]byte, error) {
 	return b.Bytes(), r.Close()
 }
 
-// blobKey is the part of a hash that is looked up. Blobs may share it.
+// blobKey returns the part of a hash that the table names is ordered by. Several
+// blobs may share it.
 func blobKey(h abi.Hash) int64 { return int64(int32(binary.BigEndian.Uint32(h[:]))) }
 
 func (w *writer) storeBlob(p packet) error {
@@ -137,8 +139,8 @@ func (w *writer) storeBlob(p packet) error {
 	return w.name.exec(blobKey(p.hash), id)
 }
 
-// findBlob is nil when there is no blob of that name. A damaged one is an
-// [journal.ErrBlob], unless it is there a second time.
+// findBlob returns the blob of a hash, or nil if none is stored. A damaged blob is a
+// [journal.ErrBlob], unless a second row has it undamaged.
 func findBlob(named *stmt, h abi.Hash) ([]byte, error) {
 	rows, err := named.query(blobKey(h))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// A conn is one connection to the file, for one goroutine at a time. The pool
-// and the conversions of database/sql would cost as much as the statements.
+// A conn is one connection to the file, for one goroutine at a time. It does not use
+// database/sql, because its pool and conversions cost as much as the statements.
 type conn struct {
 	c    driver.Conn
 	kept []*stmt
@@ -45,8 +45,8 @@ func dial(file, pragmas string) (*conn, error) {
 	return c, nil
 }
 
-// close also closes the statements that are kept: SQLite would hold on to the
-// file for as long as one is there.
+// close closes the connection and its kept statements, because SQLite keeps the file
+// open until the last statement is closed.
 func (c *conn) close() error {
 	var err error
 	for _, s := range c.kept {
@@ -56,7 +56,7 @@ func (c *conn) close() error {
 	return errors.Join(err, c.c.Close())
 }
 
-// run executes statements that bring nothing back.
+// run executes statements that return no rows.
 func (c *conn) run(sql string) error {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *conn) run(sql string) error {
 	return errors.Join(s.exec(), s.close())
 }
 
-// number is the first column of the only row of a query.
+// number returns the first column of the only row of a query.
 func (c *conn) number(sql string) (int64, error) {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *conn) prepare(sql string) (*stmt, error) {
 	return &stmt{s: s, exe: exe, que: que}, nil
 }
 
-// prepareAll fills in statements that are kept until the connection is closed.
+// prepareAll prepares statements into the variables of the map. close closes them.
 func (c *conn) prepareAll(all map[**stmt]string) error {
 	for p, sql := range all {
 		s, err := c.prepare(sql)
@@ -128,8 +128,7 @@ func (s *stmt) query(vals ...driver.Value) (driver.Rows, error) {
 	return s.que.QueryContext(context.Background(), s.bind(vals))
 }
 
-// row reads the first row of a query into dest, and reports whether there is
-// one.
+// row reads the first row of a query into dest. It reports whether a row exists.
 func (s *stmt) row(dest []driver.Value, vals ...driver.Value) (bool, error) {
 	rows, err := s.query(vals...)
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *stmt) number(vals ...driver.Value) (int64, error) {
 	return n, nil
 }
 
-// code is SQLite's primary result code of an error, or -1.
+// code returns SQLite's primary result code of an error, or -1.
 func code(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -164,8 +163,8 @@ func code(err error) int {
 	return -1
 }
 
-// full reports whether err says that there is no room. Growing the index of
-// the log (the file that ends in -shm) has a code of its own.
+// full reports whether err means that the disk is full. SQLite has another code for
+// a full disk when it grows the index of the log, the file that ends in -shm.
 func full(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE)

@@ -9,9 +9,9 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// Claim implements [journal.Store]. Leases are kept in memory, because the lock of
-// the directory lets one process in, and its first lease holds every tree. Only the
-// newest epoch is in the file.
+// Claim implements [journal.Store]. Only the newest epoch is in the file. The leases
+// are in memory, because the lock of the directory admits one process, and the first
+// lease of that process holds every tree.
 func (s *store) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,8 +31,8 @@ func (s *store) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, error
 	return l, orFull(err)
 }
 
-// setEpoch stores a new epoch, in a transaction of the caller. The row of the table
-// feed says that the holder of this epoch keeps the commit order.
+// setEpoch stores a new epoch, in a transaction of the caller. It also stores the
+// epoch in the table feed, as a note that its holder keeps the commit order.
 func (w *writer) setEpoch(epoch int64) error {
 	if err := w.run(fmt.Sprintf("PRAGMA user_version=%d", epoch)); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (w *writer) setEpoch(epoch int64) error {
 	return w.run(fmt.Sprintf("INSERT OR REPLACE INTO feed(id, body) VALUES(%d, %d)", epochBlock, epoch))
 }
 
-// readTrees reads the parent of every process. The first record of a process names
-// it.
+// readTrees calls add with the parent of every process, which the first record of
+// the process names.
 func (p *readers) readTrees(add journal.TreeMaker) error {
 	return p.with(func(r *reader) error {
 		first, err := r.prepare(columns + "WHERE id IN (SELECT id FROM runs WHERE id & 0xffffffff = 1) ORDER BY id")
@@ -76,11 +76,11 @@ func (p *readers) readTrees(add journal.TreeMaker) error {
 	})
 }
 
-// NewPid implements [journal.Store]. It takes no lock, because the lock is held
-// while a commit is synced.
+// NewPid implements [journal.Store]. It takes no lock, so it never waits for the
+// sync of a commit.
 func (s *store) NewPid() (abi.Pid, error) { return s.pids.next() }
 
-// pids is the highest process number that is stored or given out.
+// pids holds the highest pid that is stored or given out.
 type pids struct{ last atomic.Int64 }
 
 func (p *pids) next() (abi.Pid, error) {
@@ -95,7 +95,7 @@ func (p *pids) next() (abi.Pid, error) {
 	}
 }
 
-// raise keeps a stored process number from being given out.
+// raise makes sure that next never returns a stored pid.
 func (p *pids) raise(pid abi.Pid) {
 	for {
 		last := p.last.Load()

@@ -10,9 +10,9 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// lockFile is taken for as long as a journal is open. It holds the number of
-// the operating system's process that took it, and is never removed: a removed
-// file could be locked twice.
+// lockFile is locked as long as a journal is open. It holds the operating system's
+// number of the process that locked it. It is never removed, because two processes
+// could lock a removed file and its successor.
 const lockFile = "lock"
 
 func lock(dir string) (*os.File, error) {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// tryLock reports whether nobody else holds f. The lock ends with f, also when
-// the process is killed.
+// tryLock locks f, and reports false if another process holds it. The lock ends when
+// f is closed, also if the process is killed.
 func tryLock(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock reports whether nobody else holds f. The lock ends with f, also when
-// the process is killed. It is on a byte far behind the text, which others may
-// still read.
+// tryLock locks f, and reports false if another process holds it. The lock ends when
+// f is closed, also if the process is killed. It covers a byte far behind the text,
+// so that other processes can still read the text.
 func tryLock(f *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(f.Fd()),
 		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{Offset: 1 << 30})
@@ -19,5 +19,5 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// syncDir has nothing to do: NTFS keeps names in its own journal.
+// syncDir does nothing, because NTFS keeps names in its own journal.
 func syncDir(string) error { return nil }

@@ -8,17 +8,18 @@ import (
 // runLen is how many records of a process make a run.
 const runLen = 64
 
-// A run is up to runLen records of a process, one after the other: how many
-// there are, what they and all before them come to, and which calls are
-// answered in them. The last run of a process is where it goes on.
+// A run describes up to runLen consecutive records of a process: their numbers, the
+// sum of the last one, and the range of the calls that they answer. The next record
+// of a process extends its last run.
 type run struct {
-	first, n  uint64 // the first record, and the last one yet
+	first, n  uint64 // numbers of the first and of the last record
 	sum       format.Sum
-	answered  bool // some call is
-	low, high int64
+	answered  bool  // a record of the run answers a call
+	low, high int64 // the lowest and the highest answered call
 }
 
-// extend adds the next record.
+// extend adds the next record of the process, and begins a new run after runLen
+// records.
 func (r *run) extend(e *format.Entry) {
 	if r.n%runLen == 0 {
 		*r = run{first: r.n + 1, sum: r.sum}
@@ -33,6 +34,7 @@ func (r *run) extend(e *format.Entry) {
 	}
 }
 
-// checkLen is how much of its sum stands behind a record's body. It only has to
-// say which record of a run is wrong: that one is, the run's own sum says.
+// checkLen is the number of bytes of its sum that follow a record's body: its check.
+// Four bytes are enough to find the damaged record of a run, because the sum of the
+// run shows that one is damaged.
 const checkLen = 4

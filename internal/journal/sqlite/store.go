@@ -21,9 +21,9 @@ import (
 const file = "journal.db"
 
 // applicationID is in the header of the file: "Krn", and the version of the
-// tables. The other number that SQLite keeps there for its users, user_version,
-// is the epoch of the lease: it is read in every transaction, and there it costs
-// no page of its own.
+// tables. The header has a second free number, user_version, which holds the epoch
+// of the lease. Every transaction reads the epoch, and there it needs no page of its
+// own.
 const applicationID = 0x4b726e01
 
 const schema = `
@@ -57,55 +57,56 @@ CREATE VIEW log AS SELECT pid, n,
 	call, row, tool FROM records;
 `
 
-// A user may look into the file with other programs while it is open. A
-// program that writes is waited for, but not for ever.
+// The pragmas of the connections. A person may open the file with other programs
+// at the same time. SQLite waits 10 seconds for a program that writes.
 const (
 	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA synchronous=OFF; PRAGMA journal_mode=WAL; PRAGMA fullfsync=1;
 		PRAGMA checkpoint_fullfsync=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 )
 
-// How commits are synced. SQLite obeys these when they are prepared, and not
-// when they are executed, so they cannot be kept.
+// The pragmas that say how commits are synced. SQLite obeys them when it prepares
+// them, and not when it executes them, so the store cannot keep them prepared.
 const (
 	syncAlways = "PRAGMA synchronous=FULL"
-	syncLater  = "PRAGMA synchronous=NORMAL" // with the next one that is synced
+	syncLater  = "PRAGMA synchronous=NORMAL" // together with the next synced commit
 )
 
-// Bounds on what is kept in memory only to be faster.
+// Bounds of the caches ends and known.
 var maxEnds = 1 << 16 // tests lower it
 const maxKnown = 1 << 14
 
-// store is the embedded store.
+// store implements [journal.Store] on one SQLite file. It has one writer and many
+// readers.
 type store struct {
 	path string
 	lock *os.File
 	file *os.File // open as long as w: closing it would end SQLite's locks
 
-	mu     sync.Mutex // for what follows: the one writer
+	mu     sync.Mutex // guards the fields up to small: only one goroutine writes
 	w      *writer
 	leases journal.Leases
-	ends   map[abi.Pid]run       // the last runs
-	known  map[abi.Hash]struct{} // blobs that are surely there
+	ends   map[abi.Pid]run       // cache of the last run of each process
+	known  map[abi.Hash]struct{} // cache of blobs that are stored
 	tail   tail
-	order  order // without what is in the tail
-	sick   error // why the tail could not be settled
-	small  int   // batches of few processes since the last of many
+	order  order // the commit order without the tail
+	sick   error // the error of the last attempt to settle the tail
+	small  int   // batches of few processes since the last batch of many
 
 	pids    pids
 	end     atomic.Uint64 // position of the last record; readers look at it without the lock
 	readers readers
 }
 
-// writer is the connection that writes, with its statements.
+// writer is the one connection that writes, with its prepared statements.
 type writer struct {
 	*conn
 	begin, commit, rollback, epoch, insert, setRun, lastRun, blob, name, named *stmt
 	append, cut, setBlock                                                      *stmt
 }
 
-// Open opens the journal in a directory, and makes both when they are
-// not there. It fails with [journal.ErrLocked] when somebody else has it open.
+// Open opens the journal in a directory, and makes both if they do not exist. It
+// fails with [journal.ErrLocked] if another process has the journal open.
 func Open(dir string) (journal.Store, journal.Lease, error) {
 	s, err := open(dir)
 	if err != nil {
@@ -127,7 +128,7 @@ func open(dir string) (_ *store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
-	// SQLite gives its other files the mode of this one.
+	// SQLite gives its other files the mode of this file.
 	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
@@ -144,16 +145,16 @@ func open(dir string) (_ *store, err error) {
 	return s, nil
 }
 
-// begin reads the lease, and makes what was done until here durable. Nothing
-// was synced before: the first thing that must survive is the file itself, and
-// the new epoch only has to survive together with what is written under it.
+// begin reads the lease, the commit order and the tail. It syncs a new file, because
+// nothing was synced before. The new epoch needs no sync of its own: it must survive
+// only together with the first records that are written under it.
 func (s *store) begin(dir string) error {
 	n, err := s.w.epoch.number()
 	if err != nil {
 		return err
 	}
 	s.leases, _ = journal.NewLeases(uint64(n), func(add journal.TreeMaker) error {
-		if err := s.settle(); err != nil { // a claim holds the lock
+		if err := s.settle(); err != nil { // needs no lock, because Claim holds it
 			return err
 		}
 		return s.readers.readTrees(add)
@@ -178,7 +179,7 @@ func (s *store) begin(dir string) error {
 	return s.w.run(syncAlways)
 }
 
-// release gives back everything.
+// release closes the writer and the files, and releases the lock.
 func (s *store) release() error {
 	var err error
 	if s.w != nil {
@@ -203,7 +204,7 @@ func openWriter(path string) (*writer, error) {
 	return w, nil
 }
 
-// setUp takes the lease, and makes the tables in an empty file: one
+// setUp takes the lease, and makes the tables in an empty file. Both happen in one
 // transaction.
 func (w *writer) setUp() error {
 	if err := w.run("BEGIN IMMEDIATE"); err != nil {
@@ -263,10 +264,11 @@ func (w *writer) migrate() error {
 	return w.run(fmt.Sprintf("PRAGMA application_id=%d; %s", applicationID, schema))
 }
 
-// rowID is where a record stands: processes one after the other, each in order.
+// rowID returns the row of a record. All records of a process have adjacent rows, in
+// order.
 func rowID(pid abi.Pid, n uint64) int64 { return int64(pid)<<32 | int64(n) }
 
-// fits says why a record has no rowID.
+// fits returns the reason if a record has no rowID, or "".
 func fits(r *abi.Record) string {
 	switch {
 	case r.Pid < 0 || r.Pid > math.MaxInt32:
@@ -277,22 +279,23 @@ func fits(r *abi.Record) string {
 	return ""
 }
 
-// A load is a batch made ready for its transaction.
+// A load is a batch that is ready for its transaction.
 type load struct {
 	entries []format.Entry
 	blobs   []packet
-	ends    map[abi.Pid]run // as they will be
-	full    []fullRun       // runs that end within the batch
-	frame   frame           // what goes to the tail
+	ends    map[abi.Pid]run // the last run of each process after the batch
+	full    []fullRun       // runs that the batch completes
+	frame   frame           // the row for the tail
 }
 
-// A fullRun is one that will not change any more.
+// A fullRun is a complete run, which never changes again.
 type fullRun struct {
 	pid abi.Pid
 	run run
 }
 
-// Append implements [journal.Store]. Writing bodies and packing blobs needs no lock.
+// Append implements [journal.Store]. It writes bodies and packs blobs before it
+// takes the lock.
 func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	ld, err := s.load(batch)
 	if err != nil || len(batch) == 0 {
@@ -321,8 +324,8 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	stored()
 	s.remember(ld)
 	if s.tail.count >= maxTail {
-		// The batch is durable. The next one tries again to settle, and returns
-		// the error if that fails.
+		// The batch is durable, so an error here is not the error of this Append. The
+		// next Append settles again, and returns the error if that fails too.
 		s.sick = s.settle()
 	}
 	return nil
@@ -352,7 +355,7 @@ func (s *store) load(batch []abi.Record) (*load, error) {
 		if len(e.Body) > journal.MaxBody {
 			return nil, bad("it has %d bytes, more than %d", len(e.Body), journal.MaxBody)
 		}
-		// Behind the body stays room for the check; the next body goes after it.
+		// The body keeps room for its check. The next body begins behind that room.
 		n := len(e.Body)
 		buf = nil
 		if room := e.Body[:cap(e.Body)]; len(room) > n+checkLen {
@@ -376,7 +379,7 @@ func (s *store) load(batch []abi.Record) (*load, error) {
 	return ld, nil
 }
 
-// unknown leaves out the blobs that are surely there.
+// unknown leaves out the blobs that are certainly stored already.
 func (s *store) unknown(blobs []abi.Blob) []abi.Blob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -410,7 +413,7 @@ func (s *store) chain(ld *load) error {
 	return nil
 }
 
-// lastRunOf is the last run of a process, or the zero run.
+// lastRunOf returns the last run of a process, or the zero run for a new process.
 func (s *store) lastRunOf(pid abi.Pid) (run, error) {
 	if r, ok := s.ends[pid]; ok {
 		return r, nil
@@ -418,17 +421,17 @@ func (s *store) lastRunOf(pid abi.Pid) (run, error) {
 	return readEnd(s.w.lastRun, pid)
 }
 
-// maxDirect is how many processes a batch may touch to go straight to its place.
-// Each has pages of its own there, and every page that is touched is written
-// whole; a batch of more goes to the tail.
-// When the tail is in use, it stays so until calm has come: small batches stand
-// between large ones, too.
+// maxDirect is the largest number of processes of a batch that goes straight to the
+// table records. A batch of more goes to the tail, because each process has pages of
+// its own and SQLite writes every touched page whole. A tail in use stays in use
+// until calm small batches came in a row, because small batches also come between
+// large ones.
 const (
 	maxDirect = 4
 	calm      = 16
 )
 
-// direct reports whether a load goes straight to its place.
+// direct reports whether a load goes straight to the table records.
 func (s *store) direct(ld *load) bool {
 	if len(ld.ends) > maxDirect {
 		s.small = 0
@@ -438,7 +441,7 @@ func (s *store) direct(ld *load) bool {
 	return s.tail.count == 0 || s.small > calm
 }
 
-// transact stores a load, or nothing.
+// transact stores a load in one transaction, whole or not at all.
 func (s *store) transact(ld *load) error {
 	direct := s.direct(ld)
 	next := s.order
@@ -449,6 +452,7 @@ func (s *store) transact(ld *load) error {
 		ld.frame = s.tail.frame(ld.entries)
 	}
 	err := s.w.transaction(func(w *writer) error {
+		// Another epoch in the file means that a later owner has the journal.
 		if n, err := w.epoch.number(); err != nil || uint64(n) != s.leases.Newest() {
 			return errors.Join(err, journal.ErrStale)
 		}
@@ -460,6 +464,7 @@ func (s *store) transact(ld *load) error {
 		if !direct {
 			return w.append.exec(ld.frame.seq, ld.frame.sum[:], ld.frame.body)
 		}
+		// The tail is settled first, because its records are older than this batch.
 		if err := s.tail.settle(w, s.ends); err != nil {
 			return err
 		}
@@ -481,7 +486,7 @@ func (s *store) transact(ld *load) error {
 	return nil
 }
 
-// transaction runs fn in a transaction.
+// transaction runs fn in a transaction, and rolls back if fn or the commit fails.
 func (w *writer) transaction(fn func(*writer) error) error {
 	err := w.begin.exec()
 	if err == nil {
@@ -491,14 +496,14 @@ func (w *writer) transaction(fn func(*writer) error) error {
 		err = w.commit.exec()
 	}
 	if err != nil {
-		// Some failures have ended the transaction already, and then there
-		// is nothing to roll back.
+		// After some failures SQLite has ended the transaction already. The rollback
+		// fails then, and its error means nothing.
 		w.rollback.exec()
 	}
 	return err
 }
 
-// place brings records and runs to where they stay.
+// place inserts records into the table records, and their runs into runs.
 func (w *writer) place(entries []format.Entry, full []fullRun, ends map[abi.Pid]run) error {
 	for i := range entries {
 		if err := w.placeEntry(&entries[i]); err != nil {
@@ -541,7 +546,8 @@ func (w *writer) placeRun(pid abi.Pid, r *run) error {
 	return w.setRun.exec(rowID(pid, r.first), int64(r.n), r.sum[:], low, high)
 }
 
-// remember keeps what the next batch would otherwise look up.
+// remember caches the last runs and the blobs of a stored load, so that the next
+// batch need not look them up.
 func (s *store) remember(ld *load) {
 	if len(s.ends) > maxEnds && s.tail.count == 0 {
 		clear(s.ends)
@@ -558,7 +564,7 @@ func (s *store) remember(ld *load) {
 	}
 }
 
-// Close implements [journal.Store]. It waits for readers.
+// Close implements [journal.Store]. It waits for readers, and settles the tail.
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -566,6 +572,7 @@ func (s *store) Close() error {
 		return nil
 	}
 	err := errors.Join(s.readers.close(), s.settle())
-	// The whole log goes into the file, and the last connection removes it.
+	// The checkpoint copies the whole log into the file, so the last connection to
+	// close removes the log.
 	return errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.release())
 }
