@@ -9,24 +9,24 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// maxNumber is the most that a number of an answer is read as: the sum of any
-// few is still a number.
+// maxNumber is the largest number that is read from an answer; a larger number is
+// read as this one. It is small enough that a sum of a few cannot overflow.
 const maxNumber = 1 << 40
 
-// number is the whole number v, not below zero; 0 if it is none.
+// number returns the whole number v. It returns 0 if v is negative or no whole number.
 func number(v []byte) int64 {
 	n, _ := jsontext.Whole(v)
 	return min(max(n, 0), maxNumber)
 }
 
-// failed takes over an error that the provider sent in place of an answer, or
-// within one.
+// failed records an error that the provider sent instead of an answer, or within an
+// answer.
 func (a *answer) failed(data []byte) {
 	a.failure = Classify(data)
 }
 
-// chat reads an event of Chat, or a whole answer: then its choices have a
-// message in place of a delta.
+// chat reads an event of a Chat stream, or a whole Chat answer. In a whole answer
+// the choices have a message instead of a delta.
 func (a *answer) chat(data []byte) {
 	var usage []byte
 	choices := 0
@@ -62,13 +62,14 @@ func (a *answer) chat(data []byte) {
 	}
 }
 
-// name remembers a text that every event repeats.
+// name stores the first value of a text that every event repeats.
 func (a *answer) name(to *string, v []byte) {
 	if *to == "" && len(v) < 1<<10 {
 		*to = jsontext.String(v)
 	}
 }
 
+// choice reads one choice of a Chat event or answer.
 func (a *answer) choice(c []byte) {
 	at := 0
 	var finish []byte
@@ -90,17 +91,19 @@ func (a *answer) choice(c []byte) {
 	if len(finish) == 0 {
 		return
 	}
+	// A finish reason completes every call of its choice.
 	for _, p := range a.list {
 		p.Whole = p.Whole || p.choice == at
 	}
 	a.end(at)
+	// The first choice decides the stop reason, except that a refusal stays.
 	if at == 0 && a.stop != model.StopFilter || a.stop == "" {
 		a.stop = chatStop(string(finish))
 	}
 }
 
-// end notes that a choice came to its end, of which servers speak more than
-// once.
+// end records that a choice is finished. It ignores repeats, because some servers
+// report the end of a choice more than once.
 func (a *answer) end(choice int) {
 	if len(a.ends) <= maxChoices && !slices.Contains(a.ends, choice) {
 		a.ends = append(a.ends, choice)
@@ -119,8 +122,8 @@ func chatStop(s string) model.Stop {
 	return model.StopEnd
 }
 
-// delta reads what was said in one choice. The text is the first one's; the
-// others are counted.
+// delta reads the text, thoughts and calls of one choice. The text of the answer is
+// the text of choice 0; the text of the other choices is only counted.
 func (a *answer) delta(choice int, d []byte) {
 	for k, v := range jsontext.Members(d) {
 		switch string(k) {
@@ -148,9 +151,9 @@ func (a *answer) delta(choice int, d []byte) {
 	}
 }
 
-// chatPart reads a piece of a call. It names its call by index. Servers exist
-// that give every call the same index, or none at all: then the id, or a name,
-// begins a new one.
+// chatPart reads a piece of a Chat tool call. The index says to which call the piece
+// belongs. Some servers give every call the same index or no index. There a new id
+// or a name begins a new call.
 func (a *answer) chatPart(choice, n int, t []byte) {
 	if a.full() {
 		return
@@ -175,6 +178,7 @@ func (a *answer) chatPart(choice, n int, t []byte) {
 			}
 		}
 	}
+	// A piece that continues no call opens a call, at the next free index if it has none.
 	p := a.continued(choice, at, id, name)
 	if p == nil {
 		if at < 0 {
@@ -191,7 +195,8 @@ func (a *answer) chatPart(choice, n int, t []byte) {
 	a.add(p, args)
 }
 
-// oldPart reads a piece of a function call of old: there is one of them.
+// oldPart reads a piece of the deprecated function_call field. A choice has at most
+// one such call.
 func (a *answer) oldPart(choice int, f []byte) {
 	name, args := jsontext.String(jsontext.Get(f, "name")), loose(jsontext.Get(f, "arguments"))
 	for _, p := range a.list {
@@ -203,8 +208,8 @@ func (a *answer) oldPart(choice int, f []byte) {
 	a.add(a.open(&part{Call: Call{ID: oldID(name), Name: name}, choice: choice, at: -1}), args)
 }
 
-// chatUsage reads the usage of Chat. There are servers that do not count
-// thoughts as completion; the total has them.
+// chatUsage reads the usage of a Chat answer. Some servers leave thoughts out of
+// completion_tokens but not out of the total, so it uses the larger amount.
 func (a *answer) chatUsage(u []byte) {
 	var in, out, total int64
 	var details []byte
@@ -225,7 +230,7 @@ func (a *answer) chatUsage(u []byte) {
 	a.split(in, max(out, total-in), details)
 }
 
-// response reads an event of Responses, or a whole answer.
+// response reads an event of a Responses stream, or a whole Responses answer.
 func (a *answer) response(data []byte) {
 	var kind, delta, args, item, response []byte
 	at := 0
@@ -272,9 +277,9 @@ func (a *answer) response(data []byte) {
 		a.name(&a.model, jsontext.Get(response, "model"))
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		a.ended(response)
-	case "error": // flat, where the body of an error has an object
+	case "error": // the event has the error fields at its top, so wrap them as in an error body
 		a.failed(append(append([]byte(`{"error":`), data...), '}'))
-	case "":
+	case "": // not an event: a whole answer or an error body
 		if jsontext.Kind(jsontext.Get(data, "object")) == '"' || jsontext.Get(data, "output") != nil {
 			a.ended(data)
 		} else if jsontext.Kind(jsontext.Get(data, "error")) != 'n' {
@@ -283,7 +288,8 @@ func (a *answer) response(data []byte) {
 	}
 }
 
-// finish makes a call whole. The text at the end holds.
+// finish marks a call as complete. The final arguments replace the collected pieces
+// if the two differ.
 func (a *answer) finish(p *part, args string) {
 	if args != "" && p.args.String() != args {
 		a.size -= p.args.Len()
@@ -293,7 +299,8 @@ func (a *answer) finish(p *part, args string) {
 	p.Whole = true
 }
 
-// item reads an item of an answer: a call, if it is one.
+// item reads an output item of Responses at an index. It adds or completes the call
+// if the item is a call. whole means that the item is complete.
 func (a *answer) item(at int, v []byte, whole bool) {
 	kind := jsontext.String(jsontext.Get(v, "type"))
 	if whole {
@@ -302,6 +309,7 @@ func (a *answer) item(at int, v []byte, whole bool) {
 	if a.full() || !strings.HasSuffix(kind, "_call") {
 		return
 	}
+	// The item opens a call unless an event before it did.
 	c := itemCall(v, kind)
 	p := a.find(at)
 	if p == nil || p.ID != c.ID {
@@ -321,9 +329,9 @@ func (a *answer) item(at int, v []byte, whole bool) {
 	}
 }
 
-// keep notes what an item takes as a part of a request. What a tool of the
-// provider's found is not known, and what was thought may not be shown: then it
-// is no more than all that was.
+// keep records an item that a later request may refer to, with its tokens. It skips
+// calls of hosted tools, because their results are not in the answer. A thought may
+// be hidden, so its bound is the whole output; see thought.
 func (a *answer) keep(v []byte, kind string) {
 	if a.of == nil || len(a.kept) >= maxCalls {
 		return
@@ -341,10 +349,11 @@ func (a *answer) keep(v []byte, kind string) {
 	}
 }
 
-// thought stands for the size of a thought until the usage is known.
+// thought marks the size of a thought in kept until the usage is known.
 const thought = -1
 
-// keeps is what the provider keeps of an answer that has ended.
+// keeps returns the stored items of an answer that has ended, and the answer itself.
+// Referring to the answer costs its input and output, and a margin for each item.
 func (a *answer) keeps() (all []Kept) {
 	if a.of == nil || a.id == "" {
 		return nil
@@ -359,13 +368,13 @@ func (a *answer) keeps() (all []Kept) {
 	return append(all, Kept{a.id, whole})
 }
 
-// ended reads the whole answer, which stands in the last event too. It completes
-// what came before.
+// ended reads a whole Responses answer, which the last event of a stream contains
+// too. It adds only the text and calls that no event before it brought.
 func (a *answer) ended(r []byte) {
 	a.name(&a.id, jsontext.Get(r, "id"))
 	a.name(&a.model, jsontext.Get(r, "model"))
 	a.name(&a.tier, jsontext.Get(r, "service_tier"))
-	silent := a.text.Len() == 0
+	silent := a.text.Len() == 0 // no event brought text, so the items must
 	for at, v := range jsontext.Elements(jsontext.Get(r, "output")) {
 		a.keep(v, jsontext.String(jsontext.Get(v, "type")))
 		if jsontext.String(jsontext.Get(v, "type")) == "message" && silent {
@@ -398,6 +407,7 @@ func (a *answer) ended(r []byte) {
 	a.done = true
 }
 
+// responseUsage reads the usage of a Responses answer.
 func (a *answer) responseUsage(u []byte) {
 	var in, out int64
 	var details []byte
@@ -416,8 +426,9 @@ func (a *answer) responseUsage(u []byte) {
 	a.split(in, out, details)
 }
 
-// split takes over a usage whose input includes the tokens read from the cache and
-// written to it. Some are kept for half an hour, some for twelve.
+// split stores a usage whose input includes cache reads and cache writes. It takes
+// both out of the input, because they have prices of their own. Some cache writes
+// are kept for half an hour and some for twelve hours; the latter go to hour.
 func (a *answer) split(in, out int64, details []byte) {
 	read := min(number(jsontext.Get(details, "cached_tokens")), in)
 	write := min(number(jsontext.Get(details, "cache_write_tokens")), in-read)
@@ -426,7 +437,7 @@ func (a *answer) split(in, out int64, details []byte) {
 	a.reported, a.covers = a.hasInput, a.size
 }
 
-// message reads an event of Messages, or a whole answer.
+// message reads an event of a Messages stream, or a whole Messages answer.
 func (a *answer) message(data []byte) {
 	var kind, block, delta, usage, message, fault []byte
 	at := 0
@@ -475,15 +486,16 @@ func (a *answer) message(data []byte) {
 		a.wholeMessage(data, usage)
 	case "error":
 		a.failed(data)
-	case "":
+	case "": // not an event: an error body, or the answer of count_tokens
 		if jsontext.Kind(fault) != 'n' {
 			a.failed(data)
-		} else if n := jsontext.Get(data, "input_tokens"); n != nil { // the answer of count_tokens
+		} else if n := jsontext.Get(data, "input_tokens"); n != nil {
 			a.usage.Input, a.hasInput, a.reported, a.done = number(n), true, true, true
 		}
 	}
 }
 
+// wholeMessage reads a Messages answer that is not streamed.
 func (a *answer) wholeMessage(data, usage []byte) {
 	a.name(&a.id, jsontext.Get(data, "id"))
 	a.name(&a.model, jsontext.Get(data, "model"))
@@ -497,12 +509,12 @@ func (a *answer) wholeMessage(data, usage []byte) {
 	a.done = true
 }
 
-// block reads the beginning of a block, which may be all of it.
+// block reads the start of a content block, or a whole block.
 func (a *answer) block(at int, b []byte) {
 	if c, ok := blockCall(b); ok {
 		args := c.Args
 		if c.Args, c.Whole = "", false; args == "{}" || args == "null" {
-			args = "" // what comes in pieces begins so
+			args = "" // the pieces of the arguments follow in later events
 		}
 		a.add(a.open(&part{Call: c, at: at}), args)
 		return
@@ -517,6 +529,7 @@ func (a *answer) block(at int, b []byte) {
 	}
 }
 
+// blockDelta reads a piece of a content block.
 func (a *answer) blockDelta(at int, d []byte) {
 	for k, v := range jsontext.Members(d) {
 		switch string(k) {
@@ -544,8 +557,8 @@ func messageStop(s string) model.Stop {
 	return model.StopEnd
 }
 
-// messageUsage takes over what is given: the counts are running totals, and
-// the last event has only some of them.
+// messageUsage stores the counts that are present. The counts are running totals,
+// and the last event has only some of them.
 func (a *answer) messageUsage(u []byte) {
 	for k, v := range jsontext.Members(u) {
 		if jsontext.Kind(v) == 'n' {

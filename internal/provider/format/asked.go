@@ -10,76 +10,80 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// An answer is put together from what came.
+// answer collects an answer from its events. The readers in answer.go fill it, and
+// [Meter.Seen] shows it.
 type answer struct {
 	bill
 	asked
 	id, model string
 	stop      model.Stop
-	ends      []int // choices that came to their end
-	crowded   bool  // there are more choices than can be asked for
+	ends      []int // the indices of the finished choices
+	crowded   bool  // the answer has more choices than a request can ask for
 	done      bool
-	idle      bool // the event has the usage that was asked for and nothing else
+	idle      bool // the current event holds only the usage
 	events    int
 	sequence  int64
 	malformed string
 	failure   *model.Error
-	of        *tariff.Request // where the format lets a later request refer to what is kept of this answer
+	of        *tariff.Request // set if a later request can refer to stored items of this answer
 	kept      []Kept
 }
 
-// A bill is what the provider said of what it took.
+// bill is the usage as the provider reported it.
 type bill struct {
 	usage              model.Usage
 	hasInput, reported bool
-	covers             int // bytes that had been said when the count of output came
+	covers             int // the size of the answer when the provider reported the output
 	thought, hour      int64
 	searches           int64
 	tier               string
 }
 
-// told says that the provider counted all that came so far. There are servers
-// that begin with a count of the input and none of the output, or repeat one.
+// told reports whether the reported output covers everything that arrived. It
+// compares sizes, because some servers first report only the input, or repeat an
+// old count.
 func (a *answer) told() bool {
 	return a.reported && a.covers == a.size && (a.usage.Output > 0 || a.size == 0)
 }
 
-// A tally is what was said, and how much that is.
+// tally collects the text of an answer and counts its tokens.
 type tally struct {
 	count  tokens.Counter
-	onText func(piece string) // nil: nobody listens
+	onText func(piece string) // may be nil
 	text   strings.Builder
-	said   []byte // what was said, thought and asked for, not yet counted
-	tokens int64  // of what was counted
-	size   int    // bytes of all of it
+	said   []byte // text, thoughts and tool arguments that are not counted yet
+	tokens int64  // the tokens counted so far
+	size   int    // the bytes of text, thoughts and tool arguments, counted or not
 }
 
 // asked holds the tool calls of an answer, in the order they began.
 type asked struct {
 	tally
 	list    []*part
-	waiting int // calls that were not released
-	at      int // how much was held before this event
+	waiting int // how many calls are not released
+	at      int // how many bytes were held before this event
 }
 
-// A part is a call as it comes.
+// part is a tool call that arrives in pieces.
 type part struct {
 	Call
-	choice, at int // the provider's indices
+	choice, at int // the indices that the provider uses
 	args       strings.Builder
-	from       int  // where what is held of it begins
-	free       bool // it was released
+	from       int  // where its bytes begin in the held bytes
+	free       bool // the call was released
 }
 
+// call returns the call with the arguments that arrived.
 func (p *part) call() Call {
 	c := p.Call
 	c.Args = p.args.String()
 	if c.Args == "" && p.Whole {
-		c.Args = "{}" // how the formats write a call without arguments
+		c.Args = "{}" // the formats write a call without arguments like this
 	}
 	return c
 }
 
+// say adds s to the text of the answer.
 func (t *tally) say(s []byte) {
 	t.text.Write(s)
 	if t.onText != nil && len(s) > 0 {
@@ -88,22 +92,24 @@ func (t *tally) say(s []byte) {
 	t.think(s)
 }
 
-// think counts what is not part of the text.
+// think adds s to the token count but not to the text.
 func (t *tally) think(s []byte) {
 	t.size += len(s)
 	t.said = append(t.said, s...)
 }
 
+// add appends a piece of arguments to a call.
 func (a *asked) add(p *part, args string) {
 	p.args.WriteString(args)
 	a.think([]byte(args))
 }
 
-// full says that there are more calls than an answer may have. Later parts are not
-// matched with them, because that takes the square of their number.
+// full reports whether the answer has more calls than allowed. Readers then stop
+// matching pieces with calls, because matching takes quadratic time.
 func (a *asked) full() bool { return len(a.list) > maxCalls }
 
-// open begins a call.
+// open adds a new call to the list. A call of a hosted tool is released at once,
+// because the provider runs it.
 func (a *asked) open(p *part) *part {
 	if a.full() {
 		return p
@@ -117,7 +123,7 @@ func (a *asked) open(p *part) *part {
 	return p
 }
 
-// find is the last call at an index of the provider.
+// find returns the last call at a provider's index, or nil.
 func (a *asked) find(at int) *part {
 	for _, p := range slices.Backward(a.list) {
 		if p.at == at {
@@ -127,18 +133,19 @@ func (a *asked) find(at int) *part {
 	return nil
 }
 
-// close makes every call whole: the answer has ended.
+// close marks every call as complete, because the answer has ended.
 func (a *asked) close() {
 	for _, p := range a.list {
 		p.Whole = true
 	}
 }
 
-// whole says that no call is open.
+// whole reports whether every call is complete.
 func (a *asked) whole() bool {
 	return !slices.ContainsFunc(a.list, func(p *part) bool { return !p.Whole })
 }
 
+// ready returns the complete calls that are not released.
 func (a *asked) ready() (calls []Call) {
 	if a.waiting == 0 {
 		return nil
@@ -151,7 +158,8 @@ func (a *asked) ready() (calls []Call) {
 	return calls
 }
 
-// release returns how much of what is held may go, and moves what stays.
+// release releases the complete calls, or every call if all is set. It returns how
+// many of the held bytes may go to the client, and moves the positions of the rest.
 func (a *asked) release(held int, all bool) int {
 	n := held
 	for _, p := range a.list {
@@ -170,12 +178,12 @@ func (a *asked) release(held int, all bool) int {
 	return n
 }
 
-// piece is how much is counted together. The pieces are the same whenever they
-// are counted, so that the sum is.
+// piece is how many bytes are counted together. The cuts do not depend on when
+// counting happens, so the sum does not either.
 const piece = 1 << 10
 
-// pieces counts what is there in whole pieces. A piece ends before a space, if
-// there is one: there two tokens meet.
+// pieces counts the whole pieces and returns the tokens counted so far. A piece
+// ends before a space if it has one, because tokens meet there.
 func (t *tally) pieces() int64 {
 	from := 0
 	for len(t.said)-from >= 2*piece {
@@ -190,11 +198,15 @@ func (t *tally) pieces() int64 {
 	return t.tokens
 }
 
-// counted is how many tokens came.
+// counted returns the tokens of everything that arrived.
 func (t *tally) counted() int64 {
 	return t.pieces() + int64(t.count.Said(string(t.said)))
 }
 
+// continued returns the call that a piece continues, or nil if the piece begins a
+// new call. It compares the choice, then the index, then the id; at is -1 without
+// an index. A piece without an index begins a new call if it has a name and no
+// matching id.
 func (a *asked) continued(choice, at int, id, name string) *part {
 	for i := len(a.list) - 1; i >= 0; i-- {
 		p := a.list[i]

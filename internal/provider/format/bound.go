@@ -2,16 +2,17 @@ package format
 
 import "github.com/kern-run/kern/internal/provider/tariff"
 
-// The tariff says what a request may be billed for.
+// Bound and Learned are the types of the tariff, which lists everything in a
+// request that a provider may bill.
 type (
 	Bound   = tariff.Bound
 	Learned = tariff.Learned
 )
 
-// formats are the formats as the tariff knows them.
+// formats maps each Format to the format bit of the tariff.
 var formats = map[Format]tariff.Format{Chat: tariff.Chat, Responses: tariff.Responses, Embeddings: tariff.Embeddings, Messages: tariff.Messages}
 
-// billed is r as far as a bill depends on it.
+// billed returns the parts of r that can change a bill.
 func (r *Request) billed() *tariff.Request {
 	q := &tariff.Request{Format: formats[r.Format], Model: r.Model, Choices: r.Choices, MaxOutput: r.MaxOutput, Count: r.Count, Learned: r.Learned, Free: r.Free}
 	q.Fields = make([]tariff.Field, len(r.fields))
@@ -21,8 +22,9 @@ func (r *Request) billed() *tariff.Request {
 	return q
 }
 
-// Bound says what r may take at most.
+// Bound returns the most that r can use.
 func (r *Request) Bound() Bound { return tariff.Of(r.billed()) }
 
-// Steady says that what r takes now it takes the next time too.
+// Steady reports whether the same content uses the same input in the next request;
+// see [tariff.Request.Steady].
 func (r *Request) Steady() bool { return r.billed().Steady() }

@@ -8,24 +8,24 @@ import (
 	"github.com/kern-run/kern/internal/provider/tariff"
 )
 
-// A Call is a model's wish to have a tool called.
+// Call is a tool call in an answer of a model, or in a conversation.
 type Call struct {
-	ID     string // as the format names it; of the functions of old, which have none, "function_call:" and the name
+	ID     string // the id in the message; a deprecated function call has none, so its ID is "function_call:" and the name
 	Name   string
-	Args   string // what the model wrote, byte for byte: it may not be JSON
+	Args   string // the arguments byte for byte as the model wrote them; they may not be JSON
 	Hosted bool   // the provider runs the tool itself
-	Whole  bool   // it is complete; of an answer, see Meter
+	Whole  bool   // the call is complete; in an answer, Meter sets it
 }
 
-// A Result is what a tool gave, sent back to the model.
+// Result is a tool result that the client sends back to the model.
 type Result struct {
-	ID     string // of the call that it answers
-	Text   string // the texts of Raw; of what is no text, the JSON
+	ID     string // the ID of the answered call
+	Text   string // the text parts of Raw, or the JSON of Raw if it is not text
 	Raw    json.RawMessage
-	Failed bool // the client says so; only Anthropic's format can
+	Failed bool // the client marked the result as an error; only Anthropic's format has the mark
 }
 
-// Calls are the tool calls of the last turn of the assistant.
+// Calls returns the tool calls of the last turn of the assistant.
 func (r *Request) Calls() (calls []Call) {
 	for _, m := range r.Messages[r.turn():] {
 		calls = append(calls, callsOf(m)...)
@@ -33,10 +33,11 @@ func (r *Request) Calls() (calls []Call) {
 	return calls
 }
 
-// Results are the tool results that came after the last turn of the assistant
-// began: those that the model has not read yet. Where a conversation is a list
-// of items, calls and results of several turns may stand in a row; then
-// earlier results are among them, and their ids tell.
+// Results returns the tool results after the start of the assistant's last turn: the
+// results that the model has not read yet.
+//
+// A Responses conversation may have the calls and results of several turns in a row.
+// Then Results includes earlier results, and the caller must compare their IDs.
 func (r *Request) Results() (results []Result) {
 	for _, m := range r.Messages[r.turn():] {
 		results = append(results, resultsOf(m)...)
@@ -44,9 +45,9 @@ func (r *Request) Results() (results []Result) {
 	return results
 }
 
-// turn is where the last turn of the assistant begins: its last message, and
-// of a list of items the calls and results without a message of a user
-// between them.
+// turn returns the index in Messages at which the last turn of the assistant begins.
+// In Responses the turn is the last run of calls, results, thoughts and assistant
+// messages. In the other formats it begins at the last assistant message.
 func (r *Request) turn() int {
 	if r.Format == Embeddings {
 		return len(r.Messages)
@@ -72,7 +73,7 @@ func (r *Request) turn() int {
 	return at
 }
 
-// callsOf finds the calls in a message, a block of one, or an item.
+// callsOf returns the calls in a message or in a Responses item.
 func callsOf(m []byte) (calls []Call) {
 	switch role, kind := jsontext.String(jsontext.Get(m, "role")), jsontext.String(jsontext.Get(m, "type")); {
 	case jsontext.Kind(m) != '{':
@@ -94,8 +95,8 @@ func callsOf(m []byte) (calls []Call) {
 	return calls
 }
 
-// chatCall reads a call of a Chat message, also one in the way of old, where
-// the function itself stands in the place of the call.
+// chatCall reads a call of a Chat message. It also reads the deprecated
+// function_call, which is the bare function object without an id.
 func chatCall(t []byte) Call {
 	c := Call{Whole: true}
 	f, old := t, true
@@ -121,10 +122,10 @@ func chatCall(t []byte) Call {
 	return c
 }
 
-// oldID stands for the id that a function of old does not have.
+// oldID returns an ID for a deprecated function call, which has no id of its own.
 func oldID(name string) string { return "function_call:" + name }
 
-// blockCall reads a block of an Anthropic message.
+// blockCall reads a content block of Messages; ok means that the block is a call.
 func blockCall(b []byte) (c Call, ok bool) {
 	c.Whole = true
 	for k, v := range jsontext.Members(b) {
@@ -144,7 +145,7 @@ func blockCall(b []byte) (c Call, ok bool) {
 	return c, ok
 }
 
-// itemCall reads an item of Responses. The field with its arguments
+// itemCall reads a call item of Responses. The name of the field with the arguments
 // depends on the tool.
 func itemCall(m []byte, kind string) Call {
 	c := Call{Hosted: !tariff.OwnItem(kind), Name: strings.TrimSuffix(kind, "_call"), Whole: true}
@@ -167,7 +168,7 @@ func itemCall(m []byte, kind string) Call {
 	return c
 }
 
-// resultsOf finds the results in a message or an item.
+// resultsOf returns the tool results in a message or in a Responses item.
 func resultsOf(m []byte) (results []Result) {
 	role, kind := "", ""
 	var id, name string
@@ -188,6 +189,7 @@ func resultsOf(m []byte) (results []Result) {
 			output = v
 		}
 	}
+	// Each case is the result of another format; Messages has its results as blocks.
 	switch {
 	case role == "tool":
 		return []Result{{ID: id, Text: loose(content), Raw: content}}
@@ -206,6 +208,7 @@ func resultsOf(m []byte) (results []Result) {
 	return results
 }
 
+// blockResult reads a content block of Messages; ok means that the block is a result.
 func blockResult(b []byte) (r Result, ok bool) {
 	for k, v := range jsontext.Members(b) {
 		switch string(k) {
@@ -222,7 +225,7 @@ func blockResult(b []byte) (r Result, ok bool) {
 	return r, ok
 }
 
-// bare is loose without a copy where none is needed.
+// bare returns the same text as loose, and avoids the copy for a plain string.
 func bare(v []byte) []byte {
 	if jsontext.Kind(v) == '"' {
 		return jsontext.Bare(v)
@@ -230,8 +233,8 @@ func bare(v []byte) []byte {
 	return []byte(loose(v))
 }
 
-// loose is a text: a string, the texts of a list of parts, nothing for null,
-// and the JSON of anything else.
+// loose returns the text of a JSON value: the string, the joined texts of a list
+// of parts, "" for null, and the JSON itself for anything else.
 func loose(v []byte) string {
 	switch jsontext.Kind(v) {
 	case 'n':

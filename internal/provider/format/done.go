@@ -1,21 +1,19 @@
 package format
 
-// Done says that the provider said that this is the end. It costs nothing to
-// ask.
+// Done reports whether the provider sent the end of the answer. It is cheap.
 func (m *Meter) Done() bool { return m.answer.done }
 
-// Said says that the model has said all: what may still come is what it took,
-// and the word that this is the end. It costs nothing to ask.
+// Said reports whether the model finished every choice. After that only the usage
+// and the end of the answer can arrive. Said is cheap.
 func (m *Meter) Said() bool {
 	return m.answer.done || len(m.answer.ends) >= max(1, m.choices)
 }
 
-// Failed says that the provider sent an error within the answer. It costs nothing
-// to ask.
+// Failed reports whether the provider sent an error within the answer. It is cheap.
 func (m *Meter) Failed() bool { return m.answer.failure != nil }
 
-// Answered is what is left of a request when it was sent: enough to read its
-// answer, and not its body.
+// Answered returns a copy of r without the body. The copy is enough to read the
+// answer to r, and it lets the memory of the body be freed.
 func Answered(r *Request) *Request {
 	return &Request{Format: r.Format, Model: r.Model, Stream: r.Stream, MaxOutput: r.MaxOutput, Choices: r.Choices, Usage: r.Usage, Count: r.Count}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
-// An edit puts text in the place of a part of the body.
+// edit replaces one span of the body by text.
 type edit struct {
 	jsontext.Span
 	text string
 }
 
-// WithModel is r asked of another model. The body is shared.
+// WithModel returns a copy of r that asks another model. Both share the body.
 func (r *Request) WithModel(name string) *Request {
 	c := *r
 	c.renamed = c.renamed || name != r.Model
@@ -26,27 +26,33 @@ func (r *Request) WithModel(name string) *Request {
 	return &c
 }
 
-// Bytes is the body to send so that all choices together give at most max
-// output tokens: each gets an equal share, and never more than it asked for. A
-// max of 0 sets no maximum. Where what was asked may not be read by the
-// provider the maximum is set beside it. A Chat stream asks for its usage, also where the
-// client did not; the [Meter] of [Request.Meter] keeps that from the client. All
-// else is the body that came, byte for byte; so is all of it where nothing must
-// change.
+// Bytes returns the body to send, with max as the most output tokens of all
+// choices together. A max of 0 sets no maximum. Bytes changes only this:
+//
+//   - Each choice gets an equal share of max, and never more than it asked for.
+//   - If the provider may ignore the maximum that the client set, Bytes adds a
+//     maximum that the provider is known to read.
+//   - After [Request.WithModel] the body names the new model.
+//   - A Chat stream always asks for its usage. If the client did not, the [Meter]
+//     of [Request.Meter] hides the usage from the client.
+//
+// All other bytes stay as they are. If nothing changes, Bytes returns the original
+// body without a copy.
 func (r *Request) Bytes(max int64) []byte {
 	var edits []edit
-	fresh := "" // members to put before the last brace
+	fresh := "" // new members to add after the last member
 	if r.renamed {
 		edits = append(edits, edit{r.at("model"), string(jsontext.Quote(r.Model))})
 	}
 	if max > 0 && r.Choices > 0 {
 		each, found := max/r.Choices, false
 		if each < 1 {
-			each = 1 // what Bound calls the least is never below the number of choices
+			each = 1 // only if max is below Bound.Least, which is at least one token for each choice
 		}
 		if r.MaxOutput > 0 {
 			each = min(each, r.MaxOutput)
 		}
+		// Lower every maximum in the body, because it is not certain which one the provider reads.
 		for _, name := range maxima[r.Format] {
 			v := r.val(name)
 			if v == nil {
@@ -73,7 +79,7 @@ func (r *Request) Bytes(max int64) []byte {
 	return apply(r.body, edits)
 }
 
-// at is where the value of a field stands.
+// at returns the span of a field's value, or the zero span if the field is absent.
 func (r *Request) at(name string) jsontext.Span {
 	for _, f := range r.fields {
 		if f.name == name {
@@ -83,7 +89,7 @@ func (r *Request) at(name string) jsontext.Span {
 	return jsontext.Span{}
 }
 
-// put sets a field that is null or absent.
+// put sets a field that is null or absent: by an edit, or as a new member in fresh.
 func (r *Request) put(edits []edit, fresh, name, value string) ([]edit, string) {
 	if s := r.at(name); s.To > 0 {
 		return append(edits, edit{s, value}), fresh
@@ -91,12 +97,13 @@ func (r *Request) put(edits []edit, fresh, name, value string) ([]edit, string) 
 	return edits, fresh + "," + strconv.Quote(name) + ":" + value
 }
 
-// tail puts members behind the last one.
+// tail returns the edit that adds members after the last member.
 func (r *Request) tail(members string) edit {
 	end := r.fields[len(r.fields)-1].val.To // there is a model at least
 	return edit{jsontext.Span{From: end, To: end}, members}
 }
 
+// askUsage makes a Chat stream report its usage and keeps the other stream options.
 func (r *Request) askUsage(edits []edit, fresh string) ([]edit, string) {
 	const name = "stream_options"
 	v := r.val(name)
@@ -118,9 +125,9 @@ func (r *Request) askUsage(edits []edit, fresh string) ([]edit, string) {
 	return append(edits, edit{jsontext.Span{From: base + 1, To: base + 1}, member}), fresh
 }
 
-// maxField is the name of the output maximum where none was asked. The models
-// of OpenAI that reason refuse max_tokens; other servers mostly know nothing
-// else, and one that ignores a maximum costs money.
+// maxField returns the field for an output maximum that Bytes adds. The reasoning
+// models of OpenAI refuse max_tokens, but most other servers know only max_tokens.
+// A server that ignores the maximum would cost money.
 func (r *Request) maxField() string {
 	switch {
 	case r.Format != Chat:
@@ -133,14 +140,15 @@ func (r *Request) maxField() string {
 	return "max_tokens"
 }
 
-// obeys says that the provider is known to read a maximum by this name. There
-// are servers that know max_tokens alone, and let the other name pass unread;
-// a server that knows the newer name reads the older one too, or refuses it.
+// obeys reports whether the provider is known to read the maximum called name. Some
+// servers know only max_tokens and ignore max_completion_tokens. A server that knows
+// max_completion_tokens also reads max_tokens, or refuses it.
 func (r *Request) obeys(name string) bool {
 	field := r.maxField()
 	return name == field || field == "max_completion_tokens" && name == "max_tokens"
 }
 
+// apply returns a copy of body with the edits, which must not overlap.
 func apply(body []byte, edits []edit) []byte {
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.From - b.From })
 	out := make([]byte, 0, len(body)+128)
@@ -153,11 +161,11 @@ func apply(body []byte, edits []edit) []byte {
 	return append(out, body[at:]...)
 }
 
-// Parted says whether [Request.Split] takes a field of the format apart.
+// Parted reports whether [Request.Split] splits a field in format f.
 func (f Format) Parted(field string) bool { return slices.Contains(parts[f], field) }
 
-// parts are the fields that [Request.Split] takes apart: those that grow with a
-// conversation, and those that are long and stay.
+// parts names the fields that [Request.Split] splits: fields that grow with a
+// conversation, and long fields that stay the same.
 var parts = map[Format][]string{
 	Chat:       {"messages", "tools", "functions"},
 	Responses:  {"instructions", "input", "tools"},
@@ -165,12 +173,14 @@ var parts = map[Format][]string{
 	Messages:   {"system", "messages", "tools"},
 }
 
-// Split takes the body apart, to be stored by content: what is the same in two
-// requests is the same bytes. msgs are the elements of the long fields in the
-// order of the body: messages, tools, blocks of a system prompt; a long text in
-// place of a list is one element. In rest each such field is a number: how many
-// elements it has, or -1 for the text. No body that [Parse] reads has a number
-// there. It is the body that came, without what a limit changed.
+// Split splits the original body, before any change by [Request.Bytes], for storage
+// as blobs. Elements that two requests share have the same bytes, so they are stored once.
+//
+// msgs holds the elements of the long fields in the order of the body: messages,
+// tools, blocks of a system prompt. A long text instead of a list is one element.
+// rest is the body with a number in place of each such field: the number of its
+// elements, or -1 for a text. No body that [Parse] accepts has a number there.
+// [Join] undoes Split.
 func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 	var edits []edit
 	for _, f := range r.fields {
@@ -187,7 +197,7 @@ func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 			n, msgs = -1, append(msgs, v)
 		case '[':
 			if r.Format == Embeddings && jsontext.Kind(v[jsontext.Blank(v, 1):]) == '0' {
-				continue // a text as the numbers of its tokens
+				continue // a list of token numbers stays in rest
 			}
 			for _, e := range jsontext.Elements(v) {
 				n, msgs = n+1, append(msgs, e)
@@ -200,12 +210,11 @@ func (r *Request) Split() (rest json.RawMessage, msgs []json.RawMessage) {
 	return apply(r.body, edits), msgs
 }
 
-// shortText is the size up to which a text stays where it is.
+// shortText is the size in bytes up to which Split leaves a text in rest.
 const shortText = 256
 
-// Join puts together what [Request.Split] took apart: the same values in the
-// same order, and the same bytes where the lists had no space between their
-// elements.
+// Join rebuilds the body that [Request.Split] split. The values and their order are
+// the same. The bytes are the same too if the lists had no space between elements.
 func Join(f Format, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error) {
 	if bad := jsontext.Check(rest, jsontext.UniqueKeys); bad != nil {
 		return nil, fmt.Errorf("the rest of a request is not JSON: %w", bad)
@@ -232,6 +241,7 @@ func Join(f Format, rest json.RawMessage, msgs []json.RawMessage) ([]byte, error
 	return apply(rest, edits), nil
 }
 
+// list joins elements with commas, in brackets or without.
 func list(msgs []json.RawMessage, brackets bool) string {
 	var b strings.Builder
 	for i, m := range msgs {
@@ -246,12 +256,12 @@ func list(msgs []json.RawMessage, brackets bool) string {
 	return "[" + b.String() + "]"
 }
 
-// maxMark is the longest mark for a cache that is taken for one.
+// maxMark is the longest cache_control value, in bytes, that Unmarked removes.
 const maxMark = 64
 
-// Unmarked is an element of a conversation without its marks for the provider's
-// cache: programs move them along while a conversation grows, and no model
-// reads them.
+// Unmarked returns an element of a conversation without its cache_control marks.
+// Use it to compare elements, because programs move these marks while a conversation
+// grows, and no model reads them.
 func Unmarked(m json.RawMessage) json.RawMessage {
 	if !bytes.Contains(m, []byte("cache_control")) {
 		return m
@@ -259,7 +269,8 @@ func Unmarked(m json.RawMessage) json.RawMessage {
 	return apply(m, marks(nil, m, 0))
 }
 
-// marks finds the marks of a block, and of those that are its content.
+// marks adds an edit for each cache_control mark of a block and of the blocks in its
+// content. base is the offset of v in the element.
 func marks(edits []edit, v []byte, base int) []edit {
 	switch jsontext.Kind(v) {
 	case '[':
@@ -267,7 +278,7 @@ func marks(edits []edit, v []byte, base int) []edit {
 			edits = marks(edits, e, base+offset(v, e))
 		}
 	case '{':
-		end := 0 // of the member before
+		end := 0 // where the previous member ends
 		for key, val := range jsontext.Spans(v) {
 			switch name := jsontext.String(v[key.From:key.To]); {
 			case name == "content":
@@ -281,5 +292,5 @@ func marks(edits []edit, v []byte, base int) []edit {
 	return edits
 }
 
-// offset is where part begins, a slice of whole.
+// offset returns where part begins in whole; part must be a slice of whole.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }

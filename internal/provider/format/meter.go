@@ -9,48 +9,50 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Bounds of what a provider may send.
+// Limits on an answer of a provider, in bytes unless noted. A longer answer is
+// malformed.
 const (
-	maxEvent  = 8 << 20  // one event; a model's longest call fits many times
-	maxAnswer = 8 << 20  // text, thoughts and arguments of one answer
-	maxWhole  = 64 << 20 // an answer that is not streamed, or what is held back
-	maxCalls  = 1024     // calls in one answer, and items that are kept of it
-	maxShown  = 4 << 10  // of an event that cannot be read, in the error
+	maxEvent  = 8 << 20  // one event; the longest call of a model is many times shorter
+	maxAnswer = 8 << 20  // text, thoughts and tool arguments of one answer
+	maxWhole  = 64 << 20 // an answer that is not streamed, or the held bytes of a stream
+	maxCalls  = 1024     // number of calls in one answer, and of items in Seen.Kept
+	maxShown  = 4 << 10  // how much of an unreadable event the error quotes
 )
 
-// A Meter reads an answer as it passes from the provider to the client. It is
-// given the bytes as they come, in pieces of any size, and gives those to hand
-// on: of a stream whole events, at once; of an answer that is one JSON object
-// all of it, at its end. Nothing is changed.
+// Meter reads an answer as it passes from the provider to the client.
+// [Meter.Write] takes the bytes as they arrive, in pieces of any size, and
+// returns the bytes for the client. For a stream it returns whole events at
+// once. For an answer that is one JSON object, [Meter.End] returns all of it.
+// Meter changes no event; it can only drop, hold or cut.
 //
-// With Hold set, what comes from the beginning of a tool call on stays here
-// until [Meter.Release], so that a call can be allowed before anybody sees it.
-// Text before it is never held.
+// With Hold set, Meter holds every byte from the first tool call on, until
+// [Meter.Release]. So the kernel can admit the call before the client sees it.
+// Meter never holds the text before the first tool call.
 //
-// A Meter is for one goroutine. The zero Meter is not ready; see [NewMeter].
+// A Meter is for one goroutine. The zero Meter is not usable: call [NewMeter].
 type Meter struct {
 	Hold bool // hold tool calls back
-	Drop bool // drop the chunk that has nothing but the usage: the client did not ask for it
+	Drop bool // drop the chunk that holds only the usage, because the client did not ask for it
 
 	format Format
 	stream bool
 	split  splitter
-	buf    []byte // an event that is not whole, or an answer that is not
-	spare  []byte // the other buffer: what was given out may still be in use
-	out    []byte
-	held   []byte
+	buf    []byte // the bytes of an incomplete event, or of an incomplete answer
+	spare  []byte // the second buffer, because the caller may still use bytes of buf
+	out    []byte // the result of Write or Release
+	held   []byte // the bytes held until Release
 	tap    tap
-	lone   bool // the last event ended in a carriage return; a newline belongs to it
-	last   fate // of the last event
-	begun  bool // something came
+	lone   bool // the last event ended in a carriage return; a newline after it belongs to that event
+	last   fate // the fate of the last event
+	begun  bool // at least one byte arrived
 	fail   error
-	data   []byte // joined lines
+	data   []byte // scratch space for the joined data lines of an event
 	answer answer
 
-	choices int // that were asked for; 0: one
+	choices int // how many answers the request asked for; 0 counts as 1
 }
 
-// A fate is what becomes of an event.
+// fate says where an event goes: to the client, to the held bytes, or nowhere.
 type fate uint8
 
 const (
@@ -59,18 +61,19 @@ const (
 	drop
 )
 
-// NewMeter returns a meter of answers of one format. Whether an answer is
-// streamed is said by its content type, not by the request: a server may not
-// stream at all.
+// NewMeter returns a Meter for an answer of format f. The caller takes stream from
+// the content type of the answer, not from the request, because some servers never
+// stream.
 func NewMeter(f Format, stream bool) *Meter {
 	return &Meter{format: f, stream: stream}
 }
 
-// OnText sets a function that gets each piece of text as it comes. It is for the
-// live channel and the built-in loop; the text of [Meter.Seen] is the same.
+// OnText sets a function that Meter calls with each piece of text as it arrives.
+// The live channel and the built-in loop use it. [Meter.Seen] has the same text.
 func (m *Meter) OnText(f func(piece string)) { m.answer.onText = f }
 
-// Meter is NewMeter for the answer of r, with what r did not ask for dropped.
+// Meter returns a Meter for the answer to r. It drops the usage chunk of a Chat
+// stream if the client did not ask for it.
 func (r *Request) Meter(stream bool) *Meter {
 	m := NewMeter(r.Format, stream)
 	m.Drop = r.Format == Chat && r.Stream && !r.Usage
@@ -82,13 +85,14 @@ func (r *Request) Meter(stream bool) *Meter {
 	return m
 }
 
-// Write takes what came and returns what goes on to the client, which is valid
-// until the next call of a method of m. After an error, which is a
-// [*model.Error] of the kind that the answer failed with or is malformed, what
-// comes is no longer read: end it with [Meter.Cut].
+// Write reads p, the next bytes of the answer, and returns the bytes for the
+// client. They are valid until the next call of a method of m.
 //
-// An error that the provider itself sends within a stream is no error of
-// Write: it goes on to the client as it came, and [Seen] tells.
+// If the answer is malformed or over a limit, Write returns a [*model.Error].
+// After an error m reads nothing more: end the stream with [Meter.Cut].
+//
+// An error that the provider sends within a stream is not an error of Write. It
+// goes to the client unchanged, and [Seen] has it as Failure.
 func (m *Meter) Write(p []byte) (forward []byte, err error) {
 	if m.fail != nil {
 		return nil, m.fail
@@ -108,17 +112,18 @@ func (m *Meter) Write(p []byte) (forward []byte, err error) {
 	return m.events(p)
 }
 
-// broken ends the reading.
+// broken marks the answer as malformed and ends the reading.
 func (m *Meter) broken(format string, args ...any) error {
 	m.fail = &model.Error{Kind: model.Malformed, Message: fmt.Sprintf(format, args...)}
 	m.answer.malformed = m.fail.Error()
 	return m.fail
 }
 
-// events reads the whole events of a stream. Where all of them pass, what is
-// returned is what came.
+// events reads the whole events of a stream and keeps an incomplete event for
+// later. If all events pass, the result is a slice of the input, without a copy.
 func (m *Meter) events(p []byte) ([]byte, error) {
 	m.out = m.out[:0]
+	// A newline after a final carriage return shares the fate of the last event.
 	if m.lone && len(p) > 0 {
 		if m.lone = false; p[0] == '\n' {
 			m.settle(p[:1], m.last)
@@ -130,7 +135,8 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		m.buf = append(m.buf, p...)
 		data = m.buf
 	}
-	from, at := 0, 0 // what passes since the last that did not; the next event
+	// from is where the unbroken run of passing events begins; at is the next event.
+	from, at := 0, 0
 	for {
 		n, lone := m.split.end(data[at:])
 		if n == 0 {
@@ -154,9 +160,10 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 		m.out = append(m.out, data[from:at]...)
 		return m.out, m.broken("an event is longer than %d bytes, or a call than %d", maxEvent, maxWhole)
 	}
-	if at == 0 && len(m.buf) > 0 { // nothing of it was given out: it stays where it is
+	if at == 0 && len(m.buf) > 0 { // the caller got no byte of buf, so buf need not move
 		return m.out, nil
 	}
+	// The result may be a slice of buf, so the incomplete event moves to spare.
 	m.keep(data[at:])
 	if len(m.out) == 0 {
 		return data[from:at], nil
@@ -165,17 +172,18 @@ func (m *Meter) events(p []byte) ([]byte, error) {
 	return m.out, nil
 }
 
-// keep moves an event that is not whole into the buffer that nobody reads.
+// keep copies an incomplete event into the spare buffer, because the caller may
+// still read the current buffer.
 func (m *Meter) keep(rest []byte) {
 	const small = 64 << 10
 	if len(rest) == 0 && cap(m.buf) > small {
-		m.buf = nil // a long event is rare, and idle streams are many
+		m.buf = nil // free the memory: long events are rare and idle streams are many
 	}
 	m.spare = append(m.spare[:0], rest...)
 	m.buf, m.spare = m.spare, m.buf[:0]
 }
 
-// settle puts bytes where their event goes.
+// settle appends the bytes of an event to out or to held, as its fate says.
 func (m *Meter) settle(b []byte, f fate) {
 	switch f {
 	case pass:
@@ -185,7 +193,7 @@ func (m *Meter) settle(b []byte, f fate) {
 	}
 }
 
-// event reads one event and decides what becomes of it.
+// event reads one event and returns its fate.
 func (m *Meter) event(event []byte) (fate, error) {
 	if m.answer.events++; m.answer.events == 1 {
 		event = bytes.TrimPrefix(event, []byte("\ufeff"))
@@ -199,7 +207,7 @@ func (m *Meter) event(event []byte) (fate, error) {
 		}
 	}
 	switch {
-	case a.failure != nil: // nothing that is held will ever be whole
+	case a.failure != nil: // the held calls will never be complete
 		m.held = m.held[:0]
 		a.release(0, true)
 	case a.idle && m.Drop:
@@ -210,7 +218,7 @@ func (m *Meter) event(event []byte) (fate, error) {
 	return pass, nil
 }
 
-// read takes in the data of one event.
+// read adds the data of one event to the answer and checks the limits.
 func (m *Meter) read(data []byte) error {
 	a := &m.answer
 	if string(data) == "[DONE]" {
@@ -240,9 +248,9 @@ func (m *Meter) read(data []byte) error {
 	return nil
 }
 
-// End says that nothing more comes. It returns the rest for the client: of an
-// answer that is one object all of it, of a stream what stood behind its last
-// event. Held bytes stay held. err says that the answer is not whole.
+// End tells m that the answer has no more bytes. It returns the rest for the
+// client: all of an answer that is one object, or the bytes after the last event
+// of a stream. Held bytes stay held. An error means that the answer is incomplete.
 func (m *Meter) End() (forward []byte, err error) {
 	if m.fail != nil {
 		return nil, m.fail
@@ -255,8 +263,9 @@ func (m *Meter) End() (forward []byte, err error) {
 		m.tap.into(a)
 	case m.stream && len(rest) == 0:
 	case m.stream:
+		// The last event may lack its blank line, or be cut in the middle.
 		f, err := m.event(rest)
-		if half = err != nil; half { // it says nothing, and stands where it stood
+		if half = err != nil; half { // a cut event means nothing, and is not a malformed answer
 			m.fail, a.malformed = nil, ""
 			if m.Hold && a.waiting > 0 {
 				f = hold
@@ -267,6 +276,7 @@ func (m *Meter) End() (forward []byte, err error) {
 			rest = nil
 		}
 	default:
+		// An object that was cut is a network error, reported below.
 		if bad := jsontext.Check(rest, jsontext.Lenient); bad != nil && bad.Cut {
 			break
 		}
@@ -278,11 +288,11 @@ func (m *Meter) End() (forward []byte, err error) {
 		}
 	}
 	if (m.Said() || !m.stream && len(a.ends) > 0) && a.whole() {
-		a.done = true // there are servers that say no more than why they stopped
+		a.done = true // some servers send a stop reason and no end event
 	}
 	if !a.done && a.failure == nil {
 		m.fail = &model.Error{Kind: model.Network, Message: "the answer was cut before its end"}
-		if half { // an error can be put behind a whole event only
+		if half { // the error event of Cut can follow only a whole event
 			rest = nil
 		}
 		return rest, m.fail
@@ -290,13 +300,12 @@ func (m *Meter) End() (forward []byte, err error) {
 	return rest, nil
 }
 
-// Ready are the calls that are whole and wait for [Meter.Release]. It costs
-// nothing to ask.
+// Ready returns the complete calls that wait for [Meter.Release]. It is cheap.
 func (m *Meter) Ready() []Call { return m.answer.ready() }
 
-// Release gives what is held, as far as no call stands in it that is not
-// whole; for that one, and all behind it, Release is asked again. The result is
-// valid until the next call of a method of m.
+// Release returns the held bytes up to the first incomplete call. Call it again for
+// the rest when that call is complete. The result is valid until the next call of a
+// method of m.
 func (m *Meter) Release() []byte {
 	n := m.answer.release(len(m.held), false)
 	m.out = append(m.out[:0], m.held[:n]...)
@@ -304,13 +313,14 @@ func (m *Meter) Release() []byte {
 	return m.out
 }
 
-// Held says how many bytes are held.
+// Held returns how many bytes m holds.
 func (m *Meter) Held() int { return len(m.held) }
 
-// Cut is what ends a stream in the middle: an error in the caller's own format
-// that makes the official libraries raise it and send nothing again. Held bytes
-// never come out. Nothing may be written behind it. For an answer that
-// is one object it is the body of an error.
+// Cut returns the bytes that end a stream in the middle: an error event in the
+// format of the client. The official libraries raise this error and do not retry.
+// For an answer that is one object, Cut returns an error body.
+//
+// Cut drops the held bytes. The caller must write nothing after the result.
 func (m *Meter) Cut(code abi.Code, message, hint string) []byte {
 	m.held = nil
 	if m.stream && m.format != Embeddings {
@@ -319,53 +329,54 @@ func (m *Meter) Cut(code abi.Code, message, hint string) []byte {
 	return ErrorBody(m.format, Status(code), code, message, hint)
 }
 
-// Seen is what an answer was so far.
+// Seen describes an answer as far as it arrived.
 type Seen struct {
-	ID        string // the provider's, of the answer
-	Model     string // as the provider names it
+	ID        string // the id that the provider gave the answer
+	Model     string // the model name that the provider reports
 	Text      string
-	Calls     []Call // in the order they began; Whole tells which are complete
+	Calls     []Call // in the order they began; Whole marks the complete calls
 	Stop      model.Stop
-	Done      bool // the provider said that this is the end
-	Begun     bool // something came
+	Done      bool // the provider sent the end of the answer
+	Begun     bool // at least one byte arrived
 	Malformed string
-	Failure   *model.Error // that the provider sent within the answer
+	Failure   *model.Error // the error that the provider sent within the answer
 
-	// Usage is what the provider said, as far as it did. Reported says that
-	// the count of output is the final one.
+	// Usage holds the reported amounts; Output is counted here while the report
+	// is missing. Reported means that the count of output is final.
 	Usage    model.Usage
 	Reported bool
-	HasInput bool  // Usage has the input
-	Output   int64 // tokens: as reported, else counted in what came, thoughts that are shown too
-	Thought  int64 // of the reported output: thoughts
-	Hour     int64 // of Usage.CacheWrite: kept for an hour or longer, at twice the price of input
-	Searches int64 // web searches that the provider made and bills by the piece
+	HasInput bool  // the provider reported the input
+	Output   int64 // output tokens: as reported, else counted here from text, calls and shown thoughts
+	Thought  int64 // the part of the reported output that is thoughts
+	Hour     int64 // the part of Usage.CacheWrite that is kept for an hour or longer, at twice the input price
+	Searches int64 // web searches of the provider, each billed separately
 	Tier     string
 	Kept     []Kept `json:",omitempty"`
 }
 
-// Kept is what a provider keeps of an answer, and what that takes at most in a
-// request that refers to it.
+// Kept is an item or an answer that the provider stores, and the most input tokens
+// that it adds to a request that refers to it by ID.
 type Kept struct {
 	ID     string
 	Tokens int64
 }
 
-// Seen is what came so far. It counts tokens where none were reported: ask at
-// the end, or now and then, and not for every event.
+// Seen describes the answer so far. While the provider has not reported the
+// output, Seen counts tokens. That is slow, so do not call it for every event.
 func (m *Meter) Seen() Seen {
 	a := &m.answer
 	s := Seen{
 		ID: a.id, Model: a.model, Text: a.text.String(), Stop: a.stop, Done: a.done, Begun: m.begun, Malformed: a.malformed, Failure: a.failure,
 		Usage: a.usage, Reported: a.told() && m.Said(), HasInput: a.hasInput, Thought: a.thought, Hour: a.hour, Searches: a.searches, Tier: a.tier,
 	}
-	own := false
+	own := false // the client runs at least one call
 	for _, c := range a.list {
 		s.Calls, own = append(s.Calls, c.call()), own || !c.Hosted
 	}
 	if s.Stop == "" && a.done && a.failure == nil {
 		s.Stop = model.StopEnd
 	}
+	// Some formats report a plain end although the answer calls tools.
 	if s.Stop == model.StopEnd && own {
 		s.Stop = model.StopTools
 	}
@@ -380,8 +391,9 @@ func (m *Meter) Seen() Seen {
 	return s
 }
 
-// Over says that more than limit output tokens came, by our own count or the
-// provider's. It is quick while that cannot be: a token is at least a byte.
+// Over reports whether the answer has more than limit output tokens, by Kern's count or
+// the provider's. It counts only if there are more than limit bytes, because
+// a token is at least one byte.
 func (m *Meter) Over(limit int64) bool {
 	a := &m.answer
 	if a.usage.Output > limit {

@@ -1,19 +1,26 @@
-// Package format reads the formats in which programs speak to model providers,
-// and meters what is said, without changing a byte that no limit must change.
+// Package format reads the requests and answers of model providers in each
+// provider format, and counts what an answer uses. It changes only the bytes
+// that a limit, a fallback route or the metering needs changed.
 //
-// A [Request] is a view of a body: what it asks for, what it may cost at most
-// ([Request.Bound]), the tools it speaks of, its messages one by one
-// ([Request.Split]), and the body to send, which differs from the one that came
-// in the output maximum and in nothing else ([Request.Bytes]). A [Meter] reads
-// the answer as it passes, in pieces of any size: what was said, which tools the
-// model wants called, what it took; it can hold such a call back until it was
-// allowed, and it can end a stream in the middle so that the caller's own
-// library stops ([Meter.Cut]).
+// A [Request] is a view of a request body. It gives:
 //
-// It promises four things. A body with two readings is refused: no key comes
-// twice, none is written in another case than the ones that are governed. Everything
-// counts that is not known to be free. A bound that cannot be given is said to be
-// none. Fields nobody here knows pass through.
+//   - the model, the tools and the messages of the request;
+//   - the most that the request can use ([Request.Bound]);
+//   - the body in parts, for storage by content ([Request.Split]);
+//   - the body to send, with the output maximum lowered ([Request.Bytes]).
+//
+// A [Meter] reads an answer as it passes, in pieces of any size. It collects the
+// text, the tool calls and the usage. It can hold a tool call back until the
+// kernel admits the call. It can end a stream in the middle in such a way that
+// the client's own library stops ([Meter.Cut]).
+//
+// The package promises four things:
+//
+//   - It refuses a body that two servers could read differently: a key that
+//     occurs twice, or a known field name in another letter case.
+//   - It counts everything that is not known to be free.
+//   - When it cannot give a bound, it says so ([Bound]: Known is false).
+//   - It passes fields on that it does not know.
 //
 // The package is pure: no network, no clock, no goroutine.
 package format
@@ -32,10 +39,10 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-// A Format is a shape of requests and answers.
+// Format is the shape of a provider's requests and answers.
 type Format string
 
-// The formats, by the paths they are served at.
+// The formats, each with the path at which the gateway serves it.
 const (
 	Chat       Format = "openai.chat"        // POST /v1/chat/completions
 	Responses  Format = "openai.responses"   // POST /v1/responses
@@ -43,68 +50,73 @@ const (
 	Messages   Format = "anthropic.messages" // POST /v1/messages, and its count_tokens
 )
 
-// Vendor is the provider whose format f is: "openai" or "anthropic".
+// Vendor returns the provider that defined f: "openai" or "anthropic".
 func (f Format) Vendor() string {
 	vendor, _, _ := strings.Cut(string(f), ".")
 	return vendor
 }
 
-// paths are where a format is at a provider, below its base URL.
+// paths holds the path of each format below the base URL of a provider.
 var paths = map[Format]string{Chat: "/chat/completions", Responses: "/responses", Embeddings: "/embeddings", Messages: "/v1/messages"}
 
-// Path is where requests of f are sent, below the base URL of a provider.
+// Path returns the path, below the base URL of a provider, to which requests of
+// f are sent.
 func (f Format) Path() string { return paths[f] }
 
-// A Request is a body that was read. It keeps the body and does not change it.
+// Request is a view of a request body. It keeps a reference to the body and
+// never changes it.
 type Request struct {
 	Format    Format
 	Model     string
 	Stream    bool
-	MaxOutput int64             // tokens of one choice, as asked; 0: none asked
-	Choices   int64             // answers asked for at once; 0 for embeddings
-	Tools     []string          // names of the tools offered; a hosted one is named by its type
-	Messages  []json.RawMessage // the conversation; what a format keeps apart, system or instructions, first
-	Usage     bool              // the client itself asked a Chat stream for its usage
+	MaxOutput int64             // output tokens of one choice, as the client asked; 0: the client set no maximum
+	Choices   int64             // how many answers the client asked for at once; 0 for embeddings
+	Tools     []string          // names of the offered tools; a tool without a name goes by its type
+	Messages  []json.RawMessage // the conversation; a separate system prompt or instructions field comes first
+	Usage     bool              // the client itself asked for the usage of a Chat stream
 
-	// Count counts tokens for the model that will be asked. The zero Counter
-	// is an upper bound for every vocabulary in use.
+	// Count counts tokens for the model of the request. The zero Counter gives
+	// an upper bound for every vocabulary in use.
 	Count tokens.Counter
-	// MaxField is how this provider's Chat calls the output maximum that is
-	// put in where none was asked; empty: as the model's name suggests.
+	// MaxField names the Chat field for an output maximum that Kern adds.
+	// If it is empty, the model name decides; see [Request.maxField].
 	MaxField string
-	// Mutes says that this provider of Messages takes an output maximum of 0 to
-	// mean that nothing is to be said, and fills its cache.
+	// Mutes reports that this Messages provider reads an output maximum of 0 as:
+	// say nothing, and fill the cache.
 	Mutes bool
-	// Free are fields that cost nothing at this provider beside their words.
+	// Free names the fields that cost nothing at this provider except the tokens
+	// of their text.
 	Free []string
-	// Learned is what is known of it because a part went through before.
+	// Learned lowers the bound with the reported usage of earlier requests that
+	// share a part with this request.
 	Learned Learned
 
 	body    []byte
 	fields  []field // the members of the body
-	renamed bool    // Model is not what the body says
+	renamed bool    // Model differs from the model in the body
 }
 
-// A field is a member of the body.
+// field is a member of the body: its name and where its key and value are.
 type field struct {
 	name     string
 	key, val jsontext.Span
 }
 
-// maxChoices is how many answers can be asked for at once.
+// maxChoices is the most answers that one request may ask for.
 const maxChoices = 1024
 
-// maxKey bounds the names that are compared with the governed ones.
+// maxKey is the longest field name, in bytes, that is compared with the governed
+// names. A longer name equals none of them.
 const maxKey = 64
 
-// governed are the fields that are read here, and those that the tariff knows
-// something of. A name in another case is refused: there are
-// servers that would read it all the same.
+// governed names the fields that this package reads and the fields that have a
+// price in the tariff. Parse refuses such a name in another letter case, because
+// some servers would read the field anyway.
 var governed = append([]string{"model", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens", "background"}, tariff.Named()...)
 
-// Parse reads a body. Its error is an [*abi.Error] that says what was expected
-// and where. A body that the provider will refuse for other reasons passes: the
-// provider says it better.
+// Parse reads a request body of format f. For a bad body the error is an
+// [*abi.Error] that says what was expected and where. Parse accepts a body that the
+// provider will refuse for other reasons, because the provider explains those better.
 func Parse(f Format, body []byte) (*Request, error) {
 	if parts[f] == nil {
 		return nil, fmt.Errorf("format %q, expected one of %s, %s, %s and %s", f, Chat, Responses, Embeddings, Messages)
@@ -128,7 +140,8 @@ func Parse(f Format, body []byte) (*Request, error) {
 	return r, nil
 }
 
-// newRequest finds the members of a body, an object that begins at start.
+// newRequest returns a Request with the members of body, a JSON object that
+// begins at start.
 func newRequest(f Format, body []byte, start int) *Request {
 	r := &Request{Format: f, body: body}
 	for key, val := range jsontext.Spans(body[start:]) {
@@ -140,19 +153,19 @@ func newRequest(f Format, body []byte, start int) *Request {
 	return r
 }
 
-// invalid is a body that is not what it should be.
+// invalid returns the error for a bad body; where is a JSON pointer.
 func invalid(where, format string, args ...any) *abi.Error {
 	return &abi.Error{Code: abi.InvalidArguments, Message: fmt.Sprintf(format, args...), Where: where}
 }
 
-// unlike says that a field has the wrong value.
+// unlike returns the error for a field with a wrong value. It quotes the value.
 func (r *Request) unlike(name, want string) *abi.Error {
 	e := invalid("/"+jsontext.Pointer(name), "%s cannot be used, expected %s", name, want)
 	e.Got = jsontext.Clip(string(r.val(name)))
 	return e
 }
 
-// val is the value of a field, nil if it is absent or null.
+// val returns the value of a field, or nil if the field is absent or null.
 func (r *Request) val(name string) []byte {
 	for _, f := range r.fields {
 		if f.name == name {
@@ -164,11 +177,13 @@ func (r *Request) val(name string) []byte {
 	return nil
 }
 
+// checkNames refuses a field whose name a server may read as another name.
 func (r *Request) checkNames() *abi.Error {
 	for _, f := range r.fields {
 		if len(f.name) > maxKey {
 			continue
 		}
+		// Some servers stop reading a name at a control character.
 		if strings.ContainsFunc(f.name, func(c rune) bool { return c == utf8.RuneError || unicode.IsControl(c) }) {
 			return invalid("/"+jsontext.Pointer(f.name), "a field is named %q, and there are servers that read less of it", f.name)
 		}
@@ -181,7 +196,7 @@ func (r *Request) checkNames() *abi.Error {
 	return nil
 }
 
-// readHead reads the plain fields.
+// readHead reads the model, the streaming fields and the number of choices.
 func (r *Request) readHead() *abi.Error {
 	var ok bool
 	if r.Model, ok = jsontext.Text(r.val("model")); !ok || r.Model == "" {
@@ -201,6 +216,7 @@ func (r *Request) readHead() *abi.Error {
 		}
 		return nil
 	case Chat:
+		// Bytes asks for the usage itself when the client did not.
 		switch v := r.val("stream_options"); jsontext.Kind(v) {
 		case '{':
 			r.Usage = jsontext.Kind(jsontext.Get(v, "include_usage")) == 't'
@@ -217,6 +233,7 @@ func (r *Request) readHead() *abi.Error {
 			return e
 		}
 	}
+	// Only Chat makes several answers at once.
 	r.Choices = 1
 	if v := r.val("n"); v != nil && r.Format == Chat {
 		if r.Choices, ok = jsontext.Whole(v); !ok || r.Choices < 1 || r.Choices > maxChoices {
@@ -226,21 +243,21 @@ func (r *Request) readHead() *abi.Error {
 	return nil
 }
 
-// maxima are the fields that bound the output, the usual one first. Servers
-// know some by other names, and one that is there is lowered like the others;
-// whether the server knows it is another question, see [Request.obeys].
+// maxima names the fields that bound the output in each format, the usual field
+// first. Servers use several names, so [Request.Bytes] lowers every maximum in
+// the body. [Request.obeys] reports which names a server is known to read.
 var maxima = map[Format][]string{
 	Chat:      {"max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"},
 	Responses: {"max_output_tokens", "max_tokens"},
 	Messages:  {"max_tokens"},
 }
 
-// maxMaximum is the most tokens that a maximum is read as.
+// maxMaximum is the largest output maximum; a larger number is read as this one.
 const maxMaximum = 1 << 40
 
-// readMaximum reads the output maximum: the least that is asked for. Servers take
-// -1 and 0 for none; but 0 in Messages asks for no words at all, and where that
-// is not known for one is the nearest.
+// readMaximum sets MaxOutput to the lowest output maximum in the body. Servers
+// read -1 and 0 as no maximum. In Messages 0 asks for no output at all, so
+// readMaximum reads it as 1, the nearest maximum that every server knows.
 func (r *Request) readMaximum() *abi.Error {
 	for _, name := range maxima[r.Format] {
 		v := r.val(name)
@@ -261,11 +278,11 @@ func (r *Request) readMaximum() *abi.Error {
 	return nil
 }
 
-// maxElements is how many elements a conversation may have, or a list of tools:
-// as many messages as Anthropic takes. Each of them is stored.
+// maxElements is the most elements in a conversation or a list of tools. It is the
+// number of messages that Anthropic accepts. It exists because Kern stores each element.
 const maxElements = 100_000
 
-// many refuses a list that is longer.
+// many refuses a list of more than maxElements elements.
 func many(name string, v []byte) *abi.Error {
 	for i := range jsontext.Elements(v) {
 		if i == maxElements {
@@ -275,7 +292,8 @@ func many(name string, v []byte) *abi.Error {
 	return nil
 }
 
-// readConversation reads the conversation and the tools.
+// readConversation reads the names of the tools into Tools and the conversation
+// into Messages.
 func (r *Request) readConversation() *abi.Error {
 	for _, name := range []string{"messages", "input", "system", "instructions", "tools", "functions"} {
 		if err := many(name, r.val(name)); err != nil {
@@ -291,6 +309,7 @@ func (r *Request) readConversation() *abi.Error {
 			r.Tools = append(r.Tools, tariff.ToolName(t))
 		}
 	}
+	// Each format keeps its system prompt and its messages in other fields.
 	before, list := "", "messages"
 	switch r.Format {
 	case Embeddings:
@@ -320,7 +339,7 @@ func (r *Request) readConversation() *abi.Error {
 		}
 		r.Messages = append(r.Messages, v)
 	case 'n':
-		if r.Format != Responses { // a stored prompt may stand for it
+		if r.Format != Responses { // a Responses request may name a stored prompt instead
 			return r.unlike(list, "what the model is to read")
 		}
 	default:
