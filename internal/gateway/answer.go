@@ -18,33 +18,34 @@ type programAnswer struct {
 	g       *Gateway
 	inbound *inbound
 	call    abi.Call
-	pays    bool // the program's own credential opened the route
+	pays    bool // the program's own credential pays for the attempt
 
 	meter   *format.Meter
 	stream  bool
 	begun   bool          // the program has the head of the answer
-	spoke   time.Time     // when the program was last written to
-	gone    bool          // the program does not read any more
-	whole   []byte        // an answer that is not streamed, until it is recorded
-	tail    []byte        // the last events of a stream, likewise
+	spoke   time.Time     // the time of the last write to the program
+	gone    bool          // the program no longer reads
+	whole   []byte        // an answer without a stream, kept until the kernel recorded it
+	tail    []byte        // the last events of a stream, kept until the kernel recorded the answer
 	failed  bool          // the answer ends with an error of the provider
-	refusal *abi.Error    // of a tool call that the answer asks for
-	failure *failureReply // the last answer of the provider that was an error
+	refusal *abi.Error    // the error of a refused tool call of the answer
+	failure *failureReply // the last error answer of the provider
 }
 
-// A failureReply is an answer of a provider that is an error, as it came.
+// A failureReply is an error answer of a provider, unchanged.
 type failureReply struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// restart prepares for another attempt.
+// restart prepares the answer for the next attempt.
 func (a *programAnswer) restart(pays bool) {
 	a.spoke, a.meter, a.stream, a.pays = time.Now(), nil, false, pays
 }
 
-// open gives the program the head of an answer that is streamed.
+// open sets the headers of the answer. If the answer is a stream, the program gets
+// them at once.
 func (a *programAnswer) open(resp *http.Response, from *relay.Attempt) {
 	a.meter, a.stream = from.Meter(), from.Streamed()
 	h := a.inbound.w.Header()
@@ -59,7 +60,8 @@ func (a *programAnswer) open(resp *http.Response, from *relay.Attempt) {
 	}
 }
 
-// Pass implements [relay.Client]. Of a stream the last events are kept back.
+// Pass implements [relay.Client]. It keeps back the last events of a stream, and all
+// of an answer without a stream, until the kernel recorded the answer.
 func (a *programAnswer) Pass(b []byte, last bool) {
 	switch {
 	case !a.stream:
@@ -71,8 +73,8 @@ func (a *programAnswer) Pass(b []byte, last bool) {
 	}
 }
 
-// Admit implements [relay.Client]: it makes calls of the tool calls of an answer,
-// so that they may be seen.
+// Admit implements [relay.Client]. It turns the tool calls of an answer into system
+// calls, because the program sees only tool calls that the kernel admitted.
 func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) error {
 	pulse := time.NewTicker(a.g.cfg.Pulse)
 	defer pulse.Stop()
@@ -83,28 +85,27 @@ func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) error {
 	return nil
 }
 
-// Held implements [relay.Client].
+// Held implements [relay.Client]. It sends a heartbeat if one is due.
 func (a *programAnswer) Held() {
 	if time.Since(a.spoke) >= a.g.cfg.Pulse {
 		a.beat()
 	}
 }
 
-// Gone implements [relay.Client].
+// Gone implements [relay.Client]. It reports whether the program no longer reads.
 func (a *programAnswer) Gone() bool { return a.gone }
 
-// beat tells the program that there is more to come while a stream is held back,
-// because programs give up on a connection that says nothing for minutes. Every
-// reader of events leaves out a comment.
+// beat sends a comment while a stream is held back, because programs close a
+// connection that is silent for minutes. Every reader of event streams skips comments.
 func (a *programAnswer) beat() {
 	if a.stream {
 		a.write([]byte(": kern holds a tool call\n\n"), false)
 	}
 }
 
-// write gives the program a part of its answer. The last one goes when the
-// request ends, together with what HTTP puts behind it. A program that does not
-// read for writeTime is gone.
+// write sends the program a part of its answer. It does not flush the last part,
+// because the server sends that part with the end of the HTTP message. A program
+// that does not read for writeTime is gone.
 func (a *programAnswer) write(b []byte, last bool) {
 	if a.gone || len(b) == 0 {
 		return
@@ -123,8 +124,8 @@ func (a *programAnswer) flush() {
 	}
 }
 
-// finish gives the program the end of its answer, now that it is recorded: what
-// was kept back, or why there is none.
+// finish sends the program the end of its answer, after the kernel recorded the
+// answer. The end is the part that was kept back, or an error.
 func (a *programAnswer) finish(res abi.Result) {
 	e := res.Err
 	if e == nil {
@@ -142,7 +143,7 @@ func (a *programAnswer) finish(res abi.Result) {
 	}
 }
 
-// echoes reports that the program gets the provider's own error in place of e.
+// echoes reports whether the program gets the provider's own error in place of e.
 func (a *programAnswer) echoes(res abi.Result, e *abi.Error) bool {
 	switch {
 	case a.failure == nil, a.begun, res.Outcome == abi.Refused, e.Code == abi.Interrupted, e.Code == abi.OutcomeUnknown:
@@ -151,7 +152,7 @@ func (a *programAnswer) echoes(res abi.Result, e *abi.Error) bool {
 	return a.failure.status != http.StatusTooManyRequests || e.Code != abi.ModelBadRequest
 }
 
-// complete ends an answer that is whole.
+// complete sends the part of a whole answer that was kept back.
 func (a *programAnswer) complete() {
 	if a.stream {
 		h := http.Header{}
@@ -166,14 +167,15 @@ func (a *programAnswer) complete() {
 	a.write(a.whole, true)
 }
 
-// cut ends an answer with an error: in its middle, or in its place.
+// cut ends an answer with an error. If the program already has the head of a stream,
+// the error is an event of the stream; otherwise the error replaces the answer.
 func (a *programAnswer) cut(e *abi.Error) {
 	if a.begun {
 		a.write(a.meter.Cut(e.Code, e.Message, e.Hint), true)
 		return
 	}
 	h := a.inbound.w.Header()
-	for name := range h { // of an answer that is not given
+	for name := range h { // drop the provider's headers, because the program does not get that answer
 		if !isOwnHeader(name) {
 			h.Del(name)
 		}
@@ -182,7 +184,7 @@ func (a *programAnswer) cut(e *abi.Error) {
 	a.inbound.fail(e)
 }
 
-// echo gives the program the provider's own error, as it came.
+// echo sends the program the provider's own error, unchanged.
 func (a *programAnswer) echo() {
 	h := a.inbound.w.Header()
 	copyShown(h, a.failure.header, a.pays)
@@ -192,5 +194,5 @@ func (a *programAnswer) echo() {
 	a.write(a.failure.body, true)
 }
 
-// setStanding says what the process used and what is left.
+// setStanding puts the usage of the process and the rest of its limits into h.
 func (a *programAnswer) setStanding(h http.Header) { setStanding(a.g.cfg.Kernel, a.call.Pid, h) }

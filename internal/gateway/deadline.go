@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// writeTime is how long a client may take to read what it was sent.
+// writeTime is the time that a client has to read each write.
 const writeTime = 60 * time.Second
 
-// A deadlineWriter gives the client time to read each thing that is written. A
-// model may think for longer than a client may be silent, so a deadline that was
-// set when the request came has passed by then.
+// A deadlineWriter extends the write deadline with each write. One deadline from the
+// start of the request would not do, because a model may think longer than writeTime.
 type deadlineWriter struct {
 	http.ResponseWriter
 	until time.Time
@@ -21,19 +20,20 @@ func (w *deadlineWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError implements what [http.ResponseController] looks for.
+// FlushError makes [http.ResponseController.Flush] work.
 func (w *deadlineWriter) FlushError() error {
 	w.extend()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap implements what [http.ResponseController] looks for.
+// Unwrap makes the other methods of [http.ResponseController] work.
 func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// extend moves the deadline when half of the time has passed.
+// extend moves the deadline after half of writeTime has passed, so that a stream of
+// small writes does not set it each time.
 func (w *deadlineWriter) extend() {
 	if now := time.Now(); w.until.Sub(now) < writeTime/2 {
 		w.until = now.Add(writeTime)
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(w.until) // a test's recorder has none
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(w.until) // a test's recorder has no deadline
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kern-run/kern/internal/provider/relay"
 )
 
-// models lists what the configuration names, in the caller's own format, or
-// describes one of them.
+// models lists the models that the configuration names, in the format of the client.
+// With a name in the path it describes that model.
 func (g *Gateway) models(v *inbound) {
 	f := v.format
 	names := g.cfg.Models.Models(f.Vendor())
@@ -38,8 +38,8 @@ func (g *Gateway) models(v *inbound) {
 	}
 }
 
-// counted answers with what a request is admitted by, which is never less than
-// the provider will bill: nothing is sent.
+// counted answers with the bound on the input tokens of a request. The bound is never
+// less than the provider will bill. The gateway sends nothing to a provider.
 func (g *Gateway) counted(v *inbound) {
 	body, err := v.body()
 	if err != nil {
@@ -60,7 +60,7 @@ func (g *Gateway) counted(v *inbound) {
 	v.json(map[string]int64{"input_tokens": relay.Input(&x.bound, &x.route().Facts)})
 }
 
-// self tells a program how its process stands.
+// self answers with the usage of the process, the rest of its limits, and its end.
 func (g *Gateway) self(v *inbound) {
 	used, left := g.cfg.Kernel.Stands(v.session.pid)
 	v.json(map[string]any{"pid": v.session.pid, "used": used, "left": left, "ending": g.cfg.Kernel.Ending(v.session.pid)})
@@ -83,7 +83,7 @@ func (g *Gateway) derive(v *inbound) {
 		return
 	}
 	err = json.Unmarshal(body, &k)
-	for key := range jsontext.Members(bytes.TrimSpace(body)) { // encoding/json does not tell cases apart
+	for key := range jsontext.Members(bytes.TrimSpace(body)) { // encoding/json ignores case, so it would accept "Limits"
 		if name := string(key); !slices.Contains([]string{"name", "limits", "priority"}, name) {
 			err = fmt.Errorf("there is %q", abi.Clip(name))
 		}

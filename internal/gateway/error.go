@@ -9,11 +9,12 @@ import (
 	"github.com/kern-run/kern/internal/provider/format"
 )
 
-// noSocket sends a program that tries a web socket first, as Codex does, to
-// what is spoken here.
+// noSocket is the answer to a program that tries a web socket first, as Codex does.
+// The program then uses POST.
 var noSocket = &abi.Error{Code: abi.InvalidCall, Message: "web sockets are not spoken here; expected the method POST"}
 
-// fail answers with an error in the caller's own format.
+// fail answers with an error in the format of the client. It forbids a retry of
+// errors below 500 other than 429, because a retry would fail in the same way.
 func (v *inbound) fail(err error) {
 	var e *abi.Error
 	if !errors.As(err, &e) {
@@ -39,11 +40,11 @@ func (v *inbound) fail(err error) {
 		h.Set(format.NoRetry, "false")
 	}
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(format.ErrorBody(v.format, status, e.Code, message, e.Hint)) // a client that went away hears nothing
+	_, _ = v.w.Write(format.ErrorBody(v.format, status, e.Code, message, e.Hint)) // the client may have disconnected
 }
 
-// head begins an answer of our own: whose it is and how that stands, once it is
-// known.
+// head sets the headers of an answer that the gateway itself writes. They name the
+// process and its usage if the process is known.
 func (v *inbound) head() http.Header {
 	h := v.w.Header()
 	h.Set("Content-Type", "application/json")
@@ -53,7 +54,7 @@ func (v *inbound) head() http.Header {
 	return h
 }
 
-// json answers with a value.
+// json answers with x as JSON.
 func (v *inbound) json(x any) {
 	b, err := json.Marshal(x)
 	if err != nil {

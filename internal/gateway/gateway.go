@@ -1,38 +1,49 @@
-// Package gateway lets programs that were written for a provider of models run
-// under a kernel, without a changed line: it speaks the formats of OpenAI and
-// Anthropic, and every request that enters is a system call of a process.
+// Package gateway is the HTTP server that programs use in place of a provider of
+// models. A program runs under a kernel without a changed line, because the gateway
+// speaks the formats of OpenAI and Anthropic. Every request is a system call of a
+// process.
 //
-// A key is a process: its limits bind what comes with the key, its journal has
-// it all, and when the process ends the key opens nothing any more. A request
-// becomes a call of the row model, with its worst case reserved before it is
-// sent on; the tool calls in an answer become calls of the row tool before the
-// program sees them whole, and end with the results that later requests bring.
-// The text of a request is stored by content, so that a conversation costs what
-// it is long, and not the square of it.
+// Each key belongs to one process. The limits of the process bind every request with
+// the key, and its journal records every request. When the process ends, the key
+// opens nothing any more.
 //
-// It promises:
+// A request becomes a call of the row model. The kernel reserves its bound before
+// the gateway sends it on. Each tool call in an answer becomes a call of the row
+// tool before the program sees it whole. That call ends with the result that a later
+// request brings. The journal stores the text of a request by content, so the size
+// of a stored conversation grows with its length, and not with the square of it.
 //
-//   - nothing is sent to a provider that the kernel has not admitted and
-//     written down, and an answer's end is given when it is written down too;
+// The gateway promises:
 //
-//   - the body of a request passes as it came, but for the output maximum where
-//     a limit on money or tokens sets or lowers it, and for the usage that a
-//     stream of Chat is asked for; an answer passes byte for byte;
+//   - It sends to a provider only what the kernel admitted and recorded. It gives
+//     the program the end of an answer only after the kernel recorded the answer.
 //
-//   - keys of providers do not leave, keys of this gateway are not sent on, and
-//     whose account a provider's key is used for is not the program's to say;
+//   - It passes the body of a request unchanged, with two exceptions. A limit on
+//     money or tokens sets or lowers the output maximum, and a stream of Chat is
+//     asked for its usage. It passes an answer byte for byte.
 //
-//   - a client without a good key learns nothing.
+//   - Keys of providers never leave the gateway, and keys of the gateway are never
+//     sent on. A program cannot choose the account that a provider's key pays from.
 //
-//     gateway.go   the way of a request: where it comes from, whose it is
-//     key.go       keys and children
-//     session.go   a process, as the gateway sees it: numbers, open tool calls
-//     exchange.go  a request to a model: what it may take, and how it runs
-//     wish.go      a tool call that the program carries out
-//     chain.go     conversations stored by content
-//     learn.go     what requests took, for those that come after
-//     answer.go    headers, errors
-//     listen.go    addresses
+//   - A client without a valid key learns nothing.
+//
+// The files:
+//
+//	gateway.go    the path of a request: its origin, its process, its endpoint
+//	endpoints.go  the endpoints that ask no model
+//	key.go        keys and children
+//	hold.go       processes that end when no client holds them
+//	session.go    a process as the gateway sees it: call numbers, pending tool calls
+//	upstream.go   a request to a model: its bound, and how it runs
+//	routes.go     the cached routes of a model
+//	tools.go      a tool call that the program carries out
+//	stored.go     conversations stored by content
+//	learned.go    what earlier requests used, as a bound for later ones
+//	answer.go     the answer on its way to the program
+//	error.go      errors in the format of the client
+//	headers.go    the headers that are sent on, and the headers that are not
+//	listen.go     addresses
+//	deadline.go   the time that a client has to read
 package gateway
 
 import (
@@ -54,21 +65,21 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// Kernel is what the gateway asks of the kernel.
+// Kernel is the part of the kernel that the gateway uses.
 type Kernel interface {
 	Do(ctx context.Context, c abi.Call) abi.Result
 	DoVia(ctx context.Context, c abi.Call, via any) abi.Result
 	View
 }
 
-// View is what it looks at.
+// View is the part of [Kernel] that reads processes.
 type View interface {
 	Where(pid abi.Pid) (kernel.Where, error)
 	Info(pid abi.Pid) (kernel.Info, error)
 	State
 }
 
-// State is how processes stand.
+// State is the part of [View] that reads usage, limits, ends, blobs and orders.
 type State interface {
 	Stands(pid abi.Pid) (used abi.Usage, left abi.Limits)
 	Ending(pid abi.Pid) *abi.Error
@@ -76,24 +87,24 @@ type State interface {
 	Orders(ctx context.Context, pid abi.Pid, was kernel.Orders) (kernel.Orders, error)
 }
 
-// Config is what a gateway is handed. All but Attempts and Pulse is needed.
+// Config configures a gateway. All fields but Attempts, Live and Pulse are required.
 type Config struct {
 	Kernel   Kernel
 	Ring     *Ring // the keys that are in the journal
 	Models   provider.Config
 	Spawn    func(ctx context.Context, p abi.Agent, k Key) (abi.Pid, error)
 	Attempts int           // at a model before its error is the answer; 0: five
-	Live     *live.Channel // where text is published as it streams; nil: nowhere
-	Pulse    time.Duration // of a stream that is held back; 0: ten seconds
+	Live     *live.Channel // gets text as it streams; nil: no channel does
+	Pulse    time.Duration // between two heartbeats of a stream that is held back; 0: ten seconds
 
-	// Away is how long nothing comes of waiting for a resource.
+	// Away returns how long a resource is still in backoff.
 	Away func(resource string) time.Duration
 }
 
 // A Gateway serves programs. It is safe for concurrent use.
 type Gateway struct {
 	cfg         Config
-	storedBlobs storedBlobs // in the journal, so that they are not given to it again
+	storedBlobs storedBlobs // blobs that the journal already has
 	learned     learnedBounds
 	routes      routeCache
 	holds
@@ -105,10 +116,10 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	sessions map[abi.Pid]*session
-	sweep    int // at how many sessions those that have ended are forgotten
+	sweep    int // the number of sessions at which ended sessions are dropped
 }
 
-// New returns the gateway of a kernel, with the keys that were found in its journal.
+// New returns the gateway of a kernel, with the keys that its journal holds.
 func New(cfg Config) *Gateway {
 	if cfg.Attempts == 0 {
 		cfg.Attempts = 5
@@ -125,24 +136,24 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Close waits until no call is open; the kernel has ended them.
+// Close cancels every open tool call and waits until the kernel has ended all of them.
 func (g *Gateway) Close() {
 	g.cancel()
 	g.Rest()
 	g.open.Wait()
 }
 
-// The gateway's own headers. None of them is sent on.
+// The gateway's own headers. The gateway sends none of them on.
 const (
 	headers       = "X-Kern-"
-	KeyHeader     = "X-Kern-Key"     // the key, of a request with a credential of its own
-	ChildHeader   = "X-Kern-Child"   // the name of a child of the key's process, which makes the request
-	LimitsHeader  = "X-Kern-Limits"  // its limits, when it is made
-	pidHeader     = "X-Kern-Pid"     // of answers: the process,
-	callHeader    = "X-Kern-Call"    // the number of the call,
-	spentHeader   = "X-Kern-Spent"   // what the process took so far,
-	leftHeader    = "X-Kern-Left"    // what is left of what is limited,
-	warningHeader = "X-Kern-Warning" // and what the watchdog says
+	KeyHeader     = "X-Kern-Key"     // the key, for a request with a credential of its own
+	ChildHeader   = "X-Kern-Child"   // the name of the child that makes the request
+	LimitsHeader  = "X-Kern-Limits"  // the limits of that child; read only when the gateway creates it
+	pidHeader     = "X-Kern-Pid"     // in answers: the process
+	callHeader    = "X-Kern-Call"    // in answers: the number of the call
+	spentHeader   = "X-Kern-Spent"   // in answers: the usage of the process so far
+	leftHeader    = "X-Kern-Left"    // in answers: what remains of each limit
+	warningHeader = "X-Kern-Warning" // in answers: the warning of the watchdog
 )
 
 // Bounds of a request.
@@ -154,7 +165,7 @@ const (
 // An endpoint is a path that the gateway serves.
 type endpoint struct {
 	method string
-	format format.Format // of errors too; empty: as the request looks
+	format format.Format // of answers and errors; empty: errorFormat guesses it
 	serve  func(g *Gateway, v *inbound)
 }
 
@@ -176,12 +187,12 @@ type inbound struct {
 	format  format.Format
 	kernel  State
 	session *session
-	rest    string // of the path, behind that of the entrance
-	own     bool   // the key stood beside the credentials, which are the program's own: in the path, or in a header of ours
+	rest    string // the name of a model in the path, after the path of the endpoint
+	own     bool   // the key is in the path or in KeyHeader, so other credentials are the program's own
 }
 
-// ServeHTTP implements [http.Handler]: where a request may come from, what it
-// wants, its process, and then the endpoint that serves it.
+// ServeHTTP implements [http.Handler]. It checks the origin of the request, finds
+// its process by the key, and calls the endpoint at its path.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &inbound{w: &deadlineWriter{ResponseWriter: w}, r: r, kernel: g.cfg.Kernel}
 	v.hurry()
@@ -189,6 +200,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if name, ok := strings.CutPrefix(path, "/models/"); ok {
 		path, v.rest = "/models", name
 	}
+	// The format comes first, because every error below is written in it.
 	in, there := endpoints[path]
 	if v.format = in.format; v.format == "" {
 		v.format = errorFormat(r)
@@ -203,6 +215,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v.own = key != ""; !v.own {
 		key = keyOf(r.Header)
 	}
+	// The key comes before the path, because a client without a key learns nothing.
 	pid, ok := g.cfg.Ring.find(key)
 	if !ok {
 		v.fail(badKey)
@@ -233,8 +246,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var badKey = &abi.Error{Code: abi.BadKey, Message: "this needs the key of a process", Hint: "make one with: kern key new --money 5"}
 
-// spent says why a key opens nothing any more; nil while it does. A revoked key is
-// unknown. The program learns that its key came to a limit, and gets nothing else.
+// spent returns the reason that a key opens nothing any more; nil while the key is
+// valid. A revoked key looks like an unknown key. A program learns only that its
+// process ended, for example at a limit.
 func spent(k State, pid abi.Pid) *abi.Error {
 	e := k.Ending(pid)
 	if e != nil && e.Code == abi.ProcessKilled {
@@ -243,13 +257,13 @@ func spent(k State, pid abi.Pid) *abi.Error {
 	return e
 }
 
-// enter finds the process of a visit: that of the key, or a child of it.
+// enter finds the process of a request: the process of the key, or its named child.
 func (g *Gateway) enter(v *inbound, pid abi.Pid) (err error) {
 	if v.session, err = g.session(pid); err != nil {
 		return err
 	}
 	_, child := v.r.Header[ChildHeader]
-	if _, limited := v.r.Header[LimitsHeader]; limited && !child { // they would hold nobody
+	if _, limited := v.r.Header[LimitsHeader]; limited && !child { // the limits would bind no process
 		return &abi.Error{Code: abi.InvalidArguments, Message: "there are limits and no child: expected its name in " + ChildHeader + "; those of the key itself are lowered by kern key narrow", Where: LimitsHeader}
 	} else if !child {
 		return nil
@@ -261,8 +275,8 @@ func (g *Gateway) enter(v *inbound, pid abi.Pid) (err error) {
 	return err
 }
 
-// splitPath takes the key out of a path such as /k/KEY/v1/models, and what
-// remains to the name of an entrance.
+// splitPath splits a path such as /k/KEY/v1/models into the key and the path of an
+// endpoint.
 func splitPath(path string) (key, rest string) {
 	if after, ok := strings.CutPrefix(path, "/k/"); ok {
 		key, path, _ = strings.Cut(after, "/")
@@ -277,7 +291,7 @@ func splitPath(path string) (key, rest string) {
 	return key, path
 }
 
-// keyOf is the key that a request shows in a header.
+// keyOf returns the key in the credential headers of a request.
 func keyOf(h http.Header) string {
 	if k := h.Get("X-Api-Key"); strings.HasPrefix(k, keyPrefix) {
 		return k
@@ -289,7 +303,7 @@ func keyOf(h http.Header) string {
 	return strings.TrimSpace(k)
 }
 
-// errorFormat guesses in which format a request that is nowhere wants its error.
+// errorFormat guesses the error format of a request whose path has no format.
 func errorFormat(r *http.Request) format.Format {
 	if r.Header.Get("Anthropic-Version") != "" || r.Header.Get("X-Api-Key") != "" {
 		return format.Messages
@@ -297,16 +311,16 @@ func errorFormat(r *http.Request) format.Format {
 	return format.Chat
 }
 
-// hurry bounds the time in which the body must come. The bound is taken away
-// only when all of it is there: of a request that is refused before, the server
-// still reads what follows, and would wait for it for ever.
+// hurry sets the deadline for the body of a request. Method body removes the
+// deadline after it read the whole body. A refused request keeps the deadline,
+// because the server still reads its body and could wait for ever.
 func (v *inbound) hurry() {
 	c, until := http.NewResponseController(v.w), time.Now().Add(bodyTime)
-	_ = c.SetReadDeadline(until)  // a test's recorder has none
-	_ = c.SetWriteDeadline(until) // the server itself asks for a body that waits to be asked for
+	_ = c.SetReadDeadline(until)  // a test's recorder has no deadline
+	_ = c.SetWriteDeadline(until) // the server writes "100 Continue" to a client that waits for it
 }
 
-// body reads what came, in the time and to the size that are allowed.
+// body reads the body of a request, at most maxBody bytes within bodyTime.
 func (v *inbound) body() ([]byte, error) {
 	if v.r.ContentLength > maxBody {
 		return nil, tooLarge
@@ -322,14 +336,14 @@ func (v *inbound) body() ([]byte, error) {
 	case err != nil:
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off"}
 	}
-	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // as above
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // a test's recorder has no deadline
 	return b, nil
 }
 
 var tooLarge = &abi.Error{Code: abi.InvalidArguments, Message: "the request is larger than 64 MiB"}
 
-// readAll is io.ReadAll for a body whose size was told, in one piece as far as
-// that may be believed.
+// readAll is io.ReadAll with one allocation for a body of the given size. It
+// allocates at most believed bytes in advance, because the client states the size.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	const believed = 1 << 20
 	b := make([]byte, 0, max(512, min(size+1, believed)))
@@ -359,6 +373,8 @@ func (g *Gateway) relayed(v *inbound) {
 		v.fail(err)
 		return
 	}
+	// The results in the request end the tool calls of an earlier answer first,
+	// because they may end the process.
 	s := v.session
 	warning, err := g.results(v.r.Context(), s, q)
 	if err != nil {
@@ -392,7 +408,7 @@ func (g *Gateway) relayed(v *inbound) {
 
 var closing = &abi.Error{Code: abi.DaemonGone, Message: "the daemon is closing, and nothing was sent", Hint: "ask again when it is back"}
 
-// momentary says that nothing of a call was written down.
+// momentary reports whether the kernel refused a call without recording it.
 func momentary(r abi.Result) bool {
 	if r.Outcome != abi.Refused || r.Err == nil {
 		return false

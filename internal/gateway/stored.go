@@ -14,26 +14,33 @@ import (
 	"github.com/kern-run/kern/internal/recent"
 )
 
-// A storedRequest is a request as it is stored. The elements of its conversation are
-// links: each is a blob of the 32 bytes that name the link before it, and the
-// element. So the last link names a conversation, and storing a request costs
-// only what is new in it. An element that is not short is a blob by itself, and the link has
-// a zero byte and its name: programs put the time at the beginning of a
-// conversation, or drop what is old, and all links behind are new then. The tools
-// and the rest of the body are the same in every request of a conversation, so each
-// is a blob of its own.
+// A storedRequest is a request in the form in which the journal stores it. Each
+// element of its conversation is a link. A link is a blob of two parts: the 32 bytes
+// that name the link before it, and the element. The last link therefore names the
+// whole conversation, and a request adds only its new elements to the journal.
 //
-// The parts of the intent are: the rest; for each list in the rest, in the order
-// of the body, its blob or its last link, where it is not empty; and then the
-// blobs that may be new to the journal.
+// An element longer than shortElement is a blob of its own. Its link holds a zero byte
+// and the name of that blob. All links after a changed element are new, so short links
+// keep the cost low for programs that change the beginning of a conversation. Some
+// programs put the time there or drop old elements.
+//
+// The tools and the rest of the body are the same in every request of a conversation,
+// so each is a blob of its own.
+//
+// The parts of the intent are, in this order:
+//   - the rest of the body;
+//   - for each list in the rest that is not empty, in the order of the body: its blob,
+//     or its last link;
+//   - the blobs that may be new to the journal.
 type storedRequest struct {
 	parts []abi.Hash
-	named int        // of the parts, those that are not only there because they are new
-	fresh []abi.Blob // nil when they were given away
+	named int        // how many parts come before the blobs that may be new
+	fresh []abi.Blob // the blobs that may be new; nil after release
 	prefix
 }
 
-// store makes ready to store a request.
+// store splits a request into blobs for the journal. The journal stores the new blobs
+// with the intent.
 func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	rest, msgs := q.Split()
 	groups := lists(q.Format, rest)
@@ -56,7 +63,7 @@ func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 			}
 			c.parts = append(c.parts, last)
 		default:
-			b, _ := json.Marshal(group) // they were read from JSON
+			b, _ := json.Marshal(group) // its elements are valid JSON already
 			c.parts = append(c.parts, k.blob(&c, b))
 			c.common = append(c.common, c.parts[len(c.parts)-1])
 		}
@@ -68,11 +75,11 @@ func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	return c
 }
 
-// shortElement is the size up to which an element stands in its link.
+// shortElement is the size up to which a link holds the element itself.
 const shortElement = 128
 
-// link is that of an element behind another, and whether the element is a blob
-// of its own.
+// link returns the link of element m after the link last. own reports that m is a
+// blob of its own.
 func link(last abi.Hash, m []byte) (b []byte, own bool) {
 	b = append(make([]byte, 0, len(last)+1+max(len(last), min(len(m), shortElement))), last[:]...)
 	if len(m) <= shortElement {
@@ -82,7 +89,8 @@ func link(last abi.Hash, m []byte) (b []byte, own bool) {
 	return append(append(b, 0), name[:]...), true
 }
 
-// Stored is a request as it came, put together from the parts of an intent.
+// Stored returns the original body of a request, joined from the parts of its intent.
+// f is the name of its format, and blob reads a blob of the journal.
 func Stored(f string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]byte, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("the call has no request that is stored in parts")
@@ -122,7 +130,7 @@ func Stored(f string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]
 	return format.Join(format.Format(f), numbered(rest, groups, func(l *list) int { return l.n }), msgs)
 }
 
-// links are the elements of a conversation, by its last link.
+// links returns the elements of a conversation in order, read back from its last link.
 func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.RawMessage, err error) {
 	for !last.IsZero() {
 		b, err := blob(last)
@@ -134,7 +142,7 @@ func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.Raw
 		}
 		m := b[len(last):]
 		last = abi.Hash(b[:len(last)])
-		if len(m) == 1+len(last) && m[0] == 0 { // no JSON begins so
+		if len(m) == 1+len(last) && m[0] == 0 { // no JSON begins with a zero byte, so this is the name of a blob
 			if m, err = blob(abi.Hash(m[1:])); err != nil {
 				return nil, err
 			}
@@ -145,7 +153,8 @@ func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.Raw
 	return group, nil
 }
 
-// blob names b, and stores it unless it is known to be stored.
+// blob returns the name of b. It adds b to c.fresh unless the journal is known to
+// have it.
 func (k *storedBlobs) blob(c *storedRequest, b []byte) abi.Hash {
 	h := sha256.Sum256(b)
 	if !k.has(h) {
@@ -154,18 +163,18 @@ func (k *storedBlobs) blob(c *storedRequest, b []byte) abi.Hash {
 	return h
 }
 
-// A list is one that [format.Request.Split] took out of the body, and left a
-// number for: how many elements it has, or -1 for a text.
+// A list is a list that [format.Request.Split] took out of the body. Split left a
+// number in its place: the number of its elements, or -1 for a text.
 type list struct {
 	n     int
-	grows bool // from request to request
-	from  int  // where the number stands
+	grows bool // the list grows from request to request
+	from  int  // the number is at rest[from:to]
 	to    int
 }
 
 func (l *list) len() int { return max(l.n, -l.n) }
 
-// lists finds the numbers that were left.
+// lists finds the numbers that [format.Request.Split] left in rest.
 func lists(f format.Format, rest []byte) (all []list) {
 	start := jsontext.Blank(rest, 0)
 	for key, val := range jsontext.Spans(rest[start:]) {
@@ -178,9 +187,9 @@ func lists(f format.Format, rest []byte) (all []list) {
 	return all
 }
 
-// numbered puts other numbers in the place of those. The stored text has a 1 for
-// a list of any length, so that it is the same while a conversation grows: the
-// links say how many they are.
+// numbered replaces the number of each list in rest. The stored text has a 1 for a
+// list of any length, so it stays the same while a conversation grows. The links give
+// the real length.
 func numbered(rest []byte, all []list, number func(*list) int) []byte {
 	var b []byte
 	from := 0
@@ -191,13 +200,14 @@ func numbered(rest []byte, all []list, number func(*list) int) []byte {
 	return append(b, rest[from:]...)
 }
 
-// storedBlobs remembers blobs that are in the journal, so that they are not given
-// to it again. When it forgets one, the blob is given twice and stored once.
+// storedBlobs remembers blobs that the journal has, so that the gateway does not send
+// them again. If it forgets a blob, the gateway sends it twice and the journal stores
+// it once.
 type storedBlobs struct {
 	recent.Cache[abi.Hash, struct{}]
 }
 
-// maxRemembered is how many names a generation of a cache holds.
+// maxRemembered is the number of names in one generation of a cache.
 const maxRemembered = 1 << 16
 
 func (k *storedBlobs) has(h abi.Hash) bool {

@@ -13,29 +13,29 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// A wish is a tool call that a model asked for and that the program outside
-// carries out. It is a call of the row tool: admitted before the program sees
-// it, open while the program works on it, and ended by the request that brings
-// its result.
+// A pendingTool is a tool call that a model asked for and that the program carries
+// out. It is a call of the row tool. The kernel admits it before the program sees it,
+// and it stays open while the program works. The request with its result ends it.
 type pendingTool struct {
 	call   format.Call
-	begun  chan struct{}      // closed when its intent is on disk
-	result chan format.Result // one, from the request that brings it
-	left   chan struct{}      // closed when the program went on without a result
+	begun  chan struct{}      // closed when the intent is on disk
+	result chan format.Result // gets one result, from a later request
+	left   chan struct{}      // closed when the program continued without a result
 	unseen chan struct{}      // closed when the program never saw the call
-	old    chan struct{}      // closed when too many are open that came later
-	done   chan struct{}      // closed when it has ended; then res is there
+	old    chan struct{}      // closed when maxPending later calls are open
+	done   chan struct{}      // closed when the call has ended; then res is set
 	res    abi.Result
 }
 
-// Plan implements [syscalls.External]. It never waits for room: what it would wait for
-// are calls that end only when this answer is given.
+// Plan implements [syscalls.External]. The plan is firm, so the call never waits for
+// room in a limit. The calls that would free the room end only after this answer.
 func (w *pendingTool) Plan(kernel.View) (kernel.Plan, *abi.Error) {
 	return kernel.Plan{Effect: abi.Irreversible, Intent: true, Firm: true, Tool: w.call.Name, Subject: syscalls.Subject(w.call.Name, w.call.Args),
 		Reserve: abi.Usage{abi.ToolCalls: 1}}, nil
 }
 
-// Run implements [syscalls.External]: it waits.
+// Run implements [syscalls.External]. It waits for the result from the program, or
+// for one of the other ends of the call.
 func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	close(w.begun)
 	d := kernel.Done{Usage: abi.Usage{abi.ToolCalls: 1}}
@@ -51,7 +51,7 @@ func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	case <-w.unseen:
 		d.Usage = abi.Usage{}
 		d.Err = &abi.Error{Code: abi.NotGranted, Message: "another call of the same answer was refused, so the program saw none of them"}
-	case <-w.old: // that says nothing of the tool, nor of the program: its last word may be a call
+	case <-w.old: // this is not the fault of the tool or the program, which may end with an unanswered call
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: fmt.Sprintf("no result of this call came while %d later ones were made", maxPending)}
 	case <-ctx.Done():
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the process ended before a result of this call came"}
@@ -59,8 +59,8 @@ func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 	return d
 }
 
-// resultMax is the longest result that is kept with its call. A longer one is
-// named: it stands in the conversation.
+// resultMax is the longest result that is recorded with its call. For a longer result
+// the record has its hash, because the conversation already holds the text.
 const resultMax = 4 << 10
 
 func recorded(text string) json.RawMessage {
@@ -68,23 +68,23 @@ func recorded(text string) json.RawMessage {
 	if len(text) > resultMax {
 		v = map[string]any{"begins": abi.Clip(text), "bytes": len(text), "sha256": abi.HashOf([]byte(text))}
 	}
-	b, _ := json.Marshal(v) // it always can
+	b, _ := json.Marshal(v) // a value of texts and numbers always encodes
 	return b
 }
 
-// A heartbeat is what is done while a call is not admitted yet.
+// A heartbeat calls beat at each pulse while the kernel has not admitted a call.
 type heartbeat struct {
 	pulse <-chan time.Time
 	beat  func()
 }
 
-// startTool makes the call of a pending tool call, and returns when it may be shown to the
-// program or was refused.
+// startTool makes the system call of one tool call. It returns when the program may
+// see the tool call, or when the kernel refused it.
 func (g *Gateway) startTool(ctx context.Context, s *session, c format.Call, wait heartbeat) (*pendingTool, *abi.Error) {
 	w := &pendingTool{call: c, begun: make(chan struct{}), result: make(chan format.Result, 1), left: make(chan struct{}), unseen: make(chan struct{}), old: make(chan struct{}), done: make(chan struct{})}
 	a := syscalls.ToolArgs{Name: c.Name, Args: json.RawMessage(c.Args), Relay: cmp.Or(c.ID, "-")}
 	if !json.Valid(a.Args) {
-		a.Args, _ = json.Marshal(c.Args) // as the model wrote it; the program will say what is wrong
+		a.Args, _ = json.Marshal(c.Args) // keep the text of the model; the program reports the error
 	}
 	args, err := json.Marshal(a)
 	if err != nil {
@@ -105,15 +105,15 @@ func (g *Gateway) startTool(ctx context.Context, s *session, c format.Call, wait
 			return nil, w.res.Err
 		case <-wait.pulse:
 			wait.beat()
-		case <-ctx.Done(): // it waits for the process to go on, and nobody waits for the answer
+		case <-ctx.Done(): // the program left while the call waited for the process to continue
 			close(w.unseen)
 			return nil, &abi.Error{Code: abi.Interrupted, Message: "the answer was stopped"}
 		}
 	}
 }
 
-// startTools makes the calls of an answer, in the order asked. When one is refused,
-// none of them is shown.
+// startTools makes the calls of an answer in their order. If the kernel refuses one
+// call, the program sees none of them.
 func (g *Gateway) startTools(ctx context.Context, s *session, calls []format.Call, wait heartbeat) *abi.Error {
 	var made []*pendingTool
 	for _, c := range calls {

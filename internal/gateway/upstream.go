@@ -24,29 +24,30 @@ import (
 )
 
 // An upstreamCall is a request of a program to a model. It is a call of the row
-// model, and is for the goroutine of that call.
+// model. Only the goroutine of that call uses it.
 type upstreamCall struct {
 	g      *Gateway
 	body   *format.Request
 	call   abi.Call
 	stored storedRequest
-	header http.Header // to send
-	query  string      // of the request, with its question mark
-	own    bool        // it brings a credential of its own
+	header http.Header // the headers to send
+	query  string      // the query of the request, with its question mark
+	own    bool        // the request carries a credential of its own
 
 	routes []*provider.Endpoint
-	picker quota.RoutePicker // says which of them is asked
+	picker quota.RoutePicker // picks the route of each attempt
 
-	bound  format.Bound // by the route in hand
+	bound  format.Bound // on the present route
 	free   bool         // no limit binds the output
-	pays   bool         // the program's own credential opens the route
-	learns abi.Hash     // the name under which the input of a whole answer is learned
+	pays   bool         // the program's own credential pays for the attempt
+	learns abi.Hash     // the name under which learn remembers the input of a whole answer
 
 	answer        programAnswer
-	resultsBooked bool // OutputBytes of the tool results in the request are booked
+	resultsBooked bool // the OutputBytes of the tool results in the request are booked
 }
 
-// newUpstreamCall makes a call of a request that was read.
+// newUpstreamCall makes a call of a parsed request. It returns an error if no route
+// can serve the request.
 func (g *Gateway) newUpstreamCall(v *inbound, q *format.Request) (*upstreamCall, error) {
 	routes, err := g.routes.find(q.Format.Vendor(), q.Model)
 	if errors.Is(err, provider.ErrNoKey) {
@@ -58,27 +59,29 @@ func (g *Gateway) newUpstreamCall(v *inbound, q *format.Request) (*upstreamCall,
 	c := &upstreamCall{g: g, body: q, stored: g.storedBlobs.store(q)}
 	c.answer = programAnswer{g: g, inbound: v}
 	c.header = outbound(v.r.Header)
-	if betas := c.header["Anthropic-Beta"]; len(betas) > 0 { // they change what a body takes
+	if betas := c.header["Anthropic-Beta"]; len(betas) > 0 { // beta features change how many tokens a body takes
 		c.stored.common = append(c.stored.common, abi.HashOf([]byte(strings.Join(betas, ","))))
 	}
 	c.query = query(v.r.URL.RawQuery)
-	if c.own = v.own && credential(c.header); !c.own { // a credential that stays here pays for nothing
+	if c.own = v.own && credential(c.header); !c.own { // the daemon's key pays, so the program must not name an account
 		anonymous(c.header)
 	}
 	if e := routes[0]; e.Wants() && !c.own {
 		return nil, &abi.Error{Code: abi.ModelAuth, Message: fmt.Sprintf("the daemon has no key for %s, and the request brings none of its own", e.Name),
 			Hint: "set its variable for the daemon or key_env in kern.yaml, or put Kern's key into the base URL and leave the program its own: kern key new prints both"}
 	}
+	// A fallback that needs a credential of the program is no fallback, because Run
+	// shows that credential to the first route only.
 	c.routes = slices.DeleteFunc(slices.Clone(routes), func(e *provider.Endpoint) bool { return e != routes[0] && e.Wants() })
 	c.picker.Of = len(c.routes)
 	return c, nil
 }
 
-// route is where the request goes now.
+// route returns the route of the next or present attempt.
 func (c *upstreamCall) route() *provider.Endpoint { return c.routes[c.picker.At] }
 
-// resource is what the request waits for its turn at: the daemon's key, or the
-// credential that the request brings itself.
+// resource names the bucket in which the request waits for its turn. The credential
+// in the name is the daemon's key, or the credential that the request carries.
 func resource(r *provider.Endpoint, h http.Header) string {
 	if r.Keyed() {
 		return syscalls.Resource(r.Facts, "")
@@ -86,8 +89,8 @@ func resource(r *provider.Endpoint, h http.Header) string {
 	return syscalls.Resource(r.Facts, cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key")))
 }
 
-// Plan implements [syscalls.External]: what the request may use at most by the
-// route that is tried next.
+// Plan implements [syscalls.External]. It picks the next route and reserves the most
+// that the request can use on it.
 func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	other := c.picker.Choose(func(at int) time.Duration {
 		return syscalls.Away(&v, at, &c.routes[at].Facts, resource(c.routes[at], c.header), c.g.cfg.Away)
@@ -97,6 +100,7 @@ func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	c.free = !v.Limited && !v.Counted
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: c.g.cfg.Attempts, Held: true, Parts: c.stored.parts, Blobs: c.stored.fresh,
 		Subject: subject(c.stored.parts), Source: kernel.Source{Resource: resource(r, c.header), Other: other}}
+	// After term the process has one call left: last words, which offer no tools.
 	if v.Term {
 		if pl.Last = len(c.body.Tools) == 0; !pl.Last {
 			return pl, &abi.Error{Code: abi.ProcessEnding, Message: "the process was asked to finish, and may speak once more without tools"}
@@ -112,7 +116,7 @@ func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	return pl, nil
 }
 
-// prepare makes the request ready for the route in hand, and bounds it.
+// prepare adapts the request to the present route, and computes its bound there.
 func (c *upstreamCall) prepare(pid abi.Pid) {
 	r := c.route()
 	c.body = relay.Prepare(c.body, r)
@@ -120,7 +124,8 @@ func (c *upstreamCall) prepare(pid abi.Pid) {
 	c.bound = c.body.Bound()
 }
 
-// refuseUnbounded refuses what no limit could hold.
+// refuseUnbounded returns an error for a request that could exceed a limit, because
+// the request has no price or no bound.
 func (c *upstreamCall) refuseUnbounded(v kernel.View, f *model.Facts) *abi.Error {
 	b := &c.bound
 	switch {
@@ -137,8 +142,8 @@ func (c *upstreamCall) refuseUnbounded(v kernel.View, f *model.Facts) *abi.Error
 	return nil
 }
 
-// unboundedExtra is the refusal of something that is paid for by another measure
-// than tokens.
+// unboundedExtra returns the error for a feature that the provider does not bill by
+// tokens.
 func unboundedExtra(e tariff.Extra) *abi.Error {
 	hint := "ask without it, or under a key without such a limit"
 	if e.Field != "" {
@@ -147,14 +152,15 @@ func unboundedExtra(e tariff.Extra) *abi.Error {
 	return &abi.Error{Code: abi.UnknownPrice, Message: fmt.Sprintf("there is a limit on money or tokens, and %s has no bound: %s", e.Name, e.Why), Where: e.Where, Hint: hint}
 }
 
-// limitsContext reports a limit on the context of one request.
+// limitsContext reports whether a process has a limit on the context of one request.
+// It says yes if the process cannot be read.
 func limitsContext(k View, pid abi.Pid) bool {
 	i, err := k.Info(pid)
 	_, set := i.Limits.Get(abi.Context)
 	return set || err != nil
 }
 
-// resultBytes is how much the tools gave that the model has not read yet.
+// resultBytes returns the size of the tool results that the model has not read yet.
 func resultBytes(q *format.Request) (n int64) {
 	for _, r := range q.Results() {
 		n += int64(len(r.Text))
@@ -162,14 +168,14 @@ func resultBytes(q *format.Request) (n int64) {
 	return n
 }
 
-// Run implements [syscalls.External]: the request goes to the provider, and what
-// comes goes to the program as it comes. The received part is settled, however
-// it ends.
+// Run implements [syscalls.External]. It sends the request to the provider and passes
+// the answer to the program as it arrives. Run settles the received part, however the
+// answer ends.
 func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	r := c.route()
 	c.pays = c.own && c.picker.At == 0 && !r.Keyed()
 	header, query := c.header, c.query
-	if !c.pays { // what a program shows the first route is not for others, nor for a provider that knows the daemon
+	if !c.pays { // the program's credential is for the first route only, and not for a route with the daemon's key
 		header, query = maps.Clone(header), impersonal(query)
 		anonymous(header)
 	}
@@ -184,7 +190,7 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 		return c.lost(ctx, j, a, e)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 { // some servers answer with 201, and bill that too
+	if resp.StatusCode/100 != 2 { // some servers answer with 201 and bill it
 		return c.refused(j, a, resp)
 	}
 	c.release(j)
@@ -196,8 +202,8 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 	return c.settled(ctx, j, a, fail)
 }
 
-// release lets go of the request, now that the provider has it: an answer may
-// take long, and there may be many.
+// release frees the memory of the request once the provider has it, because many
+// answers may stream for a long time. It keeps the name for learn.
 func (c *upstreamCall) release(j *kernel.Job) {
 	if s := &c.stored; c.body.Steady() && !c.bound.Elsewhere && len(s.links) > 0 {
 		c.learns = prefixName(c.call.Pid, c.route().Facts.Name, s.common, s.links[len(s.links)-1])
@@ -206,24 +212,25 @@ func (c *upstreamCall) release(j *kernel.Job) {
 	c.stored.fresh, j.Plan.Blobs, c.header, c.answer.failure = nil, nil, nil, nil
 }
 
-// settled is what the attempt came to.
+// settled returns the result and the usage of an attempt that the provider accepted.
+// The order of its cases decides which of several errors the process sees.
 func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Attempt, fail error) (d kernel.Done) {
 	o := a.Outcome(fail)
 	s := &o.Seen
 	d.First = o.First
-	j.Plan.Attempts = 0 // the provider took the request: there is no second try
+	j.Plan.Attempts = 0 // no second attempt, because the provider accepted the request
 	d.Usage = c.booked(j, o.Usage, o.Hour)
 	if o.Whole {
 		c.learn(s)
 	}
-	var refused *abi.Error // of a tool call
+	var refused *abi.Error // the refusal of a tool call
 	gone := c.answer.gone || ctx.Err() != nil
 	syscalls.Hear(&d, o.Broken(gone || errors.As(fail, &refused), fail), o.Quota, s.Usage.CacheRead)
 	var me *model.Error
 	switch {
-	case refused != nil: // the answer itself is there
+	case refused != nil: // the answer is complete; only its tool call was refused
 		d.Value = c.value(s)
-	case s.Failure != nil: // the provider's own word, which the client has
+	case s.Failure != nil: // the stream ended with the provider's own error, which the program has
 		c.answer.failed, d.Err = true, syscalls.ModelError(s.Failure)
 	case fail == nil && o.Whole:
 		d.Value = c.value(s)
@@ -241,8 +248,8 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Atte
 	return d
 }
 
-// booked is the usage in the units of accounts. Tokens that the provider's cache
-// keeps for an hour cost twice their input price.
+// booked converts the usage u to the units of accounts. hour is the number of tokens
+// that the provider's cache keeps for an hour; they cost twice their input price.
 func (c *upstreamCall) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usage {
 	f := c.route().Facts
 	b := syscalls.Booked(j, &f, u)
@@ -255,11 +262,12 @@ func (c *upstreamCall) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usag
 	return b
 }
 
-// lost is a request that found no answer. Where nobody saw it, it used nothing.
+// lost returns the result of a request without an answer. A request that did not
+// reach the provider used nothing.
 func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *relay.Attempt, e *model.Error) kernel.Done {
 	d := kernel.Done{Err: &abi.Error{Code: abi.ModelNetwork, Message: e.Error()}}
 	switch {
-	case e.Usage != nil: // nobody saw it
+	case e.Usage != nil: // the request did not reach the provider
 	case ctx.Err() != nil:
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the request was sent, and stopped before an answer came"}
 	default:
@@ -272,7 +280,7 @@ func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *relay.Attempt
 	return d
 }
 
-// refused is an answer that is an error. Providers do not bill those.
+// refused returns the result of an error answer. Providers do not bill error answers.
 func (c *upstreamCall) refused(j *kernel.Job, a *relay.Attempt, resp *http.Response) kernel.Done {
 	body, e := a.Refusal(resp)
 	e.Message = conceal(e.Message, c.header)
@@ -286,7 +294,7 @@ func (c *upstreamCall) refused(j *kernel.Job, a *relay.Attempt, resp *http.Respo
 	return d
 }
 
-// value is what is recorded of an answer.
+// value returns the part of an answer that the kernel records.
 func (c *upstreamCall) value(s *format.Seen) json.RawMessage {
 	r := syscalls.Reply{Text: s.Text, Stop: s.Stop}
 	if c.picker.At > 0 {
@@ -295,11 +303,12 @@ func (c *upstreamCall) value(s *format.Seen) json.RawMessage {
 	for _, t := range s.Calls {
 		r.Calls = append(r.Calls, model.ToolCall{ID: t.ID, Name: t.Name, Args: t.Args})
 	}
-	b, _ := json.Marshal(r) // texts always can
+	b, _ := json.Marshal(r) // a value of texts always encodes
 	return b
 }
 
-// subject is what tells one request from another.
+// subject returns the bytes that identify a request to the watchdog: the hashes of
+// its parts.
 func subject(parts []abi.Hash) []byte {
 	var b []byte
 	for i := range parts {
