@@ -12,8 +12,8 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// hop are the headers that are about one connection, and those that would speak
-// of this gateway or change what is metered.
+// hop lists the headers that the gateway does not pass on. They belong to one
+// connection, reveal the gateway, or change the bytes that the meter reads.
 var hop = map[string]bool{
 	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Te": true,
 	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Http2-Settings": true, "Host": true, "Content-Length": true, "Content-Encoding": true,
@@ -21,14 +21,14 @@ var hop = map[string]bool{
 	"X-Real-Ip": true, "Origin": true, "Referer": true, "Via": true, "Alt-Svc": true, "Strict-Transport-Security": true,
 }
 
-// isOwnHeader reports a header of this gateway.
+// isOwnHeader reports whether name is a header of the gateway itself.
 func isOwnHeader(name string) bool { return strings.HasPrefix(name, headers) }
 
-// secret are the headers that hold a credential of a program.
+// secret lists the headers that may hold a credential.
 var secret = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie", "Set-Cookie"}
 
-// travelling copies the headers that go on: not those of the connection, nor
-// those that Connection names, nor our own.
+// travelling returns the headers that the gateway may pass on. It omits the headers in
+// hop, the headers that Connection names, and the gateway's own.
 func travelling(from http.Header) http.Header {
 	to := make(http.Header, len(from))
 	var named []string
@@ -45,8 +45,8 @@ func travelling(from http.Header) http.Header {
 	return to
 }
 
-// outbound are the headers of a request to a provider. No key of this gateway
-// is among them, wherever it stood.
+// outbound returns the headers of a request to a provider. It omits every header whose
+// value contains a key of the gateway.
 func outbound(from http.Header) http.Header {
 	to := travelling(from)
 	for name, values := range to {
@@ -59,11 +59,11 @@ func outbound(from http.Header) http.Header {
 	return to
 }
 
-// plain are the headers of a request that say what it asks, and what kind of
-// program does. Any other may say whose account is to pay, or where the request
-// is to go on to, together with the key: of organizations, projects and
-// subscriptions, of the gateways that stand before providers, and those that
-// nobody here knows. A list of these is never whole.
+// plain lists the headers that describe a request and the kind of its program. Only
+// these go out with the daemon's key. Any other header may choose the paying account,
+// or the server that gets the request together with the key. Examples are headers
+// for organizations, projects, subscriptions and proxies of providers. plain lists what
+// may pass, because a list of the dangerous headers would never be complete.
 var plain = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Content-Type": true, "User-Agent": true, "Idempotency-Key": true,
 	"X-Request-Id": true, "X-Client-Request-Id": true, "Traceparent": true, "Tracestate": true,
@@ -71,9 +71,10 @@ var plain = map[string]bool{
 	"X-App": true, "Originator": true, "Version": true, "Session_id": true, "Conversation_id": true,
 }
 
-const sdkHeaders = "X-Stainless-" // what the official libraries say of themselves
+const sdkHeaders = "X-Stainless-" // begins the headers in which the official libraries describe themselves
 
-// credential says whether a request brings one of its own.
+// credential reports whether a request carries a credential of its own, which is not a
+// key of the gateway.
 func credential(h http.Header) bool {
 	for _, name := range []string{"Authorization", "X-Api-Key"} {
 		if v := h.Get(name); v != "" && !strings.Contains(v, keyPrefix) {
@@ -83,13 +84,13 @@ func credential(h http.Header) bool {
 	return false
 }
 
-// anonymous removes the headers that identify the program, or that only the
-// paying account may set.
+// anonymous removes every header that is not plain: headers that identify the program,
+// and headers that only the paying account may set.
 func anonymous(h http.Header) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return !plain[name] && !strings.HasPrefix(name, sdkHeaders) })
 }
 
-// conceal takes credentials of the program out of words that are written down.
+// conceal replaces the credentials in h by [key] in s, because s is recorded.
 func conceal(s string, h http.Header) string {
 	for _, name := range secret {
 		for _, v := range h[name] {
@@ -104,8 +105,8 @@ func conceal(s string, h http.Header) string {
 	return s
 }
 
-// query is what is sent on of a query: nothing of one with a key of this
-// gateway in it.
+// query returns the query to send on, with its question mark. It is empty if raw
+// contains a key of the gateway.
 func query(raw string) string {
 	plain, err := url.PathUnescape(raw)
 	if raw == "" || err != nil || strings.Contains(plain, keyPrefix) {
@@ -114,8 +115,8 @@ func query(raw string) string {
 	return "?" + raw
 }
 
-// impersonal is the part of a query that any provider may see: which features and
-// which version it wants.
+// impersonal returns the part of a query that any provider may see: the features and
+// the version of the interface.
 func impersonal(query string) string {
 	all, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
 	if err != nil {
@@ -128,10 +129,11 @@ func impersonal(query string) string {
 	return "?" + all.Encode()
 }
 
-// accounts are the headers in which a provider says whose account it was.
+// accounts lists the headers in which a provider names the paying account.
 var accounts = []string{"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id"}
 
-// copyShown copies the headers of an answer that a program may see.
+// copyShown copies the headers of an answer that a program may see. own reports that
+// the program's own account paid, so the program may see its name.
 func copyShown(to, from http.Header, own bool) {
 	for name, values := range travelling(from) {
 		if !slices.Contains(secret, name) && (own || !slices.Contains(accounts, name)) {
@@ -140,6 +142,7 @@ func copyShown(to, from http.Header, own bool) {
 	}
 }
 
+// setStanding puts the usage of a process and the rest of its limits into h.
 func setStanding(k State, pid abi.Pid, h http.Header) {
 	used, left := k.Stands(pid)
 	h.Set(pidHeader, strconv.FormatInt(int64(pid), 10))
@@ -152,7 +155,7 @@ func setStanding(k State, pid abi.Pid, h http.Header) {
 // usedUnits are the units of usage that a program sees: money and tokens.
 const usedUnits = abi.OutputTokens + 1
 
-// units writes amounts as money=0.25,steps=3.
+// units formats amounts like money=0.25,steps=3.
 func units(below abi.Unit, get func(abi.Unit) (int64, bool)) string {
 	var b []byte
 	for u := range below {

@@ -11,14 +11,16 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// How long a process that wants to be held may be without: after its
-// holder went, and after a start, when every holder has to come back first.
+// The time that a process may live without a client that holds it. leaveTime runs after
+// the last client left. rejoinTime runs after a start of the daemon or the process,
+// because every client must first connect.
 const (
 	leaveTime  = 2 * time.Second
 	rejoinTime = 30 * time.Second
 )
 
-// holds are the processes that end when nobody holds them.
+// holds counts the clients that hold each process. A held process ends when no client
+// holds it, because then the command that ran its program is gone.
 type holds struct {
 	kernel View
 	end    func(abi.Pid, syscalls.ExitArgs) error
@@ -29,7 +31,7 @@ type holds struct {
 	stopped bool
 }
 
-// miss ends a process if nobody holds it for a time.
+// miss ends a process unless a client holds it again within d.
 func (h *holds) miss(pid abi.Pid, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,19 +44,19 @@ func (h *holds) miss(pid abi.Pid, d time.Duration) {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		h.mu.Lock()
-		gone := h.timers[pid] == t && !h.stopped // else it was taken meanwhile, and that may be over again
+		gone := h.timers[pid] == t && !h.stopped // otherwise a client took the process, and a newer timer may run
 		if gone {
 			delete(h.timers, pid)
 		}
 		h.mu.Unlock()
-		if gone { // it may have ended meanwhile
+		if gone { // the error is ignored, because the process may have ended by itself
 			_ = h.end(pid, syscalls.ExitArgs{Error: "the command that ran the program is gone, and the program with it", Code: abi.ProgramGone})
 		}
 	})
 	h.timers[pid] = t
 }
 
-// take is held by one more.
+// take counts one more client and stops the timer of the process.
 func (h *holds) take(pid abi.Pid) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +70,7 @@ func (h *holds) take(pid abi.Pid) {
 	h.count[pid]++
 }
 
-// leave is held by one less, and reports whether nobody is left.
+// leave counts one client less, and reports whether none is left.
 func (h *holds) leave(pid abi.Pid) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +82,8 @@ func (h *holds) leave(pid abi.Pid) bool {
 	return true
 }
 
-// Rest is said before the end of the daemon: from now on nobody is missed.
+// Rest stops all timers, and no new timer starts. The daemon calls it before it ends,
+// because then every client leaves and the processes must survive.
 func (h *holds) Rest() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,8 +93,8 @@ func (h *holds) Rest() {
 	}
 }
 
-// Hold holds a process until ctx or the process ends, and tells what is ordered
-// of it: its end last.
+// Hold holds a process until ctx or the process ends. It calls tell with each change of
+// the orders to the process; the last one is its exit.
 func (h *holds) Hold(ctx context.Context, pid abi.Pid, tell func(kernel.Orders) error) error {
 	at, err := h.kernel.Where(pid)
 	if err != nil {

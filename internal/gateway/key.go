@@ -21,10 +21,10 @@ import (
 // keyPrefix begins every key. Programs that look at keys expect "sk-".
 const keyPrefix = "sk-kern-"
 
-// newKey makes a key, and the hash by which it is known again.
+// newKey makes a key, and the hash under which the ring finds it.
 func newKey() (key, sum string) {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // rand.Read never fails
 	key = keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 	return key, hashKey(key)
 }
@@ -34,23 +34,23 @@ func hashKey(key string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// A Ring finds processes by the hashes of their keys. What it holds is read from
-// the journal: a key is part of the definition of its process. A key that opens
-// nothing any more is known too, so that its program hears why.
+// A Ring finds processes by the hashes of their keys. It is built from the journal,
+// because a key is part of the agent of its process. The ring also knows the keys of
+// ended processes, so that their programs learn the reason.
 type Ring struct {
 	Blob func(abi.Hash) ([]byte, error) // reads the journal
 
 	mu    sync.RWMutex
 	keys  map[abi.Hash]abi.Pid
 	pids  map[abi.Pid]bool
-	held  []abi.Pid         // of those that were found, the ones that want to be
-	plain map[abi.Hash]bool // definitions without a key: many processes may have one
+	held  []abi.Pid         // processes from the journal that must be held
+	plain map[abi.Hash]bool // agents without a key; many processes may share one
 }
 
 func (r *Ring) add(sum string, pid abi.Pid) {
 	var h abi.Hash
 	if h.UnmarshalText([]byte(sum)) != nil {
-		return // no key has that hash
+		return // sum is not a hash, so no key matches it
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,8 @@ func (r *Ring) add(sum string, pid abi.Pid) {
 	r.keys[h], r.pids[pid] = pid, true
 }
 
-// find looks for a key. The lookup is by a hash, so the time it takes says
-// nothing of any other key.
+// find returns the process of a key. It looks for the hash of the key, so the time of
+// the lookup reveals nothing about other keys.
 func (r *Ring) find(key string) (abi.Pid, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -69,10 +69,10 @@ func (r *Ring) find(key string) (abi.Pid, bool) {
 	return pid, ok
 }
 
-// plainMax is how many definitions without a key are remembered.
+// plainMax is the number of agents without a key that a ring remembers.
 const plainMax = 1000
 
-// Found takes in a process that is in the journal.
+// Found adds a process from the journal to the ring if its agent has a key.
 func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
 	if r.plain[s.Program.Hash] {
 		return nil
@@ -84,7 +84,7 @@ func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
 	if err != nil {
 		return err
 	}
-	var p struct { // of a abi.Agent
+	var p struct { // the fields of an abi.Agent that matter here
 		Key  string `json:"key"`
 		Held bool   `json:"held"`
 	}
@@ -102,7 +102,7 @@ func (r *Ring) Found(pid abi.Pid, s *abi.Spawn) error {
 	return nil
 }
 
-// miss ends those that were found and that nobody comes to hold.
+// miss ends each process from the journal that no client holds again in time.
 func (r *Ring) miss(g *Gateway) {
 	for _, pid := range r.held {
 		if g.cfg.Kernel.Ending(pid) == nil {
@@ -112,14 +112,14 @@ func (r *Ring) miss(g *Gateway) {
 	r.held, r.plain = nil, nil
 }
 
-// Keyed says whether a process has a key.
+// Keyed reports whether a process has a key.
 func (g *Gateway) Keyed(i *kernel.Info) bool {
 	g.cfg.Ring.mu.RLock()
 	defer g.cfg.Ring.mu.RUnlock()
 	return g.cfg.Ring.pids[i.Pid]
 }
 
-// A Key is a request for a process that a program outside reaches with a key.
+// A Key is a request for a process and the key by which a program reaches it.
 type Key struct {
 	Name     string
 	Limits   abi.Limits
@@ -127,16 +127,17 @@ type Key struct {
 	Priority int
 	Watchdog abi.Watchdog
 	Parent   abi.Pid // 0: none
-	Hold     bool    // it ends when nobody holds it any more
+	Hold     bool    // the process ends when no client holds it
 }
 
-// An Issued key is said once; only its hash is kept.
+// An Issued is a new key with its addresses. Its text exists only here, because the
+// journal holds only the hash.
 type Issued struct {
 	Pid       abi.Pid
 	Key       string
-	OpenAI    string                  // the base URL for programs that speak like OpenAI
-	Anthropic string                  // the same for Anthropic
-	InPath    string                  // the address with the key in it, for programs that bring a credential of their own
+	OpenAI    string                  // the base URL for programs that use the formats of OpenAI
+	Anthropic string                  // the base URL for programs that use the format of Anthropic
+	InPath    string                  // the base URL with the key in it, for programs with a credential of their own
 	Ways      map[string]provider.Way // by format
 }
 
@@ -165,12 +166,13 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 		Ways: map[string]provider.Way{"openai": g.cfg.Models.Way("openai"), "anthropic": g.cfg.Models.Way("anthropic")}}, nil
 }
 
-// child starts a process below another, by a system call of that one.
+// child starts a process below k.Parent, by a system call of the parent.
 func (g *Gateway) child(ctx context.Context, k Key, sum string) (abi.Pid, error) {
 	return g.Below(ctx, k.Parent, "key", syscalls.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold})
 }
 
-// Below makes a system call of a process with a key that starts one below it.
+// Below makes a system call of parent that starts a process below it, and returns the
+// pid of the new process.
 func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) (abi.Pid, error) {
 	args, err := json.Marshal(a)
 	if err != nil {
@@ -189,8 +191,9 @@ func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) 
 	return out.Pid, err
 }
 
-// named finds the child of a name, and makes it when there is none that lives.
-// It has no key: its parent's opens it, with the name.
+// named returns the session of the child with this name. It starts the child if none
+// with the name is alive. No program has the key of the child, because the key of the
+// parent and the name are enough.
 func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi.Limits) (*session, error) {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the name of a child: expected 1 to 64 plain characters", Where: ChildHeader}
@@ -214,7 +217,7 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 			return g.session(pid)
 		}
 	}
-	_, sum := newKey() // nobody is told
+	_, sum := newKey() // the key itself is dropped
 	pid, err := g.child(ctx, Key{Name: name, Limits: l, Priority: i.Priority, Parent: parent.pid}, sum)
 	if err != nil {
 		return nil, err
@@ -224,7 +227,7 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 	return g.session(pid)
 }
 
-// readLimits reads limits as a header has them: money=0.5,steps=10.
+// readLimits parses the limits of a header, such as money=0.5,steps=10.
 func readLimits(s string) (l abi.Limits, err error) {
 	for part := range strings.SplitSeq(s, ",") {
 		if part = strings.TrimSpace(part); part == "" {
@@ -244,7 +247,7 @@ func readLimits(s string) (l abi.Limits, err error) {
 	return l, enforceable(&l)
 }
 
-// enforceable refuses limits that nothing enforces.
+// enforceable returns an error if this host cannot enforce one of the limits.
 func enforceable(l *abi.Limits) (err error) {
 	l.Each(func(u abi.Unit, _ int64) {
 		if !slices.Contains(abi.SettableUnits(), u) && err == nil {
@@ -254,8 +257,8 @@ func enforceable(l *abi.Limits) (err error) {
 	return err
 }
 
-// End ends the process of a key as its program ended: with an output, or with
-// an error.
+// End ends the process of a key in the way in which its program ended: with an output,
+// or with an error.
 func (g *Gateway) End(ctx context.Context, pid abi.Pid, a syscalls.ExitArgs) error {
 	args, err := json.Marshal(a)
 	if err != nil {
@@ -271,7 +274,7 @@ func (g *Gateway) End(ctx context.Context, pid abi.Pid, a syscalls.ExitArgs) err
 	return nil
 }
 
-// Base is the address at which programs reach the gateway.
+// Base returns the URL at which programs reach the gateway; empty before [Gateway.Found].
 func (g *Gateway) Base() string {
 	if base := g.base.Load(); base != nil {
 		return *base

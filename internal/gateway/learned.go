@@ -9,28 +9,29 @@ import (
 	"github.com/kern-run/kern/internal/recent"
 )
 
-// Earlier requests tell how many tokens a request takes, where a count can only
-// bound it: the provider named the tokens of a conversation up to its last
-// element, and of what it keeps. It is remembered for a while and by daemon,
-// for it is worth no record: without it the bound is the one that can be
-// counted.
+// learnedBounds remembers how many input tokens earlier requests used, because a count
+// of the text is only an upper bound. A provider reports the tokens of a conversation
+// up to its last element, and of the answers that it keeps. The daemon keeps this in
+// memory for a while and does not record it. Without it the counted bound applies.
 type learnedBounds struct{ recent.Cache[abi.Hash, int64] }
 
-// A past is what a request shares with those before it: its last elements, each
-// named with all before it, and all that is not the conversation.
+// A prefix names the parts that a request shares with earlier requests. They are the
+// last elements, each named together with all elements before it, and everything
+// outside the conversation.
 type prefix struct {
-	common []abi.Hash // what is not the conversation
-	links  []abi.Hash
-	sent   int // how many elements there are
-	marked bool
-	last   abi.Hash // of the unmarked ones
+	common []abi.Hash // the parts outside the conversation
+	links  []abi.Hash // the names of the last elements, at most lookBack
+	sent   int        // the number of elements
+	marked bool       // some element has a mark for the provider's cache
+	last   abi.Hash   // the name of the last element, without marks
 }
 
-// lookBack is how many elements a request may be longer than one before it.
+// lookBack is the most elements that a request may add to an earlier one and still use
+// its count.
 const lookBack = 64
 
-// follow adds an element, which the chain names so. Marks for the provider's
-// cache move with the end of a conversation, so the names here are without.
+// follow adds the element m, whose stored link is named. Marks for the provider's cache
+// move with the end of a conversation, so follow names a marked element without them.
 func (p *prefix) follow(named abi.Hash, m []byte) {
 	plain := format.Unmarked(m)
 	p.marked = p.marked || len(plain) != len(m)
@@ -44,8 +45,8 @@ func (p *prefix) follow(named abi.Hash, m []byte) {
 	p.links, p.sent = append(p.links, named), p.sent+1
 }
 
-// prefixName names what is remembered: a conversation up to a link, of a process
-// with a model.
+// prefixName returns the name of a conversation up to a link, for one process and one
+// model.
 func prefixName(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.Hash {
 	b := append(strconv.AppendInt(nil, int64(pid), 10), 0)
 	b = append(append(b, model...), 0)
@@ -55,12 +56,14 @@ func prefixName(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.H
 	return sha256.Sum256(append(b, link[:]...))
 }
 
-// keptName names what a provider keeps: the process that asked for it, and its id there.
+// keptName returns the name of an item that a provider keeps, for the process that
+// asked for it. id is the provider's id of the item.
 func keptName(pid abi.Pid, model, id string) abi.Hash {
 	return sha256.Sum256([]byte(strconv.FormatInt(int64(pid), 10) + "\x00" + model + "\x00" + id))
 }
 
-// of is what is known of a request for a model.
+// of returns what earlier requests say about the request c. It uses the longest part of
+// the conversation that is known.
 func (k *learnedBounds) of(pid abi.Pid, model string, c *storedRequest) (l format.Learned) {
 	l.Kept = func(id string) (int64, bool) { return k.Get(keptName(pid, model, id)) }
 	for i := len(c.links) - 1; i >= 0; i-- {
@@ -72,17 +75,18 @@ func (k *learnedBounds) of(pid abi.Pid, model string, c *storedRequest) (l forma
 	return l
 }
 
-// aFew is how many tokens a bound may be too high by for reasons of its own.
+// aFew is the number of tokens by which any bound may be too high.
 const aFew = 500
 
-// learn remembers what a whole answer says of its request. A provider that says
-// far less than there was counts otherwise than it bills.
+// learn remembers the usage that a whole answer reports for its request. It ignores a
+// report below about a quarter of the text, because such a provider does not count
+// as it bills.
 func (c *upstreamCall) learn(s *format.Seen) {
 	name := c.route().Facts.Name
 	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && 4*in+aFew >= c.bound.Text && c.learns != (abi.Hash{}) {
 		c.g.learned.Put(c.learns, in)
 	}
-	for _, k := range s.Kept { // there are servers that give the same ids to everything
+	for _, k := range s.Kept { // some servers give every answer the same id, so the largest count wins
 		if k.ID == s.ID && c.bound.Elsewhere {
 			continue
 		}

@@ -17,21 +17,21 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// portFile is where the address of a data directory's gateway is remembered.
+// portFile is the file of a data directory that remembers the address of its gateway.
 const portFile = "gateway.addr"
 
 // SocketFile is the gateway's socket in a data directory.
 const SocketFile = "gateway.sock"
 
-// An Address says where to listen: on loopback, at a port that is remembered,
-// where nothing is said.
+// An Address says where to listen. An empty Listen means loopback, at the port that the
+// data directory remembers.
 type Address struct {
 	Dir       string // the data directory
 	Listen    string
 	Cert, Key string // files; empty: no TLS
 }
 
-// Open opens the address. A port that was chosen once is taken again, so that
+// Open opens the address. It takes the remembered port again if it is free, so that
 // programs find the gateway after a restart.
 func (a Address) Open() (net.Listener, error) {
 	if a.Listen != "" {
@@ -63,7 +63,7 @@ func (a Address) Open() (net.Listener, error) {
 	return l, nil
 }
 
-// Found tells the gateway the address that programs are to use.
+// Found sets the URL that programs use from the address of l. secure selects https.
 func (g *Gateway) Found(l net.Listener, secure bool) {
 	scheme := "http://"
 	if secure {
@@ -77,15 +77,14 @@ func (g *Gateway) Found(l net.Listener, secure bool) {
 	g.base.Store(&base)
 }
 
-// How long a client may take over the head of a request, how large that may
-// be, and how long a connection may rest.
+// Bounds of a connection.
 const (
-	headTime = 10 * time.Second
-	headMax  = 64 << 10
-	restTime = 2 * time.Minute
+	headTime = 10 * time.Second // to read the head of a request
+	headMax  = 64 << 10         // bytes of that head
+	restTime = 2 * time.Minute  // idle between two requests
 )
 
-// Server is the gateway's HTTP server. Requests that run end with ctx.
+// Server returns the HTTP server of the gateway. Running requests end with ctx.
 func (g *Gateway) Server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           g,
@@ -96,10 +95,11 @@ func (g *Gateway) Server(ctx context.Context) *http.Server {
 	}
 }
 
-// foreign refuses what a page in a browser could send: a request to another
-// name than this machine's own, which a name server made point here, and one
-// that comes from another origin. Where the gateway is reached from elsewhere
-// there is TLS, or the word that there is none, and the name is anybody's.
+// foreign returns an error for a request that a web page in a browser could send. Such
+// a request has the Origin of another site. Or it names a host that is not this
+// machine, because a name server made that host point here. The check of the host
+// applies only on loopback without TLS. Elsewhere any name may be right, because the
+// gateway serves other machines there, with TLS or with the owner's explicit consent.
 func foreign(r *http.Request) *abi.Error {
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	tcp, ok := at.(*net.TCPAddr)
@@ -114,7 +114,7 @@ func foreign(r *http.Request) *abi.Error {
 	return nil
 }
 
-// ours says whether a host, with or without a port, is a name of this machine.
+// ours reports whether a host, with or without a port, is a name of this machine.
 func ours(host string) bool {
 	if h, port, err := net.SplitHostPort(host); err == nil {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/kern-run/kern/internal/provider"
 )
 
-// A routeCache remembers for a while where requests for a model go.
+// A routeCache remembers the routes of each model for routeTime, so that a request does
+// not read the configuration.
 type routeCache struct {
 	cfg provider.Config
 
@@ -16,9 +17,10 @@ type routeCache struct {
 	until time.Time
 }
 
-// routeTime is how long prices and keys are taken to be what they were.
+// routeTime is the age at which the cache reads prices and keys again.
 const routeTime = time.Minute
 
+// find returns the routes of a model, from the cache or the configuration.
 func (c *routeCache) find(format, name string) ([]*provider.Endpoint, error) {
 	key := [2]string{format, name}
 	c.mu.Lock()

@@ -10,12 +10,12 @@ import (
 	"github.com/kern-run/kern/internal/provider/format"
 )
 
-// A session is a process as the gateway sees it. All of it can be found again:
-// the numbers in the journal, the children there too; tool calls that were open
-// when the daemon ended have their end there.
+// A session is what the gateway knows of one process. It is a cache: after a restart
+// the gateway finds the call numbers and the children in the journal again. Tool calls
+// that were open when the daemon ended have their answers there.
 type session struct {
 	pid    abi.Pid
-	naming sync.Mutex // of children, one at a time
+	naming sync.Mutex // serializes the lookup and start of named children
 
 	mu      sync.Mutex
 	next    uint64
@@ -23,12 +23,13 @@ type session struct {
 	pending []*pendingTool // open, oldest first
 }
 
-// maxPending is how many tool calls of a process are open at most. Of many no
-// result ever comes: the program went away, or the call was all it wanted to
-// hear. So one more ends the oldest.
+// maxPending is the most tool calls of a process that are open. One more ends the
+// oldest, because many calls never get a result. The program may have ended, or it
+// wanted only the call itself.
 const maxPending = 1000
 
-// session finds that of a process.
+// session returns the session of a process, and makes it if there is none. It
+// sometimes drops the sessions of ended processes.
 func (g *Gateway) session(pid abi.Pid) (*session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +53,7 @@ func (g *Gateway) session(pid abi.Pid) (*session, error) {
 	return s, nil
 }
 
-// number is a number for a call, used once.
+// number returns a call number that was not used before.
 func (s *session) number() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *session) put(w *pendingTool) {
 	}
 }
 
-// drop forgets a wish that ended by itself.
+// drop removes a pending tool call that has ended.
 func (s *session) drop(w *pendingTool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,9 +96,9 @@ func (s *session) drop(w *pendingTool) {
 	}
 }
 
-// take finds the open wish that a call of a conversation stands for. Servers
-// exist that give the same ids in every answer: there the one with the same
-// words is meant, or else the oldest.
+// take removes and returns the pending tool call that matches a tool call of a
+// conversation. Some servers use the same ids in every answer. Among equal ids take
+// prefers the call with the same name and arguments, and otherwise the oldest.
 func (s *session) take(c format.Call) *pendingTool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,10 +123,10 @@ func (s *session) take(c format.Call) *pendingTool {
 	return w
 }
 
-// results ends the tool calls whose results a request brings, and those that
-// it speaks of and brings none for: the program has gone on without. When the
-// watchdog finds that this goes in circles, or the process is at its end, that
-// is the error. A result may have to wait for its call to begin, unless the client goes.
+// results ends the pending tool calls that a request names. A call without a result in
+// the request ends too, because the program continued without one. The warning is the
+// watchdog's. results returns an error if the process has ended, for example by the
+// watchdog. It waits for each call to end, or for the client to disconnect.
 func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (warning string, err error) {
 	s.mu.Lock()
 	none := len(s.pending) == 0
@@ -133,6 +134,7 @@ func (g *Gateway) results(ctx context.Context, s *session, q *format.Request) (w
 	if none {
 		return "", nil
 	}
+	// After this loop and the next, asked holds the calls without a result.
 	asked := make(map[string]format.Call)
 	for _, c := range q.Calls() {
 		asked[c.ID] = c
