@@ -12,16 +12,16 @@ import (
 
 // Bounds of one step of a feed.
 const (
-	maxStep   = 256  // records that are read at once
-	maxChains = 4096 // processes of which a reader keeps the chain
+	maxStep   = 256  // records that one step reads
+	maxChains = 4096 // chains that a reader keeps
 )
 
-// A feed is the place of one reader in the commit order. Between two steps it
+// A feed is the position of one reader in the commit order. Between two steps it
 // holds no connection and no lock, so a slow reader delays nobody.
 type feed struct {
 	s      *store
-	at     uint64             // position of the last record that was read
-	chains map[abi.Pid]*check // so that the next record of a process is checked without reading its run again
+	at     uint64             // position of the last record read
+	chains map[abi.Pid]*check // saves reading a run again to check its next record
 }
 
 // Feed implements [journal.Reader].
@@ -47,11 +47,11 @@ func (f *feed) Next(wants func(abi.Pid) bool) ([]journal.Entry, error) {
 	}
 }
 
-// step reads the next records, and skips those that nobody wants. At the end of
-// the feed it stays where it is.
+// step reads the next records, and skips the processes that wants refuses. At the end
+// of the feed it changes nothing.
 func (f *feed) step(wants func(abi.Pid) bool) ([]journal.Entry, error) {
-	// The tail is looked at first: a batch that is settled meanwhile is found in
-	// the file.
+	// The tail comes before the file: a batch that is settled in between is found in
+	// the file then, and not missed.
 	end := f.s.end.Load()
 	batches, settled := f.s.tail.inOrder()
 	if len(batches) == 0 {
@@ -69,7 +69,8 @@ func (f *feed) step(wants func(abi.Pid) bool) ([]journal.Entry, error) {
 	return f.fromFile(settled, wants)
 }
 
-// fromTail reads records that are only in memory and in the table tail.
+// fromTail reads records of the tail from memory. The position at is the last record
+// before the batches.
 func (f *feed) fromTail(batches [][]format.Entry, at uint64, wants func(abi.Pid) bool) (list []journal.Entry, err error) {
 	for _, batch := range batches {
 		if at+uint64(len(batch)) <= f.at {
@@ -112,7 +113,8 @@ func (c *check) follow(e *format.Entry, chains map[abi.Pid]*check) {
 	c.run.extend(&plain)
 }
 
-// fromFile reads records up to position to, which are all in their place.
+// fromFile reads records up to position to from the table records. All of them are
+// settled.
 func (f *feed) fromFile(to uint64, wants func(abi.Pid) bool) (list []journal.Entry, err error) {
 	err = f.s.readers.with(func(r *reader) error {
 		if err := r.begin.exec(); err != nil {
@@ -129,7 +131,8 @@ func (f *feed) read(r *reader, to uint64, wants func(abi.Pid) bool) ([]journal.E
 	if err != nil {
 		return nil, err
 	}
-	// Each process is read at once, because its records stand together.
+	// The records of a process are adjacent in the file, so one query reads all of
+	// them.
 	wanted := map[abi.Pid]*span{}
 	for _, sp := range spans {
 		if wants != nil && !wants(sp.pid) {
@@ -147,6 +150,7 @@ func (f *feed) read(r *reader, to uint64, wants func(abi.Pid) bool) ([]journal.E
 			return nil, err
 		}
 	}
+	// The spans bring the records back into commit order.
 	var list []journal.Entry
 	for _, sp := range spans {
 		if wanted[sp.pid] == nil {
@@ -172,7 +176,7 @@ func (f *feed) read(r *reader, to uint64, wants func(abi.Pid) bool) ([]journal.E
 func (f *feed) process(r *reader, sp *span) (list []*abi.Record, err error) {
 	c := f.chains[sp.pid]
 	if c == nil || c.run.n+1 != sp.n {
-		// The chain is followed from the beginning of the run on.
+		// Only the sum before a run is stored, so the check begins with the run.
 		c = &check{pid: sp.pid, run: run{n: (sp.n - 1) / runLen * runLen}}
 		if c.run.n > 0 {
 			if ok, err := r.resume(c); !ok {
@@ -210,8 +214,8 @@ func (f *feed) process(r *reader, sp *span) (list []*abi.Record, err error) {
 	return list, nil
 }
 
-// order reads the commit order from one position to another, at least one
-// record of it, and returns up to where it did.
+// order reads the spans of the commit order between two positions. It returns the
+// position of the last record that they cover.
 func (r *reader) order(from, to uint64) (spans []span, end uint64, err error) {
 	rows, err := r.blocks.query(int64(from))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// A span is consecutive records of one process that were committed together or
-// directly after each other.
+// A span is a range of consecutive records of one process that are adjacent in the
+// commit order.
 type span struct {
 	pid      abi.Pid
 	n, count uint64
@@ -29,15 +29,15 @@ func (sp *span) append(b []byte) []byte {
 // again with every batch, so it must be much smaller than a page.
 const maxBlock = 1 << 10
 
-// An order is the end of the commit order: the last row of the table feed and
-// the rows before it that are not written yet. It is a value: a copy that a
-// failed transaction extended is dropped.
+// An order is the end of the commit order: the last row of the table feed and the
+// rows before it that are not written yet. The store extends a copy, and drops the
+// copy if the transaction fails.
 type order struct {
-	first uint64 // position of the block's first record
+	first uint64 // position of the first record of the last block
 	end   uint64 // position of the last record
-	body  []byte // the block's spans but the last one
+	body  []byte // the spans of the last block, without last
 	last  span
-	full  []block // blocks to be written before this one
+	full  []block // complete blocks that are not written yet
 }
 
 // A block is a row of the table feed: the position of its first record and its
@@ -73,7 +73,7 @@ func (o *order) addEntries(entries []format.Entry) {
 	}
 }
 
-// write brings what was added to the table feed, in a transaction of the caller.
+// write stores the new blocks in the table feed, in a transaction of the caller.
 func (o *order) write(w *writer) error {
 	for _, b := range o.full {
 		if err := w.setBlock.exec(int64(b.first), b.body); err != nil {
@@ -81,7 +81,7 @@ func (o *order) write(w *writer) error {
 		}
 	}
 	o.full = nil
-	// The room behind the body is the order's own, so the last span needs no copy.
+	// Appending to the body is safe, because no other slice uses the room behind it.
 	return w.setBlock.exec(int64(o.first), o.last.append(o.body))
 }
 
@@ -123,10 +123,9 @@ func readBlock(v []driver.Value) (block, error) {
 // setBlock writes a row of the table feed.
 const setBlock = "INSERT OR REPLACE INTO feed(id, body) VALUES(?, ?)"
 
-// keepOrder makes the table feed complete, and notes that the next owner keeps
-// it. Versions of Kern that do not know the table can open the journal too. They
-// raise the epoch and leave the note as it is, so the next owner sees that records
-// may be missing.
+// keepOrder makes the table feed complete for the new owner. Older versions of Kern
+// can open the journal too, and do not know the table. They raise the epoch and
+// leave row 0 as it is, so a difference shows that records may be missing.
 func (w *writer) keepOrder(epoch int64) error {
 	if err := w.run("CREATE TABLE IF NOT EXISTS feed(id INTEGER PRIMARY KEY, body BLOB NOT NULL)"); err != nil {
 		return err
@@ -138,13 +137,13 @@ func (w *writer) keepOrder(epoch int64) error {
 	return err
 }
 
-// epochBlock is the row of the table feed that holds the epoch of the last owner
-// that kept the table.
+// epochBlock is the row of the table feed that holds an epoch: the epoch of the last
+// owner that added its records to the table.
 const epochBlock = 0
 
-// completeOrder adds the records that are missing from the table feed. They were
-// written by a version of Kern that does not know the table, and stand in the
-// order of their processes.
+// completeOrder adds the records that are missing from the table feed, because a
+// version of Kern that does not know the table wrote them. They are added process by
+// process, because their commit order is lost.
 func (w *writer) completeOrder() error {
 	var o order
 	ends := map[abi.Pid]uint64{}
@@ -164,6 +163,7 @@ func (w *writer) completeOrder() error {
 	if err != nil {
 		return err
 	}
+	// The last run of each process says how many records it has.
 	known := o.end
 	missing := func(pid abi.Pid, end uint64) {
 		if n := ends[pid]; end > n {
@@ -187,7 +187,7 @@ func (w *writer) completeOrder() error {
 	if missing(at.pid, at.n); err != nil || o.end == known {
 		return err
 	}
-	// Rows of the feed may have been joined, so all of them are written again.
+	// Adding spans may have joined rows of the feed, so all rows are written again.
 	if err := w.run("DELETE FROM feed WHERE id > 0"); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (w *writer) each(sql string, fn func([]driver.Value) error) error {
 	return errors.Join(err, rows.Close(), st.close())
 }
 
-// readOrder reads the end of the commit order.
+// readOrder reads the last block of the commit order.
 func (w *writer) readOrder() (o order, err error) {
 	err = w.each("SELECT id, body FROM feed WHERE id > 0 ORDER BY id DESC LIMIT 1", func(v []driver.Value) error {
 		b, err := readBlock(v)

@@ -81,12 +81,12 @@ const maxKnown = 1 << 14
 type store struct {
 	path string
 	lock *os.File
-	file *os.File // open as long as w: closing it would end SQLite's locks
+	file *os.File // open as long as w, because closing it releases SQLite's locks
 
 	mu     sync.Mutex // guards the fields up to small: only one goroutine writes
 	w      *writer
 	leases journal.Leases
-	ends   map[abi.Pid]run       // cache of the last run of each process
+	ends   map[abi.Pid]run       // cache of last runs; has every process in the tail
 	known  map[abi.Hash]struct{} // cache of blobs that are stored
 	tail   tail
 	order  order // the commit order without the tail

@@ -15,23 +15,22 @@ import (
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// maxTail is how many records may wait in the tail.
+// maxTail is the number of records in the tail at which the store settles it.
 const maxTail = 2048
 
-// The tail holds batches that touched many processes, each as one row, until
-// they are settled: brought to where the records of each process stand
-// together. The rows of the table tail are in memory too. The table is read only
-// when the journal is opened after a crash.
+// A tail holds batches that touched many processes, each as one row of the table
+// tail. To settle it is to move its records to the table records. The rows are in
+// memory too, so the store reads the table only when it opens after a crash.
 type tail struct {
-	seq   int64      // the last row
-	sum   format.Sum // the last row's, which stands for all rows before it too
-	count int
-	full  []fullRun
+	seq   int64      // number of the last row
+	sum   format.Sum // of the last row, and so of all rows before it
+	count int        // records in the tail
+	full  []fullRun  // runs that these records completed
 
-	mu      sync.Mutex // readers look at what follows while a batch is written
-	waiting map[abi.Pid][]format.Entry
-	batches [][]format.Entry // the same, in commit order
-	after   uint64           // position of the last record before them
+	mu      sync.Mutex                 // guards the fields below, because readers use them too
+	waiting map[abi.Pid][]format.Entry // the records in the tail, by process
+	batches [][]format.Entry           // the same, in commit order
+	after   uint64                     // position of the last record before them
 }
 
 // A frame is a row of the table tail.
@@ -41,7 +40,8 @@ type frame struct {
 	body []byte
 }
 
-// frame writes a batch as a row: entry after entry, each with its check.
+// frame returns the row of a batch: its entries one after the other, each with its
+// check.
 func (t *tail) frame(entries []format.Entry) frame {
 	var b []byte
 	for i := range entries {
@@ -58,8 +58,8 @@ func frameSum(prev format.Sum, seq int64, body []byte) format.Sum {
 	return format.Sum(h.Sum(nil))
 }
 
-// add takes over a batch that is in the table. The first one follows the record
-// at position end.
+// add adds a batch that is stored in the table tail. The position end is the last
+// record in the table feed.
 func (t *tail) add(ld *load, end uint64) {
 	t.seq, t.sum = ld.frame.seq, ld.frame.sum
 	t.count += len(ld.entries)
@@ -75,21 +75,21 @@ func (t *tail) add(ld *load, end uint64) {
 	}
 }
 
-// of is what waits of a process. The entries never change.
+// of returns the records of a process that are in the tail. The entries never change.
 func (t *tail) of(pid abi.Pid) []format.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting[pid]
 }
 
-// unchecked reads the record of an entry that has its check behind its body,
-// and was in memory ever since.
+// unchecked reads the record of an entry from the tail. It skips the check behind the
+// body, because the entry never left memory.
 func unchecked(e format.Entry) (*abi.Record, error) {
 	e.Body = e.Body[: len(e.Body)-checkLen : len(e.Body)-checkLen]
 	return e.Record()
 }
 
-// clear forgets what is settled.
+// clear empties the tail after it was settled.
 func (t *tail) clear() {
 	t.count, t.full = 0, nil
 	t.mu.Lock()
@@ -97,26 +97,28 @@ func (t *tail) clear() {
 	t.waiting, t.batches = nil, nil
 }
 
-// addOrder appends what waits to the commit order.
+// addOrder appends the records of the tail to the commit order.
 func (t *tail) addOrder(o *order) {
 	for _, batch := range t.batches {
 		o.addEntries(batch)
 	}
 }
 
-// inOrder returns the batches that wait and the position of the last record
-// before them. The batches never change.
+// inOrder returns the batches of the tail and the position of the last record before
+// them. The batches never change.
 func (t *tail) inOrder() (batches [][]format.Entry, after uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.batches, t.after
 }
 
-// settle brings everything to its place, in a transaction of the caller.
+// settle moves the tail to the tables records and runs, in a transaction of the
+// caller.
 func (t *tail) settle(w *writer, ends map[abi.Pid]run) error {
 	if t.count == 0 {
 		return nil
 	}
+	// Records go in process by process, so that each page is written once.
 	last := map[abi.Pid]run{}
 	for _, pid := range slices.Sorted(maps.Keys(t.waiting)) {
 		for i := range t.waiting[pid] {
@@ -135,11 +137,11 @@ func (t *tail) settle(w *writer, ends map[abi.Pid]run) error {
 	return w.cut.exec(t.seq)
 }
 
-// tailRow is the row of the table runs that says how far the tail is settled.
+// tailRow is the row of the table runs that holds the last settled row of the tail.
 const tailRow = 0
 
-// settle brings what waits in the tail to its place. It need not be synced: the
-// rows of the tail go in the same transaction, and the next batch syncs both.
+// settle moves the tail to the tables records and runs. The move needs no sync: the
+// same transaction deletes the rows of the tail, and the next batch syncs both.
 func (s *store) settle() error {
 	if s.tail.count == 0 {
 		return nil
@@ -162,8 +164,8 @@ func (s *store) settle() error {
 	return errors.Join(err, s.w.run(syncAlways))
 }
 
-// replay reads what a crash has left in the tail, checks it like everything
-// else, and settles it.
+// replay reads the rows that a crash left in the table tail, checks them and settles
+// them.
 func (s *store) replay() error {
 	if err := s.settled(); err != nil {
 		return err
@@ -190,7 +192,7 @@ func (s *store) replay() error {
 	return s.settle()
 }
 
-// settled reads how far the tail is settled.
+// settled reads the number and the sum of the last settled row of the tail.
 func (s *store) settled() error {
 	st, err := s.w.prepare("SELECT n, sum FROM runs WHERE id = ?")
 	if err != nil {
@@ -236,7 +238,8 @@ func (s *store) replayRow(seq, sum, body driver.Value) error {
 	return nil
 }
 
-// rechain follows the chains of a load that has its checks already.
+// rechain computes the checks of a load again, and compares them with its stored
+// checks.
 func (s *store) rechain(ld *load) error {
 	had := make([]string, len(ld.entries))
 	for i := range ld.entries {
