@@ -16,19 +16,18 @@ import (
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// Queries of entries and runs, with the columns of a [rawRow] and of a [rawRun].
+// The queries of records and runs, with the columns of a [rawRow] and of a [rawRun].
 const (
 	columns    = "SELECT id, time, kind, call, row, tool, body FROM records "
 	runColumns = "SELECT id, n, sum, low, high FROM runs "
 	lastRun    = runColumns + "WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
 )
 
-// chunk is how many runs are read at once. No connection is held while their
-// reader thinks about them, so a slow reader holds up nobody.
+// chunk is the number of runs that Records reads at once. It holds no connection
+// while its caller uses them, so a slow caller delays nobody.
 const chunk = 4
 
-// readers are the connections that read; there are as many as there were
-// readers at one time.
+// readers is a pool of connections that read. It opens a connection if none is idle.
 type readers struct {
 	path string
 
@@ -38,7 +37,7 @@ type readers struct {
 	closed bool
 }
 
-// maxIdle connections are kept.
+// maxIdle is the number of idle connections that the pool keeps.
 const maxIdle = 4
 
 type reader struct {
@@ -118,7 +117,7 @@ func openReader(path string) (*reader, error) {
 	return r, nil
 }
 
-// with lends a connection to fn.
+// with runs fn with a connection of the pool.
 func (p *readers) with(fn func(*reader) error) error {
 	r, err := p.get()
 	if err != nil {
@@ -136,7 +135,8 @@ func (v *rawRow) id() (abi.Pid, uint64) {
 	return abi.Pid(id >> 32), uint64(uint32(id))
 }
 
-// entry reads a row, and the check that stands behind its body.
+// entry reads a row, and the check behind its body. It reports false if a column has
+// another type than expected.
 func (v *rawRow) entry() (e format.Entry, check []byte, ok bool) {
 	e.Pid, e.N = v.id()
 	var kind, call int64
@@ -188,15 +188,15 @@ func readEnd(last *stmt, pid abi.Pid) (run, error) {
 	return r, err
 }
 
-// A segment is a run as it stands in the file, and what stands between it and
-// the run before it.
+// A segment is a run in the file with the records up to its last one.
 type segment struct {
 	pid  abi.Pid
-	run  run // zero for what stands behind the last run
+	run  run // zero for records after the last run, which are damage
 	rows []rawRow
 }
 
-// segments reads what is in a range of rows, whole runs, as one moment in time.
+// segments calls emit with the runs in a range of rows, and their records. One
+// transaction reads all of them, so they are of one moment.
 func (r *reader) segments(from, to int64, emit func(segment) error) error {
 	if err := r.begin.exec(); err != nil {
 		return err
@@ -204,7 +204,8 @@ func (r *reader) segments(from, to int64, emit func(segment) error) error {
 	return errors.Join(r.walk(from, to, emit), r.end.exec())
 }
 
-// walk goes through the runs and the records side by side.
+// walk reads the runs and the records of a range side by side, and calls emit with
+// each run.
 func (r *reader) walk(from, to int64, emit func(segment) error) (err error) {
 	runs, err := r.runs.query(from, to)
 	if err != nil {
@@ -234,6 +235,8 @@ func (r *reader) walk(from, to int64, emit func(segment) error) (err error) {
 				return err
 			}
 		}
+		// The run takes every record up to its end. Without a run, one record is enough
+		// to show the damage.
 		for more && (!ok || ahead[0].(int64) <= rowID(seg.pid, seg.run.n)) {
 			seg.rows = append(seg.rows, ahead)
 			if more, err = next(rows, ahead[:]); err != nil {
@@ -254,7 +257,8 @@ func (r *reader) walk(from, to int64, emit func(segment) error) (err error) {
 	}
 }
 
-// unreadable is what the file itself, and not a record, has to complain of.
+// unreadable returns the damage for an error of SQLite. It names the record after the
+// last readable one.
 func (s *segment) unreadable(err error) error {
 	n := s.run.first
 	if len(s.rows) > 0 {
@@ -272,8 +276,7 @@ func next(rows driver.Rows, dest []driver.Value) (bool, error) {
 	return err == nil, err
 }
 
-// A check follows the chain of one process after the other, as it was followed
-// when the records were written.
+// A check computes the chain of sums of a process again, to find damage.
 type check struct {
 	pid abi.Pid
 	run run
@@ -283,7 +286,7 @@ func (c *check) damage(n uint64, why string, args ...any) error {
 	return &journal.Damage{Pid: c.pid, N: n, Why: fmt.Sprintf(why, args...)}
 }
 
-// segment checks a run and all of its records, and gives them to fn.
+// segment checks a run and its records, and calls fn with each record.
 func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 	if s.run.n == 0 {
 		pid, n := s.rows[0].id()
@@ -304,6 +307,7 @@ func (c *check) segment(s *segment, fn func(*abi.Record) error) error {
 			return err
 		}
 	}
+	// The computed run must equal the stored one, its sum included.
 	switch {
 	case c.run.n < s.run.n:
 		return c.damage(c.run.n+1, "it is missing; %d was written", s.run.n)
@@ -335,10 +339,11 @@ func (c *check) next(v *rawRow) (*abi.Record, error) {
 	return r, nil
 }
 
-// errStop ends a scan from within.
+// errStop ends the reading goroutine of a scan.
 var errStop = errors.New("stop")
 
-// scanAll reads everything. One goroutine reads while another checks.
+// scanAll calls fn with every settled record. One goroutine reads while another
+// checks.
 func (p *readers) scanAll(fn func(*abi.Record) error) error {
 	return p.with(func(r *reader) error {
 		segs := make(chan segment, 16)
@@ -359,7 +364,7 @@ func (p *readers) scanAll(fn func(*abi.Record) error) error {
 		for seg := range segs {
 			if err := c.segment(&seg, fn); err != nil {
 				close(stop)
-				for range segs { // until the other goroutine has ended
+				for range segs { // waits for the reading goroutine
 				}
 				return err
 			}
@@ -377,9 +382,9 @@ func (s *store) settleNow() error {
 	return s.settle()
 }
 
-// Records implements [journal.Reader]. Entries of the tail are read
-// from memory. They are looked up first, because a batch that is settled meanwhile is
-// found in the file.
+// Records implements [journal.Reader]. It takes entries of the tail from memory. It
+// takes them before it reads the file, because a batch that is settled in between is
+// found in the file then.
 func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error] {
 	return func(yield func(*abi.Record, error) bool) {
 		waiting := s.tail.of(pid)
@@ -387,6 +392,7 @@ func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error]
 		if len(waiting) > 0 {
 			end = waiting[0].N
 		}
+		// The check begins with a whole run, so it may read records before after.
 		c := check{pid: pid, run: run{n: after / runLen * runLen}}
 		for more := true; more && max(after, c.run.n)+1 < end; {
 			list, err := s.chunk(&c)
@@ -395,6 +401,7 @@ func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error]
 					return
 				}
 			}
+			// A short chunk is the end of the file. It must reach the first waiting entry.
 			if err == nil && len(list) < chunk*runLen {
 				more = false
 				if len(waiting) > 0 && c.run.n+1 < end {
@@ -418,7 +425,7 @@ func (s *store) Records(pid abi.Pid, after uint64) iter.Seq2[*abi.Record, error]
 	}
 }
 
-// chunk reads the next runs of a process, and checks them.
+// chunk reads the next runs of a process after c, and checks them.
 func (s *store) chunk(c *check) (list []*abi.Record, err error) {
 	if c.run.n >= math.MaxUint32-chunk*runLen {
 		return nil, nil
@@ -446,8 +453,8 @@ func (s *store) chunk(c *check) (list []*abi.Record, err error) {
 	return list, nil
 }
 
-// resume sets c behind the run that ends with record c.run.n, in the middle of
-// a process, and reports whether there is one.
+// resume sets c to the run that ends with record c.run.n, so that c can check the
+// next one. It reports false if that run does not exist.
 func (r *reader) resume(c *check) (bool, error) {
 	n := c.run.n
 	var v rawRun
@@ -469,8 +476,8 @@ func (r *reader) resume(c *check) (bool, error) {
 	return false, errors.Join(err, endErr)
 }
 
-// Answer implements [journal.Reader]. It reads the runs in which the call may have been
-// answered, the last one first, and checks them whole.
+// Answer implements [journal.Reader]. It reads the runs whose range of answered calls
+// has the call, the last run first, and checks each run whole.
 func (s *store) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) {
 	for _, e := range slices.Backward(s.tail.of(pid)) {
 		if e.Call != call {
@@ -501,7 +508,7 @@ func (s *store) Answer(pid abi.Pid, call uint64) (found *abi.Record, err error) 
 	return found, err
 }
 
-// answer looks for the answer of a call in a run.
+// answer looks for the answer of a call in a run. It returns nil if the run has none.
 func (r *reader) answer(raw *rawRun, call uint64) (found *abi.Record, err error) {
 	pid, v, err := raw.run()
 	if err != nil {
