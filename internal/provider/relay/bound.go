@@ -13,21 +13,22 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// unknownMaxOutput is how many output tokens are reserved for a model whose
-// maximum is not known.
+// unknownMaxOutput is the output reservation, in tokens, for a model without a
+// known maximum.
 const unknownMaxOutput = 16_384
 
-// Prepare returns q as it is asked of an endpoint.
+// Prepare returns a copy of q for an endpoint, with the model name, the token
+// counter and the fields that the endpoint understands.
 func Prepare(q *format.Request, e *provider.Endpoint) *format.Request {
 	q = q.WithModel(e.Model)
 	q.Count = catalog.CounterOf(e.Facts.Provider, e.Model)
 	q.MaxField, q.Free = maxField(e.Facts.Provider), e.Free
-	q.Mutes = e.Facts.Provider == "anthropic" // and no other provider of that format
+	q.Mutes = e.Facts.Provider == "anthropic" // other providers of this format do not mute
 	return q
 }
 
-// maxField is how a provider's Chat calls the output maximum, where its own
-// name tells; empty: as the name of the model tells.
+// maxField returns the name of the output maximum in a provider's Chat format.
+// It is empty if the model's name decides instead.
 func maxField(provider string) string {
 	_, host, _ := strings.Cut(provider, "@")
 	if provider == "openai" || strings.Contains(host, ".azure.com") || strings.HasSuffix(host, ".api.openai.com") {
@@ -36,8 +37,8 @@ func maxField(provider string) string {
 	return ""
 }
 
-// Input is how many input tokens a request with this bound may use. Where that is
-// not known it is the whole window, because there are models that take it full.
+// Input returns how many input tokens a request with this bound may use. If the
+// bound is unknown, Input is at least the whole window, because a model may fill it.
 func Input(b *format.Bound, f *model.Facts) int64 {
 	if b.Known {
 		return b.Input
@@ -45,10 +46,11 @@ func Input(b *format.Bound, f *model.Facts) int64 {
 	return max(b.Input, int64(f.Window))
 }
 
-// Output is the least and the most output that a request may be granted: as much
-// as it asks for, or as the model can give. The room that the input leaves in
-// the window is known from below only, so it lowers neither the asked output nor
-// the rest to nothing.
+// Output returns the least and the most output tokens to grant to a request. The
+// most is what the request asks for, or else what the model can give. The input is
+// only an upper bound, so the room left in the window is only a lower bound. That
+// room therefore never lowers an output that the request asks for, and it never
+// lowers the model's maximum below a sixteenth of the window.
 func Output(b *format.Bound, f *model.Facts, in int64) (least, most int64) {
 	if most = b.Output; most == 0 {
 		most = cmp.Or(int64(f.MaxOutput), unknownMaxOutput) * b.Choices
@@ -60,21 +62,21 @@ func Output(b *format.Bound, f *model.Facts, in int64) (least, most int64) {
 	return least, max(least, most)
 }
 
-// An Outcome is what an attempt came to.
+// An Outcome is the result of an attempt: what came, and what it used.
 type Outcome struct {
 	Seen  format.Seen
-	First time.Duration // to the first byte of the answer
-	Whole bool          // the provider brought the answer to its end
-	Usage model.Usage   // what it used; of a cut answer, what it may be billed for
-	Hour  int64         // of Usage.CacheWrite: kept for an hour or longer
-	Quota model.Quota   // of the provider, as the head of the answer told
+	First time.Duration // time to the first byte of the answer
+	Whole bool          // the provider finished the answer
+	Usage model.Usage   // what the answer used; for a cut answer, what the provider may bill
+	Hour  int64         // the part of Usage.CacheWrite that is cached for an hour or longer
+	Quota model.Quota   // from the headers of the answer
 
-	// Known is false when an answer was cut and nobody knows what it used: the
-	// model may have thought in silence, or its pace is not known.
+	// Known is false if the answer was cut and its usage cannot be computed: the
+	// model may have thought in silence, or its pace is unknown.
 	Known bool
 }
 
-// Outcome says what came of an answer that [Attempt.Read] ended with fail.
+// Outcome returns the result of the attempt. fail is the error of [Attempt.Read].
 func (a *Attempt) Outcome(fail error) Outcome {
 	s := a.meter.Seen()
 	if e := s.Failure; e != nil {
@@ -96,9 +98,10 @@ func (a *Attempt) Outcome(fail error) Outcome {
 	return o
 }
 
-// unseen is what may have been said and not yet have come when an answer of n
-// tokens was cut: a sixteenth of it, and a few words; and where the provider did
-// not end it, what it says at its pace until it learns of that.
+// unseen bounds the tokens that the model may have produced beyond the n that
+// arrived before the cut. The bound is a sixteenth of n plus 16. If the provider
+// did not end the answer, unseen adds half a second of output at the measured pace,
+// because the provider learns of the cut late.
 func (a *Attempt) unseen(n int64) int64 {
 	const late = 500 * time.Millisecond
 	m := n/16 + 16
@@ -109,12 +112,13 @@ func (a *Attempt) unseen(n int64) int64 {
 	return m
 }
 
-// Unanswered is what a request may be billed for that was sent and found no
+// Unanswered returns what a provider may bill for a sent request without an
 // answer: its input.
 func (a *Attempt) Unanswered() model.Usage { return model.Usage{Input: a.Bound.Input} }
 
-// Broken is what the provider did not bring to its end, as it matters to its
-// other callers; nil where it did, or was stopped.
+// Broken returns the provider's failure to finish the answer. Other calls to the
+// provider need it, because it shows the state of the provider. It is nil if the
+// provider finished, or if Kern stopped the answer.
 func (o *Outcome) Broken(stopped bool, fail error) *model.Error {
 	var me *model.Error
 	switch {
@@ -126,8 +130,8 @@ func (o *Outcome) Broken(stopped bool, fail error) *model.Error {
 	return &model.Error{Kind: model.Network}
 }
 
-// lost is a request that found no answer. Its Usage is nil when the provider may
-// have read it.
+// lost returns the error of a request without an answer. Its Usage is nil if the
+// provider may have read the request.
 func (a *Attempt) lost(err error) *model.Error {
 	var e *model.Error
 	if !errors.As(err, &e) {

@@ -8,35 +8,35 @@ import (
 	"github.com/kern-run/kern/internal/provider/transport"
 )
 
-// How long a stopped answer may be silent before it is cut off, and how long it
-// may go on. An end that is on its way is waited for. Received bytes are read
-// in any case, because on a busy machine this process may be late, not the
-// provider.
+// Bounds of a stopped answer before [drain] cuts it. Received bytes are read in any
+// case, because on a busy machine this process may be late, not the provider.
 const (
-	maxSilence = 25 * time.Millisecond
-	maxGoOn    = 300 * time.Millisecond
-	maxEnd     = 2 * time.Second
-	maxUnread  = time.Minute
+	maxSilence = 25 * time.Millisecond  // without a byte
+	maxGoOn    = 300 * time.Millisecond // in all
+	maxEnd     = 2 * time.Second        // in all, once the end is on its way
+	maxUnread  = time.Minute            // in all, while received bytes are unread
 )
 
-// A drain reads a stopped answer on for a moment: as long as something comes,
-// and not for long. A provider that can be told to stop begins nothing more, and
-// the end of its answer says what it used. A provider whose model has said all is
-// not told, because it has only its count to give.
+// A drain reads a stopped answer for a moment longer, because its end says what
+// the answer used. It waits while bytes come, within the bounds above. It tells the
+// provider to stop where [transport.HangUp] can, and the provider then sends the
+// end. If the model has said all, drain does not tell the provider. It waits for
+// the count, which alone is missing, without a cut for silence.
 type drain struct {
 	cancel func()
-	stop   func() bool // of what begins it when the caller's context ends
+	stop   func() bool // cancels the start of the drain at the end of the caller's context
 
 	mu     sync.Mutex
 	body   io.Reader
-	ending bool // nothing more is said, and the end is on its way
-	over   bool // the last word has come
+	ending bool // the text is complete or stopped, and the end of the answer is on its way
+	over   bool // the last event of the answer has come
 	timer  *time.Timer
 	begun  time.Time
 	until  time.Time
 }
 
-// open sets the body of the answer.
+// open sets the body of the answer. If the drain has already begun, open tells
+// the provider to stop.
 func (d *drain) open(body io.Reader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,8 @@ func (d *drain) begin() {
 	}
 }
 
-// hangUp tells the provider to stop. d.mu is held, and no time runs meanwhile.
+// hangUp tells the provider to stop and starts the timer. d.mu is held, and no
+// timer runs.
 func (d *drain) hangUp() {
 	wait := maxGoOn
 	if d.ending = d.ending || d.body != nil && transport.HangUp(d.body); d.ending {
@@ -65,7 +66,7 @@ func (d *drain) hangUp() {
 	d.timer = time.AfterFunc(d.left(), d.cut)
 }
 
-// cut ends the answer, unless something has come that is not read yet.
+// cut ends the answer, unless received bytes are still unread.
 func (d *drain) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +78,7 @@ func (d *drain) cut() {
 	d.cancel()
 }
 
-// left is how long the answer may still be silent. d.mu is held.
+// left returns how long the answer may still be silent. d.mu is held.
 func (d *drain) left() time.Duration {
 	wait := time.Until(d.until)
 	if !d.ending {
@@ -86,7 +87,8 @@ func (d *drain) left() time.Duration {
 	return max(0, wait)
 }
 
-// said notes that the model has said all.
+// said notes that the model has said all. The drain then waits for the end of the
+// answer.
 func (d *drain) said() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,8 +101,8 @@ func (d *drain) said() {
 	}
 }
 
-// last notes that the last word has come. How the body ends after that matters
-// to the connection alone, which may carry another request.
+// last notes that the last event of the answer has come. The rest of the body
+// matters only to the connection, which may then carry another request.
 func (d *drain) last() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +115,7 @@ func (d *drain) last() {
 	}
 }
 
-// heard notes that something came.
+// heard notes that bytes came, so the silence starts again.
 func (d *drain) heard() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

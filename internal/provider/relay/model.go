@@ -39,16 +39,16 @@ func (m *remote) Count(r model.Request) int {
 	return int(b.Input)
 }
 
-// Bound says what r may use at most.
+// Bound returns the most that r can use.
 func (m *remote) Bound(r model.Request) format.Bound {
 	q, err := m.request(r)
 	if err != nil {
-		return format.Bound{} // Stream will say what is wrong
+		return format.Bound{} // Stream returns the error
 	}
 	return q.Bound()
 }
 
-// String keeps a model that is printed to its name.
+// String returns the name of the model, so that printing it shows no key.
 func (m *remote) String() string { return m.endpoint.Facts.Name }
 
 // request writes r in the provider's format.
@@ -92,13 +92,13 @@ func (m *remote) Stream(ctx context.Context, r model.Request) iter.Seq2[model.Ev
 }
 
 // ask sends the request and reads the whole answer. The Usage of an error is what
-// the attempt may be billed for.
+// the provider may bill for the attempt.
 func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 	resp, e := a.Send(ctx)
 	if e != nil {
 		if e.Usage == nil {
 			u := a.Unanswered()
-			if u.Output = a.unseen(0); a.Bound.Hidden { // it may have thought
+			if u.Output = a.unseen(0); a.Bound.Hidden { // the model may have thought in silence
 				u.Output = max(u.Output, a.Granted)
 			}
 			e.Usage = &u
@@ -109,7 +109,7 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 		return Outcome{}, e
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 { // some servers answer with 201, and bill that too
+	if resp.StatusCode/100 != 2 { // because some servers answer with 201 and bill that too
 		_, e := a.Refusal(resp)
 		return Outcome{}, e
 	}
@@ -119,12 +119,14 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 	}
 	o := a.Outcome(fail)
 	switch {
+	// An answer beyond its grant keeps its text and loses its tool calls.
 	case errors.Is(fail, ErrOver):
 		o.Seen.Stop, o.Seen.Calls = model.StopLength, nil
 		return o, nil
 	case o.Seen.Failure == nil && fail == nil:
 		return o, nil
 	}
+	// Unknown usage counts as all that was granted, because the provider may bill it.
 	if !o.Known {
 		o.Usage.Output = max(o.Usage.Output, a.Granted)
 	}
@@ -137,7 +139,7 @@ func (a *Attempt) ask(ctx context.Context) (Outcome, *model.Error) {
 	return o, e
 }
 
-// failure is an error of an answer that began.
+// failure returns the error of an answer that began.
 func failure(fail error, o *Outcome, a *Attempt) *model.Error {
 	var e *model.Error
 	switch {
@@ -146,17 +148,17 @@ func failure(fail error, o *Outcome, a *Attempt) *model.Error {
 	case errors.Is(fail, errIdle):
 		e = &model.Error{Kind: model.Network, Message: fmt.Sprintf("%v for %v", errIdle, a.Idle)}
 	case errors.As(fail, &e):
-		if e.Kind == model.Network && a.over && !a.stream { // all of it is here
+		if e.Kind == model.Network && a.over && !a.stream { // the body is complete, so another try would not help
 			e = &model.Error{Kind: model.Malformed, Message: "the provider answered with JSON that is no answer, expected a stream"}
 		}
 	default:
 		e = &model.Error{Kind: model.Network, Message: a.Endpoint.Tidy(fail.Error())}
 	}
-	copied := *e // it may be one for all attempts
+	copied := *e // because the error may be shared by all attempts
 	return &copied
 }
 
-// finish yields what comes at the end of an answer.
+// finish yields the tool calls of an answer and the final Done.
 func finish(o *Outcome, names *format.ToolNames, index int, yield func(model.Event, error) bool) {
 	calls := wholeCalls(&o.Seen, names, index)
 	for i := range calls {
@@ -174,15 +176,16 @@ func finish(o *Outcome, names *format.ToolNames, index int, yield func(model.Eve
 	yield(model.Event{Done: &model.Done{Stop: stop, Usage: o.Usage, Reported: o.Seen.Reported, Quota: o.Quota}}, nil)
 }
 
-// wholeCalls are the calls that are complete: where the answer was cut off, a
-// call whose arguments are not JSON is half a call. A call without an id, or with
-// the id of another, gets one that is the same at every replay.
+// wholeCalls returns the complete tool calls. In a cut answer it skips a call
+// whose arguments are not JSON, because half of that call is missing. A call
+// without an id, or with the id of another call, gets an id that is the same at
+// every replay.
 func wholeCalls(s *format.Seen, names *format.ToolNames, index int) (calls []model.ToolCall) {
 	seen := map[string]bool{}
 	for i, c := range s.Calls {
 		t := model.ToolCall{ID: c.ID, Name: names.Inward(c.Name), Args: c.Args}
 		if t.Args == "" {
-			t.Args = "{}" // how the formats write a call without arguments
+			t.Args = "{}" // because the formats write no arguments that way
 		}
 		if (s.Stop == model.StopLength || s.Stop == model.StopFilter) && !json.Valid([]byte(t.Args)) {
 			continue
@@ -196,7 +199,7 @@ func wholeCalls(s *format.Seen, names *format.ToolNames, index int) (calls []mod
 	return calls
 }
 
-// A listener is the client of an answer that the built-in loop asked for.
+// A listener is the [Client] of the built-in loop: it yields each piece of text.
 type listener struct {
 	yield func(model.Event, error) bool
 	gone  bool

@@ -1,10 +1,10 @@
 // Package relay sends one request to a provider, meters the answer as it passes
-// and says what it used. The gateway and the built-in loop both ask models by
-// it, so what a request may use and what it used are computed in one place.
+// and returns its usage. The gateway and the built-in loop both use relay, so one
+// place computes the bound and the usage of every request.
 //
-//	relay.go   one attempt: send, read, what came of it
-//	bound.go   what a request may use, and what a cut answer may be billed for
-//	drain.go   how long a stopped answer is read on
+//	relay.go   one attempt: send the request, read the answer
+//	bound.go   the bound of a request, and the usage of a cut answer
+//	drain.go   how long relay reads a stopped answer
 //	model.go   a provider as a [model.Model], for the built-in loop
 package relay
 
@@ -24,39 +24,40 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Bounds of what a provider may send.
+// Bounds of an answer, in bytes.
 const (
-	maxWhole  = 64 << 20  // of an answer that is not streamed
-	maxStream = 256 << 20 // with a frame of some 300 bytes around each token
-	maxError  = 256 << 10 // of an answer that is an error
+	maxWhole  = 64 << 20  // an answer that is not streamed
+	maxStream = 256 << 20 // a streamed answer, with some 300 bytes around each token
+	maxError  = 256 << 10 // an answer with an error status
 )
 
-// A Client takes an answer as it comes. Its methods are called in the goroutine
-// of [Attempt.Read].
+// A Client receives an answer as it comes. [Attempt.Read] calls its methods in its
+// own goroutine.
 type Client interface {
-	// Pass takes what may be shown now. last: the end of a whole answer, which may
-	// be shown only when the answer is recorded.
+	// Pass takes bytes that the client may show now. If last is true, b ends a whole
+	// answer, and the client shows b only after the answer is recorded.
 	Pass(b []byte, last bool)
-	// Admit is asked for the tool calls of a whole answer before they are shown.
+	// Admit decides on the tool calls of a whole answer before the client shows them.
+	// An error refuses all of them and ends the attempt.
 	Admit(ctx context.Context, calls []format.Call) error
-	// Held is told, whenever more comes, that a tool call is held back.
+	// Held is called whenever bytes come while a tool call is held back.
 	Held()
 	// Gone reports that the client does not read any more.
 	Gone() bool
 }
 
-// An Attempt is one request to one route. It is for one goroutine.
+// An Attempt is one request to one route. Only one goroutine may use it.
 type Attempt struct {
 	Endpoint  *provider.Endpoint
-	Request   *format.Request // as [Prepare] made it for the endpoint
+	Request   *format.Request // from [Prepare] for the endpoint
 	Bound     format.Bound    // of the request
 	Granted   int64           // output tokens
-	Unlimited bool            // no limit binds the output: the request is sent as it asks
-	Header    http.Header     // to send
-	Query     string          // behind the path, with its question mark
-	Idle      time.Duration   // of silence before the answer is given up; 0: no bound
+	Unlimited bool            // no limit binds the output, so the request goes out unchanged
+	Header    http.Header     // headers to send
+	Query     string          // added to the path, with its question mark
+	Idle      time.Duration   // silence that ends the answer; 0: no bound
 	Client    Client          // nil: nothing is passed on, and no tool call is held back
-	OnText    func(string)    // gets each piece of text; may be nil
+	OnText    func(string)    // receives each piece of text; may be nil
 
 	meter  *format.Meter
 	drain  drain
@@ -65,12 +66,12 @@ type Attempt struct {
 	read   int64
 	silent atomic.Bool // the provider sent nothing for Idle
 	stream bool
-	ended  bool // the provider brought the answer to its end
-	over   bool // the provider has nothing more on its way
+	ended  bool // the provider finished the answer
+	over   bool // the provider sends nothing more
 	quota  model.Quota
 }
 
-// Errors of [Attempt.Read] that are not of the provider.
+// Errors of [Attempt.Read] that do not come from the provider.
 var (
 	ErrOver  = errors.New("the model gave more than it was granted")
 	errIdle  = errors.New("the provider fell silent")
@@ -78,9 +79,9 @@ var (
 	errLong  = &model.Error{Kind: model.Malformed, Message: fmt.Sprintf("the answer takes more than %d bytes", maxStream)}
 )
 
-// Send sends the request and returns the head of the answer. When ctx ends, the
-// answer is read on for a moment, because its end says what it used. The caller
-// calls [Attempt.Close], and closes the body of the answer.
+// Send sends the request and returns the head of the answer. When ctx ends, relay
+// still reads the answer for a moment, because its end says what it used. The
+// caller closes the body of the answer and calls [Attempt.Close].
 func (a *Attempt) Send(ctx context.Context) (*http.Response, *model.Error) {
 	a.start = time.Now()
 	if ctx.Err() != nil {
@@ -104,7 +105,7 @@ func (a *Attempt) Send(ctx context.Context) (*http.Response, *model.Error) {
 	return resp, nil
 }
 
-// Close ends the attempt.
+// Close ends the attempt and releases its connection.
 func (a *Attempt) Close() {
 	if a.drain.cancel != nil {
 		a.drain.stop()
@@ -112,9 +113,9 @@ func (a *Attempt) Close() {
 	}
 }
 
-// Refusal reads an answer whose status is an error, and classifies it. body is
-// what came without the key; nil where the client must not have it, because it
-// is compressed, or is a redirect that would take the client's key along.
+// Refusal reads an answer with an error status and classifies it. The returned
+// body has the key replaced. The body is nil if the client must not get it: it is
+// compressed, or it is a redirect that would take the client's key along.
 // Providers do not bill such answers.
 func (a *Attempt) Refusal(resp *http.Response) (body []byte, e *model.Error) {
 	if compressed(resp.Header) == "" {
@@ -127,9 +128,8 @@ func (a *Attempt) Refusal(resp *http.Response) (body []byte, e *model.Error) {
 	return []byte(a.Endpoint.Clean(string(body))), e
 }
 
-// Open prepares to read an answer. Its error says that nothing of the answer can
-// be metered. The request is let go of: an answer may take long, and there may be
-// many.
+// Open prepares to read an answer. It fails if the meter cannot read the answer.
+// Open releases the memory of the request, because many answers may run for long.
 func (a *Attempt) Open(resp *http.Response) error {
 	a.stream = streamed(resp.Header, a.Request.Stream)
 	a.meter = a.Request.Meter(a.stream)
@@ -139,22 +139,23 @@ func (a *Attempt) Open(resp *http.Response) error {
 	return unreadable(resp.Header)
 }
 
-// Meter returns the meter of the answer, once it is open.
+// Meter returns the meter of the answer. It is nil before [Attempt.Open].
 func (a *Attempt) Meter() *format.Meter { return a.meter }
 
-// Streamed reports that the answer comes as events, once it is open.
+// Streamed reports whether the answer comes as events. It is valid after
+// [Attempt.Open].
 func (a *Attempt) Streamed() bool { return a.stream }
 
-// streamed reports that an answer comes as events: when its head says so, or when
-// a stream was asked for and the head does not say that it is one object.
+// streamed reports whether an answer comes as events. It does if the head says so.
+// It also does if the request asked for a stream and the head does not say JSON.
 func streamed(h http.Header, asked bool) bool {
 	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	media = strings.TrimSpace(media)
 	return strings.EqualFold(media, "text/event-stream") || asked && !strings.EqualFold(media, "application/json")
 }
 
-// unreadable is what is wrong with the head of an answer: nothing behind it can
-// be metered.
+// unreadable returns an error if the head of an answer shows that the meter cannot
+// read the body.
 func unreadable(h http.Header) error {
 	switch coding := compressed(h); {
 	case coding != "":
@@ -165,8 +166,8 @@ func unreadable(h http.Header) error {
 	return nil
 }
 
-// compressed names how an answer is compressed, though none was to be; empty if
-// it is not.
+// compressed returns the compression of an answer, which the request did not ask
+// for. It is empty for an uncompressed answer.
 func compressed(h http.Header) string {
 	if coding := h.Get("Content-Encoding"); !strings.EqualFold(coding, "identity") {
 		return coding
@@ -174,16 +175,16 @@ func compressed(h http.Header) string {
 	return ""
 }
 
-// Buffers for an answer that comes piece by piece, many at a time, and for one
-// that comes at once and is soon gone.
+// Read buffers. A streamed answer gets a small one from pieces, because many streams
+// run for long. A whole answer gets a large one from wholes, because it ends soon.
 var (
 	pieces = sync.Pool{New: func() any { b := make([]byte, 2<<10); return &b }}
 	wholes = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 )
 
-// Read reads the answer to its end, or to where it must not go on. The client
-// gets what may be shown as soon as it is there. An error is what the answer
-// failed by, or what [Client.Admit] said.
+// Read reads the answer to its end, or to the point where it must stop. The client
+// gets each piece as soon as it may show the piece. The error is the failure of the
+// answer or the error of [Client.Admit].
 func (a *Attempt) Read(ctx context.Context, resp *http.Response) error {
 	if a.Client != nil && a.Client.Gone() {
 		a.drain.begin()
@@ -209,7 +210,7 @@ func (a *Attempt) Read(ctx context.Context, resp *http.Response) error {
 		switch {
 		case err == io.EOF:
 			return a.tidied(a.end(ctx))
-		case err != nil && (a.meter.Done() || a.meter.Failed()): // the provider said all: how the body ends says nothing
+		case err != nil && (a.meter.Done() || a.meter.Failed()): // the provider said all, so the end of the body does not matter
 			return nil
 		case err != nil && a.silent.Load():
 			return errIdle
@@ -219,7 +220,7 @@ func (a *Attempt) Read(ctx context.Context, resp *http.Response) error {
 	}
 }
 
-// take meters what came, and hands on what may be shown.
+// take meters b and passes on what the client may show.
 func (a *Attempt) take(ctx context.Context, b []byte) error {
 	if a.first == 0 {
 		a.first = time.Since(a.start)
@@ -234,7 +235,7 @@ func (a *Attempt) take(ctx context.Context, b []byte) error {
 		return errLong
 	}
 	forward, fail := a.meter.Write(b)
-	if a.meter.Said() { // before the client learns of it, because it may go away then
+	if a.meter.Said() { // before Pass, because the client may disconnect when it sees the end
 		a.drain.said()
 	}
 	if a.Client != nil && !stopped {
@@ -261,7 +262,7 @@ func (a *Attempt) take(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// end takes in the end of the body.
+// end handles the end of the body.
 func (a *Attempt) end(ctx context.Context) error {
 	rest, fail := a.meter.End()
 	a.ended = fail == nil
@@ -278,8 +279,8 @@ func (a *Attempt) pass(b []byte) {
 	}
 }
 
-// admit asks the client for the tool calls of a whole answer, and lets all of
-// them be seen or none.
+// admit asks the client to admit the tool calls of a whole answer. It then passes
+// on all of them or none.
 func (a *Attempt) admit(ctx context.Context, stopped bool) error {
 	if stopped || a.Client == nil || a.meter.Held() == 0 || !a.meter.Done() {
 		return nil
@@ -291,7 +292,8 @@ func (a *Attempt) admit(ctx context.Context, stopped bool) error {
 	return nil
 }
 
-// tidied takes the key out of the words of a provider in an error of the meter.
+// tidied replaces the key in the message of a meter error, because the provider
+// wrote that message.
 func (a *Attempt) tidied(err error) error {
 	e, ok := err.(*model.Error)
 	if !ok {
@@ -302,8 +304,8 @@ func (a *Attempt) tidied(err error) error {
 	return &copied
 }
 
-// A silence ends an attempt when the provider sends nothing for too long. It is
-// the provider's alone: while the client thinks, it does not run.
+// A silence ends an attempt when the provider sends nothing for too long. Its timer
+// does not run while the client is busy, because only the provider is measured.
 type silence struct {
 	timer *time.Timer // nil: silence has no bound
 	idle  time.Duration
