@@ -23,7 +23,7 @@ func Prepare(q *format.Request, e *provider.Endpoint) *format.Request {
 	q = q.WithModel(e.Model)
 	q.Count = catalog.CounterOf(e.Facts.Provider, e.Model)
 	q.MaxField, q.Free = maxField(e.Facts.Provider), e.Free
-	q.Mutes = e.Facts.Provider == "anthropic" // other providers of this format do not mute
+	q.Mutes = e.Facts.Provider == "anthropic" // only Anthropic itself accepts an output maximum of 0
 	return q
 }
 

@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// boundOfAny bounds a text for a vocabulary that is not public. Two things hold
-// for every byte-pair encoding in use: a token is at least one byte, and common
-// pieces of text are tokens everywhere. So each token of o200k_base counts as the
-// pieces that it may fall into in a vocabulary of half the size, and never as more
-// than its bytes. Tests hold the bound against
-// smaller vocabularies.
+// boundOfAny bounds the tokens of a text in a vocabulary that is not public. Two
+// facts hold for every byte-pair encoding in use: a token is at least one byte, and
+// common pieces of text are tokens everywhere. So each token of o200k_base counts
+// as the pieces that it may become in a vocabulary of half the size. It never
+// counts as more than its bytes. Tests compare the bound with smaller vocabularies.
 func boundOfAny(tokens iter.Seq2[uint32, string]) (n int) {
 	for _, t := range tokens {
 		n += pieceBound(t)
@@ -19,10 +18,11 @@ func boundOfAny(tokens iter.Seq2[uint32, string]) (n int) {
 	return n
 }
 
-// pieceBound is how many tokens of another vocabulary one of o200k_base may
-// fall into. Some take digits and signs one by one, and spaces in shorter
-// runs; long words fall into more parts; of other alphabets a letter may stand
-// alone, and of the scripts with thousands of characters one may be two.
+// pieceBound returns how many tokens of another vocabulary one token of o200k_base
+// may become. Some vocabularies split digits and signs one by one, use shorter runs
+// of spaces and split long words into more parts. A letter of another alphabet may
+// be a token of its own. A character of a script with thousands of characters may
+// be two tokens.
 func pieceBound(token string) int {
 	letters, halves := 0, 0
 	for _, r := range token {
@@ -43,18 +43,19 @@ func pieceBound(token string) int {
 	case token[0] == ' ':
 		n += 1 + (letters-1)/4
 	default:
-		n += 1 + (letters+2)/4 // a part of a word, which others part elsewhere
+		n += 1 + (letters+2)/4 // a part of a word, which other vocabularies split elsewhere
 	}
 	return min(len(token), n)
 }
 
-// boundOfClaude is for the vocabulary of Claude since Opus 4.7, which is not
-// public. Others measured that it is small, with some fifteen thousand pieces that
-// know English best. It writes a capital letter as a mark and a small letter, and
-// marks where words begin. So it takes up to half as much again as the vocabulary
-// before it, and two and a half times o200k_base for other languages. Letters that
-// make no word take a token each. The numbers here are the most that
-// was seen of all words of o200k_base, which numbers common ones low.
+// boundOfClaude bounds the tokens of a text in the vocabulary of Claude since Opus
+// 4.7, which is not public. Published measurements show a small vocabulary, with
+// some fifteen thousand pieces that fit English best. It writes a capital letter as
+// a mark and a small letter, and it marks where words begin. So it uses up to half
+// as many tokens again as the vocabulary before it. For other languages it uses two
+// and a half times the tokens of o200k_base. Letters that form no word are a token
+// each. The numbers here are the maximum seen over all words of o200k_base, which
+// gives common words low ids.
 func boundOfClaude(tokens iter.Seq2[uint32, string]) (n int) {
 	var before, t string
 	var id uint32
@@ -63,10 +64,11 @@ func boundOfClaude(tokens iter.Seq2[uint32, string]) (n int) {
 		before, id, t = t, next, after
 	}
 	n += claudeToken(before, id, t, "")
-	return n + n/50 // for what was not measured
+	return n + n/50 // a margin for texts that were not measured
 }
 
-// claudeToken bounds one token between its neighbours.
+// claudeToken bounds the Claude tokens of t, a token of o200k_base, between its
+// neighbours.
 func claudeToken(before string, id uint32, t, after string) int {
 	if t == "" {
 		return 0
@@ -75,15 +77,15 @@ func claudeToken(before string, id uint32, t, after string) int {
 	part := after != "" && isLetter(after[0]) || word == t && before != "" && isLetter(before[len(before)-1])
 	n := claudePieces(id, word, part)
 	if word == t && !part && isLetter(t[0]) {
-		n++ // the beginning of a word that no space tells
+		n++ // the mark of a word that begins without a space
 	}
 	return n
 }
 
 func isLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' || b >= utf8.RuneSelf }
 
-// claudePieces bounds the pieces of one token of o200k_base, which is a word or
-// a part of one where it is of letters.
+// claudePieces bounds the Claude tokens of one token of o200k_base without its
+// leading space. part is true if the token is only a part of a word.
 func claudePieces(id uint32, word string, part bool) int {
 	small, large, other, last := 0, 0, 0, rune(-1)
 	for _, r := range word {
@@ -93,7 +95,7 @@ func claudePieces(id uint32, word string, part bool) int {
 		case again && (r == ' ' || r == '\t' || r == '\n'):
 			other++ // runs of white space are pieces
 		case r >= '0' && r <= '9' && len(word) <= 3 && other > 0:
-			// digits are, by up to three
+			// up to three digits are one piece
 		case r >= 'a' && r <= 'z':
 			small++
 		case r >= 'A' && r <= 'Z':
@@ -106,12 +108,12 @@ func claudePieces(id uint32, word string, part bool) int {
 			other += 2
 		}
 	}
-	n := small + 2*large + (other+1)/2
+	n := small + 2*large + (other+1)/2 // the bound of letters that form no word
 	switch {
 	case other > 0 || small == 0 && large < 3 || strings.Count(word, word[:min(1, len(word))]) > len(word)/2:
 		return max(1, n)
 	case small == 0:
-		return large + 2 // one mark for all of it
+		return large + 2 // one mark covers a word of capitals
 	case large > 1:
 		return n
 	case part:

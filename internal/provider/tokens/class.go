@@ -6,20 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// A class is what the rules ask of a character.
+// A class is the set of properties of a character that the split rules test.
 type class uint8
 
 const (
 	opens  class = 1 << iota // may stand at the beginning of a word: \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}
-	closes                   // may stand at its end: \p{Ll}\p{Lm}\p{Lo}\p{M}
+	closes                   // may stand at the end of a word: \p{Ll}\p{Lm}\p{Lo}\p{M}
 	letter                   // \p{L}
 	number                   // \p{N}
 	space                    // \s
 	line                     // \r and \n, which are space too
 )
 
-// classes has the class of each character. Most of its megabyte is never
-// touched, and so is no memory.
+// classes holds the class of each character. The array has a megabyte, but the
+// system gives memory only to the parts that are used.
 type classes [unicode.MaxRune + 1]class
 
 var classesOnce = sync.OnceValue(func() *classes {
@@ -51,8 +51,8 @@ func (c *classes) mark(t *unicode.RangeTable, as class) {
 	}
 }
 
-// at is the class of the character at i, and its size. At the end of s both
-// are nothing.
+// at returns the class of the character at i, and its size in bytes. At the end of
+// s both are 0.
 func (c *classes) at(s string, i int) (class, int) {
 	if i < len(s) && s[i] < utf8.RuneSelf {
 		return c[s[i]], 1

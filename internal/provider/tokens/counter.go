@@ -10,17 +10,17 @@ import (
 	"github.com/kern-run/kern/internal/recent"
 )
 
-// A counting says how texts are counted: with which vocabulary, and what each
-// of its tokens stands for.
+// A counting is one method to count texts: a vocabulary, a weight of its tokens and
+// a cache of counts.
 type counting struct {
-	vocabulary func() *Vocabulary                         // built at first use, so nothing at start-up may count
-	weigh      func(tokens iter.Seq2[uint32, string]) int // nil: each token is one
+	vocabulary func() *Vocabulary                         // built at first use, which is slow, so no code counts at start-up
+	weigh      func(tokens iter.Seq2[uint32, string]) int // nil: each token counts 1
 	known      *recent.Cache[textKey, int]
 }
 
-// maxKnown is how many counts a generation of the cache holds. Short texts are
-// among them, because a conversation repeats hundreds of names and ids, and to
-// count one takes a hundred times as long as to find it.
+// maxKnown is the number of counts in one generation of the cache. The cache keeps
+// short texts too, because a conversation repeats hundreds of names and ids.
+// Counting one takes a hundred times as long as finding it in the cache.
 const maxKnown = 1 << 15
 
 func newCounting(v func() *Vocabulary, weigh func(iter.Seq2[uint32, string]) int) *counting {
@@ -39,8 +39,8 @@ var (
 // upper bound for every vocabulary in use but that of Claude since Opus 4.7.
 type Counter struct{ by *counting }
 
-// OpenAI returns the exact counter of a model of OpenAI. A model that it does not
-// know is newer than the table, and has the newer vocabulary.
+// OpenAI returns the exact counter of an OpenAI model. An unknown model gets the
+// newer vocabulary, because it is newer than this table.
 func OpenAI(name string) Counter {
 	name = strings.TrimPrefix(name, "ft:")
 	for _, old := range []string{"gpt-4-", "gpt-3.5", "gpt-35", "text-embedding"} {
@@ -61,7 +61,7 @@ func Other(name string) Counter {
 	return Counter{}
 }
 
-// claudeBefore47 are the models of Claude with its former vocabulary.
+// claudeBefore47 lists the Claude models with the vocabulary before Opus 4.7.
 var claudeBefore47 = []string{"2", "3", "opus-4-0", "opus-4-1", "opus-4-20", "opus-4-5", "opus-4-6", "opus-4.1", "opus-4.5", "opus-4.6", "sonnet-4", "haiku-4"}
 
 // Count counts the tokens of s, or bounds them.
@@ -72,9 +72,9 @@ func (c Counter) Count(s string) int {
 	return byBound.count(s)
 }
 
-// Said counts what a model said when the provider reports no usage. For most
-// models that are not counted exactly it is an estimate by o200k_base; for
-// Claude since Opus 4.7 that would be far too low, so it is the bound.
+// Said counts the output of a model when the provider reports no usage. Without an
+// exact vocabulary the result is an estimate by o200k_base. For Claude since Opus
+// 4.7 that estimate would be far too low, so the result is the bound.
 func (c Counter) Said(s string) int {
 	if c.by != nil {
 		return c.by.count(s)
@@ -86,7 +86,7 @@ func (c Counter) Said(s string) int {
 func (c Counter) Exact() bool { return c.by != nil && c.by.weigh == nil }
 
 // CountText counts s in o200k_base, the vocabulary of OpenAI's models since
-// GPT-4o. A text that was counted before costs a hash.
+// GPT-4o. Counting a text again costs only a hash.
 func CountText(s string) int { return byO200k.count(s) }
 
 // CutText returns the longest beginning of s, in whole tokens and whole
@@ -108,8 +108,8 @@ func CutText(s string, n int) string {
 			break
 		}
 	}
-	// A beginning may split into other tokens than it did within the whole
-	// text. Then one token less is tried.
+	// A beginning may split into more tokens alone than within the whole text. In
+	// that case the loop drops one more token.
 	for _, end := range slices.Backward(ends) {
 		cut := s[:end]
 		for !utf8.ValidString(cut) {
@@ -143,7 +143,7 @@ func (c *counting) sum(s string) int {
 	return c.weigh(c.vocabulary().Tokens(s))
 }
 
-// A textKey names a text by two independent hashes of 64 bits and its length.
+// A textKey identifies a text by two independent hashes of 64 bits and its length.
 type textKey struct {
 	a, b uint64
 	n    int

@@ -5,21 +5,23 @@ import (
 	"slices"
 )
 
-// A merger merges the bytes of a piece into tokens. What room it needs it
-// keeps for the next piece.
+// A merger merges the bytes of a piece into tokens. It keeps its memory for the next
+// piece. At first each byte is a part; a merge joins two neighbouring parts.
 type merger struct {
-	// next is where the part ends that begins at a place, and the next begins.
-	// prev is where the part before it begins.
+	// For the part that begins at i, next[i] is the start of the next part, and
+	// prev[i] is the start of the part before.
 	next, prev []int32
-	// tree has, at n and the place, the rank of the part there together with the
-	// next, above the place itself; over each two of these the lesser; and so at
-	// 1 the least, of equal ones that on the left.
+	// tree is a binary tree of minimums over n leaves. The leaf tree[n+i] holds the
+	// rank of the part at i joined with the next part. The rank is above, and i is in
+	// the low 32 bits, so the leftmost of equal ranks wins. tree[1] is the minimum.
 	tree []uint64
 }
 
+// never is the rank of two parts that are no token together.
 const never = math.MaxUint64
 
-// merge leaves the parts in m.next, and returns how many they are.
+// merge splits piece into tokens. It leaves them in m.next and returns their
+// number.
 func (m *merger) merge(t *table, piece string) int {
 	n := len(piece)
 	m.next = slices.Grow(m.next[:0], n)[:n]
@@ -34,6 +36,7 @@ func (m *merger) merge(t *table, piece string) int {
 	for i := n - 1; i > 0; i-- {
 		m.tree[i] = min(m.tree[2*i], m.tree[2*i+1])
 	}
+	// Each round joins the two neighbours with the least rank.
 	parts := n
 	for least := m.tree[1]; least != never; least = m.tree[1] {
 		i := int32(uint32(least))
@@ -50,7 +53,7 @@ func (m *merger) merge(t *table, piece string) int {
 	return parts
 }
 
-// rank is that of the part at i together with the next.
+// rank returns the rank of the part at i joined with the next part.
 func (m *merger) rank(t *table, piece string, i int32) uint64 {
 	j := m.next[i]
 	if int(j) == len(piece) {

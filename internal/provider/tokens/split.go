@@ -8,9 +8,9 @@ package tokens
 //	cl100k  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+
 //	       |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// Of the ways to go on, the first that fits is taken, and as much as it can
-// take. Each function here returns how many bytes that is, 0 where it does not
-// fit, and looks at no character much more often than once.
+// The first alternative that matches wins, and it takes as much as it can. Each
+// function here returns the matched bytes, or 0 without a match. No function looks
+// at a character much more often than once.
 type rule bool
 
 const (
@@ -18,7 +18,7 @@ const (
 	cl100k rule = true
 )
 
-// piece is the size of the first piece of s, which is not empty.
+// piece returns the size of the first piece of s. s must not be empty.
 func (r rule) piece(c *classes, s string) int {
 	if n := short(s); n > 0 && r == cl100k {
 		return n
@@ -27,7 +27,7 @@ func (r rule) piece(c *classes, s string) int {
 	switch {
 	case of&number != 0:
 		return c.numbers(s)
-	case of&letter != 0, of&opens != 0 && r == o200k: // a mark that is both before the word and in it is in it
+	case of&letter != 0, of&opens != 0 && r == o200k: // a combining mark before a word belongs to the word
 		return r.word(c, s)
 	case of&line == 0:
 		if w := r.word(c, s[n:]); w > 0 {
@@ -61,9 +61,9 @@ func (c *classes) letters(s string) (i int) {
 	}
 }
 
-// word goes to the end of what opens, and on to the end of what closes. Where
-// nothing that only closes follows, the last that does both is the end; without
-// such a one, it is a word of capitals.
+// word matches characters that open a word, then characters that close it. If no
+// closing character follows, the word ends at its last character that both opens
+// and closes. Without such a character it is a word of capitals.
 func (c *classes) word(s string) int {
 	i, end := 0, 0
 	of, n := c.at(s, 0)
@@ -85,8 +85,8 @@ func (c *classes) word(s string) int {
 	return i
 }
 
-// short is what is left of a shortened word: 's, 't, 're, 've, 'm, 'll, 'd. In
-// capitals too, of which s has one more: the long ſ.
+// short matches the end of a contraction: 's, 't, 're, 've, 'm, 'll, 'd, in small
+// letters or capitals. The long ſ counts as an s.
 func short(s string) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0
@@ -120,8 +120,8 @@ func (c *classes) numbers(s string) (i int) {
 	return i
 }
 
-// signs are what is no space, letter or number, with one space before and all
-// ends of lines behind.
+// signs matches a run of characters other than space, letter and number. It takes
+// one space before the run and all line ends behind it; o200k takes slashes too.
 func (r rule) signs(c *classes, s string) int {
 	from := 0
 	if s[0] == ' ' {
@@ -144,8 +144,9 @@ func (r rule) signs(c *classes, s string) int {
 	return i
 }
 
-// spaces go to the last end of a line, or else to the end of the text, or else
-// leave one to what follows.
+// spaces matches white space up to its last line end. Without a line end it takes
+// all at the end of the text. Before other text it leaves the last space to the
+// next piece, unless there is only one.
 func (c *classes) spaces(s string) int {
 	i, last, lines := 0, 0, 0
 	of, n := c.at(s, 0)

@@ -7,25 +7,25 @@ import (
 	"github.com/tiktoken-go/tokenizer/codec"
 )
 
-// A table finds the number of a token. It is a hash table without pointers,
-// so that collecting garbage does not walk through it.
+// A table finds the id of a token. It is a hash table without pointers, so the
+// garbage collector does not scan it.
 type table struct {
-	text  string   // of all tokens, one behind the other
-	ends  []uint32 // of each in text
-	slots []uint32 // a number above so many bits of its hash; 0: free
+	text  string   // all tokens, one behind the other
+	ends  []uint32 // the end of each token in text
+	slots []uint32 // id+1 above markBits bits of the hash; 0: free
 	seed  maphash.Seed
-	pairs [1 << 16]uint32 // numbers of those of two bytes, as in slots; a piece is merged from such
+	pairs [1 << 16]uint32 // id+1 of each token of two bytes, because every merge begins with those
 }
 
-// markBits is how many bits of a slot are of the hash: nearly all that is not
-// found is not looked at.
+// markBits is the number of hash bits in a slot. They rule out nearly every wrong
+// token without a comparison of texts.
 const (
 	markBits = 14
 	maxToken = 1<<(32-markBits) - 1
 )
 
-// newTable takes the tokens of c, which are numbered from 0 without a gap. The
-// number of a token is one more in its slot.
+// newTable builds the table of the tokens of c. The ids of c start at 0 and have no
+// gap. A slot holds id+1, because 0 means free.
 func newTable(c *codec.Codec) *table {
 	t := &table{seed: maphash.MakeSeed(), ends: make([]uint32, 0, 1<<18)}
 	text := make([]byte, 0, 1<<20)
@@ -69,7 +69,7 @@ func mark(hash uint64) uint32             { return uint32(hash>>32) & (1<<markBi
 func (t *table) first(hash uint64) uint32 { return uint32(hash) & uint32(len(t.slots)-1) }
 func (t *table) after(i uint32) uint32    { return (i + 1) & uint32(len(t.slots)-1) }
 
-// id is the number of a token, which is its rank too.
+// id returns the id of a token. The id is also its rank in merges.
 func (t *table) id(s string) (id uint32, ok bool) {
 	if len(s) == 2 {
 		id := t.pairs[pair(s)]

@@ -1,14 +1,13 @@
 // Package tokens counts the tokens of texts in the public vocabularies of OpenAI.
 //
-// A text falls into pieces, and a piece into tokens. A vocabulary
-// defines a piece by a regular expression; here a scanner reads it off the
-// classes of the characters (split.go). A piece that is not itself a token is
-// merged from its bytes: of all neighbours that together are a token, first
-// those whose token has the least number (merge.go).
+// A text is split into pieces, and a piece into tokens. A vocabulary defines a
+// piece by a regular expression; here a scanner finds pieces by the classes of the
+// characters (split.go). A piece that is not a token is merged from its bytes
+// (merge.go). Each merge joins the two neighbours whose joint token has the least
+// id.
 //
-// The work grows with n log n of the longest piece, whatever the text says. The
-// tokens come from a library that carries the vocabularies; its own counting
-// is what the tests hold this one against.
+// The work is at most n log n of the longest piece for any text. The vocabularies
+// come from a library, and the tests compare these counts with the library's own.
 package tokens
 
 import (
@@ -19,15 +18,15 @@ import (
 	"github.com/tiktoken-go/tokenizer/codec"
 )
 
-// O200k and Cl100k are o200k_base and cl100k_base. Each is built at first use,
+// O200k and Cl100k return the vocabularies o200k_base and cl100k_base. Each is built at first use,
 // which takes tens of milliseconds.
 var (
 	O200k  = sync.OnceValue(func() *Vocabulary { return newVocabulary(o200k, codec.NewO200kBase()) })
 	Cl100k = sync.OnceValue(func() *Vocabulary { return newVocabulary(cl100k, codec.NewCl100kBase()) })
 )
 
-// A Vocabulary splits texts in one way into tokens of one set. Nothing in it
-// changes, so anybody may use it at any time.
+// A Vocabulary splits texts into tokens by one rule and one set of tokens. It is safe
+// for concurrent use, because it does not change.
 type Vocabulary struct {
 	rule    rule
 	classes *classes
@@ -39,8 +38,8 @@ func newVocabulary(r rule, c *codec.Codec) *Vocabulary {
 	return &Vocabulary{rule: r, classes: classesOnce(), tokens: newTable(c), rooms: &sync.Pool{New: func() any { return new(room) }}}
 }
 
-// Count is how many tokens s is. A byte in it that is part of no character
-// counts as the character that stands for such.
+// Count returns the number of tokens of s. A byte that is not UTF-8 counts as the
+// character U+FFFD.
 func (v *Vocabulary) Count(s string) (n int) {
 	r := v.enter()
 	for piece := range v.pieces(s) {
@@ -50,8 +49,8 @@ func (v *Vocabulary) Count(s string) (n int) {
 	return n
 }
 
-// Tokens are the tokens of s with their numbers. Joined they are s, where that
-// is text.
+// Tokens yields the ids and the texts of the tokens of s. The texts joined are s, if s
+// is valid UTF-8.
 func (v *Vocabulary) Tokens(s string) iter.Seq2[uint32, string] {
 	return func(yield func(uint32, string) bool) {
 		r := v.enter()
@@ -94,26 +93,26 @@ func text(s string) string {
 	return string([]rune(s))
 }
 
-// A room is the memory of one count, and leaves to the next.
+// A room is the working memory of one count. The next count uses it again.
 type room struct {
 	merger
 	lastPiece [1 << 12]lastPiece
 }
 
-// A lastPiece is a piece and its count: most pieces are words, and come again.
+// A lastPiece is a cached piece and its count. The cache helps, because most pieces
+// are words that repeat.
 type lastPiece struct {
 	found
 	size uint8
 	text [23]byte
 }
 
-// found describes a piece: how many tokens it is, and the number where it is
-// one.
+// found describes a piece: its number of tokens, and its id if it is one token.
 type found struct{ id, count uint32 }
 
 func (v *Vocabulary) enter() *room { return v.rooms.Get().(*room) }
 
-// leave keeps the room, unless a piece made it large.
+// leave returns the room to the pool, unless a long piece made it large.
 func (v *Vocabulary) leave(r *room) {
 	if cap(r.next) <= 1<<12 {
 		v.rooms.Put(r)
