@@ -8,12 +8,12 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A Sum stands for a record and for every record of its process before it. The
-// zero Sum stands before the first record.
+// A Sum identifies a record and every record of its process before it. The sum
+// before the first record is zero.
 type Sum [sha256.Size]byte
 
-// An Entry is a record as a store keeps it: what people look for in columns of
-// its own, and the rest as a body.
+// An Entry is a record as a store keeps it. The values that people search for have
+// columns of their own; the body has the rest.
 type Entry struct {
 	Pid  abi.Pid
 	N    uint64
@@ -25,7 +25,7 @@ type Entry struct {
 	Body []byte
 }
 
-// NewEntry writes r, its body at the end of buf.
+// NewEntry returns the entry of r. It appends the body to buf.
 func NewEntry(r *abi.Record, buf []byte) Entry {
 	e := Entry{Pid: r.Pid, N: r.N, Time: r.Time, Kind: r.Kind, Call: r.Call}
 	if r.Intent != nil {
@@ -37,8 +37,8 @@ func NewEntry(r *abi.Record, buf []byte) Entry {
 	return e
 }
 
-// Record reads the record. Its payloads are parts of e.Body, which must not
-// change any more.
+// Record returns the record of the entry. The caller must not change e.Body later,
+// because the payloads of the record are parts of it.
 func (e *Entry) Record() (*abi.Record, error) {
 	r := &abi.Record{Pid: e.Pid, N: e.N, Time: e.Time, Kind: e.Kind, Call: e.Call}
 	if len(e.Body) > 0 && e.Body[0] == 0 {
@@ -61,7 +61,7 @@ func (e *Entry) Record() (*abi.Record, error) {
 	return r, nil
 }
 
-// Sum is the link of the chain at e, when prev is the link before it.
+// Sum returns the sum of the record, given the sum of the record before it.
 func (e *Entry) Sum(prev Sum) Sum {
 	var buf [512]byte
 	b := append(buf[:0], prev[:]...)
@@ -76,7 +76,7 @@ func (e *Entry) Sum(prev Sum) Sum {
 	return sha256.Sum256(b)
 }
 
-// Append writes a whole entry at the end of b, its columns too.
+// Append appends the whole entry to b, its columns included.
 func (e *Entry) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(e.Pid))
 	b = binary.AppendUvarint(b, e.N)
@@ -88,8 +88,8 @@ func (e *Entry) Append(b []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(e.Body))), e.Body...)
 }
 
-// ReadEntries reads entries that stand one after the other, up to the first
-// that cannot be read.
+// ReadEntries reads consecutive entries as [Entry.Append] wrote them. At an error it
+// returns the entries before it too.
 func ReadEntries(b []byte) ([]Entry, error) {
 	var list []Entry
 	for w := (wire{b: b, in: true}); len(w.b) > 0; {

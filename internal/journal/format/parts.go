@@ -7,11 +7,11 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// The functions here are the format: one for each part of a record, each line
-// a field with its number. A number is never changed and never used again; a
-// new field takes the next one, at the end.
+// The functions of this file are the format. Each function is a part of a record,
+// and each of its lines is a field with its number. A number never changes and is
+// never used again; a new field takes the next number, at the end.
 
-// record names the parts. The columns are not in the body.
+// record lists the parts of a record. The columns are not in the body.
 func record(w *wire, r *abi.Record) {
 	part(w, 1, &r.Spawn, spawn)
 	part(w, 2, &r.Intent, intent)
@@ -48,7 +48,7 @@ func watchdog(w *wire, d *abi.Watchdog) {
 	num(w, 2, &d.Repeat)
 }
 
-// intent leaves out Row and Tool, which have columns.
+// intent leaves out Row and Tool, because they have columns.
 func intent(w *wire, i *abi.Intent) {
 	data(w, 1, &i.Args)
 	key(w, 2, &i.Key)
@@ -90,7 +90,7 @@ func answer(w *wire, a *abi.Answer) {
 	flag(w, 14, &a.Rolled)
 }
 
-// hash is a field of its 32 bytes.
+// hash writes or reads a hash as a field of 32 bytes.
 func hash(w *wire, f uint64, h *abi.Hash) {
 	if !w.in && h.IsZero() || w.in && !w.have(f) {
 		return
@@ -142,8 +142,8 @@ func exit(w *wire, e *abi.ExitInfo) {
 	part(w, 5, &e.Err, failure)
 }
 
-// data is a payload: its bytes where Size says no more than they do, or a
-// blob's name, or in full.
+// data writes or reads a payload. It is bytes if they have the whole size, a blob if
+// it has only a hash and a size, and otherwise a group of all three.
 func data(w *wire, f uint64, d *abi.Data) {
 	if !w.in {
 		putData(w, f, d)
@@ -195,7 +195,7 @@ func wholeData(w *wire, d *abi.Data) {
 	copy(d.Hash[:], h)
 }
 
-// hashes are bytes, 32 for each.
+// hashes writes or reads a list of hashes as one field, 32 bytes for each.
 func hashes(w *wire, f uint64, list *[]abi.Hash) {
 	var all []byte
 	for i := range *list {
@@ -214,7 +214,8 @@ func hashes(w *wire, f uint64, list *[]abi.Hash) {
 	}
 }
 
-// limits is a table too. A zero limit allows nothing, so it is written.
+// limits writes or reads limits as a mask. Unlike table it writes a zero, because a
+// zero limit allows nothing and an unset limit allows everything.
 func limits(w *wire, f uint64, l *abi.Limits) {
 	if w.in {
 		if w.have(f) && w.want(typeMask) {
@@ -233,7 +234,8 @@ func limits(w *wire, f uint64, l *abi.Limits) {
 	l.Each(func(_ abi.Unit, n int64) { w.b = binary.AppendVarint(w.b, n) })
 }
 
-// texts is a list, numbered from 1; none and empty are told apart.
+// texts writes or reads a list of texts, numbered from 1. An empty list is not the
+// same as nil.
 func texts(w *wire, f uint64, list *[]string) {
 	if !w.in {
 		if *list == nil {

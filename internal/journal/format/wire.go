@@ -9,21 +9,21 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// The types of a field on the wire. Each says by itself where it ends, so that
-// a reader can step over a field it does not know.
+// The types of a field on the wire. The type alone says where the field ends, so
+// that a reader can skip a field it does not know.
 const (
 	typeUint  = 0 // a uvarint
-	typeInt   = 1 // a uvarint in zigzag, for what is below zero
+	typeInt   = 1 // a uvarint in zigzag, for numbers below zero
 	typeBytes = 2 // a length and that many bytes
 	typeGroup = 3 // fields, up to a zero byte
-	typeBlob  = 4 // the 32 bytes of a hash and the size of what it names
+	typeBlob  = 4 // the 32 bytes of a hash and the size of the blob
 	typeKey   = 5 // 16 bytes
 	typeMask  = 6 // a uvarint, and for each bit that is set in it, from the lowest, a uvarint in zigzag
 )
 
 const typeBits = 3
 
-// maxDepth bounds how deep groups stand in groups; ours stand three deep.
+// maxDepth bounds the depth of groups in groups. Records have three levels.
 const maxDepth = 8
 
 // maxFields bounds the fields of one group.
@@ -34,18 +34,18 @@ var (
 	errOrder = errors.New("its fields are out of order")
 )
 
-// A wire is a body on its way out or in. Each part of a record has one
-// function that names its fields in ascending order, and the same function
-// writes and reads, so that the two cannot disagree.
+// A wire writes or reads a body. Each part of a record has one function that names
+// its fields in ascending order. The same function writes and reads, so that the two
+// cannot disagree.
 //
-// While reading, [wire.field] is the next field. A field that is asked for and is
-// not next is unset. A next field that nobody asks for is of a later version, and is
-// skipped.
+// While reading, [wire.field] is the next field. A field that the function names and
+// that is not next is unset. A next field that the function does not name comes from
+// a later version, and is skipped.
 type wire struct {
-	b     []byte // written so far, or still to be read
+	b     []byte // written so far, or not read yet
 	in    bool   // reading
 	field uint64 // reading: the field ahead; 0 at the end of the group
-	typ   uint8  // and its type
+	typ   uint8  // reading: the type of that field
 	depth int
 	err   error
 }
@@ -57,7 +57,7 @@ func (w *wire) fail(err error) {
 	w.b, w.field = nil, 0
 }
 
-// head writes the head of a field.
+// head writes the head of a field: its number and type.
 func (w *wire) head(f uint64, typ uint8) {
 	w.b = binary.AppendUvarint(w.b, f<<typeBits|uint64(typ))
 }
@@ -82,7 +82,7 @@ func (w *wire) next(last uint64) {
 	}
 }
 
-// have moves to field f and reports whether it is there. A caller that takes
+// have skips to field f, and reports whether the field exists. A caller that reads
 // the value of the field calls next afterwards.
 func (w *wire) have(f uint64) bool {
 	for w.field != 0 && w.field < f {
@@ -91,7 +91,7 @@ func (w *wire) have(f uint64) bool {
 	return w.field == f
 }
 
-// skip steps over the field ahead.
+// skip skips the field ahead.
 func (w *wire) skip() {
 	f := w.field
 	switch w.typ {
@@ -127,7 +127,7 @@ func (w *wire) enter() {
 	w.next(0)
 }
 
-// leave ends a group that was field f of the group around it.
+// leave skips the rest of a group. The group was field f of the group around it.
 func (w *wire) leave(f uint64) {
 	for w.field != 0 {
 		w.skip()
@@ -154,8 +154,8 @@ func (w *wire) uvarint() uint64 {
 	return x
 }
 
-// take returns the next n bytes. They are part of the body: nobody may change
-// them.
+// take returns the next n bytes. The caller must not change them, because they are
+// part of the body.
 func (w *wire) take(n int) []byte {
 	if n > len(w.b) {
 		w.fail(errShort)
@@ -183,7 +183,7 @@ func (w *wire) want(typ uint8) bool {
 	return w.err == nil
 }
 
-// num is a number; zero is left out.
+// num writes or reads a number. Zero is left out.
 func num[T ~int | ~int64 | ~uint64](w *wire, f uint64, p *T) {
 	switch {
 	case w.in:
@@ -196,8 +196,8 @@ func num[T ~int | ~int64 | ~uint64](w *wire, f uint64, p *T) {
 	}
 }
 
-// putNumber writes n as it is when the number it stands for is above zero,
-// which for a uint64 says more than the sign of n.
+// putNumber writes n as a uint if plain is set, else in zigzag. The caller computes
+// plain before it converts to int64, because a large uint64 becomes negative.
 func (w *wire) putNumber(f uint64, n int64, plain bool) {
 	if plain || n == 0 {
 		w.head(f, typeUint)
@@ -224,7 +224,7 @@ func (w *wire) varint() int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// count is a number that is nearly always one, which is left out.
+// count writes or reads a number whose default is one. One is left out.
 func count(w *wire, f uint64, p *int) {
 	if !w.in {
 		n := *p - 1
@@ -236,9 +236,8 @@ func count(w *wire, f uint64, p *int) {
 	*p = n + 1
 }
 
-// table is a row of numbers of which most are zero: those are left out. A
-// number that this version does not know is an error, because nobody would count
-// it.
+// table writes or reads a row of numbers as a mask, which leaves out zeros. A number
+// that this version does not know is an error, because no account would count it.
 func table(w *wire, f uint64, row []int64) {
 	if !w.in {
 		var m uint64
@@ -265,7 +264,7 @@ func table(w *wire, f uint64, row []int64) {
 	}
 }
 
-// mask reads a table of width numbers.
+// mask reads a mask of at most width numbers, and calls set with each.
 func (w *wire) mask(width int, set func(i int, n int64)) {
 	m := w.uvarint()
 	if m>>width != 0 {
@@ -277,7 +276,8 @@ func (w *wire) mask(width int, set func(i int, n int64)) {
 	}
 }
 
-// flag, like everything that writes, leaves the record alone: others read it.
+// flag writes or reads a boolean. Writing never changes the record, because other
+// goroutines may read it at the same time.
 func flag(w *wire, f uint64, p *bool) {
 	n := 0
 	if *p {
@@ -289,7 +289,7 @@ func flag(w *wire, f uint64, p *bool) {
 	}
 }
 
-// strOr is a text that is nearly always def, which is left out.
+// strOr writes or reads a text whose default is def. The default is left out.
 func strOr[T ~string](w *wire, f uint64, p *T, def T) {
 	switch {
 	case !w.in:
@@ -303,7 +303,7 @@ func strOr[T ~string](w *wire, f uint64, p *T, def T) {
 	}
 }
 
-// str is a text. One of the frozen words is written as its number.
+// str writes or reads a text. A frozen word is written as its number.
 func str[T ~string](w *wire, f uint64, p *T) {
 	switch {
 	case w.in:
@@ -342,7 +342,7 @@ func (w *wire) text() string {
 	return words[i]
 }
 
-// raw is bytes; none and empty are told apart.
+// raw writes or reads bytes. Empty bytes are not the same as nil.
 func raw[T ~[]byte](w *wire, f uint64, p *T) {
 	switch {
 	case w.in:
@@ -370,7 +370,7 @@ func key(w *wire, f uint64, p *abi.Key) {
 	}
 }
 
-// part is a group that may be missing.
+// part writes or reads a group that is absent if *p is nil.
 func part[T any](w *wire, f uint64, p **T, fields func(*wire, *T)) {
 	if w.in {
 		if w.have(f) && w.want(typeGroup) {
@@ -388,7 +388,7 @@ func part[T any](w *wire, f uint64, p **T, fields func(*wire, *T)) {
 	}
 }
 
-// group is a group that is left out when it is empty.
+// group writes or reads a group. An empty group is left out.
 func group[T any](w *wire, f uint64, p *T, fields func(*wire, *T)) {
 	if w.in {
 		if w.have(f) && w.want(typeGroup) {

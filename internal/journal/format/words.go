@@ -1,8 +1,8 @@
 package format
 
-// words are the texts that stand in nearly every record, each written as its
-// number. The numbers are on disk: words are added at the end, and none is
-// ever changed or removed.
+// words are the texts that nearly every record has. Each is written as its index. A
+// new word is added at the end, and no word is ever changed or removed, because the
+// indexes are on disk.
 var words = [...]string{
 	"",
 	"ok", "failed", "unknown", "refused",
