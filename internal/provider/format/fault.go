@@ -7,13 +7,13 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// NoRetry is a header that the official libraries of both providers obey: with
-// "false" they do not send a refused request again, whatever its status.
+// NoRetry is a response header that the official libraries of both providers obey.
+// With the value "false" they do not retry a refused request, whatever its status.
 const NoRetry = "X-Should-Retry"
 
-// Status is the HTTP status for a code. The libraries send a request again
-// after 408, 409, 429 and everything from 500 on, so a refusal that waiting
-// does not fix has none of them: a limit is not a 429.
+// Status returns the HTTP status for an error code. The libraries retry a request
+// after 408, 409, 429 and every status from 500 on. So a refusal that waiting does
+// not fix has another status: a limit is not a 429.
 func Status(code abi.Code) int {
 	if _, ok := abi.LimitOf(code); ok && code != abi.LimitContext {
 		return http.StatusPaymentRequired
@@ -40,7 +40,7 @@ func Status(code abi.Code) int {
 	return http.StatusBadRequest
 }
 
-// errorTypes are the words of each format for a status.
+// errorTypes holds the error types for a status: OpenAI's, then Anthropic's.
 var errorTypes = map[int][2]string{
 	http.StatusUnauthorized:          {"authentication_error", "authentication_error"},
 	http.StatusPaymentRequired:       {"insufficient_quota", "billing_error"},
@@ -53,8 +53,8 @@ var errorTypes = map[int][2]string{
 	http.StatusBadGateway:            {"server_error", "api_error"},
 }
 
-// A problem is the error object of both formats. Hint is Kern's own, and so is
-// Code in Anthropic's; readers of both let unknown fields pass.
+// problem is the error object of both providers. Kern adds Hint, and adds Code for
+// Anthropic, because readers of both ignore unknown fields.
 type problem struct {
 	Type    string   `json:"type"`
 	Message string   `json:"message"`
@@ -63,8 +63,8 @@ type problem struct {
 	Hint    string   `json:"hint,omitempty"`
 }
 
-// newProblem has the code and the hint in the message too: most programs show
-// nothing else.
+// newProblem returns the error object for format f. It repeats the code and the hint
+// in the message, because most programs show only the message.
 func newProblem(f Format, status int, code abi.Code, message, hint string) problem {
 	types, ok := errorTypes[status]
 	if !ok {
@@ -80,7 +80,7 @@ func newProblem(f Format, status int, code abi.Code, message, hint string) probl
 	return p
 }
 
-// ErrorBody is an error in the caller's own format.
+// ErrorBody returns the body of an error answer in the format of the client.
 func ErrorBody(f Format, status int, code abi.Code, message, hint string) []byte {
 	p := newProblem(f, status, code, message, hint)
 	var body any = struct {
@@ -95,16 +95,16 @@ func ErrorBody(f Format, status int, code abi.Code, message, hint string) []byte
 	return encoded(body)
 }
 
-// encoded is v as JSON. The values of this file always encode.
+// encoded returns v as JSON. It ignores the error, because the values of this file
+// always encode.
 func encoded(v any) []byte {
 	b, _ := json.Marshal(v)
 	return b
 }
 
-// cut is the event that ends a stream. The libraries raise an error at the
-// object "error", in Anthropic's at the event of that name, and send nothing
-// again. Readers of Responses that look for the format's own event find that
-// too.
+// cut returns the event that ends a stream with an error. The OpenAI libraries raise
+// the object "error", and Anthropic's the event of that name; they do not retry.
+// For Responses the event has the fields of the format's own error event too.
 func cut(f Format, sequence int64, code abi.Code, message, hint string) []byte {
 	p := newProblem(f, Status(code), code, message, hint)
 	switch f {
@@ -128,6 +128,7 @@ func cut(f Format, sequence int64, code abi.Code, message, hint string) []byte {
 	}{p})
 }
 
+// sseEvent returns a server-sent event with v as its data. name may be empty.
 func sseEvent(name string, v any) []byte {
 	var b []byte
 	if name != "" {

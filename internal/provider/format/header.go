@@ -9,8 +9,8 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// told are the headers with which OpenAI, Anthropic and those that imitate them
-// tell how their limits stand.
+// told lists the headers in which OpenAI, Anthropic and compatible servers report
+// their limits and how much is left of each limit.
 var told = [...]struct {
 	limit, left string
 	of          func(*model.Quota) *model.Allowance
@@ -30,7 +30,8 @@ func ofTokens(q *model.Quota) *model.Allowance   { return &q.Tokens }
 func ofInput(q *model.Quota) *model.Allowance    { return &q.Input }
 func ofOutput(q *model.Quota) *model.Allowance   { return &q.Output }
 
-// ReadQuota reads the headers of an answer.
+// ReadQuota reads the provider limits from the headers of an answer that arrived at
+// now. It skips a pair of headers that is incomplete or contradicts itself.
 func ReadQuota(h http.Header, now time.Time) (q model.Quota) {
 	for i := range told {
 		x := &told[i]
@@ -46,8 +47,9 @@ func ReadQuota(h http.Header, now time.Time) (q model.Quota) {
 	return q
 }
 
-// RetryAfter is how long the provider asks to wait, 0 if it does not say. A time
-// that it names is one of its own clock, as is that of the answer.
+// RetryAfter returns how long the provider asks to wait, or 0 if the headers do not
+// say. It measures a named time from the Date header if there is one, because both
+// times are from the provider's clock.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if there, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = there
@@ -63,8 +65,8 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 			return sane(t.Sub(now).Seconds())
 		}
 	}
-	// A limit that still has something left is not the one that was hit; where
-	// all have, it is not known which, and the longest is safe.
+	// The limit that refused the request has nothing left. If every limit has
+	// something left, the cause is unknown, and the longest wait is safe.
 	var hit, any time.Duration
 	for _, name := range []string{"Requests", "Tokens", "Input-Tokens", "Output-Tokens"} {
 		for reset, left := range map[string]string{
@@ -84,7 +86,8 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return any
 }
 
-// until reads "6m0s", "1.5" seconds or a time.
+// until returns the wait from now until a reset: "6m0s", "1.5" (seconds) or an RFC
+// 3339 time. It returns 0 for anything else.
 func until(s string, now time.Time) time.Duration {
 	if d, err := time.ParseDuration(s); err == nil {
 		return sane(d.Seconds())
@@ -98,7 +101,7 @@ func until(s string, now time.Time) time.Duration {
 	return 0
 }
 
-// sane keeps a wait between nothing and a day; NaN is nothing.
+// sane converts seconds to a wait between 0 and one day. NaN becomes 0.
 func sane(seconds float64) time.Duration {
 	const day = 24 * time.Hour
 	if !(seconds > 0) {

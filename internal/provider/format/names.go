@@ -8,12 +8,12 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// ToolNames maps names of tools to those that a provider is sent, and back. Nil
-// maps every name to itself. Providers take letters, digits, _ and - in the
-// name of a tool. A tool of Kern may have a dot: a request names fs.read as fs_read.
+// ToolNames maps the tool names of Kern to the names in a request, and back. Nil maps
+// every name to itself. Providers accept only letters, digits, _ and - in the name
+// of a tool, but Kern's names may have a dot: a request names fs.read as fs_read.
 type ToolNames struct{ to, from map[string]string }
 
-// plainName replaces the characters that no provider takes, in a name or an id.
+// plainName replaces each character of a name or an id that providers refuse by _.
 func plainName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -23,7 +23,8 @@ func plainName(name string) string {
 	}, name)
 }
 
-// NamesOf gives each tool a name of its own. A plain name stays as it is.
+// NamesOf gives each tool a distinct plain name. A name that is plain stays the same.
+// NamesOf returns nil if all names are plain.
 func NamesOf(tools []model.ToolSpec) *ToolNames {
 	if !slices.ContainsFunc(tools, func(t model.ToolSpec) bool { return plainName(t.Name) != t.Name }) {
 		return nil
@@ -34,6 +35,7 @@ func NamesOf(tools []model.ToolSpec) *ToolNames {
 			n.to[t.Name], n.from[t.Name] = t.Name, t.Name
 		}
 	}
+	// The other names get a number if their plain form is taken.
 	for _, t := range tools {
 		if n.to[t.Name] != "" {
 			continue
@@ -47,8 +49,8 @@ func NamesOf(tools []model.ToolSpec) *ToolNames {
 	return n
 }
 
-// outward returns r as the provider is sent it. Calls of tools that are no longer
-// offered get plain names too.
+// outward returns r with the names that the provider accepts. Calls of tools that r
+// no longer offers get plain names too.
 func (n *ToolNames) outward(r model.Request) model.Request {
 	if n == nil {
 		return r
@@ -72,7 +74,7 @@ func (n *ToolNames) outward(r model.Request) model.Request {
 	return r
 }
 
-// Inward returns our name of a tool that the provider named.
+// Inward returns Kern's name for a tool name in an answer.
 func (n *ToolNames) Inward(name string) string {
 	if n != nil && n.from[name] != "" {
 		return n.from[name]

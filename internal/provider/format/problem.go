@@ -11,8 +11,8 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// A reported error is the error object of both providers, read loosely: servers that
-// are merely compatible send strings, numbers or nothing.
+// reported is the error object of both providers. It tolerates strings, numbers and
+// missing fields, because compatible servers send them.
 type reported struct {
 	Type, Code, Message string
 }
@@ -32,6 +32,7 @@ func (p *reported) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// looseField returns a string or number as text, and "" for any other value.
 func looseField(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -42,7 +43,8 @@ func looseField(v any) string {
 	return ""
 }
 
-// readReported finds the error object in a body.
+// readReported returns the error object in an error body. If there is none, it uses
+// the fields message or detail, which some servers send instead.
 func readReported(body []byte) reported {
 	var outer struct {
 		Error   *reported
@@ -65,21 +67,21 @@ func readReported(body []byte) reported {
 	return reported{}
 }
 
-// tooLong are the words with which servers say that the window is too small.
+// tooLong lists phrases with which servers say that a request exceeds the window.
 var tooLong = []string{
 	"context length", "context_length", "context window", "maximum context", "prompt is too long",
 	"input is too long", "too many tokens", "exceed context limit", "exceeds the available context",
 }
 
-// noCredit are the words for an account that nobody has paid for.
+// noCredit lists phrases for a provider account without credit.
 var noCredit = []string{"insufficient_quota", "exceeded your current quota", "credit balance", "billing"}
 
-// kindOfStatus classifies an HTTP status and the error with it. Status 0 is an
+// kindOfStatus returns the kind of an error with an HTTP status. Status 0 means an
 // error within a stream.
 //
-// An account without credit is Auth even where the status is 429: waiting does
-// not fix it, a person must, as with a wrong key. A request that is larger
-// than the account's whole rate is BadRequest for the same reason.
+// A provider account without credit is Auth even if the status is 429, because
+// waiting does not fix it: a person must act, as with a wrong key. A request larger
+// than the whole rate limit is BadRequest, because waiting does not fix that either.
 func kindOfStatus(status int, p reported) model.Kind {
 	says := func(words []string) bool {
 		all := strings.ToLower(p.Type + " " + p.Code + " " + p.Message)
@@ -91,8 +93,9 @@ func kindOfStatus(status int, p reported) model.Kind {
 		return false
 	}
 	if code, err := strconv.Atoi(p.Code); status == 0 && err == nil && code >= 400 && code < 600 {
-		status = code // what the status would have been, had the stream not begun
+		status = code // the status that the provider would have sent before the stream began
 	}
+	// Statuses with a clear meaning come first, then the words of the error.
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
 		return model.Auth
@@ -126,7 +129,7 @@ func kindOfStatus(status int, p reported) model.Kind {
 	return kindOfType(p)
 }
 
-// kindOfType classifies an error that came without a status.
+// kindOfType returns the kind of an error without a status, by its type or code.
 func kindOfType(p reported) model.Kind {
 	for _, t := range []string{p.Type, p.Code} {
 		switch t {
@@ -142,11 +145,11 @@ func kindOfType(p reported) model.Kind {
 			return model.Network
 		}
 	}
-	return model.Overloaded // overloaded_error, api_error, server_error and what else goes wrong in a server's middle
+	return model.Overloaded // overloaded_error, api_error, server_error and other failures of the server
 }
 
-// ReadProblem reads the body of an error of any provider: what kind of error it
-// is, and what it says, empty if nothing. Status 0 is an error within a stream.
+// ReadProblem reads an error body of any provider. It returns the kind of the error
+// and its message, which may be empty. Status 0 means an error within a stream.
 func ReadProblem(status int, body []byte) (model.Kind, string) {
 	p := readReported(body)
 	switch {
@@ -158,17 +161,17 @@ func ReadProblem(status int, body []byte) (model.Kind, string) {
 	return kindOfStatus(status, p), p.Message
 }
 
-// Classify makes an error of an error within a stream. Its words are as they
-// came, so that the caller can take the key out before it is cut in half.
+// Classify returns the error for an error event within a stream. It does not shorten
+// the message, so that the caller can remove an API key while the key is still whole.
 func Classify(body []byte) *model.Error {
 	kind, message := ReadProblem(0, body)
 	return &model.Error{Kind: kind, Message: cmp.Or(message, string(body))}
 }
 
-// maxMessage is how many bytes of a provider's words an error holds.
+// maxMessage is how many bytes of a provider's message Tidy keeps.
 const maxMessage = 600
 
-// Tidy makes the words of a provider short and printable.
+// Tidy returns a provider's message as one short, printable line.
 func Tidy(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {

@@ -2,19 +2,20 @@ package format
 
 import "bytes"
 
-// A splitter finds where the server-sent events of a stream end, in pieces of
-// any size. An event ends with its blank line; what stands between events and
-// has no data is an event too, so that every byte belongs to one.
+// splitter finds the ends of the server-sent events in a stream that arrives in
+// pieces of any size. An event ends with its blank line. Lines without data between
+// two events count as an event too, so that every byte belongs to an event.
 type splitter struct {
-	at, line int // of the event that is not whole: how far it was read, where its last line begins
+	at, line int // in the incomplete event: how far it is read, and where its last line begins
 }
 
-// end returns the length of the event that b begins with, 0 while it is not
-// whole. b is what it was at the last call, and more. lone says that the event
-// ended in a carriage return with nothing behind it: a newline that follows
-// belongs to it.
+// end returns the length of the event at the start of b, or 0 while that event is
+// incomplete. After a 0 the caller passes the same bytes again, with more bytes
+// after them. lone means that the event and b end in a carriage return. Then a
+// newline at the start of the next piece belongs to the event.
 func (s *splitter) end(b []byte) (n int, lone bool) {
 	for s.at < len(b) {
+		// Skip the rest of a line.
 		i := s.at
 		if b[i] != '\n' && b[i] != '\r' {
 			k := bytes.IndexByte(b[i:], '\n')
@@ -27,7 +28,7 @@ func (s *splitter) end(b []byte) (n int, lone bool) {
 			s.at = i + k
 			continue
 		}
-		if b[i] == '\n' && i > 0 && b[i-1] == '\r' && s.line == i { // the rest of a CRLF
+		if b[i] == '\n' && i > 0 && b[i-1] == '\r' && s.line == i { // the newline of a CRLF
 			s.at, s.line = i+1, i+1
 			continue
 		}
@@ -50,8 +51,8 @@ func (s *splitter) end(b []byte) (n int, lone bool) {
 	return 0, false
 }
 
-// eventData is what the data lines of an event say, joined by newlines; nil if
-// there are none. It is a part of the event, or of *scratch.
+// eventData returns the data lines of an event, joined by newlines, or nil if there
+// are none. The result is a slice of event or of *scratch.
 func eventData(event []byte, scratch *[]byte) []byte {
 	var data []byte
 	lines := 0
@@ -70,7 +71,7 @@ func eventData(event []byte, scratch *[]byte) []byte {
 		}
 		value = bytes.TrimPrefix(bytes.TrimPrefix(value, []byte(":")), []byte(" "))
 		switch lines++; lines {
-		case 1:
+		case 1: // the usual event has one data line and needs no copy
 			data = value[:len(value):len(value)]
 		case 2:
 			*scratch = append(append((*scratch)[:0], data...), '\n')

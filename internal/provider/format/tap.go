@@ -5,25 +5,28 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// A tap reads the usage of embeddings while they pass. They are long, and
-// nothing else in them matters here, so nothing else is kept.
+// tap reads the usage or the error from an answer with embeddings as it passes. It
+// keeps nothing else, because embeddings are long and only these two matter here.
 type tap struct {
 	depth  int
-	quoted bool // within a string
+	quoted bool // inside a string
 	escape bool
-	name   []byte // the string that is being read at the top, or was last
-	key    bool   // name is a member's
-	keep   bool   // this member is the usage, or an error
-	bad    bool
+	name   []byte // the current or last string at the top level
+	key    bool   // name is the name of a member
+	keep   bool   // the current member is the usage or an error
+	bad    bool   // the kept member is an error
 	kept   []byte
 	over   bool // the object has ended
 }
 
+// maxTap is how many bytes of the usage or the error tap keeps.
 const maxTap = 16 << 10
 
+// write reads the next bytes of the answer.
 func (t *tap) write(b []byte) {
 	for i := 0; i < len(b) && !t.over; i++ {
 		c := b[i]
+		// Skip plain characters fast, because a base64 embedding is one long string.
 		if t.quoted && !t.escape && !t.keep && t.depth > 1 {
 			if i = jsontext.Plain(b, i); i == len(b) {
 				return
@@ -34,6 +37,8 @@ func (t *tap) write(b []byte) {
 	}
 }
 
+// step reads one byte. It tracks strings and depth, and collects the value of the
+// member usage or error at the top level.
 func (t *tap) step(c byte) {
 	if t.keep && !(t.depth == 1 && !t.quoted && (c == ',' || c == '}')) && len(t.kept) < maxTap {
 		t.kept = append(t.kept, c)
@@ -81,7 +86,7 @@ func (t *tap) step(c byte) {
 	}
 }
 
-// into hands over what was read.
+// into stores the usage or the error in a. An answer that ended is done.
 func (t *tap) into(a *answer) {
 	a.done = t.over
 	if jsontext.Check(t.kept, jsontext.Lenient) != nil {

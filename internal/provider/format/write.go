@@ -8,9 +8,9 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// WriteRequest writes r for a model in a format, as a stream with its usage. It
-// sets no output maximum; [Request.Bytes] does. Names of tools are written as
-// [ToolNames] says.
+// WriteRequest encodes r in format f for the model called name. The request asks for
+// a stream with its usage. It has no output maximum; [Request.Bytes] sets it.
+// [ToolNames] decides how the tools are named. Only Chat and Messages can be written.
 func WriteRequest(f Format, name string, r model.Request) (*Request, error) {
 	r = NamesOf(r.Tools).outward(r)
 	var body any
@@ -27,8 +27,8 @@ func WriteRequest(f Format, name string, r model.Request) (*Request, error) {
 		return nil, err
 	}
 	q := newRequest(f, b, 0)
-	// Arguments that a model wrote may have a key twice. The provider has seen them
-	// before, so the strictness of [Parse] would only end the conversation.
+	// [Parse] is too strict here: arguments that a model wrote may have a key twice.
+	// The provider accepted them before, so refusing them would only end the conversation.
 	for _, step := range []func() *abi.Error{q.readHead, q.readConversation} {
 		if err := step(); err != nil {
 			return nil, err
@@ -37,8 +37,7 @@ func WriteRequest(f Format, name string, r model.Request) (*Request, error) {
 	return q, nil
 }
 
-// encodeJSON writes v without the escapes that are meant for HTML, because they
-// cost tokens.
+// encodeJSON returns v as JSON without HTML escapes, because those cost tokens.
 func encodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -47,9 +46,10 @@ func encodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// anyObject is the schema of a tool that declares none.
+// anyObject is the schema for a tool that declares no schema.
 var anyObject = json.RawMessage(`{"type":"object","properties":{}}`)
 
+// schemaOf returns the schema of a tool, or anyObject.
 func schemaOf(t *model.ToolSpec) json.RawMessage {
 	if len(t.Schema) == 0 {
 		return anyObject

@@ -41,6 +41,7 @@ type chatTool struct {
 	} `json:"function"`
 }
 
+// writeChat returns the body of a Chat request for the model called name.
 func writeChat(name string, r model.Request) chatRequest {
 	q := chatRequest{Model: name, Stream: true, Messages: []chatMessage{}}
 	q.StreamOptions.IncludeUsage = true

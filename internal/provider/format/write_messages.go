@@ -38,12 +38,13 @@ type messagesTool struct {
 	Schema      json.RawMessage `json:"input_schema"`
 }
 
-// writeMessages writes a request of Messages. Roles must alternate there, so what
-// follows in the same role is one message, and so are the results of the calls
-// of one answer.
+// writeMessages returns the body of a Messages request for the model called name.
+// Messages wants alternating roles, so it joins neighbours of the same role into one
+// message. The tool results of one answer become one message for the same reason.
 func writeMessages(name string, r model.Request) messagesRequest {
 	q := messagesRequest{Model: name, Stream: true, Messages: []messagesMessage{}}
 	rest := r.Messages
+	// Messages has the system prompt in a field of its own.
 	for len(rest) > 0 && rest[0].Role == model.System {
 		q.System = strings.TrimSpace(q.System + "\n\n" + rest[0].Text)
 		rest = rest[1:]
@@ -72,15 +73,15 @@ func writeMessages(name string, r model.Request) messagesRequest {
 	return q
 }
 
-// messageBlocks writes one message. Blank texts are refused there, and say
-// nothing.
+// messageBlocks returns the content blocks of one message. It omits blank texts,
+// because Anthropic refuses them and they say nothing.
 func messageBlocks(m model.Message) (blocks []messagesBlock) {
 	if m.Role == model.Tool {
 		return []messagesBlock{{Type: "tool_result", ToolUseID: plainName(m.CallID), Content: m.Text, IsError: m.Failed}}
 	}
 	text := m.Text
 	if m.Role == model.Assistant {
-		text = strings.TrimRight(text, " \t\r\n") // refused at the end of a conversation
+		text = strings.TrimRight(text, " \t\r\n") // Anthropic refuses trailing space at the end of a conversation
 	}
 	if strings.TrimSpace(text) != "" {
 		blocks = append(blocks, messagesBlock{Type: "text", Text: text})
@@ -96,6 +97,7 @@ func messageBlocks(m model.Message) (blocks []messagesBlock) {
 	return blocks
 }
 
+// resultsFirst moves the tool results to the front and keeps the order otherwise.
 func resultsFirst(blocks []messagesBlock) {
 	rank := func(b messagesBlock) int {
 		if b.Type == "tool_result" {
