@@ -10,11 +10,11 @@ import (
 	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
-// maxDepth bounds the levels of a message in which parts are looked for, because
-// each level reads its text once more. No client nests parts deeper than ten levels.
+// maxDepth is how many levels of a message are searched for parts. It is bounded
+// because each level reads its text again. No client nests deeper than ten levels.
 const maxDepth = 32
 
-// part adds what stands within a message, whatever it is.
+// part adds any value inside a message.
 func (w *weigher) part(v []byte) {
 	if w.depth++; w.depth > maxDepth {
 		w.unknown("a message nests deeper than " + strconv.Itoa(maxDepth) + " levels")
@@ -37,7 +37,7 @@ func (w *weigher) part(v []byte) {
 	}
 }
 
-// raw adds what the model reads as it stands: nothing in it has a meaning.
+// raw adds a value that the model reads as plain text; its members have no meaning.
 func (w *weigher) raw(v []byte) {
 	if jsontext.Kind(v) == '"' {
 		w.text(jsontext.String(v))
@@ -67,8 +67,8 @@ func (w *weigher) object(v []byte) {
 	w.pass(o)
 }
 
-// measured adds what is billed of an object beside its members, and reports
-// whether these are still to be counted.
+// measured adds the amounts that an object costs in addition to its members. It
+// reports whether the caller must still count the members.
 func (w *weigher) measured(kind string, o object) bool {
 	switch parts[kind] {
 	case picture:
@@ -116,17 +116,21 @@ func (w *weigher) measured(kind string, o object) bool {
 	return true
 }
 
+// picture adds the bound of one picture.
 func (w *weigher) picture() {
 	w.n += w.r.picture()
 	w.beside += w.r.picture()
 }
 
+// sound adds an extra, because sound has its own price, and records that there is
+// no bound.
 func (w *weigher) sound() {
 	w.extra("audio", "", "sound has a price of its own")
 	w.unknown("how many tokens sound is, is not known here")
 }
 
-// cited adds what a text takes in which sentences can be cited: each is marked.
+// cited adds the tokens for citations: the provider marks each sentence that can be
+// cited.
 func (w *weigher) cited(v []byte) {
 	w.n += perTools
 	for _, end := range []string{".", "!", "?", `\n`, "\u3002"} {
@@ -134,8 +138,8 @@ func (w *weigher) cited(v []byte) {
 	}
 }
 
-// stored says that an item of Responses is more than it shows: a thought that
-// is named and not there, or what a tool of the provider's found.
+// stored reports whether an item of Responses costs more than it shows: a
+// thought given only by its id, or the stored result of a hosted tool.
 func (r *Request) stored(kind string, o object) bool {
 	if r.Format != Responses || jsontext.String(o.get("id")) == "" {
 		return false
@@ -147,7 +151,7 @@ func (r *Request) stored(kind string, o object) bool {
 	return strings.HasSuffix(kind, "_call") && !OwnItem(kind)
 }
 
-// first is the first element of a list.
+// first returns the first element of a list, or nil.
 func first(v []byte) []byte {
 	for _, e := range jsontext.Elements(v) {
 		return e
@@ -155,12 +159,14 @@ func first(v []byte) []byte {
 	return nil
 }
 
-// An object is its members, found once: a long text is skipped each time.
+// object holds the members of a JSON object, found once, because each search would
+// read over long texts again.
 type (
 	object []member
 	member struct{ name, val []byte }
 )
 
+// membersOf appends the members of v to room, which saves an allocation.
 func membersOf(v []byte, room object) object {
 	for name, val := range jsontext.Members(v) {
 		room = append(room, member{name, val})
@@ -168,7 +174,8 @@ func membersOf(v []byte, room object) object {
 	return room
 }
 
-// get is the value of a member, nil if there is none; of two the last.
+// get returns the value of a member, or nil. If two members have the name, the last
+// one counts.
 func (o object) get(name string) (found []byte) {
 	for i := range o {
 		if string(o[i].name) == name {
@@ -178,12 +185,13 @@ func (o object) get(name string) (found []byte) {
 	return found
 }
 
-// elsewhere says that an object is only the address of what is meant.
+// elsewhere reports whether an object gives an address from which the provider
+// fetches the content.
 func (o object) elsewhere() bool {
 	for _, name := range []string{"image_url", "source", "file_url", "video_url"} {
 		v := o.get(name)
 		at := jsontext.Bare(jsontext.Get(v, "url"))
-		if name != "source" && jsontext.Kind(v) == '"' { // there it is a name
+		if name != "source" && jsontext.Kind(v) == '"' { // a string in source is a name, not an address
 			at = jsontext.Bare(v)
 		}
 		if len(at) > 0 && !bytes.HasPrefix(at, []byte("data:")) {
@@ -193,7 +201,7 @@ func (o object) elsewhere() bool {
 	return false
 }
 
-// pass adds the members of an object but some.
+// pass adds the members of an object except those named in but.
 func (w *weigher) pass(o object, but ...string) {
 	for i := range o {
 		k, val := o[i].name, o[i].val
@@ -203,7 +211,7 @@ func (w *weigher) pass(o object, but ...string) {
 		switch string(k) {
 		case "cache_control":
 		case "type", "role":
-			before := w.n
+			before := w.n // perObject already includes a short word
 			w.part(val)
 			w.n = max(before, w.n-perWord)
 		case "encrypted_content", "signature":
@@ -214,7 +222,7 @@ func (w *weigher) pass(o object, but ...string) {
 		case "arguments", "input", "action", "operation":
 			w.raw(val)
 		case "audio":
-			if jsontext.Kind(val) == '{' { // what was said before is kept by the provider
+			if jsontext.Kind(val) == '{' { // the id of an earlier answer in sound, which the provider stores
 				w.sound()
 			}
 		case "content", "text", "name", "id", "call_id", "tool_call_id", "tool_use_id", "function", "output", "tool_calls", "source":

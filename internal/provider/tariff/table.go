@@ -7,22 +7,22 @@ import (
 	"github.com/kern-run/kern/internal/jsontext"
 )
 
-// A row is a field of a body, and what it makes a provider bill. A row that
-// says no more than a name is of a field that no model reads: it is free.
+// row says what a provider may bill for a field of a body. A row with only a name is
+// a free field, which no model reads.
 type row struct {
-	name string // or several, with a space between them; "a/b" is the member b of the field a
-	at   Format // of these formats; 0: of all. In another the next row holds that has the name, and else nothing is known of the field
+	name string // the field, or several separated by spaces; "a/b" is the member b of the field a
+	at   Format // the formats of the row; 0: all. In other formats the next row with the name applies; without one the field is unknown
 
-	off   func(v []byte) bool            // such a value asks for nothing
-	sold  string                         // why it is an extra: it is paid for by another measure than tokens, or without a bound
-	as    string                         // what the extra is called; empty: as the field
-	kept  string                         // what of it the provider keeps, and how long that is is not known here
-	known func(*weigher, []byte) bool    // but here it is
-	read  func(*weigher, string, []byte) // counts what the model reads of it; nil: nothing
-	moves func(v []byte) bool            // such a value may make the model read less of a request the next time, or more
+	off   func(v []byte) bool            // reports that the value asks for nothing
+	sold  string                         // why the field is an extra: not paid in tokens, or without a bound
+	as    string                         // the name of the extra; empty: the name of the field
+	kept  string                         // the thing that the provider stores, of unknown length
+	known func(*weigher, []byte) bool    // adds the stored thing if its length is known after all
+	read  func(*weigher, string, []byte) // counts the tokens that the model reads of the field; nil: none
+	moves func(v []byte) bool            // reports that the model may read more or less of the next request
 }
 
-// Why several things are sold.
+// Reasons that several rows share for being an extra.
 const (
 	answers  = "more answers may be made and billed than are counted"
 	another  = "another model may answer, at another price"
@@ -34,10 +34,9 @@ const (
 	theirs   = "the provider calls tools itself, and bills what they give as input"
 )
 
-// fields are the fields of a body: of OpenAI, of Anthropic, of resellers of
-// models, and of servers that anybody can run. A field that is not here
-// counts, for a model may read it; so does a member of a field of which members
-// are here.
+// fields is the table of body fields: of OpenAI, of Anthropic, of resellers and of
+// open-source servers. A field without a row counts, because a model may read it. If
+// the table has members of a field, its other members count for the same reason.
 var fields = []row{
 	{name: "model stream stream_options max_tokens max_completion_tokens max_output_tokens n_predict max_new_tokens"},
 	{name: "temperature top_p top_k min_p top_a frequency_penalty presence_penalty seed random_seed stop stop_sequences stop_token_ids"},
@@ -81,7 +80,7 @@ var fields = []row{
 	{name: "transforms truncate_prompt_tokens prompt_truncate_len context_length_exceeded_behavior", moves: always},
 	{name: "context_management compaction", off: clears, sold: summary, moves: always},
 
-	{name: "n", at: Chat}, // they are counted
+	{name: "n", at: Chat}, // Bound.Choices counts the answers
 	{name: "n best_of", off: one, sold: answers},
 	{name: "use_beam_search", off: no, sold: answers},
 	{name: "service_tier", off: among("auto", "default", "standard", "standard_only", "on_demand", "flex"), sold: "this tier has a price of its own"},
@@ -103,11 +102,12 @@ var fields = []row{
 	{name: "modalities", off: words, as: "audio", sold: media},
 }
 
-// router is the field that names the hosts that may answer: a wish of it that is not known here
-// may lead to somebody dearer.
+// router is the field that selects the hosts that may answer. An unknown member of it
+// is an extra, because it may lead to a more expensive host.
 const router = "provider"
 
-// searching are parts of names of models that do more than answer, and bill it.
+// searching lists parts of model names. Such models do more than answer, and the
+// provider bills the additional work.
 var searching = []struct{ part, why string }{
 	{":online", searches},
 	{"-search-preview", searches},
@@ -115,20 +115,21 @@ var searching = []struct{ part, why string }{
 	{"deep-research", searches},
 	{"sonar", searches},
 	{"groq/compound", theirs},
-	{"openrouter/", another}, // it chooses one
+	{"openrouter/", another}, // OpenRouter chooses the model
 	{"@preset", another},
 }
 
-// The tools that are offered, by their type, which may be the beginning of a
-// longer one. They cost nothing but their words: the client runs them. A type
-// that is not here is run by the provider, at a price of its own.
+// offer is a type of tool that the client runs, so that it costs only the tokens of
+// its text.
 type offer struct {
 	name   string
-	family bool   // the name is the beginning of one that ends with the digits of a day
-	at     Format // of these formats; 0: of all
-	taught bool   // the model is told more of it than the request says
+	family bool   // the type is name followed by a date of eight digits
+	at     Format // the formats that have the type; 0: all
+	taught bool   // the provider describes the tool to the model in its own words too
 }
 
+// offers is the table of tools that the client runs. The provider runs a tool of any
+// other type, at a price of its own.
 var offers = []offer{
 	{name: "function"},
 	{name: "custom"},
@@ -142,31 +143,30 @@ var offers = []offer{
 	{name: "memory_", family: true, at: Messages, taught: true},
 }
 
-// hosted are the calls of Responses that the provider carries out itself. One of
-// a kind that is not here is taken for the client's, for then it is asked about.
+// hosted lists the calls of Responses that the provider runs itself. A call of another
+// kind counts as the client's, because then the kernel must admit it.
 var hosted = []string{"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "tool_search_call"}
 
-// OwnItem says whether a call of Responses is one that the client carries out.
+// OwnItem reports whether the client runs a call of Responses, by the type of the item.
 func OwnItem(kind string) bool { return !slices.Contains(hosted, kind) }
 
-// A measure says what is billed of a part of a message beside its words.
+// measure says what a provider bills for a part of a message besides its text.
 type measure uint8
 
 const (
 	plain     measure = iota // nothing
-	picture                  // what a picture takes; its bytes are no words
-	drawn                    // the same of one that was made
-	sound                    // it has a price of its own
-	document                 // there is no bound, but where it is a text
-	unbounded                // there is no bound
-	defined                  // it defines a tool
-	brought                  // it brings tools
-	referred                 // what it names is read again
-	reference                // what the provider keeps under its name
+	picture                  // the tokens of a picture; its bytes are not text
+	drawn                    // the tokens of a picture that the provider made
+	sound                    // sound, at a price of its own
+	document                 // a document; only a text document has a bound
+	unbounded                // a file or a video; there is no bound
+	defined                  // the definition of a tool
+	brought                  // a list of tools
+	referred                 // an offered tool that the model reads again
+	reference                // an item that the provider stores under its id
 )
 
-// parts are the parts of a message that are billed for more than their words, by
-// their type.
+// parts is the table of message parts that cost more than their text, by type.
 var parts = map[string]measure{
 	"image_url":             picture,
 	"input_image":           picture,
@@ -192,21 +192,22 @@ var parts = map[string]measure{
 	"compaction":            reference,
 }
 
-// pictures are the most tokens that one picture takes, whatever its size: models
-// shrink what is larger than they see. The first row that fits holds.
+// pictures is the table of the most tokens that one picture uses. The size of the
+// picture does not matter, because models shrink large pictures. The first row that
+// matches applies.
 var pictures = []struct {
-	at   Format // of these formats; 0: of all
-	name string // the beginnings of names of models; one with $ is all of the name
+	at   Format // the formats of the row; 0: all
+	name string // beginnings of model names, separated by spaces; a $ at the end means the whole name
 	most int64
 }{
-	{Messages, "claude-", 5_000}, // some 1,600, and 4,784 of the models that see more
-	{0, "gpt-4o-mini", 48_200},   // 2,833 and 5,667 for each of up to 8 tiles
-	{0, "gpt-4.1-mini gpt-4.1-nano gpt-5-mini gpt-5-nano o4-mini gpt-5.1-codex-mini", 4_000}, // 1,536 patches at up to 2.46
-	{0, "gpt-4o gpt-4.1 gpt-4-turbo o1 o3 gpt-5$ gpt-5-2 gpt-5.1", 1_500},                    // 85 and 170 for each of up to 8 tiles
+	{Messages, "claude-", 5_000}, // about 1,600, and 4,784 for models with a higher resolution
+	{0, "gpt-4o-mini", 48_200},   // 2,833, plus 5,667 for each of up to 8 tiles
+	{0, "gpt-4.1-mini gpt-4.1-nano gpt-5-mini gpt-5-nano o4-mini gpt-5.1-codex-mini", 4_000}, // 1,536 patches at up to 2.46 tokens
+	{0, "gpt-4o gpt-4.1 gpt-4-turbo o1 o3 gpt-5$ gpt-5-2 gpt-5.1", 1_500},                    // 85, plus 170 for each of up to 8 tiles
 	{0, "", 50_000},
 }
 
-// picture is the most that one takes of the model that is asked.
+// picture returns the most tokens that one picture uses at the model of r.
 func (r *Request) picture() int64 {
 	for _, p := range pictures {
 		if p.at != 0 && p.at&r.Format == 0 {
@@ -221,28 +222,28 @@ func (r *Request) picture() int64 {
 	return 0
 }
 
-// The functions below judge the value of a field, for a row.
+// The functions below examine the value of a field for the off and moves of a row.
 
-// among says that a value is one of these words.
+// among returns a function that reports whether a value is one of these words.
 func among(words ...string) func([]byte) bool {
 	return func(v []byte) bool { return jsontext.Kind(v) == '"' && slices.Contains(words, jsontext.String(v)) }
 }
 
-// with says that a member of the value is this word.
+// with returns a function that reports whether a member of the value is this word.
 func with(name, word string) func([]byte) bool {
 	return func(v []byte) bool { return jsontext.String(jsontext.Get(v, name)) == word }
 }
 
-// always says that every value is one.
+// always reports true for every value.
 func always([]byte) bool { return true }
 
-// but says that a value is any other word.
+// but returns a function that reports whether a value is not this word.
 func but(word string) func([]byte) bool {
 	return func(v []byte) bool { return jsontext.String(v) != word }
 }
 
-// repairs reports that plugins only repair the form of an answer, or leave out
-// what is too long.
+// repairs reports whether all plugins only repair the form of an answer or shorten
+// a context that is too long.
 func repairs(v []byte) bool {
 	for _, p := range jsontext.Elements(v) {
 		if id := jsontext.String(jsontext.Get(p, "id")); id != "response-healing" && id != "context-compression" {
@@ -252,22 +253,21 @@ func repairs(v []byte) bool {
 	return jsontext.Kind(v) == '['
 }
 
-// no says that a value is false.
+// no reports whether a value is false.
 func no(v []byte) bool { return jsontext.Kind(v) == 'f' }
 
-// one says that a value is the number 1.
+// one reports whether a value is the number 1.
 func one(v []byte) bool {
 	n, _ := jsontext.Whole(v)
 	return n == 1
 }
 
-// words says that an answer is to be neither sound nor a picture.
+// words reports whether the modalities ask for neither sound nor pictures.
 func words(v []byte) bool {
 	return !strings.Contains(string(v), "audio") && !strings.Contains(string(v), "image")
 }
 
-// clears says that a management of the context does nothing but leave parts of
-// it out.
+// clears reports whether all context edits only remove parts of the context.
 func clears(v []byte) bool {
 	edits := jsontext.Get(v, "edits")
 	for _, e := range jsontext.Elements(edits) {
@@ -278,8 +278,7 @@ func clears(v []byte) bool {
 	return edits != nil
 }
 
-// rows are the table of fields, by name; inner are the fields of which members
-// are in it.
+// rows is the table of fields by name. inner holds the fields whose members have rows.
 var rows, inner = func() (map[string][]row, map[string]bool) {
 	all, inner := make(map[string][]row), make(map[string]bool)
 	for _, f := range fields {
@@ -293,7 +292,7 @@ var rows, inner = func() (map[string][]row, map[string]bool) {
 	return all, inner
 }()
 
-// find is the row of a field in a format, nil if there is none.
+// find returns the row of a field in a format, or nil.
 func find(name string, at Format) *row {
 	for i := range rows[name] {
 		if f := &rows[name][i]; f.at == 0 || f.at&at != 0 {
@@ -303,7 +302,7 @@ func find(name string, at Format) *row {
 	return nil
 }
 
-// Named are the fields of the table that are not free.
+// Named returns the names of the top-level fields in the table that are not free.
 func Named() (names []string) {
 	for _, f := range fields {
 		if f.sold == "" && f.kept == "" && f.read == nil && f.moves == nil {

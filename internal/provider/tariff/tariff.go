@@ -1,14 +1,14 @@
-// Package tariff says what a request to a model may be billed for: it is a list
-// of what providers sell.
+// Package tariff lists everything in a model request that a provider may bill, and
+// computes the most that a request can use.
 //
-// The list is four tables in table.go: the fields of a body, the parts of a
-// message, the tools that are offered, and what a picture takes. A new thing that a
-// provider sells is a row there. [Of] goes through a request by them and gives a
+// The tariff is four tables in table.go: the fields of a body, the parts of a
+// message, the offered tools, and the tokens of a picture. When a provider sells a
+// new thing, add a row there. [Of] applies the tables to a request and returns a
 // [Bound].
 //
-// Everything counts that is not known to be free. Anything that is paid for by
-// another measure than tokens of this model is named, so that a limit can refuse it. A
-// bound that cannot be given is said to be none.
+// The package counts everything that is not known to be free. It names everything
+// that is not paid in tokens of this model as an [Extra], so that a limit can
+// refuse it. When it cannot give a bound, it says so.
 package tariff
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// A Format is a format of requests, or several of them.
+// Format is a set of provider formats; most values hold a single format.
 type Format uint8
 
 // The formats. Each is one bit.
@@ -31,25 +31,25 @@ const (
 	Messages
 )
 
-// A Request is what is asked, as far as a bill depends on it.
+// Request holds the parts of a request that can change its bill.
 type Request struct {
-	Format    Format // one of them
+	Format    Format // a single format
 	Model     string
-	Choices   int64 // answers at once; for embeddings 0
-	MaxOutput int64 // tokens of one answer, as asked; 0: none asked
+	Choices   int64 // how many answers the client asked for at once; 0 for embeddings
+	MaxOutput int64 // output tokens of one answer, as the client asked; 0: the client set no maximum
 	Count     tokens.Counter
 	Learned   Learned
 	Fields    []Field  // the members of the body
-	Free      []string // of them, and of theirs, that cost nothing at this provider beside their words: "a", "a/b"
+	Free      []string // fields "a" and members "a/b" that cost nothing at this provider except the tokens of their text
 }
 
-// A Field is a member of a body.
+// Field is a member of a request body.
 type Field struct {
 	Name string
 	Val  []byte
 }
 
-// val is the value of a field, nil if it is absent or null.
+// val returns the value of a field, or nil if the field is absent or null.
 func (r *Request) val(name string) []byte {
 	for _, f := range r.Fields {
 		if f.Name == name && jsontext.Kind(f.Val) != 'n' {
@@ -59,52 +59,52 @@ func (r *Request) val(name string) []byte {
 	return nil
 }
 
-// A Bound is what a request may take at most.
+// Bound is the most that a request can use.
 type Bound struct {
-	// Known says that Input bounds the input tokens. Where it is false, Why
-	// says what cannot be bounded, and the model's whole window must be
-	// reserved.
+	// Known means that Input bounds the input tokens. If Known is false, Why says
+	// which part has no bound, and the caller must reserve the whole window of the
+	// model.
 	Known bool
 	Why   string
 	Input int64
-	Text  int64 // of the input, whatever is known of it: what is no picture, nor told by the provider
+	Text  int64 // the input tokens of the request's own text, without pictures and the provider's own words; set even if Known is false
 
-	Choices int64 // answers at once; for embeddings 0, and no output at all
-	Output  int64 // output tokens of all choices together as asked; 0: none asked
-	Least   int64 // of all choices together; with fewer the provider refuses the request
+	Choices int64 // how many answers the client asked for at once; 0 for embeddings, which have no output
+	Output  int64 // output tokens of all choices together, as the client asked; 0: the client set no maximum
+	Least   int64 // the lowest maximum, for all choices together, that the provider accepts
 
-	// Cached: input may be billed as a write to a cache, which can cost more
-	// than input; OpenAI writes unasked. Hour: as one that is kept for an hour,
-	// or for twelve, at twice the price.
+	// Cached means that the provider may bill input as a cache write, which can cost
+	// more than input. OpenAI writes to its cache unasked. Hour means that the cache
+	// may keep it for an hour or twelve, at twice the price.
 	Cached, Hour bool
-	// Elsewhere: the provider fetches a part of it from an address, where the next
-	// request may find another.
+	// Elsewhere means that the provider fetches a part of the request from an address.
+	// The next request may find other content at that address.
 	Elsewhere bool
-	// Hidden: the model may think without showing it. When such an answer is
-	// cut before its usage came, what was shown is no bound of what is billed.
+	// Hidden means that the model may think without showing it. If such an answer is
+	// cut before its usage arrives, the shown text does not bound the bill.
 	Hidden bool
-	// Extras are paid for by other measures than tokens of this model, or at
-	// other prices, or without a bound. A limit on money or tokens must refuse
-	// them unless they are priced.
+	// Extras are things not paid in tokens of this model, or sold at another price, or
+	// without a bound. A limit on money or tokens must refuse them unless they have a
+	// price.
 	Extras []Extra
 }
 
-// An Extra is one such thing.
+// Extra is one thing that the tokens of the model do not pay for; see [Bound].
 type Extra struct {
-	Name  string // "web_search"
-	Where string // JSON pointer
+	Name  string // for example "web_search"
+	Where string // JSON pointer to it in the body
 	Why   string
-	Field string // in [Request.Free] it is none; empty: it always is one
+	Field string // the name that makes it free if it is in [Request.Free]; empty: it is never free
 }
 
-// MaxExtras is how many are named: a request may have millions of them.
+// MaxExtras is how many extras a Bound names, because a request may have millions.
 const MaxExtras = 100
 
-// Cost is the most that the input can cost.
+// Cost returns the most that the input can cost.
 func (b Bound) Cost(p model.Price) int64 { return b.CostOf(b.Input, p) }
 
-// CostOf is the most that input tokens can cost, for a caller that reserves
-// another number of them, such as the window.
+// CostOf returns the most that input tokens can cost. It is for a caller that
+// reserves another number of tokens than b.Input, such as the window.
 func (b Bound) CostOf(input int64, p model.Price) int64 {
 	most := max(p.Input, p.CacheRead)
 	if b.Cached {
@@ -116,20 +116,21 @@ func (b Bound) CostOf(input int64, p model.Price) int64 {
 	return model.Price{Input: most}.Cost(model.Usage{Input: input})
 }
 
-// Learned is what is known of a request because a part of it went through
-// before. The zero value is nothing.
+// Learned holds facts from earlier requests that lower the bound of a request. The
+// zero value holds no facts.
 type Learned struct {
-	Sent   int   // so many elements of the conversation were sent before, in a request that was else the same,
-	Tokens int64 // which took so many tokens of input
-	// Kept says what something takes that the provider keeps, an item or an
-	// answer with all before it, by its id.
+	Sent   int   // how many elements of this conversation an earlier request sent that was otherwise the same
+	Tokens int64 // the input tokens of that earlier request
+	// Kept returns the tokens of an item or an answer that the provider stores under
+	// id. An answer includes everything before it.
 	Kept func(id string) (tokens int64, ok bool)
 }
 
-// Of says what r may take at most. It counts all that could be read by the
-// model: what is not known to be free counts.
+// Of returns the most that r can use. It counts everything that the model may read,
+// except what is known to be free.
 func Of(r *Request) Bound {
 	w := weigher{r: r, b: Bound{Known: true, Choices: r.Choices, Output: r.Choices * r.MaxOutput, Least: r.least(), Cached: r.Format != Messages}}
+	// PerRequest covers server templates, which matter only if the vocabulary is unknown.
 	if !r.Count.Exact() {
 		w.n += PerRequest
 	}
@@ -148,9 +149,9 @@ func Of(r *Request) Bound {
 	return w.b
 }
 
-// Steady says that the provider reads what it is sent and nothing that changes
-// between two requests: it leaves nothing out that a longer one might bring
-// back, and puts in nothing that grows elsewhere.
+// Steady reports whether the provider reads only what r contains, in every request
+// alike. A provider that drops parts of a long conversation is not steady. A
+// provider that adds content which grows elsewhere is not steady either.
 func (r *Request) Steady() bool {
 	for _, f := range r.Fields {
 		name := jsontext.Pointer(f.Name)
@@ -163,11 +164,11 @@ func (r *Request) Steady() bool {
 	return true
 }
 
-// maxBudget is the most tokens that a budget for thoughts is read as.
+// maxBudget bounds a budget for thoughts; least ignores a budget that is not lower.
 const maxBudget = 1 << 40
 
-// least is the fewest tokens that the provider takes as a maximum: more than
-// the model is to think with.
+// least returns the lowest output maximum that the provider accepts. The maximum
+// must be larger than the budget for thoughts.
 func (r *Request) least() int64 {
 	least := r.Choices
 	if r.Format == Responses {
@@ -183,8 +184,9 @@ func (r *Request) least() int64 {
 	return least
 }
 
-// learned lowers the bound to what the beginning took and what the rest may
-// take: what stands behind makes nothing before it longer.
+// learned lowers the bound to the reported tokens of the elements sent before, plus
+// the bound of the new elements. New elements do not lengthen the elements before
+// them.
 func (w *weigher) learned() {
 	l := &w.r.Learned
 	name := "messages"
@@ -207,15 +209,16 @@ func (w *weigher) learned() {
 	}
 }
 
-// Item is what an item of a conversation takes as a part of r; ok is false
-// where that is not known.
+// Item returns the most tokens that an item of a conversation uses as a part of r. ok
+// is false if the item has no bound.
 func Item(r *Request, item []byte) (tokens int64, ok bool) {
 	w := weigher{r: r, b: Bound{Known: true}, n: PerMessage}
 	w.part(item)
 	return w.n, w.b.Known
 }
 
-// ToolName finds the name that a call of a tool has.
+// ToolName returns the name that calls of an offered tool have: its name, or its type
+// if it has no name.
 func ToolName(t []byte) string {
 	if jsontext.Kind(t) == '"' {
 		return jsontext.String(t)

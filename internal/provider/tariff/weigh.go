@@ -9,42 +9,45 @@ import (
 	"github.com/kern-run/kern/internal/jsontext"
 )
 
-// Tokens that a request costs beside its texts. The numbers are above what was seen of
-// the providers and of common chat templates.
+// Tokens that a request costs in addition to its texts. The numbers are higher than
+// those seen at providers and in common chat templates.
 const (
-	PerRequest = 128 // templates of some servers begin with a system prompt of their own
+	PerRequest = 128 // the templates of some servers begin with a system prompt
 	PerMessage = 8
-	perObject  = 4 // a part of a message, a call, a result
+	perObject  = 4 // for a part of a message, a call or a result
 	perTool    = 16
-	perTools   = 1_000 // what a model is told about tools before the first, about a schema for its answer, and about citing
-	perOwn     = 2_000 // for the description of a tool that the provider designed: some 1,250 for a computer, in the words of Claude 4
-	perCited   = 8     // what marks a sentence that can be cited
-	perWord    = 2     // of the type and the role of an object, which perObject has; what is longer counts
+	perTools   = 1_000 // for the provider's instructions about tools, about an answer schema, or about citing
+	perOwn     = 2_000 // for the provider's description of a tool it designed: about 1,250 for a computer at Claude 4
+	perCited   = 8     // for the mark of a sentence that can be cited
+	perWord    = 2     // the share of perObject for a type or a role; only tokens beyond it count
 )
 
-// A weigher adds up what a request's parts may take.
+// weigher adds up the tokens that the parts of a request may use.
 type weigher struct {
 	r *Request
 	b Bound
 	n int64
 
-	depth  int              // of the part that is read
-	beside int64            // of n, what is no text of the request
-	taught bool             // of tools, once
-	sizes  map[string]int64 // of the tools offered, when one is referred to
+	depth  int              // the nesting level of the current part
+	beside int64            // the part of n that is not text of the request
+	taught bool             // perTools for the offered tools is counted
+	sizes  map[string]int64 // tokens of each offered tool by name; filled by again
 }
 
+// text adds the tokens of s.
 func (w *weigher) text(s string) { w.n += int64(w.r.Count.Count(s)) }
 
-// unknown says that there is no bound.
+// unknown records that the request has no bound. The first reason stays.
 func (w *weigher) unknown(why string) {
 	if w.b.Known {
 		w.b.Known, w.b.Why = false, why
 	}
 }
 
+// extra adds an extra that is never free.
 func (w *weigher) extra(name, where, why string) { w.add(Extra{Name: name, Where: where, Why: why}) }
 
+// add adds an extra, up to MaxExtras, with shortened texts.
 func (w *weigher) add(e Extra) {
 	if len(w.b.Extras) < MaxExtras {
 		e.Name, e.Where, e.Field = jsontext.Clip(e.Name), jsontext.Clip(e.Where), jsontext.Clip(e.Field)
@@ -52,7 +55,8 @@ func (w *weigher) add(e Extra) {
 	}
 }
 
-// field adds a member of the body at where, as the table says.
+// field adds a field of the body by its row in the table. where is the JSON pointer
+// of the field. A field without a row counts as text that the model may read.
 func (w *weigher) field(where string, v []byte) {
 	if jsontext.Kind(v) == 'n' {
 		return
@@ -60,6 +64,7 @@ func (w *weigher) field(where string, v []byte) {
 	name := where[1:]
 	f := find(name, w.r.Format)
 	if f == nil && !inner[name] || f == nil && jsontext.Kind(v) != '{' {
+		// An unknown wish about hosts may lead to a more expensive host.
 		if outer, _, _ := strings.Cut(name, "/"); outer == router {
 			w.sold(name, where, dearer)
 		}
@@ -74,7 +79,7 @@ func (w *weigher) field(where string, v []byte) {
 	}
 }
 
-// row adds a field by its row, and reports whether it asks for something.
+// row adds a field by its row. It reports false if the value asks for nothing.
 func (w *weigher) row(f *row, where string, v []byte) bool {
 	if f.off != nil && f.off(v) {
 		return false
@@ -91,15 +96,15 @@ func (w *weigher) row(f *row, where string, v []byte) bool {
 	return true
 }
 
-// sold names a field as an extra, if it is one at this provider.
+// sold adds a field as an extra unless the field is free at this provider.
 func (w *weigher) sold(name, where, why string) {
 	if field := where[1:]; !slices.Contains(w.r.Free, field) {
 		w.add(Extra{cmp.Or(name, field), where, why, field})
 	}
 }
 
-// anything adds a field of which it is not known how it is read: as parts of a
-// message, or as it stands.
+// anything adds a field that the model may read as message parts or as raw text. It
+// adds the larger of the two counts.
 func (w *weigher) anything(_ string, v []byte) {
 	before := w.n
 	w.part(v)
@@ -109,20 +114,20 @@ func (w *weigher) anything(_ string, v []byte) {
 	w.n = max(w.n, parts)
 }
 
-// content adds a field that is a part of a message.
+// content adds a field that the model reads like a part of a message.
 func content(w *weigher, _ string, v []byte) { w.part(v) }
 
-// told adds a field that makes the provider tell the model more.
+// told adds a field that makes the provider add instructions for the model.
 func told(w *weigher, _ string, v []byte) {
 	if !no(v) {
 		w.n, w.beside = w.n+perTools, w.beside+perTools
 	}
 }
 
-// silent notes that the model may think and not show it.
+// silent records that the model may think without showing it.
 func silent(w *weigher, _ string, _ []byte) { w.b.Hidden = true }
 
-// talk adds a conversation, or what stands before it.
+// talk adds a conversation, a system prompt or the input of embeddings.
 func (w *weigher) talk(_ string, v []byte) {
 	if w.r.Format == Embeddings {
 		w.embedded(v)
@@ -138,7 +143,7 @@ func (w *weigher) talk(_ string, v []byte) {
 	}
 }
 
-// embedded adds the input of embeddings: texts, or tokens by number.
+// embedded adds the input of embeddings: texts or token numbers.
 func (w *weigher) embedded(v []byte) {
 	switch jsontext.Kind(v) {
 	case '"':
@@ -155,7 +160,7 @@ func (w *weigher) embedded(v []byte) {
 	}
 }
 
-// shape adds what an answer is to look like.
+// shape adds a field that prescribes the form of the answer.
 func shape(w *weigher, _ string, v []byte) {
 	if strings.Contains(string(v), "schema") {
 		w.n += perTools
@@ -164,7 +169,7 @@ func shape(w *weigher, _ string, v []byte) {
 	w.text(string(v))
 }
 
-// thinking adds how the model is to think.
+// thinking adds a field that controls how the model thinks.
 func thinking(w *weigher, _ string, v []byte) {
 	if jsontext.String(jsontext.Get(v, "type")) != "disabled" {
 		w.b.Hidden = true
@@ -172,7 +177,8 @@ func thinking(w *weigher, _ string, v []byte) {
 	w.text(string(v))
 }
 
-// cache notes that input may be written to the provider's cache.
+// cache records that the provider may write input to its cache, and for how long. A
+// lifetime other than 5 or 30 minutes counts as an hour.
 func (w *weigher) cache(_ string, v []byte) {
 	if jsontext.Kind(v) == 'n' {
 		return
@@ -183,10 +189,11 @@ func (w *weigher) cache(_ string, v []byte) {
 	}
 }
 
-// lasting notes that what is cached is kept for longer.
+// lasting records that the provider may keep cached input for an hour or longer.
 func lasting(w *weigher, _ string, _ []byte) { w.b.Cached, w.b.Hour = true, true }
 
-// kept adds what the provider keeps under an id, where it is known.
+// kept adds the tokens that the provider stores under id. It reports false if they
+// are not known.
 func (w *weigher) kept(id []byte) bool {
 	if w.r.Learned.Kept == nil || jsontext.Kind(id) != '"' {
 		return false
@@ -198,13 +205,14 @@ func (w *weigher) kept(id []byte) bool {
 	return ok
 }
 
+// tools adds a list of offered tools.
 func (w *weigher) tools(where string, v []byte) {
 	for i, t := range jsontext.Elements(v) {
 		w.tool(where+"/"+strconv.Itoa(i), t)
 	}
 }
 
-// tool adds a tool. A tool that the provider runs itself is an extra.
+// tool adds an offered tool. A tool that the provider runs is an extra.
 func (w *weigher) tool(where string, t []byte) {
 	if !w.taught {
 		w.taught, w.n, w.beside = true, w.n+perTools, w.beside+perTools
@@ -214,7 +222,8 @@ func (w *weigher) tool(where string, t []byte) {
 	w.offer(where, t)
 }
 
-// offer looks at where a tool runs and at what it holds. Its words are counted.
+// offer finds out whether the provider runs a tool, and looks at the tools in a
+// namespace. The caller has counted the text of the tool.
 func (w *weigher) offer(where string, t []byte) {
 	if c := jsontext.Get(t, "cache_control"); c != nil {
 		w.cache("", c)
@@ -239,7 +248,7 @@ func (w *weigher) offer(where string, t []byte) {
 	}
 }
 
-// offered finds a type of tools in the table.
+// offered returns the row of a tool type, or nil.
 func offered(f Format, kind string) *offer {
 	for i := range offers {
 		if o := &offers[i]; (o.at == 0 || o.at&f != 0) && (!o.family && kind == o.name || o.family && day(strings.CutPrefix(kind, o.name))) {
@@ -249,13 +258,14 @@ func offered(f Format, kind string) *offer {
 	return nil
 }
 
-// day says that what follows the beginning of a name is a day.
+// day reports whether the rest of a name is a date of eight digits; begins says
+// whether the name had the expected beginning.
 func day(digits string, begins bool) bool {
 	return begins && len(digits) == 8 && strings.Trim(digits, "0123456789") == ""
 }
 
-// again is what a tool takes that is named in the conversation: it is read
-// there once more.
+// again returns the tokens of an offered tool that the conversation refers to,
+// because the model reads the tool again there.
 func (w *weigher) again(name string) int64 {
 	if w.sizes == nil {
 		w.sizes = make(map[string]int64)
