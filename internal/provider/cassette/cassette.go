@@ -1,12 +1,14 @@
-// Package cassette records real HTTP traffic with a model's provider, and
-// plays it again in tests: an [http.RoundTripper] for model.Config.HTTP.
+// Package cassette records real HTTP traffic with a provider and replays it in
+// tests. [Recorder] and [Player] are RoundTrippers for the HTTP client of
+// provider.Config.
 //
-// A cassette is a text file with one exchange per line, as JSON: the request's
-// method, path and body, and the answer's status, the headers that a driver
-// reads, its text, and the sizes of the pieces in which it came. Keys are
-// never in it. Request headers are not kept, and where a key of theirs stands
-// in anything else it is replaced. A request that differs from the recorded
-// one is an error that shows the difference.
+// A cassette is a text file with one exchange per line, as JSON. Of the request it
+// holds method, path and body. Of the answer it holds the status, the headers that
+// Kern reads, the text, and the sizes of the pieces in which the text came.
+//
+// A cassette never holds keys: it drops the request headers and replaces their
+// keys everywhere else. A request that differs from the recorded one is an error
+// that shows the difference.
 package cassette
 
 import (
@@ -31,15 +33,15 @@ import (
 type exchange struct {
 	Method string          `json:"method"`
 	Path   string          `json:"path"`
-	Body   json.RawMessage `json:"body,omitempty"` // as sent, or a string where it is not JSON
+	Body   json.RawMessage `json:"body,omitempty"` // as sent; a JSON string if the body is not JSON
 	Status int             `json:"status"`
 	Header http.Header     `json:"header,omitempty"`
 	Text   string          `json:"text,omitempty"`  // the whole answer
-	Sizes  []int           `json:"sizes,omitempty"` // of the pieces in which it came
-	Broke  string          `json:"broke,omitempty"` // the error that ended it early
+	Sizes  []int           `json:"sizes,omitempty"` // sizes of the pieces in which Text came
+	Broke  string          `json:"broke,omitempty"` // the error that cut the answer
 }
 
-// adds says whether the sizes are those of the text.
+// adds reports whether the sizes add up to the length of the text.
 func (x exchange) adds() bool {
 	sum := 0
 	for _, n := range x.Sizes {
@@ -51,18 +53,17 @@ func (x exchange) adds() bool {
 	return sum == len(x.Text)
 }
 
-// A Recorder is an [http.RoundTripper] that writes a cassette of what passes
-// through it.
+// A Recorder is an [http.RoundTripper] that writes all its exchanges to a cassette.
 type Recorder struct {
 	inner http.RoundTripper
 
 	mu  sync.Mutex
 	f   *os.File
-	err error // the first that kept an exchange from the file
+	err error // the first error of writing an exchange
 }
 
-// Record begins a cassette at path, which must not exist. Traffic goes through
-// inner; nil is [http.DefaultTransport].
+// Record creates a cassette at path, which must not exist. The Recorder sends
+// requests by inner; nil means [http.DefaultTransport]. The caller closes it.
 func Record(path string, inner http.RoundTripper) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -74,15 +75,15 @@ func Record(path string, inner http.RoundTripper) (*Recorder, error) {
 	return &Recorder{inner: inner, f: f}, nil
 }
 
-// Close ends the cassette and says whether all of it was written.
+// Close closes the file. It returns an error if an exchange was not written.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(r.err, r.f.Close())
 }
 
-// RoundTrip implements [http.RoundTripper]. The exchange is written when its
-// answer has been read or closed.
+// RoundTrip implements [http.RoundTripper]. It writes the exchange when the answer
+// is read to its end or closed.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := drain(req)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (r *Recorder) write(x *exchange, keys []string) {
-	// A key may lie across two pieces; then the pieces are lost, not the secret.
+	// A key may span two pieces, so a text with a key becomes a single piece.
 	if clean := hide(x.Text, keys); clean != x.Text {
 		x.Text, x.Sizes = clean, []int{len(clean)}
 	}
@@ -144,7 +145,7 @@ func keysOf(h http.Header) (keys []string) {
 	return keys
 }
 
-// hide takes keys out of s, as they are and as they stand within JSON.
+// hide replaces keys in s, both in plain form and as written in JSON.
 func hide(s string, keys []string) string {
 	for _, k := range keys {
 		quoted := string(encode(k))
@@ -153,8 +154,8 @@ func hide(s string, keys []string) string {
 	return s
 }
 
-// encode writes v as JSON without the escapes that are meant for HTML, for a
-// cassette is read by people.
+// encode writes v as JSON without the escapes for HTML, because people read
+// cassettes.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -211,9 +212,9 @@ func (b *recordedBody) Close() error {
 	return err
 }
 
-// A Player is an [http.RoundTripper] that answers from a cassette. Each
-// exchange is played once; a request gets the first unplayed one that is equal
-// to it, and none is an error that shows the difference from the next.
+// A Player is an [http.RoundTripper] that answers from a cassette. It plays each
+// exchange once. A request gets the first equal exchange that is left. Without one
+// the request fails, and the error shows the difference from the next exchange.
 type Player struct {
 	path string
 
@@ -221,7 +222,7 @@ type Player struct {
 	left []exchange
 }
 
-// Replay reads a cassette.
+// Replay reads a cassette and returns its Player.
 func Replay(path string) (*Player, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -253,14 +254,14 @@ func Replay(path string) (*Player, error) {
 	}
 }
 
-// Left is how many exchanges have not been played.
+// Left returns the number of exchanges that are not played yet.
 func (p *Player) Left() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.left)
 }
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. It takes the first equal exchange.
 func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := drain(req)
 	if err != nil {
@@ -284,7 +285,8 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%s: the request is not the recorded one: %s", p.path, p.left[0].differs(got))
 }
 
-// differs says where got is another request, empty where it is the same.
+// differs describes the first difference of got from the recorded request. It is
+// empty if the requests are equal.
 func (x exchange) differs(got exchange) string {
 	if x.Method != got.Method || x.Path != got.Path {
 		return fmt.Sprintf("recorded %s %s, got %s %s", x.Method, x.Path, got.Method, got.Path)
@@ -305,8 +307,8 @@ func (x exchange) differs(got exchange) string {
 	return ""
 }
 
-// flatten names each value within a JSON text by its JSON pointer. An object
-// and an array stand there too, as what they are.
+// flatten puts each value of a JSON text into to, by its JSON pointer. Objects and
+// arrays get entries too, so that a difference in kind shows.
 func flatten(to map[string]string, at string, text json.RawMessage) {
 	var object map[string]json.RawMessage
 	var array []json.RawMessage
@@ -337,7 +339,8 @@ func show(s string) string {
 	return s
 }
 
-// playedBody gives the chunks one by one, as they came.
+// playedBody is the body of a replayed answer. It returns the pieces in their
+// recorded sizes.
 type playedBody struct {
 	ctx context.Context
 	x   exchange

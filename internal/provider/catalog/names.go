@@ -1,5 +1,5 @@
-// Package catalog is what Kern knows of models by their names: prices, sizes and
-// vocabularies, and which models think in silence.
+// Package catalog holds what Kern knows about a model by its name: prices, sizes,
+// the vocabulary, and whether the model thinks in silence.
 package catalog
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-// FromOpenAI reports whether a model is one of OpenAI, at any provider.
+// FromOpenAI reports whether the name is that of an OpenAI model, at any provider.
 func FromOpenAI(name string) bool {
 	name = strings.TrimPrefix(name, "ft:")
 	for _, p := range []string{"gpt-", "o"} {
@@ -20,15 +20,16 @@ func FromOpenAI(name string) bool {
 	return strings.HasPrefix(name, "chatgpt-") || strings.HasPrefix(name, "codex-")
 }
 
-// ThinksSilently reports whether a model thinks unasked without showing it, as
-// Claude does since its fifth generation.
+// ThinksSilently reports whether a model may think without a request for it and
+// without showing it, as Claude does since its fifth generation. The output of such
+// a model cannot be counted from its text.
 func ThinksSilently(name string) bool {
 	old := []string{"gpt-3", "gpt-4", "chatgpt-", "claude-2", "claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
 	return (FromOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
 		!slices.ContainsFunc(old, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// CounterOf returns the counter of a model at a provider, which is named as in
+// CounterOf returns the token counter of a model. provider has the form of
 // [model.Facts].
 func CounterOf(provider, name string) tokens.Counter {
 	vendor, _, _ := strings.Cut(provider, "@")

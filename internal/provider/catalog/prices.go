@@ -16,27 +16,28 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// A document is a file of ours, read strictly.
+// A document is a Kern file that is read strictly: unknown keys are errors.
 type document struct{ *yamlfile.Document }
 
-// Prices is a table of what models cost and how large they are.
+// Prices is a table of the prices and the sizes of models.
 type Prices struct {
 	entries map[string][]Entry // by "provider:model", oldest first
 }
 
-// An Entry is what holds for a model from a day on, until a later entry.
+// An Entry holds the price and the sizes of a model from a day on, until a later
+// Entry.
 type Entry struct {
 	Model     string      `json:"model"` // "openai:gpt-5"
 	From      time.Time   `json:"from,omitzero"`
 	Price     model.Price `json:"price"`
-	Long      model.Price `json:"long,omitzero"`    // of a request with more than Beyond tokens of input, all of it
-	Beyond    int         `json:"beyond,omitempty"` // 0: any request has the one price
+	Long      model.Price `json:"long,omitzero"`    // price of all tokens of a request with more than Beyond input tokens
+	Beyond    int         `json:"beyond,omitempty"` // 0: every request has Price
 	Window    int         `json:"window"`           // 0: unknown
 	MaxOutput int         `json:"max_output"`       // 0: unknown
 }
 
-// Known is what the user's table and the built-in one hold of models, the
-// day's price of each, sorted by name.
+// Known returns the entries of all models at a time, sorted by name. An entry of the
+// user's table replaces the built-in entry of the same name.
 func Known(user *Prices, at time.Time) (list []Entry) {
 	all := make(map[string]Entry)
 	for _, table := range []*Prices{builtin(), user} {
@@ -55,9 +56,9 @@ func Known(user *Prices, at time.Time) (list []Entry) {
 	return list
 }
 
-// Nearest is the entry whose model is named most like one of a provider that
-// is in no table: of the same family, and the newest of several. It is a guess
-// to show to a person, and no price.
+// Nearest returns the built-in entry whose name is most like a model that no table
+// holds. It looks only within the family, and of equal matches it takes the newest.
+// The entry is a guess to show to a person. It must not be used as a price.
 func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
 	vendor, _, _ := strings.Cut(provider, "@")
 	most := 0
@@ -70,10 +71,10 @@ func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
 	return near, most > 0
 }
 
-// family is how much of two names must be the same for them to be of one.
+// family is the length of the shared beginning that makes two names one family.
 const family = len("gpt-")
 
-// alike is how long the beginning is that two names share.
+// alike returns the length of the beginning that a and b share.
 func alike(a, b string) (n int) {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -97,9 +98,9 @@ var builtin = sync.OnceValue(func() *Prices {
 //   - {model: "openai:gpt-5", from: 2025-08-07, input: 1.25, output: 10.00, cache_read: 0.125, window: 400000, max_output: 128000}
 //   - {model: "openai:m", input: 2, output: 10, long: {beyond: 272000, input: 4, output: 15}}
 //
-// Prices are dollars per million tokens. A cache price that is absent is the
-// input price, so that nothing is free by omission. A long price is that of
-// every token of a request that has more input than it says.
+// Prices are dollars per million tokens. A missing cache price is the input price,
+// so an omission makes nothing free. A long price applies to every token of a
+// request with more than beyond input tokens.
 func LoadPrices(name string, data []byte) (*Prices, error) {
 	sd, root, err := yamlfile.Parse(name, data)
 	if err != nil {
@@ -156,10 +157,10 @@ func (d document) entry(n ast.Node) (e Entry, err error) {
 	return e, nil
 }
 
-// none is a price that nobody gave.
+// none marks a price that is missing in the file.
 const none = -1
 
-// price are the fields of a price, all of them unknown to begin with.
+// price returns the fields of a price in the file, and sets all of p to none.
 func (d document) price(p *model.Price) (order []string, fields map[string]yamlfile.Field) {
 	*p = model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}
 	return []string{"input", "output", "cache_read", "cache_write"}, map[string]yamlfile.Field{
@@ -168,7 +169,8 @@ func (d document) price(p *model.Price) (order []string, fields map[string]yamlf
 	}
 }
 
-// whole says whether a price was given, and fills in what may be left out.
+// whole reports whether p has its required prices, and sets missing cache prices to
+// the input price.
 func whole(p *model.Price) bool {
 	for _, cache := range []*int64{&p.CacheRead, &p.CacheWrite} {
 		if *cache == none {
@@ -198,11 +200,11 @@ func (d document) day(n ast.Node, what string) (time.Time, error) {
 	return t, err
 }
 
-// dated is the end of a name that pins a snapshot or follows the newest.
+// dated matches the end of a name that pins a snapshot or follows the newest one.
 var dated = regexp.MustCompile(`(-20[0-9]{2}-?[01][0-9]-?[0-3][0-9]|-latest)$`)
 
-// Lookup finds what holds for a model at a time: by its exact name, else by
-// its name without a snapshot's date. A nil table knows nothing.
+// Lookup returns the entry of a model at a time. It tries the exact name first, then
+// the name without the date of a snapshot. A nil table is empty.
 func (p *Prices) Lookup(provider, name string, at time.Time) (Entry, bool) {
 	if p == nil {
 		return Entry{}, false
@@ -215,7 +217,7 @@ func (p *Prices) Lookup(provider, name string, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
-// at is what holds at a time for a model by its exact name.
+// at returns the entry of a model at a time, by its exact name.
 func (p *Prices) at(model string, at time.Time) (Entry, bool) {
 	for _, e := range slices.Backward(p.entries[model]) {
 		if !e.From.After(at) {
@@ -225,13 +227,13 @@ func (p *Prices) at(model string, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
-// knows says whether the table ever had the model.
+// knows reports whether the table has an entry of the model for any day.
 func (p *Prices) knows(provider, name string) bool {
 	return len(p.entries[provider+":"+name]) > 0 || len(p.entries[provider+":"+dated.ReplaceAllString(name, "")]) > 0
 }
 
-// Find looks for a model in the user's table, then in the built-in one; first
-// as served by its own host, then as the provider's own.
+// Find returns the entry of a model from the user's table, else from the built-in
+// table. Within a table it tries provider@host first, then the vendor alone.
 func Find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
 	vendor, host, _ := strings.Cut(provider, "@")
 	for _, table := range []*Prices{user, builtin()} {
@@ -248,9 +250,9 @@ func Find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
-// regional are OpenAI's hosts that keep a request within a region, such as
-// eu.api.openai.com, which cost a tenth more. (Models from before March 2026
-// do not, but nobody is worse off for a reservation that is too high.)
+// regional is the suffix of OpenAI's hosts that keep a request within a region, such
+// as eu.api.openai.com. They cost a tenth more. Models from before March 2026 do
+// not, but a reservation that is too high does no harm.
 const regional = ".api.openai.com"
 
 func tenthMore(p model.Price) model.Price {
