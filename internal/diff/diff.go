@@ -1,9 +1,9 @@
-// Package diff writes what is different between two versions of a file as a
-// patch in the form that git apply and patch take.
+// Package diff writes the difference between two versions of a file as a patch. Both
+// git apply and patch accept its form.
 //
-// It is pure. A patch promises that applied to the one version it gives the
-// other, to the byte: what cannot be shown as text is said to differ and is not
-// shown.
+// The package is pure. Applying a patch to the old version gives the new version,
+// byte for byte. The exception is content that is not text: the patch only says that
+// the files differ.
 package diff
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A Version is a file at one moment. Mode is as Git writes it: 100644, 100755,
-// or 120000 for a link, whose Content is where it leads.
+// A Version is the state of a file. Mode is a mode of Git: 100644, 100755, or 120000
+// for a link. The Content of a link is its target.
 type Version struct {
 	Mode    uint32
 	Content []byte
@@ -22,22 +22,22 @@ type Version struct {
 // Stat counts the lines of a patch.
 type Stat struct {
 	Added, Removed int
-	Binary         bool // it is only said to differ
+	Binary         bool // the patch only says that the files differ
 }
 
-// context is how many lines are shown around a change.
+// context is the number of unchanged lines on each side of a change.
 const context = 3
 
-// maxText is the largest file that is compared line by line.
+// maxText is the size in bytes of the largest file that File compares line by line.
 const maxText = 8 << 20
 
-// File is the patch that makes the one version of path into the other; nil is
-// no file. It is empty when they are the same.
+// File returns the patch that turns one version of path into the other. A nil version
+// means that the file does not exist. The patch is empty if the versions are equal.
 func File(path string, from, to *Version) (string, Stat) {
 	if from == nil && to == nil || from != nil && to != nil && from.Mode == to.Mode && bytes.Equal(from.Content, to.Content) {
 		return "", Stat{}
 	}
-	if from != nil && to != nil && from.Mode&^0o777 != to.Mode&^0o777 { // a file became a link: one goes, the other comes
+	if from != nil && to != nil && from.Mode&^0o777 != to.Mode&^0o777 { // a file became a link, or the reverse: remove it, then add it
 		gone, s := File(path, from, nil)
 		come, t := File(path, nil, to)
 		return gone + come, Stat{s.Added + t.Added, s.Removed + t.Removed, s.Binary || t.Binary}
@@ -59,7 +59,7 @@ func File(path string, from, to *Version) (string, Stat) {
 		}
 		was, is = from.Content, to.Content
 	}
-	if bytes.Equal(was, is) { // the mode alone, or an empty file
+	if bytes.Equal(was, is) { // only the mode differs, or the file is empty
 		return b.String(), Stat{}
 	}
 	if binary(was) || binary(is) || len(was) > maxText || len(is) > maxText {
@@ -71,7 +71,8 @@ func File(path string, from, to *Version) (string, Stat) {
 	return b.String(), stat
 }
 
-// tab ends a name with a space in it, as Git does for patch.
+// tab returns the tab that Git writes after a name with a space, because patch needs
+// it; "" for other names.
 func tab(name string) string {
 	if strings.ContainsRune(name, ' ') {
 		return "\t"
@@ -79,7 +80,7 @@ func tab(name string) string {
 	return ""
 }
 
-// name is a path as Git writes it: odd ones in quotes.
+// name returns a path as Git writes it: in quotes if it has special characters.
 func name(path string) string {
 	if !strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= 0x7f }) {
 		return path
@@ -103,7 +104,7 @@ func name(path string) string {
 
 func binary(b []byte) bool { return bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 }
 
-// split cuts text behind each line's end.
+// split cuts text after each newline.
 func split(b []byte) (lines []string) {
 	for len(b) > 0 {
 		n := bytes.IndexByte(b, '\n') + 1
@@ -116,10 +117,10 @@ func split(b []byte) (lines []string) {
 	return lines
 }
 
-// A run is lines [a0,a1) of the one that became lines [b0,b1) of the other.
+// A run says that lines [a0,a1) of the old text became lines [b0,b1) of the new one.
 type run struct{ a0, a1, b0, b1 int }
 
-// hunks writes the runs of a and b that differ, with lines around them.
+// hunks writes the runs in which a and b differ, with context lines around them.
 func hunks(w *strings.Builder, a, b []string) (s Stat) {
 	runs := runsOf(a, b)
 	for i := 0; i < len(runs); {
@@ -153,7 +154,7 @@ func hunk(w *strings.Builder, a, b []string, runs []run) {
 	put(w, " ", a[at:a1])
 }
 
-// span is a range of lines as a hunk's head has it.
+// span returns a range of lines as the head of a hunk shows it.
 func span(from, to int) string {
 	switch to - from {
 	case 0:

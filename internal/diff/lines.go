@@ -2,11 +2,11 @@ package diff
 
 import "slices"
 
-// maxEdits is how many edits apart two runs may be for the shortest way from the
-// one to the other to be looked for. The work grows with its square.
+// maxEdits is the most edits for which shortest searches. The work grows with the
+// square of it.
 const maxEdits = 1200
 
-// runsOf are the runs of a and b that differ, in order.
+// runsOf returns the runs in which a and b differ, in order.
 func runsOf(a, b []string) []run {
 	ids := make(map[string]int, len(a))
 	intern := func(lines []string) []int {
@@ -26,12 +26,14 @@ func runsOf(a, b []string) []run {
 	return c.runs
 }
 
+// A comparison collects the runs in which two texts differ. Equal lines have equal
+// numbers.
 type comparison struct {
 	a, b []int
 	runs []run
 }
 
-// differs notes a run, joined to the one before it when nothing is between.
+// differs adds a run. It joins the run to the last one if they are adjacent.
 func (c *comparison) differs(r run) {
 	if r.a0 == r.a1 && r.b0 == r.b1 {
 		return
@@ -43,8 +45,9 @@ func (c *comparison) differs(r run) {
 	c.runs = append(c.runs, r)
 }
 
-// compare finds what differs within r: by the shortest way, or between the
-// lines that stand once in both when that is too far, or else all of it.
+// compare adds the runs that differ within r. It takes the shortest edit, if shortest
+// finds it. Otherwise it compares the parts between anchors. Without anchors all of r
+// differs. With split false, compare looks for no anchors.
 func (c *comparison) compare(r run, split bool) {
 	for r.a0 < r.a1 && r.b0 < r.b1 && c.a[r.a0] == c.b[r.b0] {
 		r.a0, r.b0 = r.a0+1, r.b0+1
@@ -56,6 +59,7 @@ func (c *comparison) compare(r run, split bool) {
 		c.differs(r)
 		return
 	}
+	// Everything between two pairs of equal lines differs.
 	if pairs, ok := shortest(c.a[r.a0:r.a1], c.b[r.b0:r.b1]); ok {
 		at := r
 		for _, p := range pairs {
@@ -81,12 +85,12 @@ func (c *comparison) compare(r run, split bool) {
 	c.compare(at, false)
 }
 
-// shortest returns the pairs of equal lines on the shortest way from a to b, by
-// the method of Myers; ok is false when it is longer than maxEdits.
+// shortest returns the pairs of equal lines that the shortest edit from a to b keeps.
+// It uses the algorithm of Myers; ok is false if more than maxEdits edits are needed.
 func shortest(a, b []int) (pairs [][2]int, ok bool) {
 	n, m := len(a), len(b)
 	most := min(n+m, maxEdits)
-	far := make([]int, 2*most+3) // how far along a the best way on each diagonal is
+	far := make([]int, 2*most+3) // for each diagonal, the furthest line of a that d edits reach
 	at := func(k int) int { return k + most + 1 }
 	var trace [][]int
 	for d := 0; d <= most; d++ {
@@ -108,8 +112,8 @@ func shortest(a, b []int) (pairs [][2]int, ok bool) {
 	return nil, false
 }
 
-// backtrack walks the found way from its end. trace[d] holds what was known
-// before round d, from diagonal -d-1 on.
+// backtrack follows the shortest edit from its end and returns its pairs. trace[d] is
+// the array far before round d, from diagonal -d-1 on.
 func backtrack(trace [][]int, x, y int) (pairs [][2]int) {
 	for d := len(trace) - 1; d >= 0; d-- {
 		k := x - y
@@ -133,8 +137,8 @@ func backtrack(trace [][]int, x, y int) (pairs [][2]int) {
 	return pairs
 }
 
-// anchors are pairs of lines that stand once in each part of r, the longest
-// list in which both sides rise.
+// anchors returns pairs of equal lines that occur once in each part of r. It returns
+// the longest list of pairs in which both line numbers rise.
 func (c *comparison) anchors(r run) [][2]int {
 	type place struct{ a, b, na, nb int }
 	seen := make(map[int]*place)
@@ -161,9 +165,9 @@ func (c *comparison) anchors(r run) [][2]int {
 	return rising(both)
 }
 
-// rising is the longest part of pairs, in order, whose second sides rise.
+// rising returns the longest subsequence of pairs whose second numbers rise.
 func rising(pairs [][2]int) [][2]int {
-	var tops []int // tops[n] ends the best part of length n+1
+	var tops []int // tops[n] is the last pair of the best subsequence of length n+1
 	before := make([]int, len(pairs))
 	for i, p := range pairs {
 		n, _ := slices.BinarySearchFunc(tops, p[1], func(t, b int) int { return pairs[t][1] - b })
