@@ -1,5 +1,5 @@
-// Package image holds what an instance of the interpreter starts from: its
-// module, and its memory as it was when the interpreter was ready.
+// Package image holds the state from which an instance of the interpreter starts. It
+// is a module and a copy of its memory from when the interpreter was ready.
 //
 // A packed image is
 //
@@ -8,9 +8,8 @@
 //	for each MiB of the module, then of the memory: u32 length of its packed form
 //	the packed forms
 //
-// with numbers in little endian. A packed form is a deflate stream; an empty
-// one stands for zeros. Parts are packed by themselves, so that they can be
-// unpacked at the same time.
+// with numbers in little endian. A packed form is a deflate stream; an empty one means
+// zeros. Each part is packed separately, so that all parts can be unpacked in parallel.
 package image
 
 import (
@@ -36,7 +35,7 @@ const (
 	part  = 1 << 20
 )
 
-// Pack packs an image.
+// Pack returns the image in its packed form.
 func Pack(i Image) ([]byte, error) {
 	head := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(i.Module)))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(i.Memory)))
@@ -54,7 +53,7 @@ func Pack(i Image) ([]byte, error) {
 	return append(head, body...), nil
 }
 
-// parts cuts b where it is packed.
+// parts yields the pieces of b that are packed separately.
 func parts(b []byte) func(func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for ; len(b) > 0; b = b[min(part, len(b)):] {
@@ -65,6 +64,7 @@ func parts(b []byte) func(func([]byte) bool) {
 	}
 }
 
+// deflate returns the packed form of a part: nothing if the part is all zeros.
 func deflate(b []byte) ([]byte, error) {
 	if len(bytes.Trim(b, "\x00")) == 0 {
 		return nil, nil
@@ -83,15 +83,16 @@ func deflate(b []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// A Packed image can be unpacked in two steps, as its two parts are needed at
-// different times and places.
+// A Packed image unpacks its module and its memory separately, because they are needed
+// at different times and places.
 type Packed struct {
 	ModuleSize, MemorySize int
 
 	module, memory []string
 }
 
-// Open reads the head of a packed image and refers to the rest.
+// Open reads the head of a packed image. The result refers to the string and copies
+// nothing.
 func Open(packed string) (*Packed, error) {
 	if len(packed) < len(magic)+8 || packed[:len(magic)] != magic {
 		return nil, fmt.Errorf("image: want a file that begins with %q", magic)
@@ -131,6 +132,7 @@ func Open(packed string) (*Packed, error) {
 	return p, nil
 }
 
+// count returns the number of parts of n bytes.
 func count(n int) int { return (n + part - 1) / part }
 
 // Module unpacks the module into b, which has room for ModuleSize bytes.

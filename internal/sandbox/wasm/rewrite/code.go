@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The opcodes that this package writes or must tell apart.
+// The opcodes that this package writes or must recognize.
 const (
 	opBlock      = 0x02
 	opLoop       = 0x03
@@ -43,7 +43,7 @@ const (
 	noResult = 0x40
 )
 
-// Parts of a copy, and how many bytes of one weigh as much as a loop head.
+// Large copies run in chunks. Copying 1<<weight bytes counts as much as one loop head.
 const (
 	chunk  = 256 << 10
 	weight = 5 // 1<<5 bytes
@@ -51,14 +51,15 @@ const (
 
 // An inserter rewrites the functions of one module.
 type inserter struct {
-	tick    uint64 // function to call
-	counter uint64 // global to count in
-	period  int32
-	helper  uint64 // fill; copy is the next
-	loops   int
+	tick    uint64 // index of the host function that the countdown calls
+	counter uint64 // index of the global that counts down
+	period  int32  // start value of the counter
+	helper  uint64 // index of the function fill; copy is the next index
+	loops   int    // loop opcodes found so far
 }
 
-// addHelpers declares the two functions that fill and copy memory.
+// addHelpers declares the two functions that fill and copy memory: their type, and
+// their entries in the function section. Ticks adds the bodies.
 func (in *inserter) addHelpers(secs []section) error {
 	t := find(secs, types)
 	r := reader{b: t.body}
@@ -74,8 +75,8 @@ func (in *inserter) addHelpers(secs []section) error {
 	return errors.Join(r.err, r2.err)
 }
 
-// function puts a countdown behind every loop opcode of one function body, and
-// a call in the place of every copy.
+// function adds a countdown after every loop opcode of a function body. It replaces
+// every memory.copy and memory.fill by a call of the helper.
 func (in *inserter) function(body []byte) ([]byte, error) {
 	r := reader{b: body}
 	for range r.count() { // locals
@@ -111,8 +112,9 @@ func (in *inserter) function(body []byte) ([]byte, error) {
 	return append(out, body[done:]...), r.err
 }
 
-// countdown appends code that takes units from the counter, and calls the host
-// and begins again when it is used up. It leaves the operand stack as it is.
+// countdown appends code that subtracts units from the counter. When the counter falls
+// below one, the code resets it to the period and calls the host. The operand stack
+// stays the same.
 func (in *inserter) countdown(b, units []byte) []byte {
 	global := func(op byte) { b = appendUint(append(b, op), in.counter) }
 	global(opGlobalGet)
@@ -126,10 +128,10 @@ func (in *inserter) countdown(b, units []byte) []byte {
 	return append(b, opEnd)
 }
 
-// Locals of the helpers.
+// Indexes of the helpers' locals, which are their parameters.
 const (
 	to   = 0
-	from = 1 // in fill: the byte
+	from = 1 // in fill: the byte to write
 	size = 2
 )
 
@@ -141,7 +143,7 @@ var (
 	all      = []byte{opLocalGet, to, opLocalGet, from, opLocalGet, size}
 )
 
-// step is local = local op chunk.
+// step returns code for: local = local op chunk.
 func step(local, op byte) []byte {
 	return concat([]byte{opLocalGet, local}, getChunk, []byte{op, opLocalSet, local})
 }
@@ -153,14 +155,14 @@ func concat(parts ...[]byte) (b []byte) {
 	return b
 }
 
-// while is a loop that does body, and counts, for as long as more than a chunk
-// is left.
+// while returns a loop that runs body and a countdown while size is larger than a
+// chunk.
 func (in *inserter) while(body ...[]byte) []byte {
 	b := concat([]byte{opLoop, noResult}, more, []byte{opIf, noResult}, concat(body...))
 	return append(in.countdown(b, perChunk), opBr, 1, opEnd, opEnd)
 }
 
-// fill is memory.fill in parts.
+// fill returns the body of the helper that does memory.fill in chunks.
 func (in *inserter) fill() []byte {
 	b := concat([]byte{0}, in.while(
 		[]byte{opLocalGet, to, opLocalGet, from}, getChunk, []byte{opMisc, miscFill, 0},
@@ -170,8 +172,9 @@ func (in *inserter) fill() []byte {
 	return concat(b, all, []byte{opMisc, miscFill, 0, opEnd})
 }
 
-// copy is memory.copy in parts: from the front when that reads what is not
-// written yet, else from the back.
+// copy returns the body of the helper that does memory.copy in chunks. It starts at the
+// front if the target is below the source, else at the back. So an overlapping copy
+// never reads bytes that it has overwritten.
 func (in *inserter) copy() []byte {
 	forward := in.while(
 		[]byte{opLocalGet, to, opLocalGet, from}, getChunk, []byte{opMisc, miscCopy, 0, 0},
@@ -187,8 +190,8 @@ func (in *inserter) copy() []byte {
 	return concat(b, all, []byte{opMisc, miscCopy, 0, 0, opEnd})
 }
 
-// immediates skips what follows an opcode. An opcode it does not know is an
-// error: to guess its length would be to put code into the middle of another.
+// immediates skips the operands of an opcode. An unknown opcode is an error: with a
+// guessed length, countdown code could end up inside another instruction.
 func immediates(r *reader, op byte) (sub uint64, err error) {
 	switch {
 	case op <= 0x01, op == 0x05, op == opEnd, op == 0x0f, op == 0x1a, op == 0x1b, op >= opI32Eqz && op <= 0xc4, op == 0xd1:
@@ -226,7 +229,7 @@ func immediates(r *reader, op byte) (sub uint64, err error) {
 	return 0, r.err
 }
 
-// misc skips what follows the prefix of the longer opcodes, and says which.
+// misc reads an opcode after the prefix 0xfc, skips its operands and returns it.
 func misc(r *reader) (sub uint64, err error) {
 	switch sub = r.uint(); {
 	case sub <= 7: // saturating truncations
@@ -241,7 +244,8 @@ func misc(r *reader) (sub uint64, err error) {
 	return sub, r.err
 }
 
-// A reader reads the binary format; its first error stays.
+// A reader reads the binary format. After an error it returns zeros and keeps the
+// error.
 type reader struct {
 	b   []byte
 	i   int
@@ -275,8 +279,8 @@ func (r *reader) uint() (v uint64) {
 	return v
 }
 
-// count reads how many items follow. Each takes a byte or more, so a number
-// that the rest cannot hold is an error and not a long way round.
+// count reads the number of items that follow. Each item takes at least a byte. A
+// number larger than the rest is therefore an error, and costs no long loop.
 func (r *reader) count() uint64 {
 	n := r.uint()
 	if n > uint64(len(r.b)-r.i) {
@@ -286,7 +290,7 @@ func (r *reader) count() uint64 {
 	return n
 }
 
-// int skips a signed number: nobody here needs its value.
+// int skips a signed number, because this package needs no such value.
 func (r *reader) int() {
 	for r.byte()&0x80 != 0 {
 	}

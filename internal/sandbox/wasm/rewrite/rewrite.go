@@ -69,9 +69,9 @@ func find(secs []section, id byte) *section {
 	return &section{id: id, body: []byte{0}}
 }
 
-// FromImage returns module without its data and its custom sections, with a
-// memory of exactly pages at the start and at most limit: what an instance
-// needs whose memory is given to it.
+// FromImage returns module for an instance that gets its memory from an image. It
+// removes the data and the custom sections. The memory starts with exactly pages and
+// may grow to limit.
 func FromImage(module []byte, pages, limit uint32) ([]byte, error) {
 	secs, err := split(module)
 	if err != nil {
@@ -87,8 +87,8 @@ func FromImage(module []byte, pages, limit uint32) ([]byte, error) {
 	return join(slices.DeleteFunc(secs, func(s section) bool { return s.id == custom })), nil
 }
 
-// Ticks returns module with the exported function named tick called once in
-// every period loop heads, and the number of loops it found.
+// Ticks returns module with a countdown in every loop, and the number of loops. The
+// countdown calls the exported function named tick after every period loop heads.
 func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err error) {
 	if period < 1 {
 		return nil, 0, fmt.Errorf("rewrite: want a period above zero, got %d", period)
@@ -112,6 +112,7 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 	if err := in.addHelpers(secs); err != nil {
 		return nil, 0, err
 	}
+	// The helpers' bodies come last, because addHelpers declared them last.
 	code := find(secs, codes)
 	r := reader{b: code.body}
 	n := r.count()
@@ -130,7 +131,7 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 	return join(secs), in.loops, nil
 }
 
-// exported finds the index of an exported function.
+// exported returns the index of an exported function.
 func exported(body []byte, name string) (uint64, error) {
 	r := reader{b: body}
 	for range r.count() {
@@ -142,8 +143,8 @@ func exported(body []byte, name string) (uint64, error) {
 	return 0, fmt.Errorf("rewrite: want an exported function %q", name)
 }
 
-// importsGlobal reports whether any import is a global: then the globals of
-// the module would not be numbered from zero.
+// importsGlobal reports whether the module imports a global. If it does, the index of
+// the module's own first global is not zero.
 func importsGlobal(body []byte) bool {
 	r := reader{b: body}
 	for range r.count() {
@@ -178,7 +179,8 @@ func addGlobal(s *section, value int32) (uint64, error) {
 	return n, nil
 }
 
-// importedFunctions counts them: the module's own are numbered behind.
+// importedFunctions returns the number of imported functions, which is the index of
+// the module's own first function.
 func importedFunctions(body []byte) (n uint64) {
 	r := reader{b: body}
 	for range r.count() {
