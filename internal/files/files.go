@@ -5,10 +5,10 @@
 // its changes are published. A tool promises a model that
 //
 //   - it does the whole request or nothing,
-//   - an edit changes the place that was meant, or lists the possible places,
-//   - other bytes stay the same: line ends, a missing last newline, permissions,
-//   - a shortened answer says so, and how to get the rest,
-//   - an error says what was found, so that the next call can be right.
+//   - an edit changes exactly one place, or the error lists the possible places,
+//   - everything else stays the same: line ends, a missing last newline, permissions,
+//   - a shortened answer says that it is shortened and how to get the rest,
+//   - an error says what the tool found, so that the next call can be right.
 package files
 
 import (
@@ -35,7 +35,7 @@ type Reader interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// A Writer changes a workspace.
+// A Writer changes a workspace. Names are those of [Reader].
 type Writer interface {
 	MkdirAll(name string, mode fs.FileMode) error
 	WriteFile(name string, b []byte, mode fs.FileMode) error
@@ -49,7 +49,7 @@ type FS interface {
 	Writer
 }
 
-// A Tool is one file tool, as it is declared to a model.
+// A Tool is one file tool with the declaration that a model gets.
 type Tool struct {
 	Name        string
 	Description string
@@ -63,12 +63,12 @@ type Tool struct {
 // Size limits. A model reads a long file in parts. A file beyond maxFile needs
 // other tools.
 const (
-	maxFile    = 16 << 20 // of a file that is read, searched or edited
-	maxAnswer  = 64 << 10 // of an answer
-	maxLine    = 2000     // of a line in it
-	maxLines   = 2000     // in the answer of fs.read
-	maxEntries = 1000     // in the answer of fs.list
-	maxMatches = 200      // in the answer of fs.search
+	maxFile    = 16 << 20 // bytes of a file that a tool reads, searches or edits
+	maxAnswer  = 64 << 10 // bytes of an answer
+	maxLine    = 2000     // bytes of a line in an answer
+	maxLines   = 2000     // lines in the answer of fs.read
+	maxEntries = 1000     // entries in the answer of fs.list
+	maxMatches = 200      // matches in the answer of fs.search
 )
 
 // Find returns the tool with this name, or nil.
@@ -81,7 +81,7 @@ func Find(name string) *Tool {
 	return nil
 }
 
-// Names are the names of all tools.
+// Names returns the names of all tools.
 func Names() []string {
 	names := make([]string, len(tools))
 	for i, t := range tools {
@@ -131,7 +131,8 @@ func declare(name string, effect abi.Effect, run func(*call) (string, *abi.Error
 	return &Tool{Name: name, Description: doc, Schema: raw, Effect: effect, args: s, run: run}
 }
 
-// arguments are the arguments of all tools. The schema of a tool says which it has.
+// arguments holds the arguments of all tools. The schema of each tool allows a part of
+// them.
 type arguments struct {
 	Path      string
 	From      int
@@ -144,17 +145,17 @@ type arguments struct {
 	Recursive bool
 }
 
-// call is one use of a tool.
+// call is one call of a file tool, while it runs.
 type call struct {
 	ctx  context.Context
 	tool *Tool
 	fs   FS
 	arguments
-	max int64 // bytes of the answer, as it is written in JSON
+	max int64 // most bytes of the answer in JSON
 }
 
 // Run runs the tool on f. It returns a JSON string of at most limit bytes; 0 means
-// only the tool's own limit. After an error, the caller must drop what was staged.
+// only the tool's own limit. After an error, the caller must roll the stage back.
 func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64) (json.RawMessage, *abi.Error) {
 	if v := t.args.Check(args); v != nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: t.Name + ": " + v.Message, Where: v.Where, Expected: v.Expected, Got: v.Got,
@@ -164,7 +165,7 @@ func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64)
 	if limit > 0 {
 		c.max = min(c.max, limit)
 	}
-	canon, err := jsontext.Canonical(nil, args) // 1.0 is an integer to a schema
+	canon, err := jsontext.Canonical(nil, args) // turns 1.0 into 1: a schema allows both for an integer
 	if err == nil {
 		err = json.Unmarshal(canon, &c.arguments)
 	}
@@ -185,8 +186,8 @@ func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64)
 	return b, nil
 }
 
-// interrupted returns the reason why the call was stopped: the cause in the context,
-// if it is an error for processes.
+// interrupted returns the reason why the call was stopped. The reason is the cause in
+// the context, if that is an error for processes.
 func (c *call) interrupted() *abi.Error {
 	var e *abi.Error
 	if errors.As(context.Cause(c.ctx), &e) {
@@ -200,7 +201,7 @@ func (c *call) errorf(code abi.Code, where, format string, args ...any) *abi.Err
 	return &abi.Error{Code: code, Message: c.tool.Name + ": " + fmt.Sprintf(format, args...), Where: where}
 }
 
-// target describes the path of the call and follows links.
+// target returns the entry at the path of the call. It follows links.
 func (c *call) target() (fsys.Entry, *abi.Error) {
 	if c.Path == "" {
 		c.Path = "."
@@ -212,7 +213,7 @@ func (c *call) target() (fsys.Entry, *abi.Error) {
 	return e, nil
 }
 
-// readFile reads the file of the call.
+// readFile reads the file at the path of the call.
 func (c *call) readFile() ([]byte, fsys.Entry, *abi.Error) {
 	e, bad := c.target()
 	if bad != nil {
@@ -238,7 +239,7 @@ func (c *call) readFile() ([]byte, fsys.Entry, *abi.Error) {
 	return b, e, nil
 }
 
-// readText reads the text file of the call.
+// readText is readFile for a text; a binary file is an error.
 func (c *call) readText() ([]byte, fsys.Entry, *abi.Error) {
 	b, e, bad := c.readFile()
 	if bad == nil && binary(b) {
@@ -281,8 +282,7 @@ func (c *call) throughFile() bool {
 	return ok && e.Kind != fsys.Dir
 }
 
-// deepest is the longest beginning of the path that is there, short of all of
-// it.
+// deepest returns the longest parent of the path that exists.
 func (c *call) deepest() (string, fsys.Entry, bool) {
 	for at := path.Dir(c.Path); at != "/"; at = path.Dir(at) {
 		if e, err := c.fs.Stat(at); err == nil {
@@ -295,7 +295,8 @@ func (c *call) deepest() (string, fsys.Entry, bool) {
 	return "", fsys.Entry{}, false
 }
 
-// missing is the error for a path that is not there, with names like it.
+// missing returns the error for a path that does not exist, with similar names as a
+// hint.
 func (c *call) missing() *abi.Error {
 	e := c.errorf(abi.FileMissing, "/path", "there is no %s", c.Path)
 	at, entry, ok := c.deepest()

@@ -9,23 +9,23 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// near is the run of lines that is most like what an edit looked for.
+// A near is the run of lines that is most similar to the old text of an edit.
 type near struct {
 	from, to int // line numbers
 	like     float64
 }
 
-// Bounds of what is compared and shown.
+// Bounds of the comparison and of the hint.
 const (
 	nearEnough = 0.4
-	nearLines  = 60    // of old that are compared
-	nearShown  = 12    // lines that are shown
-	nearTried  = 40    // places that are compared in full
-	nearMost   = 50000 // lines of the file that are looked at
+	nearLines  = 60    // lines of old to compare
+	nearShown  = 12    // lines in the hint
+	nearTried  = 40    // places to compare in full
+	nearMost   = 50000 // lines of the file to search
 )
 
-// noMatch is the error for an edit whose old text is not in the file: with the
-// lines that are most like it, and what is different when that can be told.
+// noMatch returns the error for an edit whose old text is not in the file. Its hint
+// shows the most similar lines. The message names the difference if it is a simple one.
 func (c *call) noMatch(b []byte) *abi.Error {
 	e := c.errorf(abi.EditNoMatch, "/old", "old does not occur in %s", c.Path)
 	if why := c.numbered(b); why != "" {
@@ -58,8 +58,7 @@ func (c *call) noMatch(b []byte) *abi.Error {
 
 var numberPattern = regexp.MustCompile(`(?m)^ *[0-9]+\t`)
 
-// numbered says that old holds the numbers that fs.read puts before lines, when
-// it would match without them.
+// numbered returns a hint if old would match without the line numbers of fs.read.
 func (c *call) numbered(b []byte) string {
 	plain := numberPattern.ReplaceAllString(c.Old, "")
 	if plain == c.Old {
@@ -73,7 +72,7 @@ func (c *call) numbered(b []byte) string {
 	return ""
 }
 
-// difference says in which way two texts differ, when it is a simple one.
+// difference describes the difference of two texts if it is a simple one; else "".
 func difference(have, want []byte) string {
 	fold := func(b []byte) string { return strings.Join(strings.Fields(string(b)), " ") }
 	h, w := fold(have), fold(want)
@@ -86,9 +85,8 @@ func difference(have, want []byte) string {
 	return ""
 }
 
-// nearest finds the run of as many lines as want has that is most like it. It
-// looks for the longest line of want first, and compares in full where that is
-// found best.
+// nearest returns the run of lines that is most similar to want and as long. It first
+// looks for the longest line of want. It compares all lines only at the best places.
 func nearest(lines, want [][]byte) near {
 	want = want[:min(len(want), nearLines)]
 	lines = lines[:min(len(lines), nearMost)]
@@ -116,7 +114,7 @@ func nearest(lines, want [][]byte) near {
 	return best
 }
 
-// candidates are the lines that are most like key.
+// candidates returns the indexes of the lines that are most similar to key.
 func candidates(lines [][]byte, key string) (at []int) {
 	k := pairsOf(strings.ToLower(key))
 	scores := make([]float64, len(lines))
@@ -138,7 +136,8 @@ func candidates(lines [][]byte, key string) (at []int) {
 	return at
 }
 
-// similar compares two lines, white space around them aside.
+// similar returns the similarity of two lines, from 0 to 1. It ignores white space
+// around them.
 func similar(a, b []byte) float64 {
 	x, y := strings.TrimSpace(string(a)), strings.TrimSpace(string(b))
 	if x == y {

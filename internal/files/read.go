@@ -10,7 +10,7 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// read is fs.read.
+// read runs fs.read.
 func (c *call) read() (string, *abi.Error) {
 	b, _, bad := c.readText()
 	if bad != nil {
@@ -35,7 +35,7 @@ func (c *call) read() (string, *abi.Error) {
 	return s.end(c.rangeNote(from, to, len(lines)), manner(b)), nil
 }
 
-// rangeNote says which lines an answer holds, unless it holds all.
+// rangeNote returns a note with the lines that an answer holds; "" if it holds all.
 func (c *call) rangeNote(from, to, all int) string {
 	switch {
 	case all == 0:
@@ -50,7 +50,7 @@ func (c *call) rangeNote(from, to, all int) string {
 	return fmt.Sprintf("lines %d to %d of %d; go on with from: %d", from, to, all, to+1)
 }
 
-// manner says what cannot be seen in the lines of a file.
+// manner returns a note about properties of a file that its lines do not show.
 func manner(b []byte) string {
 	var s string
 	add := func(what string) {
@@ -73,7 +73,7 @@ func manner(b []byte) string {
 	return s
 }
 
-// list is fs.list.
+// list runs fs.list.
 func (c *call) list() (string, *abi.Error) {
 	e, bad := c.target()
 	if bad != nil {
@@ -105,8 +105,8 @@ func (c *call) list() (string, *abi.Error) {
 	return s.end(), nil
 }
 
-// entry is a line of fs.list. A directory that is not looked into although
-// depth would allow it says so.
+// entry returns a line of fs.list. The line says so if fs.list skips a directory that
+// depth allows; deeper says that depth allows it.
 func (c *call) entry(name string, e fsys.Entry, deeper bool) string {
 	switch e.Kind {
 	case fsys.Dir:
@@ -126,7 +126,7 @@ func (c *call) entry(name string, e fsys.Entry, deeper bool) string {
 	return clean(name) + "  (neither file, directory nor link)"
 }
 
-// clean is a name that keeps to its line.
+// clean returns a name that fits on one line: quoted if it has control characters.
 func clean(name string) string {
 	for _, r := range name {
 		if r < ' ' || r == utf8.RuneError || r == 0x7f {
@@ -136,17 +136,19 @@ func clean(name string) string {
 	return name
 }
 
-// passedOver reports whether a directory of this name is not looked into: what
-// is there is not the person's work but a tool's.
+// passedOver reports whether list and search skip a directory of this name, because
+// programs write its content and people do not.
 func passedOver(name string) bool { return name == ".git" || name == "node_modules" }
 
-// walk gives what is in the directory at, sorted, down to depth levels; deeper
-// says that the entry's own level is not the last. It stops when f does.
+// walk calls f for every entry below the directory at, sorted, down to depth levels.
+// The argument deeper says that the entry's level is not the last. Walk stops when f
+// returns false.
 func (c *call) walk(at string, depth int, f func(name string, e fsys.Entry, deeper bool) bool) error {
 	_, err := c.descend(at, depth, f)
 	return err
 }
 
+// descend is walk for one directory. It reports whether to continue.
 func (c *call) descend(at string, depth int, f func(string, fsys.Entry, bool) bool) (bool, error) {
 	if err := c.ctx.Err(); err != nil {
 		return false, err

@@ -13,10 +13,10 @@ import (
 // Bounds of a search.
 const (
 	maxSearched  = 256 << 20 // bytes that one search reads
-	maxMatchLine = 300       // of a line that matches
+	maxMatchLine = 300       // bytes that the answer shows of a matching line
 )
 
-// search is fs.search.
+// search runs fs.search.
 func (c *call) search() (string, *abi.Error) {
 	re, err := regexp.Compile(c.Pattern)
 	if err != nil {
@@ -53,13 +53,13 @@ func (c *call) search() (string, *abi.Error) {
 type query struct {
 	c       *call
 	re      *regexp.Regexp
-	prefix  string // every match begins with it
+	prefix  string // every match begins with this text, so a file without it has no match
 	sheet   *sheet
 	files   int
-	lines   int // that match
+	lines   int // matching lines
 	skipped int // files that are binary or too large
 	bytes   int64
-	stopped string // why it ended early
+	stopped string // why the search ended early; "": it did not
 	err     error
 }
 
@@ -99,7 +99,8 @@ func (q *query) searchFile(name string, size int64) bool {
 	return true
 }
 
-// addMatch notes a matching line. Of a long line it notes the part around the match.
+// addMatch adds a matching line to the answer. From a long line it takes the part
+// around the match.
 func (q *query) addMatch(name string, n int, line []byte, m []int) bool {
 	if q.lines >= maxMatches {
 		q.stopped = fmt.Sprintf("the first %s", plural(maxMatches, "line"))

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// binary reports whether b is no text: it holds a zero byte near its beginning,
-// or is not UTF-8 for the most part.
+// binary reports whether b is not text. Binary content has a zero byte near its
+// beginning, or is mostly not UTF-8.
 func binary(b []byte) bool {
 	const look = 8000
 	b = b[:min(len(b), look)]
@@ -21,7 +21,7 @@ func binary(b []byte) bool {
 	bad := 0
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n == 1 && len(b)-i >= utf8.UTFMax { // a character may be cut at the end
+		if r == utf8.RuneError && n == 1 && len(b)-i >= utf8.UTFMax { // not at the end, where a character may be cut
 			bad++
 		}
 		i += n
@@ -29,7 +29,7 @@ func binary(b []byte) bool {
 	return bad*10 > len(b)
 }
 
-// likely says what a binary file may be.
+// likely returns a guess at the kind of a binary file.
 func likely(b []byte) string {
 	kind, _, _ := strings.Cut(http.DetectContentType(b), ";")
 	switch kind {
@@ -39,7 +39,7 @@ func likely(b []byte) string {
 	return ", " + kind
 }
 
-// splitLines cuts text behind each line's end. The last line may have none.
+// splitLines cuts text after each newline. The last line may have no newline.
 func splitLines(b []byte) (lines [][]byte) {
 	for len(b) > 0 {
 		n := bytes.IndexByte(b, '\n') + 1
@@ -52,18 +52,18 @@ func splitLines(b []byte) (lines [][]byte) {
 	return lines
 }
 
-// bare is a line without its end.
+// bare returns a line without its line end.
 func bare(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
-// crlf reports whether every line of b that ends, ends with CR LF.
+// crlf reports whether every line end of b is CR LF.
 func crlf(b []byte) bool {
 	n := bytes.Count(b, []byte("\n"))
 	return n > 0 && n == bytes.Count(b, []byte("\r\n"))
 }
 
-// shown is a line as an answer has it: UTF-8, and not longer than most.
+// shown returns a line as it appears in an answer: UTF-8, and at most most bytes.
 func shown(line []byte, most int) string {
 	line = bare(line)
 	if len(line) <= most {
@@ -79,27 +79,27 @@ func shown(line []byte, most int) string {
 	return fmt.Sprintf("%s ... [%d more bytes]", strings.ToValidUTF8(string(cut), "\uFFFD"), len(line)-len(cut))
 }
 
-// quote is text as a JSON string, written as it is where it can be.
+// quote returns text as a JSON string with as few escapes as possible.
 func quote(s string) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always can
+	_ = e.Encode(s) // encoding a string never fails
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// A sheet is an answer that may not grow beyond its bound.
+// A sheet is an answer that takes lines up to a limit in bytes of JSON.
 type sheet struct {
 	b    strings.Builder
 	left int64
 }
 
-// footer is the room kept for notes at the end of an answer.
+// footer is the number of bytes that a sheet keeps free for notes at its end.
 const footer = 300
 
 func newSheet(most int64) *sheet { return &sheet{left: most - footer} }
 
-// line adds a line, if there is room for it.
+// line adds a line and reports whether the limit allowed it.
 func (s *sheet) line(text string) bool {
 	n := int64(len(quote(text)))
 	if n > s.left {
@@ -111,7 +111,7 @@ func (s *sheet) line(text string) bool {
 	return true
 }
 
-// end returns the answer with notes behind it, each on a line in brackets.
+// end returns the answer. It appends each note as a line in brackets.
 func (s *sheet) end(notes ...string) string {
 	for _, n := range notes {
 		if n != "" {
@@ -121,7 +121,7 @@ func (s *sheet) end(notes ...string) string {
 	return strings.TrimSuffix(s.b.String(), "\n")
 }
 
-// plural is a number with its noun.
+// plural returns a number with its noun, in the plural unless the number is 1.
 func plural(n int, noun string) string {
 	switch {
 	case n == 1:
@@ -134,7 +134,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// alike are the names that are most like want, the best first.
+// alike returns the names that are most similar to want, the best first.
 func alike(want string, names []string, most int) []string {
 	type scored struct {
 		name  string
@@ -163,8 +163,8 @@ func alike(want string, names []string, most int) []string {
 	return out
 }
 
-// pairs counts the pairs of neighbouring bytes of a text: texts that share many
-// are alike.
+// pairs counts the pairs of neighbouring bytes of a text. Two texts are similar if they
+// share many pairs.
 type pairs struct {
 	count map[[2]byte]int
 	n     int
@@ -183,7 +183,7 @@ func pairsOf(s string) pairs {
 	return p
 }
 
-// like is how much two texts have in common, from 0 to 1.
+// like returns the similarity of two texts, from 0 to 1.
 func (p pairs) like(q pairs) float64 {
 	if p.n+q.n == 0 {
 		return 1

@@ -12,7 +12,7 @@ import (
 	"github.com/kern-run/kern/internal/workspace/fsys"
 )
 
-// write is fs.write.
+// write runs fs.write.
 func (c *call) write() (string, *abi.Error) {
 	e, err := c.fs.Stat(c.Path)
 	switch {
@@ -43,8 +43,8 @@ func (c *call) write() (string, *abi.Error) {
 
 func (c *call) lines() string { return plural(len(splitLines([]byte(c.Content))), "line") }
 
-// replace writes over a file that is there. The same content is no change, so
-// that it makes no commit.
+// replace overwrites a file that exists. It does not write the same content again,
+// because that would make a commit without a change.
 func (c *call) replace(e fsys.Entry) (string, *abi.Error) {
 	if e.Size == int64(len(c.Content)) {
 		if b, err := c.fs.ReadFile(c.Path); err == nil && string(b) == c.Content {
@@ -57,7 +57,7 @@ func (c *call) replace(e fsys.Entry) (string, *abi.Error) {
 	return fmt.Sprintf("wrote %s: %s, %s in place of %d", c.Path, c.lines(), plural(len(c.Content), "byte"), e.Size), nil
 }
 
-// edit is fs.edit.
+// edit runs fs.edit.
 func (c *call) edit() (string, *abi.Error) {
 	if c.Old == c.New {
 		return "", c.errorf(abi.InvalidArguments, "/new", "new is the same as old, expected a change")
@@ -67,6 +67,7 @@ func (c *call) edit() (string, *abi.Error) {
 		return "", bad
 	}
 	old, with := []byte(c.Old), []byte(c.New)
+	// A model writes LF also for a file with CR LF.
 	if crlf(b) && !strings.Contains(c.Old+c.New, "\r") {
 		old, with = bytes.ReplaceAll(old, []byte("\n"), []byte("\r\n")), bytes.ReplaceAll(with, []byte("\n"), []byte("\r\n"))
 	}
@@ -90,8 +91,9 @@ func (c *call) edit() (string, *abi.Error) {
 	return fmt.Sprintf("edited %s at %d places", c.Path, len(at)), nil
 }
 
-// occurrences are the places of old in b: those that a replacement of all
-// would change, or else every one, also where two overlap.
+// occurrences returns the places of old in b. With all, it skips overlapping places,
+// like a replacement of all. Without all, it counts them too, because such an edit is
+// ambiguous.
 func occurrences(b, old []byte, all bool) (at []int) {
 	step := 1
 	if all {
@@ -110,7 +112,7 @@ func occurrences(b, old []byte, all bool) (at []int) {
 
 func lineOf(b []byte, at int) int { return 1 + bytes.Count(b[:at], []byte("\n")) }
 
-// ambiguous is the error for an edit that could mean several places.
+// ambiguous returns the error for an edit that could mean several places.
 func (c *call) ambiguous(b []byte, at []int) *abi.Error {
 	const most = 20
 	var where []string
@@ -126,7 +128,7 @@ func (c *call) ambiguous(b []byte, at []int) *abi.Error {
 	return e
 }
 
-// remove is fs.remove.
+// remove runs fs.remove.
 func (c *call) remove() (string, *abi.Error) {
 	if p := path.Clean(c.Path); p == "." || p == ".." {
 		return "", c.errorf(abi.InvalidArguments, "/path", "the workspace itself cannot be removed")
@@ -157,7 +159,7 @@ func (c *call) remove() (string, *abi.Error) {
 	return fmt.Sprintf("removed %s/ with %s below it", name, plural(n, "entry")), nil
 }
 
-// below counts what is in a directory and all below it.
+// below counts the entries of a directory and of all directories below it.
 func (c *call) below(name string) (n int, bad *abi.Error) {
 	names, err := c.fs.ReadDir(name)
 	if err != nil {
