@@ -24,12 +24,12 @@ import (
 //	     └────── the program, inside
 //
 // The builder starts in new namespaces. It builds the root, starts the reaper and
-// drops every right. It starts the program as a child of the supervisor, which so
-// sees it stop and end like any other. Then the builder ends. The reaper waits
-// for processes inside that lost their parent. It ends when the supervisor does,
-// and then the kernel kills everything inside.
+// drops every right. It starts the program as a child of the supervisor, so the
+// supervisor sees the program stop and end. Then the builder ends. The reaper waits
+// for processes inside that lost their parent. The reaper ends when the supervisor
+// ends, and then the kernel kills every process inside.
 
-// Descriptors of a builder. The reaper has the first.
+// Descriptors of a builder. The reaper has only controlFD.
 const (
 	controlFD = 3 // the socket to the supervisor
 	groupFD   = 4 // the first cgroup file
@@ -41,8 +41,8 @@ const (
 	RoleReaper  = "kern-jail-reaper"
 )
 
-// Able returns an error where this system has no namespaces. Whether it lets
-// this user make them is known when a jail is built.
+// Able returns an error if this system has no namespaces. Only building a jail shows
+// whether this user may make them.
 func Able() error {
 	for _, ns := range []string{"user", "mnt", "net", "pid", "ipc"} {
 		if _, err := os.Stat("/proc/self/ns/" + ns); err != nil {
@@ -57,30 +57,31 @@ type Command struct {
 	Plan  *Plan    `json:"plan"`
 	Path  string   `json:"path"`
 	Argv  []string `json:"argv"`
-	Env   []string `json:"-"`     // goes as the environment of the builder
+	Env   []string `json:"-"`     // passed as the environment of the builder
 	Front bool     `json:"front"` // the program has the terminal from its start
 
-	// Start sets these for what it passes from groupFD on.
-	Outside bool `json:"outside,omitempty"` // the cgroup for the reaper
-	Tasks   int  `json:"tasks,omitempty"`   // files that lead into the cgroups of the program
+	// Start sets these. They describe the descriptors from groupFD on.
+	Outside bool `json:"outside,omitempty"` // the first one is the cgroup for the reaper
+	Tasks   int  `json:"tasks,omitempty"`   // number of tasks files of the program's cgroups
 }
 
-// built is what a builder reports. The port of the gateway comes beside it.
+// built is the report of a builder. Its message carries the listening socket on the
+// port of the gateway.
 type built struct {
 	Pid   int    `json:"pid,omitempty"`
 	Errno int    `json:"errno,omitempty"` // the program cannot be executed
-	Err   string `json:"err,omitempty"`   // there is no jail
+	Err   string `json:"err,omitempty"`   // why the jail was not built
 }
 
 // A Jail lasts until it is closed, or until this process ends.
 type Jail struct{ control *frame.Conn }
 
-// capabilities are those a builder needs in its namespaces.
+// capabilities are the capabilities that a builder needs in its namespaces.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETPCAP}
 
 // Start starts the program in a jail as a child of this process, and forwards
-// its connections to the gateway. The calling thread must be locked and stay.
-// The scope bounds the program and not the reaper.
+// its connections to the gateway. The calling thread must be locked and live as long as
+// the jail. The scope bounds the program and not the reaper.
 func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 	if err := checkStreams(); err != nil {
 		return 0, nil, err
@@ -104,13 +105,13 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 	}
 	builder, err := startBuilder(c.Env, files, scope.FD())
 	if err != nil && scope.FD() >= 0 && scope.Outside() < 0 {
-		builder, err = startBuilder(c.Env, files, -1) // the cgroup may be what fails, and it bounds nothing
+		builder, err = startBuilder(c.Env, files, -1) // try without the cgroup: it sets no bounds, and may be the cause
 	}
-	_ = unix.Close(fds[1]) // the builder has its own
+	_ = unix.Close(fds[1]) // the builder has its own copy
 	pid := 0
 	if err == nil {
 		pid, err = c.await(control)
-		// The builder counts as a process of this user as long as it is there.
+		// Wait for the builder, because until then it counts as a process of this user.
 		for e := error(unix.EINTR); e == unix.EINTR; {
 			_, e = unix.Wait4(builder, nil, 0, nil)
 		}
@@ -122,7 +123,7 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 	return pid, &Jail{control}, nil
 }
 
-// startBuilder starts a builder, in a cgroup if that is not negative.
+// startBuilder starts a builder, in the cgroup if group is not negative.
 func startBuilder(env []string, files []uintptr, group int) (int, error) {
 	uid, gid := os.Geteuid(), os.Getegid()
 	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{
@@ -132,8 +133,8 @@ func startBuilder(env []string, files []uintptr, group int) (int, error) {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
 		AmbientCaps: capabilities, UseCgroupFD: group >= 0, CgroupFD: max(group, 0),
 	}}
-	// A process that hides its memory may not map users into a namespace. Nothing
-	// it must be hidden from exists yet.
+	// A process that hides its memory may not map users into a namespace. Showing the
+	// memory is safe here, because no program runs yet.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{RoleBuilder}, attr)
 	hide := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -143,7 +144,8 @@ func startBuilder(env []string, files []uintptr, group int) (int, error) {
 	return pid, errors.Join(err, hide)
 }
 
-// await tells the builder what to do, waits for its report and begins to forward.
+// await sends the command to the builder, waits for its report and starts to forward
+// connections. It returns the pid of the program.
 func (c *Command) await(control *frame.Conn) (int, error) {
 	if err := control.Send(frame.JSON{Value: c}); err != nil {
 		return 0, err
@@ -183,7 +185,7 @@ func checkStreams() error {
 	return nil
 }
 
-// advice says what to do about a namespace that is refused.
+// advice returns a hint if err is a refused namespace; else "".
 func advice(err error) string {
 	if !userns.Refused(err) {
 		return ""
@@ -204,8 +206,8 @@ func Build() {
 	os.Exit(0)
 }
 
-// closeOthers closes on exec whatever else the caller left open, because it is
-// not for the program.
+// closeOthers makes all other descriptors close on exec, because the program must not
+// inherit them.
 func closeOthers() {
 	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		report(built{Err: fmt.Sprintf("descriptors cannot be closed: %v", err)})
@@ -213,13 +215,15 @@ func closeOthers() {
 	}
 }
 
-// report tells the supervisor what a builder built. If it is gone, so is the jail.
+// report sends b to the supervisor. It ignores errors, because the jail ends with the
+// supervisor.
 func report(b built, port ...int) {
 	_ = frame.Plain(controlFD).Send(frame.JSON{Value: b}, port...)
 }
 
-// buildAndStart starts the program from a thread that is not the first one: the runtime
-// starts new threads from that, and they need what this thread unshares.
+// buildAndStart builds the jail and starts the program. It does so from a thread that
+// is not the first, because the runtime starts new threads from the first one. They
+// need the namespaces that this thread leaves.
 func (c *Command) buildAndStart(done chan<- struct{}) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
@@ -244,7 +248,8 @@ func (c *Command) buildAndStart(done chan<- struct{}) {
 	}
 }
 
-// prepare makes everything inside but the program, and enters it.
+// prepare builds the whole jail except the program, and enters it. It returns the
+// socket that listens on the gateway's port.
 func (c *Command) prepare() (port int, err error) {
 	if port, err = listenInside(c.Plan.Port); err != nil {
 		return -1, err
@@ -264,8 +269,8 @@ func (c *Command) prepare() (port int, err error) {
 	return port, unix.Chdir(c.Plan.Dir)
 }
 
-// listenInside brings the loopback up, and listens where the program expects the
-// gateway.
+// listenInside starts the loopback network and listens on the port where the program
+// expects the gateway.
 func listenInside(port int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -285,7 +290,8 @@ func listenInside(port int) (int, error) {
 	return fd, unix.Listen(fd, 1024)
 }
 
-// startReaper starts the first process inside, and waits until it mounted /proc.
+// startReaper starts the reaper, the first process inside, and waits until the reaper
+// has mounted /proc.
 func (c *Command) startReaper() error {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -368,8 +374,8 @@ func (c *Command) launch() (int, error) {
 	return pid, err
 }
 
-// joinGroups moves this thread, and so what it starts, into the cgroups of the
-// program.
+// joinGroups moves this thread into the cgroups of the program. The program starts
+// there, because this thread starts it.
 func (c *Command) joinGroups() error {
 	next := groupFD
 	if c.Outside {

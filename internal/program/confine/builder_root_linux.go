@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are everything that is put into the root, parents first.
+// mounts returns all mounts of the root, parents first.
 func (p *Plan) mounts() ([]mount, error) {
 	all := []mount{{at: "/tmp", fd: -1, perms: "1777"}, {at: "/dev/shm", fd: -1, perms: "1777"}}
 	if p.Home != "" {
@@ -26,7 +26,7 @@ func (p *Plan) mounts() ([]mount, error) {
 	for _, name := range slices.Concat(systemDirs, p.Show) {
 		fi, err := os.Lstat(name)
 		if slices.Contains(systemDirs, name) && (err != nil || fi.Mode()&fs.ModeSymlink != 0) {
-			continue // links are made by makeTree
+			continue // makeTree makes the links
 		}
 		if err := add(name, untrusted|unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (p *Plan) mounts() ([]mount, error) {
 		}
 		all = append(all, m)
 	}
-	for fd := range 3 { // ttyname(3) finds this one
+	for fd := range 3 { // ttyname(3) finds the terminal as /dev/console
 		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		if err != nil || !strings.HasPrefix(name, "/dev/pts/") {
 			continue
@@ -58,8 +58,8 @@ func (p *Plan) mounts() ([]mount, error) {
 	return all, nil
 }
 
-// build makes the root of the program and enters it. The root of the host is still
-// there.
+// build makes the root of the program and enters it. The root of the host stays
+// mounted until leaveHost.
 func (p *Plan) build() error {
 	if err := ownMounts(); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (p *Plan) build() error {
 	return unix.MountSetattr(unix.AT_FDCWD, ".", 0, &unix.MountAttr{Attr_set: untrusted | unix.MOUNT_ATTR_RDONLY})
 }
 
-// makeTree makes the directories and links that are not the host's.
+// makeTree makes the directories and links that do not come from a mount of the host.
 func makeTree() error {
 	for _, dir := range []string{"proc", "dev/pts", "run", "sys", "var"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -109,8 +109,8 @@ func makeTree() error {
 	return makeLinks(links)
 }
 
-// coverPrivate covers what not everybody may read, because the program runs as the
-// user, and the user may be root.
+// coverPrivate covers the files below dir that not every user may read. The program
+// runs as the user, who may be root, so permissions alone would not protect them.
 func coverPrivate(dir string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -136,7 +136,7 @@ func coverPrivate(dir string) error {
 	})
 }
 
-// cover puts an empty file or directory over a name.
+// cover mounts an empty file or directory over a name. A missing name is no error.
 func cover(name string) error {
 	fi, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) {

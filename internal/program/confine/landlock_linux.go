@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock rights by the ABI that brought them.
+// Landlock rights of the first ABI.
 const (
 	mayRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	mayWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -17,7 +17,7 @@ const (
 	mayNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// handled is every right the ABI can withhold.
+// handled returns every right that the ABI can withhold.
 func handled(abi int) unix.LandlockRulesetAttr {
 	a := unix.LandlockRulesetAttr{Handled_access_fs: mayRead | mayWrite | mayNever}
 	if abi >= 2 {
@@ -38,10 +38,11 @@ func handled(abi int) unix.LandlockRulesetAttr {
 	return a
 }
 
-// ruleset returns Landlock rules under which what is shown can be read.
+// ruleset returns Landlock rules that allow reading the shown paths and the paths of
+// every box. Other rights come from [permit].
 func ruleset(abi int, shown []string) (int, error) {
 	attr := handled(abi)
-	// An older kernel takes only as much of the struct as it knows.
+	// An older kernel accepts only the part of the struct that it knows.
 	size := uintptr(8)
 	if abi >= 4 {
 		size = 16
@@ -54,7 +55,7 @@ func ruleset(abi int, shown []string) (int, error) {
 		return -1, e
 	}
 	unix.CloseOnExec(int(fd))
-	// Everything visible may be listed, because the mounts decide what is visible.
+	// Listing is allowed everywhere, because the mounts already decide what is visible.
 	if err := allow(int(fd), "/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 		return -1, err
 	}
@@ -72,7 +73,7 @@ func ruleset(abi int, shown []string) (int, error) {
 	return int(fd), nil
 }
 
-// permit adds that all below dirs can be read and written.
+// permit adds rules that allow reading and writing below dirs.
 func permit(rules, abi int, dirs ...string) error {
 	attr := handled(abi)
 	for _, dir := range dirs {
@@ -98,7 +99,7 @@ func allow(rules int, path string, access uint64) error {
 	return nil
 }
 
-// LandlockABI is what this kernel offers; 0 is nothing.
+// LandlockABI returns the Landlock version of this kernel; 0 means no Landlock.
 func LandlockABI() int {
 	v, _, e := syscall.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e != 0 {

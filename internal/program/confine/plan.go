@@ -2,16 +2,22 @@
 // and the inside of the sandbox jail, for code of a model.
 //
 // A program under kern exec keeps its terminal, its session and its directory. It
-// is in user, mount, network, process and IPC namespaces of its own. It sees the
-// programs and libraries of the system, the settings in /etc that everybody may
-// read, what it takes to start it and what it was shown: all of that read-only.
-// It may write to the directory where it starts, to what it was given to write,
-// and to an empty home and /tmp that go when it ends. No other file, socket or
-// process of the host has a name inside. Its network is a loopback with one port,
-// that of the gateway, which a listener outside forwards to the gateway's socket.
-// It has no privilege, cannot get one, and cannot type into the terminal.
+// is in user, mount, network, process and IPC namespaces of its own. The program may
+// read, and not write:
 //
-// If the host lacks something, building fails and says what: there is no weaker jail.
+//   - the programs and libraries of the system,
+//   - the settings in /etc that every user may read,
+//   - the files that it needs to start,
+//   - the paths that the user shows with --show.
+//
+// The program may write to the directory where it starts and to the paths that the
+// user names. It may also write to an empty home and /tmp, which disappear with it. No
+// other file, socket or process of the host has a name inside. The network is a
+// loopback with one port, the gateway's. A listener outside forwards it to the
+// gateway's socket. The program has no privilege, cannot get one, and cannot type into
+// the terminal.
+//
+// If the host lacks a feature, building fails and names it: there is no weaker jail.
 package confine
 
 import (
@@ -26,21 +32,21 @@ import (
 	"strings"
 )
 
-// Options say for which program a jail is planned.
+// Options describe the program for which NewPlan plans a jail.
 type Options struct {
 	Dir    string   // where the program starts
 	Home   string   // of the user; "": there is none
 	Keep   string   // a directory that becomes its home; "": an empty one
 	Path   string   // of the program
 	Env    []string // of the program
-	Show   []string // to read, beside what every program reads
-	Write  []string // to write, beside the directory where it starts
-	Hide   []string // never visible
-	Base   string   // the address of the gateway, as the program has it
+	Show   []string // further paths to read
+	Write  []string // paths to write, besides Dir
+	Hide   []string // paths that are never visible
+	Base   string   // address of the gateway that the program uses
 	Socket string   // of the gateway
 }
 
-// A Plan is what a jail is built from: absolute names without links.
+// A Plan describes a jail to build. Its names are absolute and have no links.
 type Plan struct {
 	Dir    string   `json:"dir"`
 	Home   string   `json:"home,omitempty"` // an empty directory; "": only /tmp
@@ -52,13 +58,14 @@ type Plan struct {
 	Socket string   `json:"socket"`
 }
 
-// systemDirs are what every program sees. A name that is a link is one inside too.
+// systemDirs are the directories that every program sees. A link stays a link inside.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/gnu/store"}
 
-// rebuilt are directories that are made new inside; those of the host are hidden.
+// rebuilt are directories that a jail makes itself; it hides those of the host.
 var rebuilt = []string{"/proc", "/sys", "/dev", "/run", "/boot"}
 
-// NewPlan plans a jail.
+// NewPlan returns the plan of a jail. It refuses a plan that would show hidden paths,
+// or let the program write to a directory of the system or to the whole home.
 func NewPlan(w Options) (*Plan, error) {
 	u, err := url.Parse(w.Base)
 	if err != nil {
@@ -75,7 +82,7 @@ func NewPlan(w Options) (*Plan, error) {
 		return nil, err
 	}
 	if p.Home, err = realPath(w.Home); err != nil || w.Home == "" || p.systemOwned(p.Home) != "" {
-		p.Home = "" // nothing there to hide
+		p.Home = "" // the home holds nothing to hide
 	}
 	for _, h := range w.Hide {
 		if h, err = realPath(h); err != nil {
@@ -96,6 +103,7 @@ func NewPlan(w Options) (*Plan, error) {
 	if err := p.checkVisible(w.Path); err != nil {
 		return nil, err
 	}
+	// Drop every path that is below another one.
 	slices.Sort(p.Show)
 	var last string
 	p.Show = slices.DeleteFunc(p.Show, func(s string) bool {
@@ -108,7 +116,7 @@ func NewPlan(w Options) (*Plan, error) {
 	return p, nil
 }
 
-// systemOwned returns the owner of a name that is not the user's, else "".
+// systemOwned returns the owner of a name that belongs to the system; else "".
 func (p *Plan) systemOwned(name string) string {
 	for _, d := range slices.Concat(systemDirs, rebuilt) {
 		if within(name, d) || name == "/" {
@@ -118,7 +126,7 @@ func (p *Plan) systemOwned(name string) string {
 	return ""
 }
 
-// tooBroad says why a program may not write to a directory.
+// tooBroad returns why a program may not write to a directory; "" if it may.
 func (p *Plan) tooBroad(dir string) string {
 	if p.Home != "" && within(p.Home, dir) || dir == "/" {
 		return "too much"
@@ -126,7 +134,7 @@ func (p *Plan) tooBroad(dir string) string {
 	return p.systemOwned(dir)
 }
 
-// addGiven adds what the user gave the program to read and to write.
+// addGiven adds the paths that the user named for the program to read and to write.
 func (p *Plan) addGiven(w Options) (err error) {
 	if w.Keep != "" {
 		if p.Keep, err = p.resolveGiven(w.Keep); err != nil {
@@ -180,8 +188,8 @@ func (p *Plan) resolveGiven(name string) (string, error) {
 	return s, nil
 }
 
-// escapesByLink returns the directory where programs write and from which a link
-// in name leads out to is; "" if there is none.
+// escapesByLink looks for a link in name that leads from a directory where programs
+// write to is, outside of it. It returns that directory; "" if there is none.
 func (p *Plan) escapesByLink(name, is string) string {
 	at, err := filepath.Abs(name)
 	for ; err == nil && at != "/"; at = filepath.Dir(at) {
@@ -195,8 +203,8 @@ func (p *Plan) escapesByLink(name, is string) string {
 	return ""
 }
 
-// addNeeded shows what it takes to start the program: its directory, the targets of
-// links, its interpreter, and what PATH and its environment name.
+// addNeeded shows the files that the program needs to start. These are its directory,
+// the targets of links, its interpreter, and directories that the environment names.
 func (p *Plan) addNeeded(w Options) {
 	p.addProgram(w.Path, 0)
 	for _, v := range w.Env {
@@ -212,7 +220,7 @@ func (p *Plan) addNeeded(w Options) {
 	}
 }
 
-// checkVisible returns an error if a program would not be visible inside.
+// checkVisible returns an error if the program at path is not visible inside.
 func (p *Plan) checkVisible(path string) error {
 	at, err := realPath(path)
 	if path == "" || err != nil {
@@ -275,9 +283,9 @@ func (p *Plan) mayLeadTo(from, to string) bool {
 	return !written(from) || written(to) || slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(filepath.Dir(to)))
 }
 
-// addTree shows a directory of programs with the tree it belongs to: bin beside lib,
-// the shims of a version manager, or packages of Node, which find each other by
-// path. Any other parent may hold secrets.
+// addTree shows a directory of programs with the tree to which it belongs. Such trees
+// are bin beside lib, the shims of a version manager, and packages of Node, which find
+// each other by path. It shows no other parent, because that may hold secrets.
 func (p *Plan) addTree(dir string) {
 	p.addReadOnly(dir)
 	const modules = "/node_modules"
@@ -301,7 +309,7 @@ func (p *Plan) addReadOnly(name string) {
 	}
 	for _, more := range append([]string{p.Home, p.Dir}, p.Hide...) {
 		if more != "" && within(more, dir) {
-			return // it contains what must stay hidden
+			return // dir contains a path that must stay hidden
 		}
 	}
 	for _, d := range slices.Concat(systemDirs, rebuilt, p.Hide, p.Write, []string{p.Dir}) {
@@ -312,7 +320,7 @@ func (p *Plan) addReadOnly(name string) {
 	p.Show = append(p.Show, dir)
 }
 
-// Environ adapts an environment to the inside.
+// Environ returns env with HOME, PWD and temporary directories as they are inside.
 func (p *Plan) Environ(env []string) []string {
 	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
 	for i, v := range out {

@@ -11,34 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A usage measures what a run holds, inside its jail, with the rights of init: a
-// program can hide a file from its user but not from here.
+// A usage measures the files, memory and CPU time of a run. Init measures inside the
+// jail with its own rights, because a program can hide a file from its user.
 type usage struct {
 	Bounds
-	lent    bool          // the workspace is somebody's directory
-	largest int64         // file in it when the run began
-	peak    int64         // memory, where no cgroup counts it
-	private unix.Statfs_t // the private file system, empty
-	base    held          // of a lent workspace when the run began
-	last    unix.Statfs_t // of its file system at the last walk
-	now     held
-	walked  time.Time
-	cost    time.Duration
-	full    bool // all that may be held was seen held
+	lent    bool          // the workspace is a directory of the host
+	largest int64         // size of its largest file when the run began
+	peak    int64         // most memory; set only if no cgroup counts it
+	private unix.Statfs_t // state of the private file system while it was empty
+	base    held          // content of a lent workspace when the run began
+	last    unix.Statfs_t // state of its file system at the last walk
+	now     held          // content at the last walk
+	walked  time.Time     // end of the last walk
+	cost    time.Duration // duration of the last walk
+	full    bool          // the run once held all bytes or files that it may hold
 }
 
-// privateFiles is where a run writes beside its workspace.
+// privateFiles is a directory on the private file system of a box.
 const privateFiles = "/tmp"
 
-// held is what a directory tree holds.
+// held counts the content of a directory tree.
 type held struct {
 	bytes int64
 	files int
 }
 
-// newUsage begins to measure a run that may hold b more than there is. lent says that
-// its workspace is a directory of the host; private is the private file system
-// while it is empty.
+// newUsage starts to measure a run that may add b to the files that exist now. The
+// argument lent says that the workspace is a directory of the host. The argument
+// private is the state of the private file system while it is empty.
 func newUsage(b Bounds, lent bool, private unix.Statfs_t) (*usage, error) {
 	u := &usage{Bounds: b, lent: lent, private: private}
 	if !lent {
@@ -50,7 +50,7 @@ func newUsage(b Bounds, lent bool, private unix.Statfs_t) (*usage, error) {
 	return u, t.err
 }
 
-// look says which limit the run is past, if any.
+// look returns the limit that the run exceeds; "" if it exceeds none.
 func (u *usage) look() string {
 	var fs unix.Statfs_t
 	if unix.Statfs(privateFiles, &fs) == nil {
@@ -67,7 +67,7 @@ func (u *usage) look() string {
 	return ""
 }
 
-// final is the last look; nothing runs any more.
+// final is the last look, after every process of the run has ended.
 func (u *usage) final() (over string, full bool) {
 	over = u.look()
 	if over == "" && u.lent && u.changed(0) {
@@ -79,9 +79,9 @@ func (u *usage) final() (over string, full bool) {
 	return over, u.full
 }
 
-// due reports whether to walk the workspace again: at once if its file system lost
-// as much space as the run has left, else often enough to cost at most a twentieth
-// of the time.
+// due reports whether to walk the workspace again. It is due soon if its file system
+// lost as much space as the run has left. Otherwise walks cost at most a twentieth of
+// the time.
 func (u *usage) due() bool {
 	since := time.Since(u.walked)
 	if since < 4*u.cost {
@@ -90,9 +90,9 @@ func (u *usage) due() bool {
 	return u.changed(u.FileBytes-(u.now.bytes-u.base.bytes)) || since > max(100*time.Millisecond, 20*u.cost)
 }
 
-// changed reports whether the file system under the workspace lost more than room
-// bytes, or files enough, since the last walk. It is cheap, and may say so for
-// what others do.
+// changed reports whether the file system of the workspace lost more than room bytes,
+// or more files than the run has left, since the last walk. It is cheap. It may also
+// report true because another program wrote to the file system.
 func (u *usage) changed(room int64) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(Workspace, &fs) != nil {
@@ -107,8 +107,8 @@ func (u *usage) changed(room int64) bool {
 	return bytes > room || files > left || fs.Files == 0
 }
 
-// recount walks the workspace and says whether the run holds too much.
-// fs is the private file system.
+// recount walks the workspace and reports whether the run holds too much. The argument
+// fs is the state of the private file system.
 func (u *usage) recount(fs unix.Statfs_t) bool {
 	t := tally{}
 	u.walk(&t)
@@ -137,7 +137,7 @@ func (u *usage) walk(t *tally) {
 	u.cost = u.walked.Sub(start)
 }
 
-// A tally adds up a tree.
+// A tally adds up the files of a directory tree.
 type tally struct {
 	held
 	largest int64
@@ -145,7 +145,7 @@ type tally struct {
 	err     error
 }
 
-// dir adds what is below the open directory fd, and closes it.
+// dir adds everything below the open directory fd, and closes fd.
 func (t *tally) dir(fd int) {
 	f := os.NewFile(uintptr(fd), "dir")
 	defer f.Close()
@@ -188,7 +188,7 @@ func (t *tally) entry(dir int, e os.DirEntry) {
 	case nil:
 		t.dir(fd)
 	case unix.EMFILE, unix.ENFILE:
-		t.err = err // too deep to count
+		t.err = err // the tree is too deep to count
 	}
 	// The program may not open what init may not open.
 }
@@ -221,7 +221,7 @@ func deletedBytes() (n int64) {
 	return n
 }
 
-// eachProcess calls f for every process inside but init.
+// eachProcess calls f for every process inside the box except init.
 func eachProcess(f func(pid string)) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -242,7 +242,7 @@ func eachProcess(f func(pid string)) {
 // count adds up memory and CPU time of every living process inside, if no cgroup
 // does. A process that ended before is not counted.
 func (u *usage) count() string {
-	const hertz = 100 // of times in /proc, on every Linux
+	const hertz = 100 // unit of the times in /proc, on every Linux
 	var memory, ticks int64
 	eachProcess(func(pid string) {
 		b, err := os.ReadFile("/proc/" + pid + "/stat")
