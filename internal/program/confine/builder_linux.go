@@ -222,8 +222,8 @@ func report(b built, port ...int) {
 }
 
 // buildAndStart builds the jail and starts the program. It does so from a thread that
-// is not the first, because the runtime starts new threads from the first one. They
-// need the namespaces that this thread leaves.
+// is not the first, because the runtime starts new threads from the first one. A
+// thread that unshared its process namespace cannot start others.
 func (c *Command) buildAndStart(done chan<- struct{}) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {

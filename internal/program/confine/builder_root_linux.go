@@ -110,7 +110,7 @@ func makeTree() error {
 }
 
 // coverPrivate covers the files below dir that not every user may read. The program
-// runs as the user, who may be root, so permissions alone would not protect them.
+// runs as the user. If that is root, permissions alone do not protect these files.
 func coverPrivate(dir string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The walls that a probe tries. A host may lack them.
+// The walls that a probe tests. A host may lack them.
 const (
 	WallNamespaces = "namespaces"
 	WallSeccomp    = "seccomp"
 	WallLandlock   = "landlock"
 )
 
-// A Breach is a wall that did not hold, as the probe saw it from inside.
+// A Breach describes a wall that did not hold when the probe tested it from inside.
 type Breach struct{ Wall, What string }
 
-// Probe is the role of a program that tries the walls of the box around it. It
+// Probe is the role of a program that tests the walls and limits of its own box. It
 // never returns.
 func Probe() { os.Exit(probe(os.Args[1:])) }
 
@@ -55,7 +55,7 @@ func probe(args []string) int {
 	return 0
 }
 
-// touch uses so many MiB of memory.
+// touch allocates the given number of MiB and writes to all of it.
 func touch(mib string) error {
 	n, err := strconv.Atoi(mib)
 	if err != nil {
@@ -73,7 +73,7 @@ func touch(mib string) error {
 	return nil
 }
 
-// startMany starts so many processes at one time.
+// startMany starts the given number of processes at the same time.
 func startMany(n string) error {
 	count, err := strconv.Atoi(n)
 	if err != nil {
@@ -104,7 +104,7 @@ func fillUp(bytes bool) error {
 	return nil
 }
 
-// breaches tries every wall once.
+// breaches tests every wall once and returns the walls that did not hold.
 func breaches() []Breach {
 	found := []Breach{}
 	tries := []struct {

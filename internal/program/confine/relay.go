@@ -17,7 +17,7 @@ func relay(l net.Listener, socket string) {
 }
 
 // forward forwards one connection. It closes the connection if the socket does not
-// answer, as while the daemon restarts; the client tries again.
+// answer, for example during a restart of the daemon. The client then tries again.
 func forward(c net.Conn, socket string) {
 	defer c.Close()
 	up, err := net.Dial("unix", socket)
@@ -34,7 +34,8 @@ func forward(c net.Conn, socket string) {
 	<-back
 }
 
-// copyOneWay copies, and passes the end on. An error ends both ways.
+// copyOneWay copies one direction of a connection and passes its end on. An error ends
+// both directions.
 func copyOneWay(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close()

@@ -9,12 +9,12 @@ import (
 	"github.com/kern-run/kern/internal/program/seccomp"
 )
 
-// dropCapabilities takes every capability from the calling thread, for good. In
-// between it calls change, which may need the last of them.
+// dropCapabilities drops every capability of the calling thread for ever. It calls
+// change before the last step, because change may need capabilities.
 func dropCapabilities(change func() error) error {
 	for c := uintptr(0); c < 64; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			break // past the kernel's last one; the caller checks what is left
+			break // the kernel has no further capability; the caller checks the rest
 		}
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
@@ -31,8 +31,8 @@ func dropCapabilities(change func() error) error {
 	return nil
 }
 
-// dropRights takes from the calling thread what a program under kern exec may not
-// have, and asks the kernel whether it is gone.
+// dropRights drops every right of the calling thread that a program under kern exec may
+// not have. It then asks the kernel whether these rights are gone.
 func dropRights() error {
 	if err := dropCapabilities(func() error { return nil }); err != nil {
 		return err

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A jail gets a root directory of its own in four steps. It clones what the host
-// shows (clone) and mounts an empty root (ownMounts, newRoot). It puts the clones
-// there (mount.put) and detaches the root of the host (leaveHost).
+// A jail gets a root directory of its own in four steps: clone the mounts of the host
+// to show (clone), mount an empty root (ownMounts, newRoot), put the clones there
+// (mount.put), and detach the root of the host (leaveHost).
 
 // devices are the devices that every jail has.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
-// untrusted are the attributes of a mount that a program may write to.
+// untrusted holds the attributes of a mount to which a program may write.
 const untrusted = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// A mount is something to be put into the new root: a piece of the host, or an
-// empty directory.
+// A mount is a part of the new root: a clone of a mount of the host, or an empty
+// directory.
 type mount struct {
-	at    string // absolute
-	fd    int    // a clone of the host's; -1: an empty directory
+	at    string // absolute path in the new root
+	fd    int    // clone of a mount of the host; -1: an empty directory
 	file  bool
 	attr  uint64
 	perms string
 }
 
-// clone clones a piece of the host. With RESOLVE_NO_SYMLINKS it fails at a link,
-// because a program may have put one in the way after the jail was planned.
+// clone clones a file or directory of the host as a mount. With RESOLVE_NO_SYMLINKS it
+// fails at a link, because a program may have made the link after NewPlan.
 func clone(name, at string, attr, resolve uint64) (mount, error) {
 	found, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
@@ -49,7 +49,7 @@ func clone(name, at string, attr, resolve uint64) (mount, error) {
 	return mount{at: at, fd: fd, file: st.Mode&unix.S_IFMT != unix.S_IFDIR, attr: attr}, nil
 }
 
-// put puts m into the root that is the current directory.
+// put mounts m in the new root, which is the current directory.
 func (m mount) put() error {
 	at := "." + m.at
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
@@ -74,14 +74,14 @@ func (m mount) put() error {
 	return restrict(at, m.attr, unix.AT_RECURSIVE)
 }
 
-// attach puts a clone over a name, and closes it.
+// attach mounts a clone at a path, and closes the clone.
 func attach(fd int, at string) error {
 	defer unix.Close(fd)
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// restrict adds attributes to a mount. With AT_RECURSIVE it adds them to all
-// mounts below too.
+// restrict adds attributes to a mount. With AT_RECURSIVE it also adds them to all
+// mounts below.
 func restrict(at string, attr uint64, flags uint) error {
 	if attr == 0 {
 		return nil
@@ -92,7 +92,7 @@ func restrict(at string, attr uint64, flags uint) error {
 	return nil
 }
 
-// ownMounts keeps what is mounted from here on to this namespace.
+// ownMounts makes later mounts visible only in this namespace.
 func ownMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
@@ -100,8 +100,8 @@ func ownMounts() error {
 	return nil
 }
 
-// newRoot mounts an empty root over /tmp and enters it. The root of the host is
-// still there.
+// newRoot mounts an empty root over /tmp and enters it. The root of the host stays
+// mounted until leaveHost.
 func newRoot() error {
 	const root = "/tmp"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
@@ -110,7 +110,7 @@ func newRoot() error {
 	return unix.Chdir(root)
 }
 
-// leaveHost makes the current directory the root, and detaches the host's.
+// leaveHost makes the current directory the root, and detaches the root of the host.
 func leaveHost() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
@@ -121,8 +121,8 @@ func leaveHost() error {
 	return nil
 }
 
-// makeLinks makes links in the root that is the current directory, by name, with
-// those that every jail has.
+// makeLinks makes links in the new root, which is the current directory. It adds the
+// links that every jail has.
 func makeLinks(links map[string]string) error {
 	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
 		links["dev/"+name] = "/proc/self/fd" + to
