@@ -110,6 +110,7 @@ func (a *answer) end(choice int) {
 	}
 }
 
+// chatStop returns the stop reason for a finish_reason of Chat.
 func chatStop(s string) model.Stop {
 	switch s {
 	case "length", "max_tokens":
@@ -264,6 +265,7 @@ func (a *answer) response(data []byte) {
 		a.item(at, item, false)
 	case "response.output_item.done":
 		a.item(at, item, true)
+	// The arguments belong to the call that output_item.added opened at this index.
 	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
 		if p := a.find(at); p != nil {
 			a.add(p, string(delta))
@@ -460,7 +462,7 @@ func (a *answer) message(data []byte) {
 		}
 	}
 	switch string(kind) {
-	case "message_start":
+	case "message_start": // reports the input; message_delta reports the final output
 		a.name(&a.id, jsontext.Get(message, "id"))
 		a.name(&a.model, jsontext.Get(message, "model"))
 		a.messageUsage(jsontext.Get(message, "usage"))
@@ -545,6 +547,7 @@ func (a *answer) blockDelta(at int, d []byte) {
 	}
 }
 
+// messageStop returns the stop reason for a stop_reason of Messages.
 func messageStop(s string) model.Stop {
 	switch s {
 	case "max_tokens", "model_context_window_exceeded":

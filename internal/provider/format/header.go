@@ -25,6 +25,8 @@ var told = [...]struct {
 	{"Anthropic-Ratelimit-Output-Tokens-Limit", "Anthropic-Ratelimit-Output-Tokens-Remaining", ofOutput},
 }
 
+// The functions below select the part of a Quota that a row of told fills.
+
 func ofRequests(q *model.Quota) *model.Allowance { return &q.Requests }
 func ofTokens(q *model.Quota) *model.Allowance   { return &q.Tokens }
 func ofInput(q *model.Quota) *model.Allowance    { return &q.Input }

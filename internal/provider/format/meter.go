@@ -354,7 +354,7 @@ type Seen struct {
 	Kept     []Kept `json:",omitempty"`
 }
 
-// Kept is an item or an answer that the provider stores, and the most input tokens
+// Kept is an item or an answer that the provider stores. Tokens is the most input
 // that it adds to a request that refers to it by ID.
 type Kept struct {
 	ID     string

@@ -83,6 +83,7 @@ var noCredit = []string{"insufficient_quota", "exceeded your current quota", "cr
 // waiting does not fix it: a person must act, as with a wrong key. A request larger
 // than the whole rate limit is BadRequest, because waiting does not fix that either.
 func kindOfStatus(status int, p reported) model.Kind {
+	// Servers put the same phrase into any of the three texts.
 	says := func(words []string) bool {
 		all := strings.ToLower(p.Type + " " + p.Code + " " + p.Message)
 		for _, w := range words {

@@ -40,9 +40,11 @@ func (t *tap) write(b []byte) {
 // step reads one byte. It tracks strings and depth, and collects the value of the
 // member usage or error at the top level.
 func (t *tap) step(c byte) {
+	// The comma or brace after the kept member is not a part of its value.
 	if t.keep && !(t.depth == 1 && !t.quoted && (c == ',' || c == '}')) && len(t.kept) < maxTap {
 		t.kept = append(t.kept, c)
 	}
+	// The first switch handles strings, because brackets inside a string mean nothing.
 	switch {
 	case t.escape:
 		t.escape = false

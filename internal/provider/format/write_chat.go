@@ -6,6 +6,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
+// chatRequest is the body of a Chat request. The types below are its parts.
 type chatRequest struct {
 	Model         string        `json:"model"`
 	Messages      []chatMessage `json:"messages"`

@@ -8,6 +8,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
+// messagesRequest is the body of a Messages request. The types below are its parts.
 type messagesRequest struct {
 	Model    string            `json:"model"`
 	Stream   bool              `json:"stream"`

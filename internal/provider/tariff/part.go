@@ -70,6 +70,7 @@ func (w *weigher) object(v []byte) {
 // measured adds the amounts that an object costs in addition to its members. It
 // reports whether the caller must still count the members.
 func (w *weigher) measured(kind string, o object) bool {
+	// The bytes of a picture or a sound are not text, so those members do not count.
 	switch parts[kind] {
 	case picture:
 		w.picture()
@@ -82,7 +83,7 @@ func (w *weigher) measured(kind string, o object) bool {
 	case sound:
 		w.sound()
 		return false
-	case document:
+	case document: // only a document that contains its text has a bound
 		if src := o.get("source"); jsontext.Kind(o.get("file_id")) == '"' || jsontext.String(jsontext.Get(src, "type")) != "text" && jsontext.String(jsontext.Get(src, "type")) != "content" {
 			w.unknown("how many tokens a document is, is not known here")
 			w.pass(o, "source")
