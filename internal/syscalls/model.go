@@ -26,19 +26,19 @@ type Reply struct {
 	Text  string           `json:"text,omitempty"`
 	Calls []model.ToolCall `json:"calls,omitempty"`
 	Stop  model.Stop       `json:"stop,omitempty"`
-	Model string           `json:"model,omitempty"` // that gave it, where it is not the one that was asked for
+	Model string           `json:"model,omitempty"` // the model of the fallback that answered; empty: the agent's model
 }
 
 // ModelArgs are the arguments of a model call.
 type ModelArgs struct {
-	Say       string `json:"say,omitempty"`        // a message that goes before
+	Say       string `json:"say,omitempty"`        // a user message, added before the call
 	MaxOutput int    `json:"max_output,omitempty"` // output tokens; 0: the model's own maximum
 	Last      bool   `json:"last,omitempty"`       // last words: no tools are offered
 
 	Relay *Relayed `json:"relay,omitempty"` // a request that a program outside wrote itself
 }
 
-// lastWordsOutput is how many output tokens last words have at most.
+// lastWordsOutput is the most output tokens of last words.
 const lastWordsOutput = 1_024
 
 // modelWork is a model call of the built-in loop on its way from plan to run.
@@ -46,13 +46,13 @@ type modelWork struct {
 	routes []route
 	way    quota.RoutePicker
 	req    model.Request
-	bound  tariff.Bound // of req, by the route in hand
+	bound  tariff.Bound // of req, on the present route
 }
 
-// route is where the request goes now.
+// route returns the route of the next or present attempt.
 func (m *modelWork) route() *route { return &m.routes[m.way.At] }
 
-// planModel plans a model call, with providers away as away has it.
+// planModel plans a model call. away returns how long a resource is still in backoff.
 func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Duration) (pl kernel.Plan, e *abi.Error) {
 	a, e := decode[ModelArgs](c)
 	if e != nil {
@@ -88,8 +88,8 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 	return pl, nil
 }
 
-// choose takes the route for the request, and counts the request as it is counted
-// there. One with another model must have a window that holds it.
+// choose picks the route for the request and computes its bound there. It skips a
+// fallback whose window is too small for the request.
 func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *kernel.Plan) {
 	for small := make(map[int]bool); ; small[m.way.At] = true {
 		pl.Source.Other = m.way.Choose(func(at int) time.Duration {
@@ -108,9 +108,9 @@ func (m *modelWork) choose(v *kernel.View, away func(string) time.Duration, pl *
 	}
 }
 
-// Unpriced refuses a model that no table knows, with the line of kern.yaml that
-// would make it known. The price of the nearest relative is only
-// shown, because a person must set the price.
+// Unpriced returns the error for a model without a known price. Its hint is the line of
+// kern.yaml that sets the price. The hint shows the price of the most similar model,
+// but does not apply it, because a person must set the price.
 func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 	provider, name, _ := strings.Cut(f.Name, ":")
 	is, price := "its price", "input: DOLLARS, output: DOLLARS"
@@ -118,7 +118,7 @@ func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 		_, near, _ := strings.Cut(e.Model, ":")
 		p := e.Price
 		if e.Beyond > 0 {
-			p = e.Long // one price is all that can be put there
+			p = e.Long // that line can hold one price only, so it is the highest
 		}
 		is = "a price, such as the highest of " + near + ","
 		price = fmt.Sprintf("input: %s, output: %s, cache_read: %s, cache_write: %s, window: %d, max_output: %d", abi.FormatMoney(p.Input), abi.FormatMoney(p.Output),
@@ -128,21 +128,22 @@ func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 		Hint: fmt.Sprintf("add %s to kern.yaml, in dollars per million tokens, and restart the daemon (kern stop-daemon): providers: {%s: {models: {%q: {%s}}}}", is, provider, name, price)}
 }
 
-// plan fills in what the request may use at most.
+// plan fills in the most that the request can use.
 func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs) {
 	f := &m.route().facts
 	ReserveRequest(pl, &m.bound, f)
 	pl.Window, pl.Work = int64(f.Window), m
 	e := &pl.Elastic
 	switch {
-	case a.MaxOutput > 0: // all of it or nothing
+	case a.MaxOutput > 0: // the call gets all of it or is refused
 		e.Min, e.Max = int64(a.MaxOutput), int64(a.MaxOutput)
 	case a.Last:
 		e.Max = max(e.Min, min(e.Max, lastWordsOutput))
 	}
 }
 
-// ReserveRequest fills in what a request to a model may use at most.
+// ReserveRequest fills the reservation of pl with the most that a request to a model
+// can use. b is the bound of the request, and f describes the model.
 func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts) {
 	in := relay.Input(b, f)
 	p := f.At(in)
@@ -154,8 +155,8 @@ func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts) {
 	}
 }
 
-// boundOf says what r may use at most. A model in this process bills the input
-// that it counts.
+// boundOf returns the bound of r. A model without a Bound method is part of this
+// program, and bills exactly the input that it counts.
 func boundOf(m model.Model, r model.Request) tariff.Bound {
 	if m, ok := m.(interface {
 		Bound(r model.Request) tariff.Bound
@@ -165,8 +166,8 @@ func boundOf(m model.Model, r model.Request) tariff.Bound {
 	return tariff.Bound{Known: true, Input: int64(m.Count(r)), Choices: 1, Least: 1, Cached: true}
 }
 
-// runModel asks the model, and stops listening when ctx ends or when the model
-// gives more than it was granted. The received part is settled either way.
+// runModel asks the model. It stops reading when ctx ends or when the model exceeds
+// the granted output. It settles the received part in both cases.
 func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	if r, ok := j.Plan.Work.(External); ok {
 		return r.Run(ctx, j)
@@ -178,6 +179,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 	}}
 	s.look = again(0, 0, s.granted)
 	err := s.read(ctx, m)
+	// The usage is settled first, because an answer with an error is billed too.
 	d := kernel.Done{First: s.first, Usage: Booked(j, &m.route().facts, s.used(m, err))}
 	var me *model.Error
 	switch {
@@ -201,29 +203,30 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 			r.Stop = s.done.Stop
 			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
-		d.Value, _ = json.Marshal(r) // texts always can
+		d.Value, _ = json.Marshal(r) // a value of texts always encodes
 	}
 	return d
 }
 
-// stream is an answer as it comes.
+// stream collects an answer while it arrives.
 type stream struct {
 	start   time.Time
 	first   time.Duration
 	granted int
 	publish func(piece string)
 	text    strings.Builder
-	look    int // at how many bytes of text the tokens are counted
+	look    int // the size of the text, in bytes, at which read counts its tokens again
 	calls   []model.ToolCall
 	done    *model.Done
 }
 
-// countEvery is how many bytes of an answer come at least between two looks at
-// how many tokens they are.
+// countEvery is the fewest bytes of an answer between two counts of its tokens, because
+// a count is expensive.
 const countEvery = 4096
 
-// again is how many bytes an answer must have before it is counted again, that
-// has so many bytes and tokens now: a token is at least a byte.
+// again returns the size at which the tokens of an answer are counted again. size and
+// tokens are its present size and count. A token has at least one byte, so the answer
+// cannot exceed granted before that size, except by less than countEvery.
 func again(size, tokens, granted int) int { return size + max(countEvery, granted-tokens) }
 
 func (s *stream) read(ctx context.Context, m *modelWork) error {
@@ -255,7 +258,7 @@ func (s *stream) read(ctx context.Context, m *modelWork) error {
 	return nil
 }
 
-// received is what an answer without a last word took, as far as it came.
+// received returns the usage of the received part of an answer that has no end.
 func (s *stream) received(m *modelWork) model.Usage {
 	out := tokens.CountText(s.text.String())
 	for _, c := range s.calls {
@@ -264,7 +267,8 @@ func (s *stream) received(m *modelWork) model.Usage {
 	return model.Usage{Input: m.bound.Input, Output: int64(out)}
 }
 
-// used is what the attempt used: what the model said, else what was received.
+// used returns the usage of the attempt: the usage that the model reported, or else the
+// usage of the received part.
 func (s *stream) used(m *modelWork, err error) model.Usage {
 	var me *model.Error
 	switch {
@@ -276,8 +280,8 @@ func (s *stream) used(m *modelWork, err error) model.Usage {
 	return s.received(m)
 }
 
-// Booked is what a model call took, in the units of accounts. Tokens that
-// the provider's cache gave or took are input too, at their own price.
+// Booked converts the usage of a model call to the units of accounts. Tokens that were
+// read from or written to the provider's cache are input too, at their own price.
 func Booked(j *kernel.Job, f *model.Facts, t model.Usage) abi.Usage {
 	in := t.Input + t.CacheRead + t.CacheWrite
 	return abi.Usage{
@@ -300,14 +304,14 @@ var modelCodes = map[model.Kind]abi.Code{
 	model.Malformed:  abi.ModelMalformed,
 }
 
-// ModelError is a provider's failure in the words of the kernel.
+// ModelError converts an error of a provider to an error of the kernel.
 func ModelError(e *model.Error) *abi.Error {
 	return &abi.Error{Code: modelCodes[e.Kind], Message: e.Error()}
 }
 
-// SameRequest says in what the request of a model call would differ from the
-// one that was recorded; empty: in nothing. Nothing is sent. By which route it
-// went followed from how the providers stood.
+// SameRequest returns how the request of a model call differs from the recorded intent
+// was; empty if it is the same. It sends nothing. It accepts every route of the agent,
+// because the recorded choice depended on the backoff of the providers.
 func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
 	pl, e := w.planModel(v, c, func(string) time.Duration { return 0 })
 	if e != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// workspaceRules are what an agent declares about its workspace.
+// workspaceRules returns what an agent declares about its workspace.
 func workspaceRules(p *abi.Agent) staging.Rules {
 	return staging.Rules{Dir: p.Workspace, View: p.View, Quota: p.Quota, Invariants: p.Invariants}
 }
@@ -44,56 +44,59 @@ func CheckWorkspace(p *abi.Agent) error {
 	return nil
 }
 
-// A World is what rows reach: models and tools, by the program that names them.
+// A World gives the rows access to models, tools, sandboxes, workspaces and the journal.
 type World struct {
-	// Open opens the model of a program. It is called once for each program and model.
+	// Open opens the model of an agent. It is called once for each agent and model.
 	Open func(p *abi.Agent) (model.Model, error)
 	// Command makes a tool of a declared command.
 	Command func(s abi.ToolSpec) (*tools.Tool, error)
-	// Hosted finds a tool that lives in this Go program, or in a program that
-	// is connected. Nil: there are none.
+	// Hosted finds a tool that is a function of this Go program, or of a connected
+	// program. Nil: there are none.
 	Hosted func(pid abi.Pid, name string) *tools.Tool
-	// Sandbox finds a place where code runs, by name; empty is the default.
+	// Sandbox returns the backend of a name; empty is the default.
 	Sandbox func(name string) (sandbox.Backend, error)
 	// Journal reads what processes recorded.
 	Journal Journal
 	// Workspaces opens the stages of calls.
 	Workspaces *staging.Workspaces
-	// Narrow reads a model reference that a model asked for in spawn.
+	// Child resolves the model reference ref of spawn, and returns an agent with that
+	// model, its facts and its fallbacks.
 	Child func(parent *abi.Agent, ref string) (abi.Agent, error)
 	// Yield decides on a request for higher limits: nil asks a person.
 	Yield func(v kernel.View, asked abi.Limits) (allow bool, decided bool)
-	// Away is how long the provider at a resource is away.
+	// Away returns how long a resource is still in backoff.
 	Away func(resource string) time.Duration
-	// Attempts at a model before its error is the answer. Zero: five.
+	// Attempts is the number of attempts at a model before its error is the answer.
+	// Zero: five.
 	Attempts int
-	// Live is where text is published as it streams. Nil: nowhere.
+	// Live gets the text of answers as it streams. Nil: no channel does.
 	Live *live.Channel
 
 	setMax sync.Once
 	loaded recent.Cache[abi.Hash, *Loaded]
 }
 
-// loadedMax is half the number of loaded programs that a World keeps.
+// loadedMax is half the number of loaded agents that a World keeps.
 const loadedMax = 1000
 
-// Loaded is a program ready to run.
+// Loaded is an agent that is ready to run.
 type Loaded struct {
 	Agent  abi.Agent
-	routes []route // to its model, and to those asked in its place; none when it asks none
+	routes []route // to its model, then to the fallbacks; empty if the agent has no model
 	tools  map[string]*tools.Tool
-	files  map[string]*files.Tool // those of tools that work on a view
+	files  map[string]*files.Tool // the file tools among tools; they need a stage
 	specs  []model.ToolSpec
-	sum    abi.Hash // of what goes with every request: the system's text and the tools
+	sum    abi.Hash // of the part of every request that is the same: system text and tools
 }
 
-// A route is a model, and what a program knows of it.
+// A route is a model with its recorded facts.
 type route struct {
-	model model.Model // nil: this host has it no more
+	model model.Model // nil: this host no longer has the model
 	facts model.Facts
 }
 
-// Load makes a recorded program ready, once as long as it is in use.
+// Load makes a recorded agent ready to run. It caches the result by the hash of the
+// record.
 func (w *World) Load(d abi.Data) (*Loaded, error) {
 	b, err := w.Journal.Bytes(d)
 	if err != nil {
@@ -128,7 +131,7 @@ func (w *World) prepare(l *Loaded) (err error) {
 	}
 	for _, f := range l.Agent.Fallback {
 		r := route{facts: recordedFacts(f.Facts, model.Facts{Name: f.Model})}
-		if m, err := w.Open(&abi.Agent{Model: f.Model, Dir: l.Agent.Dir}); err == nil { // else a process that runs does without
+		if m, err := w.Open(&abi.Agent{Model: f.Model, Dir: l.Agent.Dir}); err == nil { // a fallback that this host lost is skipped, so a running process continues
 			r = route{m, recordedFacts(f.Facts, m.Facts())}
 		}
 		l.routes = append(l.routes, r)
@@ -156,7 +159,8 @@ func (w *World) prepare(l *Loaded) (err error) {
 	return err
 }
 
-// recordedFacts replaces what is known of a model today by what was recorded.
+// recordedFacts returns m with the recorded price and window in f, because a process
+// keeps the facts of its spawn.
 func recordedFacts(f *abi.ModelFacts, m model.Facts) model.Facts {
 	if f != nil {
 		m.Price, m.Priced = model.Price(f.Price), f.Priced
@@ -166,7 +170,7 @@ func recordedFacts(f *abi.ModelFacts, m model.Facts) model.Facts {
 	return m
 }
 
-// Recorded are the facts of a model as a program records them.
+// Recorded converts the facts of a model to the form in which an agent records them.
 func Recorded(f model.Facts) *abi.ModelFacts {
 	return &abi.ModelFacts{Price: abi.Price(f.Price), Priced: f.Priced, Long: abi.Price(f.Long), Beyond: f.Beyond,
 		Window: f.Window, MaxOutput: f.MaxOutput, MinOutput: f.MinOutput}

@@ -8,24 +8,24 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 )
 
-// An External call is planned and carried out by its caller: a request to a
-// model that a program wrote, or a tool call that the program makes itself. It
-// comes with the call ([kernel.Kernel.DoVia]) and does not survive a restart.
+// An External plans and runs a call in place of its row. It is a request that a program
+// wrote for a model, or a tool call that the program carries out. The value comes with
+// the call ([kernel.Kernel.DoVia]) and does not survive a restart.
 type External interface {
 	Plan(v kernel.View) (kernel.Plan, *abi.Error)
 	Run(ctx context.Context, j *kernel.Job) kernel.Done
 }
 
-// Relayed is what the arguments of a model call say of such a request. Its text
-// stands in the parts of the intent, for it is what was said before and a
-// little more; see the gateway.
+// Relayed describes, in the arguments of a model call, a request that a program wrote.
+// The text of the request is in the parts of the intent, because it repeats the earlier
+// requests with a little more; see package gateway.
 type Relayed struct {
 	Format   string `json:"face"`
 	Model    string `json:"model"`
 	Messages int    `json:"messages"`
 }
 
-// planExternal plans a call that its caller carries out.
+// planExternal plans a call that its [External] runs.
 func planExternal(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	r, ok := v.Via.(External)
 	if !ok {
@@ -39,12 +39,13 @@ func planExternal(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 // KeyArgs are the arguments of key.
 type KeyArgs struct {
 	Name     string     `json:"name,omitempty"`
-	Key      string     `json:"key"` // its SHA-256, in hex
+	Key      string     `json:"key"` // the SHA-256 of the key, in hex
 	Priority *int       `json:"priority,omitempty"`
 	Limits   abi.Limits `json:"limits,omitzero"`
-	Held     bool       `json:"held,omitempty"` // it ends when nobody holds it
+	Held     bool       `json:"held,omitempty"` // the process ends when no client holds it
 }
 
+// planKey plans the start of a child that a program reaches by a key.
 func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	pl = kernel.Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}
 	a, e := decode[KeyArgs](c)
@@ -65,8 +66,8 @@ func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	return pl, nil
 }
 
-// RunArgs are the arguments of run: a definition that is ready to be recorded,
-// and what it begins with.
+// RunArgs are the arguments of run: an agent that is ready to be recorded, and the
+// task and the limits of its process.
 type RunArgs struct {
 	Program  json.RawMessage `json:"program"`
 	Task     string          `json:"task"`
@@ -75,6 +76,7 @@ type RunArgs struct {
 	Limits   abi.Limits      `json:"limits,omitzero"`
 }
 
+// planRun plans the start of a child that runs a given agent.
 func planRun(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	pl = kernel.Plan{Effect: abi.Idempotent, Child: true, Reserve: abi.Usage{abi.Children: 1}}
 	a, e := decode[RunArgs](c)

@@ -12,8 +12,8 @@ type SleepArgs struct {
 	For string `json:"for"`
 }
 
-// planSleep asks for an intent record. After a restart the sleep then ends at the
-// same time as without it.
+// planSleep asks for an intent record, because with its time the sleep ends at the same
+// time in spite of a restart.
 func planSleep(_ kernel.View, c abi.Call) (kernel.Plan, *abi.Error) {
 	a, e := decode[SleepArgs](c)
 	if e == nil {

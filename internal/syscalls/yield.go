@@ -39,6 +39,7 @@ func (w *World) planYield(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Err
 	return pl, nil
 }
 
+// runYield raises the limits after the policy or a person allowed it.
 func runYield(_ context.Context, j *kernel.Job) kernel.Done {
 	return done(map[string]abi.Limits{"limits": j.Raise(j.Plan.Work.(*YieldArgs).Limits)})
 }
