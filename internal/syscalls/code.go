@@ -24,7 +24,7 @@ type CodeArgs struct {
 	Timeout string `json:"timeout,omitempty"`
 }
 
-// codeWall is how long code may run by default, codeWallMax at most.
+// codeWall is the default timeout of code, and codeWallMax the longest one.
 const (
 	codeWall    = 30 * time.Second
 	codeWallMax = 10 * time.Minute
@@ -37,6 +37,7 @@ type CodeOutcome struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
+// codeWork is the work of a plan of code.
 type codeWork struct {
 	loaded *Loaded
 	source string
@@ -125,8 +126,8 @@ var codeCodes = map[sandbox.Cause]abi.Code{
 	sandbox.Killed:    abi.Interrupted,
 }
 
-// codeOutputKept is how much output of failed code the model sees: the end, which
-// usually holds the reason.
+// codeOutputKept is the number of bytes of failed code's output that the model sees. It
+// sees the end, because the end usually holds the reason.
 const codeOutputKept = 4096
 
 // codeError returns the error for code that failed.
@@ -147,7 +148,7 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 	rows := Table(w)
 	taken := make(map[string]bool)
 	for _, s := range l.specs {
-		if s.Name == "code" {
+		if s.Name == "code" { // code may not run code
 			continue
 		}
 		f := sandbox.Function{Namespace: "agent", Name: pythonName(s.Name), Doc: s.Description, Params: params(s.Schema)}
@@ -160,11 +161,14 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 		} else {
 			row = nil
 		}
+		// Two tools may have the same Python name, such as a-b and a_b; the first one wins.
 		if taken[f.Namespace+"."+f.Name] {
 			continue
 		}
 		taken[f.Namespace+"."+f.Name] = true
 		renamed := renameKeywords(f.Params)
+		// A schema without named members becomes one optional dict, because Python needs
+		// the name of every parameter.
 		open := len(f.Params) == 0 && openObject(s.Schema)
 		if open {
 			f.Params = []sandbox.Param{{Name: "args", Type: "dict", Optional: true}}
@@ -209,7 +213,7 @@ func renameKeywords(list []sandbox.Param) (was map[string]string) {
 	return was
 }
 
-// restoreNames gives arguments the names that the tool knows.
+// restoreNames undoes renameKeywords in the arguments of a call.
 func restoreNames(args json.RawMessage, was map[string]string) (json.RawMessage, error) {
 	if len(was) == 0 {
 		return args, nil

@@ -43,7 +43,7 @@ type pageName struct {
 	n   uint64
 }
 
-// size is about how much memory the message takes.
+// size returns roughly how many bytes of memory the message uses.
 func (p page) size() int {
 	n := len(p.Text) + 200
 	for _, c := range p.Calls {
@@ -79,10 +79,12 @@ func (j *Journal) page(pg process.Page) (page, error) {
 
 // sum is a digest of a message.
 func sum(m model.Message) abi.Hash {
-	b, _ := json.Marshal(m) // strings always can be marshalled
+	b, _ := json.Marshal(m) // a value of texts always encodes
 	return abi.HashOf(b)
 }
 
+// message converts a page and its record r to a message to a model. A result that is a
+// JSON string becomes its text.
 func (j *Journal) message(pg process.Page, r *abi.Record) (m model.Message, err error) {
 	switch pg.Role {
 	case process.RoleTask, process.RoleUser:

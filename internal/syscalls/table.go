@@ -1,8 +1,9 @@
 // Package syscalls is the system call table: every power an agent can have is a row
 // in [Table] and a file beside it.
 //
-// A row has two functions. Plan says what a call will do and what it uses at most.
-// Run does it. The kernel, and never a row, decides about limits, grants and signals.
+// A row has two functions. Plan returns the plan of a call: its effect class and the
+// most that it can use. Run runs the call. The kernel, and never a row, decides about
+// limits, grants and signals.
 package syscalls
 
 import (

@@ -28,21 +28,23 @@ type ToolArgs struct {
 	Undoes uint64 `json:"undoes,omitempty"` // the call that this one undoes
 }
 
-// toolOutput is how many bytes one tool call may return.
+// toolOutput is the most bytes that one tool call may return.
 const toolOutput = 1 << 20
 
+// toolWork is the work of a plan of tool.
 type toolWork struct {
 	tool   *tools.Tool
 	args   json.RawMessage
 	loaded *Loaded
 }
 
-// planTool checks the arguments and reserves what the tool may use.
+// planTool checks the arguments and reserves the most that the tool can use.
 func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 	if a, e := decode[ToolArgs](c); e == nil && a.Relay != "" {
 		return planExternal(v)
 	}
 	name, args, e := w.toolCall(v, c)
+	// These are set before the checks, because the watchdog compares refused calls too.
 	pl.Tool, pl.Effect = name, abi.Irreversible
 	pl.Subject = Subject(name, args)
 	if e != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Resource names what a model call waits for: a model at a provider with one
-// credential. A provider limits each credential by itself, so a credential that is
-// not the daemon's own is part of the name, as a short hash.
+// Resource returns the name of the bucket in which a model call waits for its turn: a
+// model at a provider with one credential. A provider limits each credential by itself.
+// So a credential that is not the daemon's own is part of the name, as a short hash.
 func Resource(f model.Facts, credential string) string {
 	_, name, _ := strings.Cut(f.Name, ":")
 	if f.Provider == "script" {
@@ -30,10 +30,10 @@ func Resource(f model.Facts, credential string) string {
 	return r.String()
 }
 
-// Hear stores in d what an answer says about the limits of the provider. q are the
-// limits, e is the error or nil, and cached is the input that came from the cache. A
-// call that the provider rejected at no cost is no attempt and no model call: it
-// waits for another turn.
+// Hear stores in d the feedback of an answer for the quota. q holds the limits of the
+// provider, e is the error or nil, and cached is the input that came from the cache. A
+// call that the provider rejected at no cost waits for another turn, and does not
+// count as an attempt or as a model call.
 func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 	f := quota.Feedback{Quota: q, Cached: cached}
 	if e != nil {

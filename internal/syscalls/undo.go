@@ -104,6 +104,8 @@ func (u *undoing) undoCall(ctx context.Context, d *compensable) (by string, e *a
 // their ends, without calls that another undo has undone.
 func (u *undoing) calls(a *UndoArgs) (list []compensable, err error) {
 	begun := make(map[uint64]*abi.Intent)
+	// The records are read in order, so each answer follows its intent, and an undo
+	// follows the call that it undid.
 	for r, err := range u.w.Journal.Records(u.j.Call.Pid, groupStart(u.j.View)) {
 		if err != nil {
 			return nil, err
@@ -118,6 +120,7 @@ func (u *undoing) calls(a *UndoArgs) (list []compensable, err error) {
 		if r.Kind != abi.KindEnded || r.Answer.Outcome != abi.OK || in == nil || in.Row != "tool" {
 			continue
 		}
+		// A nested call may be the undoing of another call, so it is not skipped here.
 		if in.Effect != abi.Compensable && in.Within == 0 {
 			continue
 		}
@@ -126,6 +129,8 @@ func (u *undoing) calls(a *UndoArgs) (list []compensable, err error) {
 		if d.args, undoes, err = u.callOf(in); err != nil {
 			return nil, err
 		}
+		// A call that this undo already undid before a crash stays in the list, because
+		// runUndo repeats its undoing call and gets the recorded answer.
 		if undoes != 0 && in.Within != u.j.Call.N {
 			list = slices.DeleteFunc(list, func(d compensable) bool { return d.call == undoes })
 		}
