@@ -21,18 +21,18 @@ import (
 	"github.com/kern-run/kern/internal/program"
 )
 
-// A Runner runs command tools. Its zero value refuses them: killing a program
-// with everything it started needs a supervisor.
+// A Runner runs command tools. Its zero value refuses them, because Kern needs a
+// supervisor to kill a program and everything it started.
 type Runner struct {
 	// Pool runs commands below supervisors. The main of this program must call
 	// program.Main first.
 	Pool *program.Pool
 
-	// Secrets are replaced by [secret] in results and errors.
+	// Secrets are the texts that results and errors show as "[secret]".
 	Secrets []string
 }
 
-// check reports why r cannot run commands.
+// check returns an error if r cannot run commands.
 func (r *Runner) check() error {
 	for _, s := range r.Secrets {
 		if s != "" && len(s) < minSecret {
@@ -50,10 +50,10 @@ func (r *Runner) check() error {
 	return nil
 }
 
-// Command makes a tool of the program in s.Command. Arguments go to its stdin
-// as JSON; its answer is what it writes to stdout: that JSON value if it is
-// exactly one, else the text as a JSON string. An exit status other than 0 is a
-// failure; stderr is kept for its error only.
+// Command makes a tool of the program in s.Command. The program gets its arguments as
+// JSON on stdin, and answers on stdout. If the output is exactly one JSON value, that
+// value is the result. Otherwise the result is the output as a JSON string. An exit
+// status other than 0 is a failure. The end of stderr appears only in its error.
 func Command(s abi.ToolSpec, r Runner) (*Tool, error) {
 	s.SetDefaults()
 	t := &Tool{ToolSpec: s}
@@ -97,8 +97,8 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 	return c.execute(ctx, in, j)
 }
 
-// prepare makes the job: it finds the program in PATH, and takes from the
-// environment of Kern only what every program needs.
+// prepare makes the job. It finds the program in PATH. From the environment of Kern it
+// takes only the variables that every program needs.
 func (c *command) prepare(in Input) (program.Job, error) {
 	j := program.Job{Argv: slices.Clone(c.tool.Command), Dir: in.Dir, Timeout: c.tool.Timeout,
 		Scratch: filepath.Join(os.TempDir(), "kern-tool-"+rand.Text())}
@@ -132,8 +132,8 @@ func (c *command) prepare(in Input) (program.Job, error) {
 	return j, nil
 }
 
-// execute runs the job, from the opening of its pipes to the end of everything it
-// started.
+// execute runs the job. It opens the pipes, starts the program, and returns after every
+// process of the job has ended.
 func (c *command) execute(ctx context.Context, in Input, j program.Job) (out Output) {
 	p, err := openPipes()
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *command) execute(ctx context.Context, in Input, j program.Job) (out Out
 	}
 	over := make(chan struct{})
 	p.begin(in.Args, in.outputLimit(), sync.OnceFunc(func() { close(over) }))
-	// The supervisor enforces the timeout. If it does not answer a little later, a
-	// program stopped it, so it is continued.
+	// The supervisor enforces the timeout. If it does not answer in time, the program may
+	// have stopped it with a signal, so Nudge continues it.
 	timer := time.NewTimer(j.Timeout + patience)
 	defer timer.Stop()
 	var r program.Report
@@ -174,8 +174,9 @@ func (c *command) execute(ctx context.Context, in Input, j program.Job) (out Out
 		stopping = true
 		timer.Reset(patience)
 	}
+	// A supervisor that was stopped cannot report the timeout itself.
 	r.Late = r.Late || overdue && (r.Killed || !r.Ended)
-	if r.Lost {
+	if r.Lost { // the supervisor ended before it removed the directory
 		program.RemoveAll(j.Scratch)
 	}
 	p.finish()
@@ -188,9 +189,10 @@ func (c *command) execute(ctx context.Context, in Input, j program.Job) (out Out
 	return c.outcome(ctx, in, r, p, exceeded, out)
 }
 
-// patience is how long a supervisor may take to answer before it is continued.
+// patience is the time that a supervisor has to answer before execute continues it.
 const patience = 100 * time.Millisecond
 
+// unlessSet returns c, or nil if off is set. A select never chooses a nil channel.
 func unlessSet(off bool, c <-chan struct{}) <-chan struct{} {
 	if off {
 		return nil
@@ -198,7 +200,8 @@ func unlessSet(off bool, c <-chan struct{}) <-chan struct{} {
 	return c
 }
 
-// outcome makes the output of a run.
+// outcome converts the report of a run and its output. The order of its cases decides
+// which of several errors the process sees.
 func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pipes, exceeded bool, out Output) Output {
 	name := c.tool.Name
 	stdout := c.censor.text(p.stdout, exceeded)
@@ -222,7 +225,8 @@ func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pi
 	return out
 }
 
-// failed is the error of a program that failed: how it ended, and what it wrote.
+// failed returns the error of a program that failed. It says how the program ended and
+// quotes the end of stderr.
 func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 	how := fmt.Sprintf("exited with %d", r.Exit)
 	if r.Signal != 0 {
@@ -236,7 +240,8 @@ func (c *command) failed(r program.Report, stderr []byte) *abi.Error {
 	return e
 }
 
-// answered makes a value of the output of a program.
+// answered converts the output of a successful program to the result of the call, and
+// checks it against the schema of results.
 func (c *command) answered(in Input, stdout []byte, out Output) Output {
 	text := bytes.TrimSpace(stdout)
 	bad := jsontext.Check(text, jsontext.Strict)
@@ -262,13 +267,13 @@ func (c *command) answered(in Input, stdout []byte, out Output) Output {
 	return out
 }
 
-// internalError is a failure of Kern.
+// internalError returns the error for a failure of Kern itself.
 func (c *command) internalError(what string, err error) *abi.Error {
 	return &abi.Error{Code: abi.Internal, Message: fmt.Sprintf("tool %s did not run: %s: %v", c.tool.Name, what, err),
 		Hint: "the machine may be short of descriptors, processes or disk"}
 }
 
-// pipes connect Kern with a program.
+// pipes connects Kern with a program: stdin, stdout and stderr.
 type pipes struct {
 	theirs [3]*os.File
 	in     *os.File
@@ -353,7 +358,7 @@ func (p *pipes) finish() {
 	for _, f := range p.out {
 		_ = f.SetReadDeadline(soon) // a pipe has deadlines
 	}
-	_ = p.in.SetWriteDeadline(soon) // as above; it may be closed already
+	_ = p.in.SetWriteDeadline(soon) // the pipe may be closed already
 	p.done.Wait()
 	p.close()
 }

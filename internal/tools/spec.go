@@ -14,8 +14,8 @@ import (
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$`)
 
-// Validate reports what in a declaration makes no sense, and what was expected. Its
-// caller sets the defaults first.
+// Validate returns an error if a declaration makes no sense. The error names the field
+// and the expected value. The caller must set the defaults first.
 func Validate(s *abi.ToolSpec) error {
 	if _, _, err := compile(s); err != nil {
 		return err
@@ -23,8 +23,8 @@ func Validate(s *abi.ToolSpec) error {
 	return nil
 }
 
-// compile validates s and returns its schemas; that of results is nil if none
-// is declared.
+// compile validates s and returns its schemas. The schema of results is nil if s
+// declares none.
 func compile(s *abi.ToolSpec) (args, result *schema.Schema, err error) {
 	if !namePattern.MatchString(s.Name) {
 		return nil, nil, fmt.Errorf("tool %q: name: expected a letter, then up to 63 letters, digits, _, . or -", s.Name)
@@ -37,6 +37,7 @@ func compile(s *abi.ToolSpec) (args, result *schema.Schema, err error) {
 			return bad("command", "argument %d is %q; expected text without zero bytes, and a program first", i, a)
 		}
 	}
+	// The effect comes first, because attempts and undo depend on it.
 	switch {
 	case !slices.Contains(abi.Effects, s.Effect):
 		return bad("effect", "%q; expected one of %s", s.Effect, effectNames())
@@ -73,8 +74,7 @@ func compile(s *abi.ToolSpec) (args, result *schema.Schema, err error) {
 
 var anyObject = json.RawMessage(`{"type":"object"}`)
 
-// acceptsObject reports whether the type at the top of a schema leaves room
-// for objects.
+// acceptsObject reports whether the type at the top of a schema allows objects.
 func acceptsObject(raw []byte) bool {
 	var top struct{ Type any }
 	if json.Unmarshal(raw, &top) != nil { // true or false
@@ -97,8 +97,8 @@ func effectNames() string {
 	return strings.Join(names, ", ")
 }
 
-// marshal encodes v without changing what stands in strings: a schema or a
-// result must read back as it was given.
+// marshal encodes v without HTML escapes, because a schema or a result must read back
+// exactly as it was given.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Sizes to which an error cuts the output of a tool.
+// The sizes to which an error cuts the output of a tool.
 const (
 	maxGot  = 200     // a value
 	maxText = 2 << 10 // a message, the end of stderr
@@ -49,31 +49,31 @@ func quoted(text []byte) json.RawMessage {
 	if len(text) == 0 {
 		return nil
 	}
-	b, _ := marshal(strings.ToValidUTF8(string(text), "\uFFFD")) // a string always can
+	b, _ := marshal(strings.ToValidUTF8(string(text), "\uFFFD")) // a string always encodes
 	return b
 }
 
 // mask replaces a secret.
 const mask = "[secret]"
 
-// minSecret is the shortest secret that can be taken out of a text without
-// tearing ordinary words apart.
+// minSecret is the length of the shortest secret that a censor replaces. A shorter text
+// also occurs within ordinary words.
 const minSecret = 6
 
-// A censor takes secrets out of what a tool said. It works on whole texts,
-// before they are cut, because half a secret is one too.
+// A censor replaces secrets in the output of a tool. It works on whole texts before
+// they are cut, because half a secret is still a secret.
 type censor []string
 
-// newCensor puts long secrets first, so that one which contains another goes
-// as a whole.
+// newCensor makes a censor of secrets. It puts long secrets first, so that the censor
+// replaces a secret that contains another one as a whole.
 func newCensor(secrets []string) censor {
 	c := censor(slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" }))
 	slices.SortFunc(c, func(a, b string) int { return len(b) - len(a) })
 	return slices.Compact(c)
 }
 
-// text returns b without secrets. If b was cut at its end, what may be the
-// beginning of a secret there goes too.
+// text returns b without secrets. If b was cut, text also replaces an end of b that may
+// be the beginning of a secret.
 func (c censor) text(b []byte, cut bool) []byte {
 	for _, s := range c {
 		if bytes.Contains(b, []byte(s)) {
@@ -92,8 +92,8 @@ func (c censor) text(b []byte, cut bool) []byte {
 	return b
 }
 
-// value returns a JSON value without secrets, also where one is written with
-// escapes, and in keys.
+// value returns a JSON value without secrets. It finds a secret also in keys, and where
+// the JSON writes it with escapes.
 func (c censor) value(v json.RawMessage) json.RawMessage {
 	if len(c) == 0 {
 		return v
@@ -128,7 +128,7 @@ func (c censor) stringToken(t []byte) []byte {
 		return t
 	}
 	if clean := c.text([]byte(s), false); string(clean) != s {
-		b, _ := marshal(string(clean)) // a string always can
+		b, _ := marshal(string(clean)) // a string always encodes
 		return b
 	}
 	return t

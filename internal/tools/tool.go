@@ -1,11 +1,11 @@
 // Package tools makes tools of Go functions and of commands. A command is a program
 // that gets its arguments as JSON on stdin and answers on stdout.
 //
-// A [Spec] declares a tool. Its Run makes exactly one attempt and never panics. The
-// kernel decides whether an attempt may be made, and whether another may follow.
+// An [abi.ToolSpec] declares a tool. The Run of a [Tool] makes exactly one attempt and
+// never panics. The kernel decides about each attempt and about the next one.
 //
-// A call of a command that has returned left no process behind, however it ended:
-// see package program.
+// A command that has returned left no program behind, however it ended: see package
+// program.
 package tools
 
 import (
@@ -25,11 +25,11 @@ import (
 	"github.com/kern-run/kern/internal/schema"
 )
 
-// A Tool is a Spec that can run. It is safe for concurrent use.
+// A Tool is a declared tool that can run. It is safe for concurrent use.
 type Tool struct {
 	abi.ToolSpec
-	Args    *schema.Schema // of the arguments
-	Results *schema.Schema // of the result; nil: anything
+	Args    *schema.Schema // the schema of the arguments
+	Results *schema.Schema // the schema of the result; nil: any result
 	Run     func(ctx context.Context, in Input) Output
 }
 
@@ -40,29 +40,29 @@ type Input struct {
 	Attempt   int
 	Args      json.RawMessage
 	Dir       string            // working directory of a command; "" is a private, empty one, the same as TMPDIR
-	MaxOutput int64             // bytes of output it may give; 0 is DefaultMaxOutput
-	Env       map[string]string // what a command's environment holds beside PATH, HOME, LANG and TMPDIR
+	MaxOutput int64             // the most bytes of output; 0 is DefaultMaxOutput, negative is none
+	Env       map[string]string // variables of a command besides PATH, HOME, LANG and TMPDIR
 }
 
-// DefaultMaxOutput is the output a call may give when nothing else is said.
+// DefaultMaxOutput is the most bytes of output of a call without MaxOutput.
 const DefaultMaxOutput = 1 << 20
 
-// Output is how the attempt ended. Err is nil if it went well. With an Err,
-// Value holds the output that came before, as a JSON string, if there was any.
+// Output is the result of an attempt. Err is nil if the attempt succeeded. With an Err,
+// Value holds the output before the error as a JSON string, if there was any.
 type Output struct {
 	Value json.RawMessage
 	Err   *abi.Error
-	Bytes int64         // of output, also of an attempt that failed
-	CPU   time.Duration // of a command and all it started
+	Bytes int64         // the size of the output, also after a failed attempt
+	CPU   time.Duration // the CPU time of a command and everything it started
 	Wall  time.Duration
 }
 
-// CheckArgs returns the error of arguments that do not match the schema.
+// CheckArgs returns an error if args do not match the schema.
 func (t *Tool) CheckArgs(args json.RawMessage) *abi.Error {
 	return Invalid(abi.InvalidArguments, t.Name, t.Args.Check(args))
 }
 
-// Invalid is the error of a violation of a tool's schema; nil without one.
+// Invalid returns the error for a violation of a tool's schema; nil if v is nil.
 func Invalid(code abi.Code, name string, v *schema.Violation) *abi.Error {
 	if v == nil {
 		return nil
@@ -82,9 +82,9 @@ func Invalid(code abi.Code, name string, v *schema.Violation) *abi.Error {
 // Func makes a tool of a function. The schema of its arguments comes from the
 // type In, which is a struct or a map with string keys; see schema.FromType.
 //
-// A panic in f is a failed attempt, never a crash. A function cannot be killed:
-// one that ignores its context when the timeout comes is answered for at once
-// and goes on alone, and what it gives then is dropped.
+// A panic in f is a failed attempt, never a crash. Kern cannot kill a Go function. If f
+// ignores the end of its context at the timeout, the attempt fails at once. f continues
+// alone, and its result is dropped.
 func Func[In, Out any](name, description string, f func(context.Context, In) (Out, error)) (*Tool, error) {
 	if f == nil {
 		return nil, fmt.Errorf("tool %q: no function", name)
@@ -133,12 +133,13 @@ func decode(args json.RawMessage, in any) error {
 	return json.Unmarshal(c, in)
 }
 
-// answer is what a function returned.
+// answer is the result of a function.
 type answer struct {
 	value json.RawMessage
 	err   error
 }
 
+// runFunc makes one attempt at a call of a function.
 func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context, json.RawMessage) (json.RawMessage, error)) (out Output) {
 	began := time.Now()
 	defer func() { out.Wall = time.Since(began) }()
@@ -162,7 +163,7 @@ func (t *Tool) runFunc(ctx context.Context, in Input, call func(context.Context,
 	case a = <-done:
 	case <-timed.Done():
 		select {
-		case a = <-done: // both happened; what was done counts
+		case a = <-done: // the function returned at the same moment, so its result counts
 		default:
 			if ctx.Err() != nil {
 				out.Err = interrupted(ctx, t.Name)
@@ -190,7 +191,7 @@ func recoverPanic(f func() (json.RawMessage, error)) (_ json.RawMessage, err err
 	return f()
 }
 
-// panicPlace is the file and line of the panic that is being recovered.
+// panicPlace returns the file and line of the panic that recoverPanic recovers.
 func panicPlace() string {
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
@@ -205,7 +206,7 @@ func panicPlace() string {
 	}
 }
 
-// funcError is the error of a function as a process sees it.
+// funcError converts the error of a function to an error for a process.
 func (t *Tool) funcError(ctx, timed context.Context, err error) *abi.Error {
 	var e *abi.Error
 	switch {
@@ -220,7 +221,8 @@ func (t *Tool) funcError(ctx, timed context.Context, err error) *abi.Error {
 	return &abi.Error{Code: abi.ToolFailed, Message: fmt.Sprintf("tool %s failed: %s", t.Name, head(err.Error(), maxText))}
 }
 
-// checkOutput checks the value of an attempt that went well.
+// checkOutput checks the value of a successful attempt against the limit on output and
+// the schema of results.
 func (t *Tool) checkOutput(out Output, in Input) Output {
 	if most := in.outputLimit(); int64(len(out.Value)) > most {
 		out.Err = outputError(t.Name, most)
@@ -255,8 +257,8 @@ func outputError(name string, most int64) *abi.Error {
 		Hint: "ask for a part of it: a range, a filter, a summary"}
 }
 
-// interrupted is the error of a call whose context ended: the cause of the context,
-// if that is an error for processes.
+// interrupted returns the error for a call whose context ended. It is the cause of the
+// context if the cause is an [abi.Error].
 func interrupted(ctx context.Context, name string) *abi.Error {
 	var e *abi.Error
 	if errors.As(context.Cause(ctx), &e) {

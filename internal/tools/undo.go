@@ -9,8 +9,8 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// UndoArgs are the arguments of the undoing call, for a call that was given args
-// and returned result.
+// UndoArgs returns the arguments of the call that undoes another call. args and result
+// belong to the call to undo.
 func UndoArgs(u *abi.ToolUndo, args, result json.RawMessage) (json.RawMessage, error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
@@ -44,7 +44,7 @@ func value(b json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// fill puts what was given in the place of the texts that name it.
+// fill replaces each text in v that names a value in given, such as "$args/path".
 func fill(v any, given map[string]any) (_ any, err error) {
 	switch v := v.(type) {
 	case string:
