@@ -20,7 +20,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-// Kernel is what the loop needs of the kernel.
+// Kernel is the part of the kernel that the loop uses.
 type Kernel interface {
 	Do(ctx context.Context, c abi.Call) abi.Result
 	Batch(ctx context.Context, calls []abi.Call, most int) []abi.Result
@@ -47,6 +47,7 @@ func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
 		l.exit(ctx, syscalls.ExitArgs{Error: err.Error(), Code: abi.UnknownModel})
 		return nil
 	}
+	// Calls in doubt come first, because their answers decide how the loop continues.
 	if len(where.Unfinished) > 0 {
 		k.Batch(ctx, where.Unfinished, 0)
 		if where, err = k.Where(pid); err != nil {
@@ -62,22 +63,23 @@ func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
 	return nil
 }
 
-// turn is a reply of the model, with the numbers of the calls that it asks for. The
-// numbers follow from the number of the model call. A call that had no answer
-// before a crash is therefore made again under its old number.
+// turn is a reply of the model with the numbers of the calls that it asks for. The
+// numbers follow from the number of the model call. So after a crash the loop repeats a
+// call without an answer under its old number.
 type turn struct {
 	syscalls.Reply
 	first uint64          // the number of its first call
-	done  map[string]bool // calls that have an answer, by the model's name
-	bad   bool            // one of those did not go well
+	done  map[string]bool // the calls that have an answer, by the model's id
+	bad   bool            // one of the calls in done failed
 }
 
-// stood is the reply that the process was working on: its last one, if a call
-// of it has no answer yet, or if something may have to be undone. Nil: the model
-// is to be asked.
+// stood returns the reply that the process worked on before a restart. It is the last
+// reply, if one of its calls has no answer, or if something may have to be undone. It is
+// nil if the loop must ask the model next.
 func (l *loop) stood(v kernel.View) (*turn, error) {
 	answered := make(map[string]bool)
 	bad := false
+	// The newest pages come first: the answers of the last reply, and then the reply.
 	for _, pg := range slices.Backward(v.Pages) {
 		switch pg.Role {
 		case process.RoleTool:
@@ -101,7 +103,7 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 				return nil, nil
 			}
 			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
-			if pg.Pid == l.pid {
+			if pg.Pid == l.pid { // a page of a fork's source has no call number here
 				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
 					return nil, err
@@ -114,6 +116,8 @@ func (l *loop) stood(v kernel.View) (*turn, error) {
 	return nil, nil
 }
 
+// run asks the model and makes the calls of its reply, until a reply has no calls.
+// reply is the reply to continue with; nil asks the model first.
 func (l *loop) run(ctx context.Context, reply *turn) {
 	hint := ""
 	for ctx.Err() == nil {
@@ -121,7 +125,7 @@ func (l *loop) run(ctx context.Context, reply *turn) {
 			r, e := l.ask(ctx, syscalls.ModelArgs{Say: hint})
 			if e != nil {
 				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
-					continue // a signal or a restart cut it off: the next call says which
+					continue // a signal or a restart cut the call off, and the next call returns the reason
 				}
 				l.stop(ctx, e, "")
 				return
@@ -164,8 +168,8 @@ func (l *loop) ask(ctx context.Context, a syscalls.ModelArgs) (*syscalls.Reply, 
 	return &r, nil
 }
 
-// do makes the next call. While the journal's disk is full it waits for room:
-// nothing is admitted meanwhile, and nothing is lost.
+// do makes the next call. While the disk of the journal is full, do waits for room. The
+// kernel admits no call in that time, so nothing is lost.
 func (l *loop) do(ctx context.Context, row string, args any) abi.Result {
 	b, err := json.Marshal(args)
 	if err != nil {
@@ -193,9 +197,9 @@ func (l *loop) settled(ctx context.Context, calls func() []abi.Result) []abi.Res
 	}
 }
 
-// call runs the calls of a reply at the same time. The model reads which of them
-// failed, and what was undone because of that; call returns an error only if it
-// ends the run.
+// call runs the calls of a reply at the same time. Their errors go to the model. said is
+// the message about calls that were undone because another one failed. call returns an
+// error only if the error ends the run.
 func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error) {
 	var calls []abi.Call
 	for i, t := range reply.Calls {
@@ -223,8 +227,8 @@ func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error
 	return said, e
 }
 
-// undo takes back what the calls of a reply did that can be taken back. Its
-// number follows from theirs, so after a crash it is the same call again.
+// undo undoes the compensable calls of a reply, and returns a message for the model. Its
+// number follows from their numbers, so after a crash it is the same call again.
 func (l *loop) undo(ctx context.Context, reply *turn) string {
 	after := reply.first + uint64(len(reply.Calls))
 	next := max(l.next, after+1)
@@ -238,8 +242,8 @@ func (l *loop) undo(ctx context.Context, reply *turn) string {
 	return u.Say()
 }
 
-// ends reports whether a refused tool call ends the run. To have no further
-// child is not the end: the process can do the task itself.
+// ends reports whether a refused tool call ends the run. The limits on children and
+// depth do not end it, because the process can do the task itself.
 func ends(c abi.Code) bool {
 	u, limit := abi.LimitOf(c)
 	if limit {
@@ -248,7 +252,7 @@ func ends(c abi.Code) bool {
 	return c == abi.ProcessEnding || gone(c)
 }
 
-// gone reports whether nothing more can be said to the kernel.
+// gone reports whether the kernel accepts no more calls of the process.
 func gone(c abi.Code) bool {
 	switch c {
 	case abi.ProcessKilled, abi.ProcessExited, abi.WatchdogLoop, abi.DaemonGone, abi.StorageBroken, abi.UnknownProcess:
@@ -257,8 +261,8 @@ func gone(c abi.Code) bool {
 	return false
 }
 
-// stop ends the process for a reason the kernel gave. Where there is room for
-// it the model has last words, so that there is a conclusion.
+// stop ends the process because of an error of the kernel. If the limits still allow it,
+// the model gets last words, so that the output has a conclusion.
 func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
 	if gone(e.Code) || ctx.Err() != nil {
 		return

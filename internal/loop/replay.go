@@ -11,10 +11,10 @@ import (
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
-// Replay runs the built-in loop against a recording: every call it makes must
-// be the one that was recorded, and gets the recorded answer. No model is asked
-// and no tool runs. Where the recording holds a restart the loop starts again
-// as it did then. It returns how many calls were gone through.
+// Replay runs the built-in loop against a recording. Every call must equal the recorded
+// call, and gets the recorded answer. Replay asks no model and runs no tool. At a
+// restart in the recording the loop starts again too. Replay returns the number of calls
+// that it compared.
 func Replay(ctx context.Context, r *kernel.Recording, w *syscalls.World) (calls int, err error) {
 	p, err := newTape(r, w)
 	if err != nil {
@@ -44,8 +44,8 @@ func Replay(ctx context.Context, r *kernel.Recording, w *syscalls.World) (calls 
 type tape struct {
 	r     *kernel.Recording
 	w     *syscalls.World
-	first map[uint64]int // of a call: its first record
-	final map[uint64]int // its answer
+	first map[uint64]int // the index of the first record of each call
+	final map[uint64]int // the index of the answer of each call
 	from  int            // the loop starts from the state before this record
 
 	mu       sync.Mutex
@@ -58,7 +58,7 @@ func newTape(r *kernel.Recording, w *syscalls.World) (*tape, error) {
 	p := &tape{r: r, w: w, first: map[uint64]int{}, final: map[uint64]int{}, seen: map[uint64]bool{}}
 	for i, rec := range r.Records {
 		if rec.Call >= kernel.NestedFrom {
-			continue // made by a tool or by code, which do not run again
+			continue // a tool or code made this call, and a replay does not run them
 		}
 		switch rec.Kind {
 		case abi.KindBegan, abi.KindAsked:
@@ -79,7 +79,8 @@ func (p *tape) note(call uint64, i int) {
 	}
 }
 
-// next is where the first call begins that was answered and not asked for yet.
+// next returns the first record of the first call that has an answer and that the loop
+// did not make yet.
 func (p *tape) next() (record int, ok bool) {
 	record = len(p.r.Records)
 	for call := range p.final {
@@ -90,7 +91,8 @@ func (p *tape) next() (record int, ok bool) {
 	return record, ok
 }
 
-// Where implements [Kernel]: the state before the record the loop starts at.
+// Where implements [Kernel]. It returns the state before the record at which the loop
+// starts.
 func (p *tape) Where(abi.Pid) (kernel.Where, error) { return p.r.Where(p.from) }
 
 // Batch implements [Kernel].
@@ -102,8 +104,8 @@ func (p *tape) Batch(ctx context.Context, calls []abi.Call, _ int) []abi.Result 
 	return results
 }
 
-// Do implements [Kernel]. A call that has no answer is where the kernel
-// stopped: the loop ends there as it did then.
+// Do implements [Kernel]. At a call without an answer the kernel had stopped, so the
+// loop ends there too.
 func (p *tape) Do(_ context.Context, c abi.Call) abi.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +133,7 @@ func (p *tape) Do(_ context.Context, c abi.Call) abi.Result {
 	return res
 }
 
-// compare says in what a call differs from the one that was recorded.
+// compare returns how a call differs from the recorded call; empty if they are equal.
 func (p *tape) compare(c *abi.Call, i int) string {
 	in := p.r.Records[i].Intent
 	if in.Row != c.Row || in.For != c.For {
