@@ -8,9 +8,9 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// Workspace is the workspace of a process as one call of a Go tool sees it. What
-// the tool changes there becomes visible, whole, when it returns without an error;
-// otherwise nothing does. Names are relative, with slashes.
+// Workspace is the stage of one call of a Go tool on the workspace of its process. The
+// changes of the tool become visible together when it returns without an error.
+// Otherwise Kern drops all of them. Names are relative, with slashes.
 type Workspace struct{ layer *workspace.Layer }
 
 // Files is the workspace of the call whose context a tool was given; nil if its

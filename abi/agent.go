@@ -98,23 +98,23 @@ type ToolSpec struct {
 	Undo        *ToolUndo // of a compensable tool: the tool that undoes it
 }
 
-// A ToolUndo names the tool that undoes a compensable one, and its arguments: a
-// text "$args" or "$result", alone or with a JSON pointer behind it, stands for
-// what the call was given or returned. Without Args the tool gets
-// {"args": ..., "result": ...}.
+// A ToolUndo names the tool that undoes a compensable tool, and the arguments for it.
+// Kern replaces a text "$args" or "$result" in Args by the arguments or the result of the
+// call to undo. A JSON pointer after the text selects a part, such as "$result/id".
+// Without Args the tool gets {"args": ..., "result": ...}.
 type ToolUndo struct {
 	Tool string          `json:"tool"`
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// What SetDefaults fills in.
+// The values that SetDefaults fills in.
 const (
 	DefaultToolTimeout  = 30 * time.Second
 	DefaultToolAttempts = 1
 	DefaultToolEffect   = Irreversible
 )
 
-// SetDefaults fills in what was left out: the most careful effect, a timeout, one
+// SetDefaults fills in the missing fields: the most careful effect, a timeout, one
 // attempt.
 func (s *ToolSpec) SetDefaults() {
 	if s.Effect == "" {
@@ -167,9 +167,9 @@ func (s ToolSpec) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, and what a person wrote: unknown
-// keys are refused, and what is written must make sense by itself. What is left
-// out stays zero, for SetDefaults.
+// UnmarshalJSON reads a declaration that MarshalJSON or a person wrote. It refuses
+// unknown keys, and values that make no sense by themselves. A missing field stays zero
+// until SetDefaults fills it in.
 func (s *ToolSpec) UnmarshalJSON(b []byte) error {
 	var j toolJSON
 	d := json.NewDecoder(bytes.NewReader(b))
