@@ -109,7 +109,7 @@ func (p *Pool) launch() (*connection, error) {
 type Run struct {
 	Report <-chan Report
 	Stop   func() // kills everything the program started
-	Nudge  func() // continues a supervisor that somebody stopped
+	Nudge  func() // continues a supervisor that another process stopped
 }
 
 // Start runs a job with the three standard streams.

@@ -2,7 +2,7 @@ package program
 
 import "github.com/kern-run/kern/internal/program/confine"
 
-// roles are all of them. A role is described where its function is.
+// roles lists every role. The function of a role has its description.
 //
 //	kern ── supervisor (keeper) ── supervisor ── a program
 //	                                  └── jail builder ── jail reaper     kern exec --sandbox jail

@@ -27,8 +27,8 @@ var groupCount atomic.Int64
 type Driver struct {
 	v2        bool
 	trees     map[string]string // controller to directory below which to work; v2 has the one key ""
-	home      string            // v2: where this process is, and each init most of its life
-	around    []string          // v2: groups that hold this process and not what is made here
+	home      string            // v2: the group of this process and of each init outside of its start
+	around    []string          // v2: groups that contain this process and not the groups made here
 	owner     string
 	mkdir     func(string) error
 	rmdir     func(string) error
@@ -40,7 +40,7 @@ type Group struct {
 	name         string
 	v2           bool
 	home         string
-	maxProcesses int64 // processes that there may be at any rate; 0: any number
+	maxProcesses int64 // bound on processes that no limit may exceed; 0: none
 	mkdir        func(string) error
 	rmdir        func(string) error
 	dirs         map[string]string // by controller; v2 has the one key ""
@@ -57,16 +57,17 @@ func NewDriver(trees map[string]string, mkdir, rmdir func(string) error) *Driver
 // Name is the last element of the group's path in every hierarchy.
 func (g *Group) Name() string { return g.name }
 
-// Hierarchies is in how many the group is.
+// Hierarchies returns the number of hierarchies that have the group.
 func (g *Group) Hierarchies() int { return len(g.dirs) }
 
 // WholeProcesses reports whether only whole processes enter, not single threads.
 func (g *Group) WholeProcesses() bool { return g.v2 }
 
-// Doors are the files a thread writes "0" to, to be in the group.
+// Tasks returns the tasks files of the group (v1). A thread enters the group by writing
+// "0" to each of them.
 func (g *Group) Tasks() []*os.File { return g.tasks }
 
-// controllers are those of v1 that a run needs. v2 counts CPU time without one.
+// controllers are the controllers of v1 that a run needs. On v2, CPU time needs none.
 var controllers = []string{"memory", "pids", "cpuacct"}
 
 // Find finds a directory where cgroups with all three controllers can be made, by
@@ -390,7 +391,7 @@ func (g *Group) LimitProcesses(n int) error {
 	return set(dir+"/pids.max", int64(n))
 }
 
-// Helpers is how many threads of init are in the group while the program starts.
+// Helpers returns the number of init's threads in the group while the program starts.
 func (g *Group) Helpers() int {
 	if g.v2 {
 		return 32
@@ -527,7 +528,7 @@ func ownerName(pid int) (string, error) {
 	return fmt.Sprintf("%d-%s", pid, f[19]), nil
 }
 
-// Sweep removes what killed supervisors left.
+// Sweep removes the groups that killed supervisors left.
 func (d *Driver) Sweep() error {
 	var errs []error
 	for _, tree := range d.trees {
@@ -559,8 +560,8 @@ func alive(owner string) bool {
 	return err == nil && now == owner
 }
 
-// emptyGroup kills everything in a group: in one step where the kernel can (v2),
-// else again and again until no process is left to fork.
+// emptyGroup kills every process in a group. On v2 the kernel may do it in one step.
+// Otherwise emptyGroup repeats until no process is left that could fork.
 func emptyGroup(dir string) {
 	if os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0) == nil {
 		return

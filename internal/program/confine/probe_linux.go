@@ -55,7 +55,7 @@ func probe(args []string) int {
 	return 0
 }
 
-// touch allocates the given number of MiB and writes to all of it.
+// touch allocates the given number of MiB and writes to every page.
 func touch(mib string) error {
 	n, err := strconv.Atoi(mib)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package frame is what a jail's supervisor and the init of a box say to each
-// other over a Unix socket, with descriptors beside it.
+// Package frame carries messages and descriptors over a Unix socket, between the
+// supervisor or backend of a jail and the process inside.
 package frame

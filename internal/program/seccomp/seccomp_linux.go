@@ -22,8 +22,8 @@ var withheld = []string{
 	"name_to_handle_at", "open_by_handle_at", "memfd_secret", "fanotify_mark", "modify_ldt", "listmount", "statmount",
 }
 
-// families are the kinds of sockets that a jail may have. A network namespace holds INET and INET6;
-// it does not hold VSOCK, and what is not named here nobody has looked at.
+// families are the kinds of sockets that a jail may have. A network namespace confines
+// INET and INET6. It does not confine VSOCK, and no other kind has been reviewed.
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 
 // Strict returns the filter for code in a sandbox, as the kernel takes it. It is
@@ -126,7 +126,7 @@ func NoTyping() (string, error) {
 	return encode(raw), err
 }
 
-// encode returns a filter as the kernel takes it.
+// encode returns a filter in the form that the kernel accepts.
 func encode(raw []rawbpf.RawInstruction) string {
 	var b []byte
 	for _, r := range raw {

@@ -27,7 +27,7 @@ func Refused(err error) bool {
 	return false
 }
 
-// Remedy is what to do on this host where that is so.
+// Remedy returns a hint: how to allow user namespaces on this host.
 func Remedy() string { return remedy("/proc/sys/") }
 
 func remedy(sys string) string {
