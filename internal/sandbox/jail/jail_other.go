@@ -9,10 +9,10 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A Backend does not exist here.
+// A Backend needs Linux; on this system New returns none.
 type Backend struct{}
 
-// New refuses: the walls of a jail are Linux's.
+// New returns a refusal, because the walls of a jail need Linux.
 func New(Config) (*Backend, error) { return nil, refusal() }
 
 func refusal() error {
@@ -27,7 +27,7 @@ func (*Backend) Run(context.Context, sandbox.Spec) (sandbox.Outcome, error) {
 // Probe refuses.
 func (*Backend) Probe(context.Context) ([]sandbox.Weakness, error) { return nil, refusal() }
 
-// Warm is none.
+// Warm returns 0.
 func (*Backend) Warm() int { return 0 }
 
 // Close does nothing.

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// An output keeps what a program writes, up to a cap for both streams
-// together, and hands it on as it comes.
+// An output keeps the bytes that a program writes, up to a limit for both streams
+// together. It also passes them to a Writer as they come.
 type output struct {
 	mu   sync.Mutex
 	left int64
-	over func() // called once something did not fit
+	over func() // called once, when output exceeds the limit
 	cut  bool
 	kept [2][]byte
 }
@@ -49,7 +49,7 @@ func (o *output) keep(i int, b []byte) []byte {
 	return b
 }
 
-// take returns what was kept; later writes are not in it.
+// take returns the output so far and drops all later output.
 func (o *output) take() (stdout, stderr []byte, cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,8 +57,8 @@ func (o *output) take() (stdout, stderr []byte, cut bool) {
 	return o.kept[0], o.kept[1], o.cut
 }
 
-// feed gives r to the program, and the end of r. A Reader that never returns holds
-// only this goroutine.
+// feed copies r to the program's input and closes the input at the end of r. A Reader
+// that never returns blocks only this goroutine.
 func feed(w io.WriteCloser, r io.Reader) {
 	if r != nil {
 		io.Copy(w, r)

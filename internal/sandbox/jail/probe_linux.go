@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Walls without which there is no jail; no caller can accept to lack one.
+// Names of walls and weaknesses that only Probe finds. A jail always needs the two
+// walls, so no caller can accept their absence.
 const (
 	wallNamespaces = "namespaces"
 	wallSeccomp    = "seccomp"
@@ -26,8 +27,8 @@ const (
 
 var walls = []string{wallNamespaces, wallSeccomp}
 
-// Probe tests on this host what a jail promises: this program tries, in boxes, to get
-// past each limit and wall. Later runs are refused for the weaknesses it finds.
+// Probe tests the limits and walls of a jail on this host. In boxes, this binary tries
+// to break each of them. Run then refuses a Spec that does not allow what Probe found.
 func (b *Backend) Probe(ctx context.Context) ([]sandbox.Weakness, error) {
 	if err := b.pool.enter(); err != nil {
 		return nil, err
@@ -50,13 +51,13 @@ func (b *Backend) Probe(ctx context.Context) ([]sandbox.Weakness, error) {
 		}
 		b.mu.Unlock()
 		if slices.ContainsFunc(found, func(w sandbox.Weakness) bool { return w.Name == wallNamespaces }) {
-			break // without a box there is nothing to try in one
+			break // the other tests need a box that works
 		}
 	}
 	return b.weaknesses(), nil
 }
 
-// inBox runs this program as a probe in a box.
+// inBox runs this binary as a probe in a box.
 func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sandbox.Outcome, error) {
 	slot, err := b.pool.slot(ctx)
 	if err != nil {
@@ -110,8 +111,8 @@ func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weak
 	return all, nil
 }
 
-// ample is more memory than a probe of something else needs, in whatever way
-// this program was built.
+// ample is more memory than a probe of another limit needs, however this binary was
+// built.
 const ample = 1 << 40
 
 // A limit, a small value for it, and a program that goes past it.
@@ -148,8 +149,8 @@ func (b *Backend) tryLimits(ctx context.Context, accept []string) (all []sandbox
 	return all, nil
 }
 
-// tryWorkspace lends a directory of the temporary file system, and looks whose
-// a file made in there is.
+// tryWorkspace mounts a temporary directory as the workspace of a box. It then checks
+// the owner of a file that the probe made there.
 func (b *Backend) tryWorkspace(ctx context.Context, accept []string) ([]sandbox.Weakness, error) {
 	dir, err := os.MkdirTemp("", "kern-jail-probe-")
 	if err != nil {
