@@ -1,5 +1,5 @@
-// Package load runs agents that ask a provider without Kern, each for itself.
-// Kern is compared with them.
+// Package load runs agents that call a provider directly, each on its own. Benchmarks
+// compare Kern with them.
 package load
 
 import (
