@@ -47,6 +47,7 @@ type Ring struct {
 	plain map[abi.Hash]bool // agents without a key; many processes may share one
 }
 
+// add puts a process into the ring, under the hash of its key in hex.
 func (r *Ring) add(sum string, pid abi.Pid) {
 	var h abi.Hash
 	if h.UnmarshalText([]byte(sum)) != nil {

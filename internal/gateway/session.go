@@ -69,6 +69,7 @@ func (s *session) child(name string) (abi.Pid, bool) {
 	return pid, ok
 }
 
+// knows remembers the pid of a named child.
 func (s *session) knows(name string, pid abi.Pid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,6 +79,7 @@ func (s *session) knows(name string, pid abi.Pid) {
 	s.kids[name] = pid
 }
 
+// put adds a pending tool call. If too many are open, it ends the oldest.
 func (s *session) put(w *pendingTool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

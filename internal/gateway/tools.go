@@ -63,6 +63,7 @@ func (w *pendingTool) Run(ctx context.Context, _ *kernel.Job) kernel.Done {
 // the record has its hash, because the conversation already holds the text.
 const resultMax = 4 << 10
 
+// recorded returns the value under which the kernel records a result.
 func recorded(text string) json.RawMessage {
 	v := any(text)
 	if len(text) > resultMax {
@@ -129,6 +130,7 @@ func (g *Gateway) startTools(ctx context.Context, s *session, calls []format.Cal
 	return nil
 }
 
+// withdraw ends the calls of an answer that the program never sees, without a charge.
 func withdraw(made []*pendingTool) {
 	for _, w := range made {
 		close(w.unseen)
