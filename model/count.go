@@ -2,9 +2,9 @@ package model
 
 import "github.com/kern-run/kern/internal/provider/tokens"
 
-// Overheads of the chat format of OpenAI: each message is framed by three
-// tokens and names its role with one, and the answer is primed with three. The
-// numbers for a call and a tool are above what was seen.
+// Overheads of OpenAI's chat format, in tokens. Three frame each message and one
+// names its role; three more begin the answer. The numbers for a call and a tool are
+// above all measured values.
 const (
 	perMessage = 4
 	perAnswer  = 3
@@ -13,9 +13,9 @@ const (
 )
 
 // CountRequest counts the input tokens of r in o200k_base, the vocabulary of
-// OpenAI's models since GPT-4o. A tool reaches a model in a form that is
-// shorter than its JSON, so its JSON is a bound. A [Model] whose tokens nobody
-// bills may count by it.
+// OpenAI's models since GPT-4o. It counts the JSON of a tool, which is a bound,
+// because a tool reaches the model in a shorter form. A [Model] whose tokens nobody
+// bills may use CountRequest for Count.
 func CountRequest(r Request) int {
 	n := perAnswer
 	for i := range r.Messages {
@@ -27,8 +27,8 @@ func CountRequest(r Request) int {
 	return n
 }
 
-// CountMessage counts m as it stands in a conversation. A text that was counted
-// before costs a hash.
+// CountMessage counts the tokens of m in a conversation, with its overhead. Counting
+// a text again costs only a hash.
 func CountMessage(m *Message) int {
 	n := perMessage + tokens.CountText(m.Text) + tokens.CountText(m.CallID)
 	for _, c := range m.Calls {

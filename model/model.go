@@ -1,11 +1,9 @@
-// Package model talks to language models: a [Request] in, a stream of
-// [Event]s out. A provider is one file and one type.
+// Package model defines the interface to language models: a [Model] takes a
+// [Request] and returns a stream of [Event]s.
 //
-// [Open] reads a reference such as "openai:gpt-5" and gives a [Model]. Nothing
-// here retries, waits for a turn or counts money: the caller admits each
-// attempt, and every failure is an [*Error] that says which kind it is, so that
-// the caller can. How a request reaches a provider is known below; see package
-// line.
+// Package relay opens a model at a provider; a [Script] is a model in a file.
+// Nothing here retries, waits for a turn or counts money. The caller admits each
+// attempt, and each failure is an [*Error] whose [Kind] tells the caller what to do.
 package model
 
 import (
@@ -23,8 +21,8 @@ import (
 type Model interface {
 	Facts() Facts
 
-	// Count returns an upper bound of r's input tokens, the number that is
-	// reserved before the call.
+	// Count returns an upper bound of r's input tokens. The caller reserves that
+	// number before the call.
 	Count(r Request) int
 
 	// Stream sends r. It yields events in order and ends after Done, or with
@@ -33,20 +31,20 @@ type Model interface {
 	Stream(ctx context.Context, r Request) iter.Seq2[Event, error]
 }
 
-// Facts are what is known of a model before it is asked anything.
+// Facts are what Kern knows of a model before the first request.
 type Facts struct {
 	Name      string // as given: "openai:gpt-5", "script:replies.yaml"
-	Provider  string // "openai", "anthropic", "script", with "@host" when the address is not the usual one: the key of a provider's limits
+	Provider  string // "openai", "anthropic" or "script", with "@host" for another address; also names the provider in limits
 	Price     Price
 	Priced    bool  // false: the price is unknown
-	Long      Price // of a request with more than Beyond tokens of input, all of it
-	Beyond    int   // 0: any request has the one price
+	Long      Price // price of all tokens of a request with more than Beyond input tokens
+	Beyond    int   // 0: every request has Price
 	Window    int   // context window in tokens, 0 unknown
 	MaxOutput int   // the model's own maximum of output tokens, 0 unknown
 	MinOutput int   // the least output worth asking for
 }
 
-// At is the price of a request with so many tokens of input, cached or not.
+// At returns the price of a request with input tokens, cached ones included.
 func (f *Facts) At(input int64) Price {
 	if f.Beyond > 0 && input > int64(f.Beyond) {
 		return f.Long
@@ -54,8 +52,8 @@ func (f *Facts) At(input int64) Price {
 	return f.Price
 }
 
-// Usage is what one request took, in tokens. Input excludes the tokens read
-// from and written to the provider's cache.
+// Usage is the usage of one request, in tokens. Input excludes the tokens that the
+// provider read from or wrote to its cache.
 type Usage struct {
 	Input      int64 `json:"input,omitempty"`
 	Output     int64 `json:"output,omitempty"`
@@ -78,20 +76,20 @@ const (
 type Message struct {
 	Role   Role       `json:"role,omitempty"`
 	Text   string     `json:"text,omitempty"`
-	Calls  []ToolCall `json:"calls,omitempty"`   // of an assistant
-	CallID string     `json:"call_id,omitempty"` // of a tool: the call this answers
-	Failed bool       `json:"failed,omitempty"`  // of a tool: the text is an error
+	Calls  []ToolCall `json:"calls,omitempty"`   // for role Assistant
+	CallID string     `json:"call_id,omitempty"` // for role Tool: the call that this message answers
+	Failed bool       `json:"failed,omitempty"`  // for role Tool: the text is an error
 }
 
-// A ToolCall is a call that a model asks for. Args is what the model wrote,
-// byte for byte: it may not be JSON.
+// A ToolCall is a tool call that a model asks for. Args holds the bytes that the
+// model wrote, so it may be invalid JSON.
 type ToolCall struct {
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`
 	Args string `json:"args,omitempty"`
 }
 
-// A ToolSpec tells a model what it may call.
+// A ToolSpec describes to a model one tool that it may call.
 type ToolSpec struct {
 	Name        string          `json:"name,omitempty"`
 	Description string          `json:"description,omitempty"`
@@ -113,12 +111,12 @@ type Event struct {
 	Done *Done     `json:"done,omitempty"`
 }
 
-// Done ends a stream that went well.
+// Done ends a stream without an error.
 type Done struct {
 	Stop     Stop  `json:"stop,omitempty"`
 	Usage    Usage `json:"usage"`
-	Reported bool  `json:"reported,omitempty"` // the provider gave Usage; else we counted
-	Quota    Quota `json:"-"`                  // as its headers told
+	Reported bool  `json:"reported,omitempty"` // the provider reported Usage; else Kern counted it
+	Quota    Quota `json:"-"`                  // from the headers of the answer
 }
 
 // Stop says why a model stopped.
@@ -126,18 +124,18 @@ type Stop string
 
 // The reasons to stop.
 const (
-	StopEnd    Stop = "end"    // it had said what it wanted
-	StopTools  Stop = "tools"  // it wants tools called
+	StopEnd    Stop = "end"    // the answer is complete
+	StopTools  Stop = "tools"  // the model waits for the results of its tool calls
 	StopLength Stop = "length" // the output maximum or the window was reached
 	StopFilter Stop = "filter" // the provider or the model withheld the rest
 )
 
-// Kind says what went wrong, in the one word that decides what to do next.
+// Kind classifies an error, so that the caller can decide what to do next.
 type Kind string
 
-// The kinds. Network is a request or stream that did not arrive whole: asking
-// again may well succeed. Malformed is one that did arrive and cannot be read:
-// the same server would send the same again, so it is not retryable.
+// The kinds. Network is a request or an answer that did not arrive whole, so another
+// attempt may succeed. Malformed is an answer that arrived and cannot be read. It is
+// not retryable, because the server would send the same again.
 const (
 	RateLimit  Kind = "rate_limit"
 	Overloaded Kind = "overloaded"
@@ -154,12 +152,12 @@ type Error struct {
 	Message    string        `json:"message,omitempty"`     // without any key
 	Status     int           `json:"status,omitempty"`      // HTTP status, if an answer came
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // as the provider asked; 0: it did not say
-	Usage      *Usage        `json:"usage,omitempty"`       // what it took so far; nil: nobody knows
+	Usage      *Usage        `json:"usage,omitempty"`       // usage until the failure; nil: unknown
 
-	Quota     Quota `json:"-"` // as the headers told, if an answer came
-	Unreached bool  `json:"-"` // no connection was to be had
+	Quota     Quota `json:"-"` // from the headers, if an answer came
+	Unreached bool  `json:"-"` // no connection could be made
 
-	cause error // the end of the caller's context, and nothing else: other causes may print a key
+	cause error // only the end of the caller's context, because another cause may print a key
 }
 
 func (e *Error) Error() string {
@@ -178,11 +176,11 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the end of the caller's context when that is what failed.
+// Unwrap returns the error of the caller's context if its end stopped the request.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Retryable says whether the same request may succeed later. A request that
-// the caller itself stopped is not for trying again.
+// Retryable reports whether the same request may succeed later. A request that the
+// caller stopped is not retryable.
 func (e *Error) Retryable() bool {
 	switch e.Kind {
 	case RateLimit, Overloaded, Network:
@@ -191,8 +189,8 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// Stopped is the error of a request whose ctx ended, nil while ctx goes on.
-// usage is what the request used until then, nil if nobody knows.
+// Stopped returns the error of a request whose ctx ended; nil while ctx is active.
+// usage is the usage until then; nil if it is unknown.
 func Stopped(ctx context.Context, usage *Usage) *Error {
 	err := ctx.Err()
 	if err == nil {

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// A Price is what tokens cost, in nano-dollars per million tokens: three
-// dollars are 3_000_000_000.
+// A Price is the price of tokens, in nano-dollars per million tokens. Three dollars
+// are 3_000_000_000.
 type Price struct {
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
@@ -16,9 +16,9 @@ type Price struct {
 
 const million = 1_000_000
 
-// Cost returns the nano-dollars that u costs, rounded up as a whole, and
-// math.MaxInt64 where it would be more than that. It never returns less for
-// more tokens. Negative numbers count as zero.
+// Cost returns the cost of u in nano-dollars. It rounds up the sum, and returns
+// math.MaxInt64 for any larger sum. More tokens never cost less. Negative numbers
+// count as zero.
 func (p Price) Cost(u Usage) int64 {
 	var whole, rest int64
 	for _, part := range [...]struct{ price, tokens int64 }{
@@ -33,7 +33,8 @@ func (p Price) Cost(u Usage) int64 {
 	return whole + (rest+million-1)/million
 }
 
-// timesMillionth is a*b/1e6 as quotient and remainder.
+// timesMillionth returns a*b/1e6 as quotient and remainder. A quotient that does not
+// fit becomes math.MaxInt64.
 func timesMillionth(a, b int64) (whole, rest int64) {
 	if a <= 0 || b <= 0 {
 		return 0, 0

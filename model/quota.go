@@ -2,15 +2,16 @@ package model
 
 import "time"
 
-// A Quota is how the limits of a key stood when a provider answered. The zero
-// Quota says nothing.
+// A Quota holds the provider's limits of a key at the time of an answer. The zero
+// Quota means that the provider reported none.
 type Quota struct {
-	At       time.Time // when it came
+	At       time.Time // time of the answer
 	Requests Allowance
-	Tokens   Allowance // in and out together
+	Tokens   Allowance // input and output together
 	Input    Allowance // tokens
 	Output   Allowance // tokens
 }
 
-// An Allowance is a limit, and what is left of it. Limit 0: not told.
+// An Allowance is one limit and what is left of it. A Limit of 0 means that the
+// provider did not report it.
 type Allowance struct{ Limit, Left int64 }

@@ -17,11 +17,11 @@ import (
 	"github.com/kern-run/kern/internal/yamlfile"
 )
 
-// A Script is a model that says what its file says. It is a function of the
-// file's bytes and of the requests alone: the reply is chosen by
-// [Request.Index], so a resumed or forked process goes on rightly.
+// A Script is a model that answers with the replies of a file. Its answers depend only
+// on the file and the request. [Request.Index] chooses the reply, so a resumed or
+// forked process gets the right one.
 type Script struct {
-	Name    string // of the file, as given
+	Name    string // of the file, as in the reference
 	Price   Price
 	Window  int
 	Latency time.Duration
@@ -29,14 +29,14 @@ type Script struct {
 	Replies []Reply
 
 	once    sync.Once
-	largest int // output of any reply
+	largest int // the largest output of a reply
 }
 
 // A Reply is what a [Script] answers to one model call.
 type Reply struct {
 	Text  string
 	Calls []ScriptCall
-	Error Kind // fail instead of replying; then Input and Output are what the failure is billed, else nothing
+	Error Kind // fails instead of replying; the failure is billed Input and Output, 0 if nil
 
 	Input, Output *int // usage; nil: counted
 }
@@ -45,13 +45,13 @@ type Reply struct {
 // the file.
 type ScriptCall struct{ Tool, Args string }
 
-// scriptErrors are the kinds a script may fail with.
+// scriptErrors lists the kinds of error that a script may name.
 var scriptErrors = []Kind{RateLimit, Overloaded, Auth, BadRequest, Context, Network}
 
-// A document is a file of ours, read strictly.
+// A document is a Kern file that is read strictly: unknown keys are errors.
 type document struct{ *yamlfile.Document }
 
-// ParseScript reads a script. The name is for errors and Facts only.
+// ParseScript parses a script. It uses name only in errors and in Facts.
 func ParseScript(name string, data []byte) (*Script, error) {
 	sd, root, err := yamlfile.Parse(name, data)
 	if err != nil {
@@ -133,8 +133,8 @@ func (d document) args(n ast.Node, what string) (string, error) {
 	return "", d.Errorf(v, "%s is %s, expected a mapping, or a string that is sent as it is", what, yamlfile.KindOf(v))
 }
 
-// Facts implements [Model]. The largest reply bounds the output, so a
-// reservation under a script is the largest that it can use.
+// Facts implements [Model]. MaxOutput is the output of the largest reply, so a
+// reservation covers any reply.
 func (s *Script) Facts() Facts {
 	s.once.Do(func() {
 		s.largest = 1
@@ -148,7 +148,7 @@ func (s *Script) Facts() Facts {
 	}
 }
 
-// Count implements [Model]: it is exactly the input that the reply reports.
+// Count implements [Model]. It returns exactly the input that the reply reports.
 func (s *Script) Count(r Request) int {
 	if in := s.reply(r.Index).Input; in != nil {
 		return *in
@@ -156,7 +156,8 @@ func (s *Script) Count(r Request) int {
 	return CountRequest(r)
 }
 
-// Stream implements [Model].
+// Stream implements [Model]. It waits for the latency, then yields the reply in
+// pieces.
 func (s *Script) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if e := s.wait(ctx); e != nil {
@@ -190,7 +191,7 @@ func (s *Script) Stream(ctx context.Context, r Request) iter.Seq2[Event, error] 
 	}
 }
 
-// wait is the latency before a reply.
+// wait waits for the latency of the script, or until ctx ends.
 func (s *Script) wait(ctx context.Context) *Error {
 	if s.Latency > 0 {
 		t := time.NewTimer(s.Latency)
@@ -203,7 +204,8 @@ func (s *Script) wait(ctx context.Context) *Error {
 	return Stopped(ctx, &Usage{})
 }
 
-// reply is the one for the model call with this index, empty past the end.
+// reply returns the reply to the model call with this index. It is empty past the
+// end of the file.
 func (s *Script) reply(index int) *Reply {
 	if s.Repeat && len(s.Replies) > 0 {
 		index %= len(s.Replies)
@@ -228,7 +230,7 @@ func (r *Reply) failure(q Request) *Error {
 	return &Error{Kind: r.Error, Message: fmt.Sprintf("the script says so for model call %d", q.Index), Usage: u}
 }
 
-// counted is the reply's size by its texts.
+// counted returns the tokens of the reply's text and calls.
 func (r *Reply) counted() int {
 	n := tokens.CountText(r.Text)
 	for _, c := range r.Calls {
@@ -239,7 +241,7 @@ func (r *Reply) counted() int {
 
 func (c ScriptCall) tokens() int { return tokens.CountText(c.Tool) + tokens.CountText(c.Args) }
 
-// output is the reply's size as it is billed.
+// output returns the output tokens that the reply is billed.
 func (r *Reply) output() int64 {
 	if r.Output != nil {
 		return int64(*r.Output)
@@ -247,13 +249,13 @@ func (r *Reply) output() int64 {
 	return int64(r.counted())
 }
 
-// within cuts the reply to the request's maximum. Where the file gives another
-// size than the texts have, the cut falls at the same share of the texts, so
-// what is last is always lost first.
+// within cuts the reply to the output maximum of the request. If the file gives a
+// size that differs from the counted one, within keeps the same share of the counted
+// tokens. The cut removes the calls first, from the last one, and then the text.
 func (r *Reply) within(q Request) (text string, calls []ToolCall, done Done) {
 	done = Done{Stop: StopEnd, Usage: Usage{Output: r.output()}, Reported: true}
 	text = r.Text
-	room := int64(-1) // in tokens of the texts; -1: enough
+	room := int64(-1) // counted tokens that still fit; -1: all fit
 	if most := int64(q.MaxOutput); most > 0 && done.Usage.Output > most {
 		whole, rest := int64(r.counted()), done.Usage.Output
 		room = share(whole, most, rest)
@@ -276,14 +278,14 @@ func (r *Reply) within(q Request) (text string, calls []ToolCall, done Done) {
 	return text, calls, done
 }
 
-// share is whole*part/of rounded down, for part < of.
+// share returns whole*part/of, rounded down. part must be less than of.
 func share(whole, part, of int64) int64 {
 	hi, lo := bits.Mul64(uint64(whole), uint64(part))
 	q, _ := bits.Div64(hi, lo, uint64(of))
 	return int64(q)
 }
 
-// pieces cuts a text into deltas at whole characters.
+// pieces yields a text in parts of at most 512 bytes. It does not split a character.
 func pieces(s string) iter.Seq[string] {
 	const size = 512
 	return func(yield func(string) bool) {

@@ -22,8 +22,8 @@ func Canonical(dst, src []byte) ([]byte, error) {
 	return appendCanonical(dst, &r), nil
 }
 
-// appendCanonical passes the output through instead of keeping it in a struct,
-// so that it can live on the caller's stack.
+// appendCanonical appends the canonical form of the next value of r. The output is a
+// parameter and not a field, so that it can live on the caller's stack.
 func appendCanonical(out []byte, r *Reader) []byte {
 	switch r.Kind() {
 	case '{':

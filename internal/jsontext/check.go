@@ -14,13 +14,14 @@ import (
 type Rules int
 
 const (
-	// Lenient accepts any JSON: the answers of providers.
+	// Lenient accepts any JSON. It is for the answers of providers.
 	Lenient Rules = iota
-	// UniqueKeys refuses a key that an object has twice, because two readers
-	// could take two values: the requests of programs.
+	// UniqueKeys also refuses an object with the same key twice, because two readers
+	// could take two values. It is for the requests of programs.
 	UniqueKeys
 	// Strict also refuses bytes that are not UTF-8, half a surrogate pair,
-	// numbers beyond MaxNumber and texts beyond MaxSize: arguments and results.
+	// numbers beyond MaxNumber and texts beyond MaxSize. It is for arguments and
+	// results.
 	Strict
 )
 
@@ -29,7 +30,7 @@ type Error struct {
 	Offset  int    // in bytes
 	Pointer string // JSON pointer to the value; empty under Lenient
 	Want    string // what Check expected there
-	Cut     bool   // the text ends where more was expected: it may be a beginning
+	Cut     bool   // the text ends too early; it may be the beginning of valid JSON
 }
 
 func (e *Error) Error() string {
@@ -77,8 +78,8 @@ func (c *checker) fail(want string) bool {
 	return false
 }
 
-// within adds the step that leads to the value of an error. The callers of
-// value add their steps on the way back, so a text without error costs nothing.
+// within adds a step to the pointer of an error. The callers of value add their steps
+// on the way back, so a text without an error costs nothing.
 func (c *checker) within(step string) bool {
 	if c.rules > Lenient {
 		c.err.Pointer = "/" + step + c.err.Pointer

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// A Decimal is a number without a choice of form: 0.DIGITS times ten to the
-// power of point. The digits neither begin nor end with 0. Zero has no digits.
+// A Decimal is a number in one form: 0.DIGITS times ten to the power of point. The
+// digits neither begin nor end with 0. Zero has no digits.
 type Decimal struct {
 	negative bool
 	digits   []byte
@@ -44,7 +44,7 @@ func ParseDecimal(buf, number []byte) Decimal {
 	return d
 }
 
-// Integer reports whether d has nothing behind the point.
+// Integer reports whether d is an integer.
 func (d *Decimal) Integer() bool { return d.point >= len(d.digits) }
 
 // Compare returns -1, 0 or 1 as d is less than, equal to or greater than e.
@@ -69,8 +69,8 @@ func (d *Decimal) sign() int {
 	return 1
 }
 
-// Append writes d in its one form: without an exponent while that takes at most
-// 20 zeros more, and as D.DDDeN beyond.
+// Append appends the one text form of d. The form has no exponent if that adds at
+// most 20 zeros behind the digits or 5 before them. Otherwise it is D.DDDeN.
 func (d *Decimal) Append(out []byte) []byte {
 	const zeros = "00000000000000000000"
 	if len(d.digits) == 0 {

@@ -7,7 +7,7 @@
 //
 //   - check.go: Check, its rules and its error
 //   - read.go: members, elements and simple values
-//   - canonical.go: the one form of a value that two texts are compared by
+//   - canonical.go: the one form of a value, for comparing two texts
 //   - decimal.go: numbers with all their digits
 package jsontext
 
@@ -17,9 +17,9 @@ import (
 	"strings"
 )
 
-// The largest texts that are read.
+// Bounds of the texts that [Check] accepts.
 const (
-	MaxDepth  = 256      // arrays and objects within each other
+	MaxDepth  = 256      // nested arrays and objects
 	MaxKeys   = 1 << 20  // members of one object, where keys are compared
 	MaxSize   = 16 << 20 // bytes, under Strict
 	MaxNumber = 1000     // characters of a number and its largest exponent, under Strict

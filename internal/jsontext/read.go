@@ -22,7 +22,7 @@ type Reader struct {
 	at   int
 }
 
-// NewReader returns a Reader that stands before the value of a text.
+// NewReader returns a Reader in front of the value of a text.
 func NewReader(text []byte) Reader { return Reader{text, Blank(text, 0)} }
 
 // Kind returns the kind of the next value; see [Kind].
@@ -218,8 +218,7 @@ func String(v []byte) string {
 	return s
 }
 
-// Bare returns the bytes that a string stands for; nil for any other kind of
-// value. It copies only a string with escapes.
+// Bare returns the bytes of a decoded string; nil for any other kind of value. It copies only a string with escapes.
 func Bare(v []byte) []byte {
 	if Kind(v) != '"' {
 		return nil

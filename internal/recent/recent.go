@@ -1,16 +1,16 @@
-// Package recent is a bounded cache that keeps what is in use.
+// Package recent is a bounded cache that keeps the entries in use.
 //
-// A cache has two generations. When the young one is full it becomes the old
-// one, and what was old and unused is forgotten. An entry that is read in the
-// old generation moves to the young one.
+// A cache has two generations. When the young generation is full, it becomes the old
+// one, and the cache drops the old one before it. Reading an entry of the old
+// generation copies the entry to the young one, so entries in use survive.
 package recent
 
 import "sync"
 
 // A Cache maps keys to values. It is safe for concurrent use. Max must be set.
 type Cache[K comparable, V any] struct {
-	Max    int         // the weight of a generation
-	Weight func(V) int // nil: each value weighs 1
+	Max    int         // largest weight of a generation
+	Weight func(V) int // weight of a value; nil: 1
 
 	mu         sync.Mutex
 	young, old map[K]V
@@ -38,7 +38,7 @@ func (c *Cache[K, V]) Put(k K, v V) {
 	c.put(k, v)
 }
 
-// put adds to the young generation. c.mu is held.
+// put adds an entry to the young generation. c.mu is held.
 func (c *Cache[K, V]) put(k K, v V) {
 	w := 1
 	if c.Weight != nil {
