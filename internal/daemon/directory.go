@@ -24,7 +24,7 @@ import (
 type Directory struct {
 	Data    string // the path; empty: KERN_DATA, else kern in the XDG state directory
 	Config  string // the configuration file; empty: KERN_CONFIG, else the first that exists of two
-	Version string // of this program; a daemon of another version is refused
+	Version string // of this program, which refuses a daemon of another version
 	Getenv  func(string) string
 	Note    func(text string) // shows a warning to the person
 }
@@ -34,14 +34,15 @@ type ConfigError struct{ Message, Advice string }
 
 func (e *ConfigError) Error() string { return e.Message }
 
-// Hint says what to do next.
+// Hint returns the advice for the person.
 func (e *ConfigError) Hint() string { return e.Advice }
 
 func configError(advice, format string, args ...any) error {
 	return &ConfigError{fmt.Sprintf(format, args...), advice}
 }
 
-// Path is the absolute path of the data directory. Path does not create it.
+// Path returns the absolute path of the data directory. It does not create the
+// directory.
 func (d *Directory) Path() (string, error) {
 	dir := d.Data
 	if dir == "" {
@@ -57,8 +58,8 @@ func (d *Directory) Path() (string, error) {
 	return filepath.Abs(dir)
 }
 
-// configFile is the path of the configuration file. named is true if the
-// person chose the file; only then it must exist.
+// configFile returns the path of the configuration file. It sets named if the person
+// chose the file. Only a chosen file must exist.
 func (d *Directory) configFile(dir string) (file string, named bool, err error) {
 	if file = d.Config; file == "" {
 		file = d.Getenv("KERN_CONFIG")
@@ -80,8 +81,8 @@ func (d *Directory) configFile(dir string) (file string, named bool, err error) 
 	return file, false, nil
 }
 
-// Settings reads the configuration file, and returns its path also if it
-// cannot be read.
+// Settings reads the configuration file. It returns the path of the file even if it
+// cannot read the file.
 func (d *Directory) Settings() (config.Settings, string, error) {
 	dir, err := d.Path()
 	if err != nil {
@@ -106,7 +107,7 @@ func (d *Directory) Settings() (config.Settings, string, error) {
 	return s, file, nil
 }
 
-// Dial connects to the daemon if one runs. It starts none.
+// Dial connects to the daemon. It fails if no daemon runs.
 func (d *Directory) Dial(ctx context.Context) (*api.Client, error) {
 	dir, err := d.Path()
 	if err != nil {
@@ -115,8 +116,8 @@ func (d *Directory) Dial(ctx context.Context) (*api.Client, error) {
 	return api.Dial(ctx, api.SocketOf(dir), d.Version)
 }
 
-// Connect connects to the daemon, and starts it if none runs. It refuses a
-// daemon that runs with another configuration than the named one.
+// Connect connects to the daemon, and starts a daemon if none runs. If the person
+// chose a configuration file, Connect refuses a daemon that runs with another.
 func (d *Directory) Connect(ctx context.Context) (*api.Client, error) {
 	dir, err := d.Path()
 	if err != nil {
@@ -166,7 +167,7 @@ func (d *Directory) Outdated(ctx context.Context, c *api.Client, provider string
 	return ""
 }
 
-// NoteOutdated shows what Outdated finds.
+// NoteOutdated shows the text of [Directory.Outdated] to the person.
 func (d *Directory) NoteOutdated(ctx context.Context, c *api.Client, provider string) {
 	if s := d.Outdated(ctx, c, provider); s != "" {
 		d.Note(s)

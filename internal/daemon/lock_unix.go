@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// executable is the path of this program. On Linux it stays valid if the file is
-// replaced by another version.
+// executable returns the path of this program. On Linux the path stays valid if
+// another version replaces the file.
 func executable() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -20,7 +20,8 @@ func executable() (string, error) {
 	return os.Executable()
 }
 
-// ownSession starts a child that survives this process and its terminal.
+// ownSession returns the attributes of a child that survives this process and its
+// terminal.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // Lock takes the lock of a file, and waits for it until ctx ends. The lock is

@@ -23,13 +23,13 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// DetachedFlag tells kern serve that a client started it in the background.
-// The daemon reports on descriptor 3 when it is ready, and then releases the
-// start lock on descriptor 4. It stops by itself after idleTime.
+// DetachedFlag marks a kern serve that a client started in the background. When such
+// a daemon is ready, it releases the start lock on descriptor 4, and then reports on
+// descriptor 3. It stops by itself after idleTime.
 const DetachedFlag = "detached"
 
-// idleTime is how long a detached daemon stays when no process lives and no
-// client is connected.
+// idleTime is the time after which a detached daemon stops, if no process lives and
+// no client is connected.
 const idleTime = 10 * time.Minute
 
 // Options say how a daemon runs.
@@ -38,12 +38,13 @@ type Options struct {
 	Interrupts <-chan os.Signal // each stops the daemon
 }
 
-// Serve runs the daemon of the directory until it is told to stop.
+// Serve runs the daemon of the directory until a client, an interrupt or ctx stops
+// it.
 func (d *Directory) Serve(ctx context.Context, o Options) error {
 	report := func(error) {}
 	if o.Detached {
 		pipe, starting := os.NewFile(3, "ready"), os.NewFile(4, StartLock)
-		syscall.CloseOnExec(4) // tools outlive the start
+		syscall.CloseOnExec(4) // else a tool would inherit the start lock and keep it
 		report = func(err error) {
 			_ = starting.Close()
 			_ = json.NewEncoder(pipe).Encode(readyOf(err))
@@ -69,7 +70,7 @@ type server struct {
 	http     *http.Server
 	gateway  *host.GatewayServer
 	cancel   context.CancelFunc // ends the requests that wait
-	stop     chan struct{}      // closed when a client or the idle timer stops the daemon
+	stop     chan struct{}      // closed by a client or the idle timer to stop the daemon
 	stopOnce sync.Once
 	life     *os.File      // the lock of the directory
 	scratch  string        // the directory for temporary files of tools and sandboxes
@@ -80,7 +81,8 @@ type server struct {
 	idleTimer *time.Timer
 }
 
-// open takes the data directory, opens its journal and begins to listen.
+// open locks the data directory, opens its journal and listens. It returns before
+// the first request is served.
 func (d *Directory) open(ctx context.Context, o Options) (_ *server, err error) {
 	s := &server{stop: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	if s.dir, err = d.Path(); err != nil {
@@ -103,6 +105,7 @@ func (d *Directory) open(ctx context.Context, o Options) (_ *server, err error) 
 		defer starting.Close()
 		d.warn(settings)
 	}
+	// An older daemon that still shuts down holds this lock.
 	if s.life, err = Lock(short, filepath.Join(s.dir, LifeLock)); err != nil {
 		return nil, err
 	}
@@ -112,6 +115,7 @@ func (d *Directory) open(ctx context.Context, o Options) (_ *server, err error) 
 			s.life.Close()
 		}
 	}()
+	// The memory is hidden before Open starts tools, because they run as the same user.
 	if err := host.Conceal(); err != nil && runtime.GOOS == "linux" {
 		return nil, fmt.Errorf("the daemon cannot hide its memory, which holds the providers' keys, from tools: %w", err)
 	}
@@ -144,16 +148,17 @@ func (d *Directory) claim(ctx context.Context, dir string) (*os.File, error) {
 	return starting, nil
 }
 
-// makeScratch makes the directory for temporary files, and removes those that
-// dead daemons of the same data directory left. It lies in the data directory
-// if the host has no writable temporary directory, as in a small container.
+// makeScratch makes the directory for temporary files, and sets TMPDIR to it. It
+// removes the directories that dead daemons of the same data directory left. If the
+// host has no writable temporary directory, as in a small container, it uses the
+// data directory.
 func makeScratch(dir string) (string, error) {
 	sum := sha256.Sum256([]byte(dir))
 	prefix := fmt.Sprintf("kern-%x-", sum[:3])
 	for _, at := range []string{os.TempDir(), dir} {
 		old, _ := filepath.Glob(filepath.Join(at, prefix+"*"))
 		for _, name := range old {
-			_ = os.RemoveAll(name) // fails for files of another user, which stay
+			_ = os.RemoveAll(name) // files of another user stay, because this fails for them
 		}
 	}
 	name, err := os.MkdirTemp("", prefix)
@@ -166,7 +171,7 @@ func makeScratch(dir string) (string, error) {
 	return name, os.Setenv("TMPDIR", name)
 }
 
-// explainOpen says what to do about a journal that did not open.
+// explainOpen adds advice to the error of a journal that did not open.
 func explainOpen(dir string, err error) error {
 	var damage *journal.Damage
 	switch {
@@ -203,7 +208,7 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 // requestStop makes run return.
 func (s *server) requestStop() { s.stopOnce.Do(func() { close(s.stop) }) }
 
-// countConn keeps the set of open connections, and restarts the idle timer.
+// countConn updates the set of open connections, and restarts the idle timer.
 func (s *server) countConn(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +223,8 @@ func (s *server) countConn(c net.Conn, state http.ConnState) {
 	}
 }
 
-// stopIfIdle stops the daemon if no client is connected and no process lives.
+// stopIfIdle stops the daemon if no client is connected and no process lives. Else
+// it restarts the idle timer.
 func (s *server) stopIfIdle() {
 	s.mu.Lock()
 	busy := len(s.conns) > 0
@@ -232,7 +238,7 @@ func (s *server) stopIfIdle() {
 	s.mu.Unlock()
 }
 
-// ShutdownTime is how long a stopping daemon waits for the requests it answers.
+// ShutdownTime is the time that a stopping daemon gives to running requests.
 const ShutdownTime = 10 * time.Second
 
 // run serves until an interrupt or a client stops the daemon.
@@ -254,7 +260,8 @@ func (s *server) run(ctx context.Context, interrupts <-chan os.Signal) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	// Remove the socket first: new clients start the next daemon, which waits for the life lock.
+	// The socket goes first, so that a new client starts the next daemon, which waits
+	// for the life lock.
 	err = errors.Join(err, api.Unlisten(s.dir))
 	s.kernel.Gateway.Rest()
 	s.cancel()

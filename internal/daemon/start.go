@@ -26,12 +26,12 @@ const (
 	LogFile   = "daemon.log"
 )
 
-// startTime is how long a daemon may take to start. The time covers folding a
-// long journal and waiting for an older daemon to end.
+// startTime is the longest start of a daemon. The time covers folding a long journal
+// and waiting for an older daemon to end.
 const startTime = 60 * time.Second
 
-// start starts a daemon. Of several clients that try at the same moment, one
-// starts it and the others wait.
+// start starts a daemon. If several clients try at the same moment, one starts the
+// daemon and the others wait.
 func (d *Directory) start(ctx context.Context, dir string) (*api.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -78,7 +78,7 @@ type ready struct {
 	Err   *abi.Error `json:"error"`
 }
 
-// readyOf describes how the start of a daemon went.
+// readyOf returns the report of a daemon whose start returned err.
 func readyOf(err error) ready {
 	var c *ConfigError
 	var e *abi.Error
@@ -93,9 +93,10 @@ func readyOf(err error) ready {
 	return ready{Err: &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: "kern doctor checks this host and its configuration"}}
 }
 
-// launch starts a daemon in a session of its own, which keeps none of our files
-// open, and waits until it is ready. The daemon inherits the start lock, so
-// nobody starts a second one if this client ends too early.
+// launch starts a daemon in a session of its own, and waits until it is ready. The
+// daemon keeps no file of this client open but the log, the pipe and the start lock.
+// It inherits the start lock, so that no client starts a second daemon if this one
+// ends too early.
 func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) error {
 	self, err := executable()
 	if err != nil {
@@ -124,7 +125,8 @@ func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) e
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("the daemon cannot be started: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // a daemon that ends before this client leaves no zombie
+	go func() { _ = cmd.Wait() }() // else a daemon that ends before this client leaves a zombie
+	// Only the daemon holds the pipe now, so the read below ends if the daemon ends.
 	_ = to.Close()
 	stop := context.AfterFunc(ctx, func() { _ = from.SetReadDeadline(time.Now()) })
 	defer stop()
@@ -143,7 +145,7 @@ func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) e
 	return nil
 }
 
-// Stop stops the daemon and waits for its end. It reports false if none runs.
+// Stop stops the daemon and waits for its end. It reports false if no daemon runs.
 func (d *Directory) Stop(ctx context.Context) (stopped bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -165,14 +167,15 @@ func (d *Directory) Stop(ctx context.Context) (stopped bool, err error) {
 	if err := c.Stop(ctx); err != nil && !errors.Is(err, api.ErrLost) {
 		return false, err
 	}
-	life, err := Lock(ctx, filepath.Join(dir, LifeLock)) // free once the daemon has ended
+	life, err := Lock(ctx, filepath.Join(dir, LifeLock)) // waits until the daemon has ended
 	if err != nil {
 		return false, fmt.Errorf("the daemon was asked to stop and still runs: %w", err)
 	}
 	return true, life.Close()
 }
 
-// maxLog is the size at which the daemon's log is renamed and a new one begun.
+// maxLog is the size above which the next start renames the daemon's log and begins
+// another.
 const maxLog = 1 << 20
 
 func openLog(dir string) (*os.File, error) {
