@@ -13,8 +13,8 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// Conformance is what every store must do. open makes an empty place and
-// returns a function that opens it, each time as a later owner.
+// Conformance tests the rules that every store must keep. open makes empty storage
+// and returns a function that opens it, each time for a later owner.
 func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, journal.Lease, error)) {
 	for _, c := range []struct {
 		name string
@@ -52,7 +52,7 @@ func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, jo
 	}
 }
 
-// place is a store under test.
+// place is the storage under test, with its open store and lease.
 type place struct {
 	t    *testing.T
 	open func() (journal.Store, journal.Lease, error)
@@ -80,7 +80,7 @@ func (p *place) append(batch ...abi.Record) {
 	}
 }
 
-// scan returns everything there is.
+// scan returns all records of the store.
 func (p *place) scan() []abi.Record {
 	p.t.Helper()
 	var all []abi.Record
@@ -112,7 +112,7 @@ func (p *place) want(list ...abi.Record) {
 	}
 }
 
-// Began and Ended are two small records as a call leaves them.
+// Began returns a small intent of a call, as the kernel writes it.
 func Began(pid abi.Pid, n, call uint64) abi.Record {
 	args, blob := abi.NewData(fmt.Appendf(nil, `{"text":"record %d of process %d"}`, n, pid))
 	r := abi.Record{Pid: pid, N: n, Time: 1_790_000_000_000_000_000 + int64(n), Kind: abi.KindBegan, Call: call,
@@ -124,7 +124,7 @@ func Began(pid abi.Pid, n, call uint64) abi.Record {
 	return r
 }
 
-// Ended is the end of what [Began] began.
+// Ended returns the answer of the call of [Began].
 func Ended(pid abi.Pid, n, call uint64, value []byte) abi.Record {
 	d, blob := abi.NewData(value)
 	r := abi.Record{Pid: pid, N: n, Time: 1_790_000_000_000_000_000 + int64(n), Kind: abi.KindEnded, Call: call,
@@ -159,7 +159,7 @@ func roundTrip(t *testing.T, p *place) {
 			t.Errorf("verify %d: %d records, %v; want %d", pid, n, err, want)
 		}
 	}
-	// A reopened store goes on where it stood.
+	// A reopened store continues after its last record.
 	p.append(Began(1, 21, 21))
 }
 
@@ -276,7 +276,7 @@ func blobs(t *testing.T, p *place) {
 	p.append(r)
 }
 
-// noise is bytes without a pattern.
+// noise returns n bytes without a pattern, which do not compress.
 func noise(n int) []byte {
 	var b []byte
 	for h := abi.HashOf(nil); len(b) < n; h = abi.HashOf(h[:]) {
@@ -339,8 +339,8 @@ func concurrent(t *testing.T, p *place) {
 	wg.Wait()
 }
 
-// wide appends batches that touch many processes, between some that touch few,
-// and reads after each.
+// wide appends batches of many processes between batches of few, and reads the store
+// after each batch.
 func wide(t *testing.T, p *place) {
 	const procs = 20
 	last := map[abi.Pid]uint64{}

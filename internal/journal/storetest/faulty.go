@@ -12,20 +12,19 @@ import (
 // A Mode says how an Append fails.
 type Mode int
 
-// The modes. After either of the first two the store fails for ever, as a
-// broken disk does.
+// The modes of a broken disk. After either of them the store fails for ever.
 const (
 	Before Mode = -1 // nothing is stored
 	After  Mode = -2 // everything is stored, and an error is reported
 )
 
-// Full is a full disk that has room again after k tries.
+// Full returns the mode of a full disk that has room again after k tries.
 func Full(k int) Mode { return Mode(k) }
 
-// ErrBroken is what a broken store returns.
+// ErrBroken is the error of a broken store.
 var ErrBroken = errors.New("storetest: the disk broke")
 
-// Faulty is a store whose n-th Append, counted from 1, fails as mode says.
+// Faulty returns a store on s whose n-th Append, counted from 1, fails as mode says.
 func Faulty(s journal.Store, n int, mode Mode) journal.Store {
 	return &faulty{Store: s, left: n, mode: mode}
 }
@@ -34,7 +33,7 @@ type faulty struct {
 	journal.Store
 
 	mu   sync.Mutex
-	left int // Appends up to the one that fails
+	left int // Appends until one fails, that one included; 0: broken for ever
 	mode Mode
 }
 

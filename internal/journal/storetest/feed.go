@@ -20,7 +20,7 @@ func idsOf(batch []abi.Record) (list []string) {
 	return list
 }
 
-// readFeed reads a feed to its end. Positions must rise.
+// readFeed reads a feed to its end, and fails the test if a position does not rise.
 func readFeed(t *testing.T, f journal.FeedReader, wants func(abi.Pid) bool) (list []string, cursors []journal.Cursor) {
 	t.Helper()
 	for {
@@ -42,7 +42,7 @@ func readFeed(t *testing.T, f journal.FeedReader, wants func(abi.Pid) bool) (lis
 	}
 }
 
-// feedBatches makes batches of few and of many processes.
+// feedBatches returns batches of few and of many processes.
 func feedBatches(rounds int) (batches [][]abi.Record) {
 	last := map[abi.Pid]uint64{}
 	rnd := rand.New(rand.NewPCG(1, uint64(rounds)))
@@ -58,8 +58,8 @@ func feedBatches(rounds int) (batches [][]abi.Record) {
 	return batches
 }
 
-// feedOrder: the feed has the order of commits, and a cursor leads to the same
-// place whenever it is used.
+// feedOrder tests that a feed has the order of commits, and that a cursor always
+// leads to the same position.
 func feedOrder(t *testing.T, p *place) {
 	var all []string
 	live := p.s.Feed(0)
@@ -108,7 +108,7 @@ func feedOrder(t *testing.T, p *place) {
 	}
 }
 
-// feedNew: a feed that starts at the end yields what is appended later.
+// feedNew tests that a feed from the end yields the records that are appended later.
 func feedNew(t *testing.T, p *place) {
 	p.append(Began(1, 1, 1))
 	f := p.s.Feed(journal.Newest)
@@ -133,8 +133,8 @@ func feedNew(t *testing.T, p *place) {
 	}
 }
 
-// feedConcurrent: readers that start anywhere, while others append, see every
-// record behind their cursor once and in the same order.
+// feedConcurrent tests readers that start anywhere while others append. Each must see
+// every record after its cursor once and in the same order.
 func feedConcurrent(t *testing.T, p *place) {
 	const writers, readers, last = 6, 4, 150
 	var appending, reading sync.WaitGroup
@@ -153,7 +153,7 @@ func feedConcurrent(t *testing.T, p *place) {
 				for _, e := range list {
 					seen[i] = append(seen[i], fmt.Sprint(e.Pid, ":", e.N))
 				}
-				if i%2 == 1 { // a reader may come back with its cursor
+				if i%2 == 1 { // this reader opens a feed again at its cursor
 					f = p.s.Feed(f.Cursor())
 				}
 				if len(list) > 0 {

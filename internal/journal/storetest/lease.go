@@ -11,12 +11,12 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// Spawned is the first record of a process.
+// Spawned returns the first record of a process.
 func Spawned(pid, parent abi.Pid) abi.Record {
 	return abi.Record{Pid: pid, N: 1, Time: 1_790_000_000_000_000_000, Kind: abi.KindSpawned, Spawn: &abi.Spawn{Name: "p", Parent: parent}}
 }
 
-// claim fails the test when a claim is refused.
+// claim claims trees, and fails the test if the store refuses.
 func (p *place) claim(old journal.Lease, trees ...abi.Pid) journal.Lease {
 	p.t.Helper()
 	l, err := p.s.Claim(old, trees...)
@@ -40,8 +40,8 @@ func (p *place) forest() {
 	p.append(Spawned(3, 0), Spawned(4, 3), Spawned(5, 2))
 }
 
-// claims: a claimed tree belongs to the newer lease, with every process in it, and
-// all other trees stay where they were.
+// claims tests that a claimed tree belongs to the newer lease, with every process in
+// it. All other trees must keep their lease.
 func claims(t *testing.T, p *place) {
 	p.forest()
 	first := p.l
@@ -55,7 +55,7 @@ func claims(t *testing.T, p *place) {
 	for _, pid := range []abi.Pid{3, 4, 0} {
 		p.wantStale(b, Began(pid, 2, 2))
 	}
-	// A refusal for one tree says which record it is, and refuses the whole batch.
+	// A stale lease on one tree refuses the whole batch. The error names the record.
 	err := p.s.Append(first, []abi.Record{Began(3, 2, 2), Began(5, 2, 2)})
 	wantBad(t, err, 5, 2)
 	p.append(Began(3, 2, 2), Began(0, 2, 2))
@@ -71,16 +71,17 @@ func claims(t *testing.T, p *place) {
 		t.Fatal(err)
 	}
 	p.wantStale(first, Began(10, 2, 2))
-	// A claim of something that is no top process is refused, and changes nothing.
+	// The store refuses a claim of a process that is no top process, and changes
+	// nothing.
 	for _, pid := range []abi.Pid{2, 99} {
 		if l, err := p.s.Claim(journal.Lease{}, pid); !errors.Is(err, journal.ErrUnknownTree) {
 			t.Errorf("a claim of %d: %v, %v", pid, l, err)
 		}
 	}
-	// The tree goes back by a new claim, as often as needed.
+	// A new claim brings the tree back, as often as needed.
 	first = p.claim(first, 1)
 	p.wantStale(b, Began(5, 3, 3))
-	p.wantStale(p.l, Began(3, 3, 3)) // the lease that was replaced holds nothing
+	p.wantStale(p.l, Began(3, 3, 3)) // a replaced lease holds nothing
 	p.l = first
 	p.append(Began(5, 3, 3), Began(3, 3, 3))
 	if err := p.s.Append(b, []abi.Record{Began(10, 2, 2)}); err != nil {
@@ -93,7 +94,8 @@ func claims(t *testing.T, p *place) {
 	p.append(Began(10, 3, 3), Began(3, 4, 4), Began(1, 2, 2), Began(0, 3, 3))
 }
 
-// renews: a renewed lease holds what the old one held, and the old one nothing.
+// renews tests that a renewed lease holds the trees of the old lease, and that the
+// old lease then holds nothing.
 func renews(t *testing.T, p *place) {
 	p.forest()
 	b := p.claim(journal.Lease{}, 3)
@@ -116,8 +118,9 @@ func renews(t *testing.T, p *place) {
 	}
 }
 
-// holders: holders of different trees append at the same time, and while a tree
-// changes hands each of its records is accepted from one holder only.
+// holders tests that holders of different trees append at the same time. While a tree
+// moves between leases, the store must accept each of its records from one holder
+// only.
 func holders(t *testing.T, p *place) {
 	const last = 60
 	p.forest()
@@ -142,7 +145,7 @@ func holders(t *testing.T, p *place) {
 		t.Errorf("%d records, want %d", got, want)
 	}
 
-	// Tree 7 is taken by one holder after the other, while both append to it.
+	// Two holders claim tree 7 in turn, while both append to it.
 	leases, mu := []journal.Lease{p.l, b}, sync.Mutex{}
 	next, stale := uint64(2), 0
 	for i := range leases {
@@ -163,7 +166,7 @@ func holders(t *testing.T, p *place) {
 					if leases[i] = l; err != nil {
 						t.Error(err)
 					}
-				case !errors.As(err, &bad): // else it lost the race for this number
+				case !errors.As(err, &bad): // else another holder appended this number first
 					t.Error(err)
 				}
 				mu.Unlock()
@@ -179,7 +182,7 @@ func holders(t *testing.T, p *place) {
 	}
 }
 
-// scansTree: the records of a tree are read without the others.
+// scansTree tests that a scan of trees reads only their records.
 func scansTree(t *testing.T, p *place) {
 	p.forest()
 	p.append(Began(1, 2, 2), Began(3, 2, 2), Began(5, 2, 2))
@@ -205,7 +208,7 @@ func scansTree(t *testing.T, p *place) {
 	}
 }
 
-// newPids: no process number is given out twice, or when it is stored.
+// newPids tests that NewPid never returns a pid twice, nor a stored pid.
 func newPids(t *testing.T, p *place) {
 	want := func(want abi.Pid) {
 		t.Helper()
@@ -220,7 +223,7 @@ func newPids(t *testing.T, p *place) {
 	p.append(Spawned(22, 0))
 	want(23)
 	p.reopen()
-	want(23) // it was not used
+	want(23) // a reopened store gives out an unused pid again
 	p.append(Spawned(1<<31-1, 0))
 	if pid, err := p.s.NewPid(); err == nil {
 		t.Errorf("a number that cannot be stored: %d", pid)

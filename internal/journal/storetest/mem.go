@@ -1,6 +1,6 @@
-// Package storetest helps to test what stands on a journal: a store in
-// memory, a store that fails when it is told to, and the conformance suite that
-// every store must pass.
+// Package storetest helps to test code that uses a journal. It has a store in
+// memory, a store that fails on demand, and the conformance suite that every store
+// must pass.
 package storetest
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/kern-run/kern/internal/journal/format"
 )
 
-// A Memory is what several stores, opened one after the other, remember: it
-// plays the disk. It is for tests and for benchmarks of what stands above a
-// journal. Nothing in it outlives the program.
+// A Memory replaces the disk for stores that are opened one after the other. It is
+// for tests and benchmarks of code above a journal. Its content ends with the
+// program.
 type Memory struct {
 	mu    sync.Mutex
-	epoch uint64  // the newest
+	epoch uint64  // of the newest lease
 	last  abi.Pid // the highest process number that is stored or given out
 	procs map[abi.Pid][]format.Entry
 	order []recordID // in commit order
@@ -39,10 +39,10 @@ func NewMemory() *Memory {
 	return &Memory{procs: map[abi.Pid][]format.Entry{}, blobs: map[abi.Hash][]byte{}}
 }
 
-// Mem is a store on a memory of its own.
+// Mem returns an open store on a memory of its own.
 func Mem() (journal.Store, journal.Lease) { return NewMemory().take() }
 
-// Open makes every older lease stale.
+// Open opens a store on the memory. It makes every older lease stale.
 func (m *Memory) Open() (journal.Store, journal.Lease, error) {
 	s, l := m.take()
 	return s, l, nil
@@ -153,7 +153,7 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 	return nil
 }
 
-// check looks for a record that would be refused, before anything is stored.
+// check refuses a bad record before anything of its batch is stored.
 func (m *Memory) check(batch []abi.Record) error {
 	var added map[abi.Pid]int
 	if len(batch) > 1 {
@@ -276,7 +276,7 @@ type memFeed struct {
 
 func (f *memFeed) Cursor() journal.Cursor { return f.at }
 
-// maxNext is how many records Next returns at most.
+// maxNext is the largest number of records that Next returns.
 const maxNext = 100
 
 func (f *memFeed) Next(wants func(abi.Pid) bool) (list []journal.Entry, err error) {

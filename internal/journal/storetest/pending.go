@@ -9,15 +9,15 @@ import (
 	"github.com/kern-run/kern/internal/journal"
 )
 
-// PendingState is the state of a pending record at this moment: kept, waiting, refused
-// with the record's number, or the code or text of its error.
+// PendingState returns the state of a pending record at this moment. It is kept,
+// waiting, refused with the record's number, or the code or text of its error.
 func PendingState(p journal.Pending) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return OutcomeOf(p.Wait(ctx))
 }
 
-// OutcomeOf is the state of a pending record after err.
+// OutcomeOf returns the state of a pending record after err.
 func OutcomeOf(err error) string {
 	var e *abi.Error
 	var bad *journal.BadRecord

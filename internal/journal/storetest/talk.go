@@ -7,8 +7,8 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// Words of the messages of a [Talk]: words at random, and text that
-// hardly packs.
+// The words of the messages of a [Talk]. Prose gives random words; Hex gives text
+// that hardly compresses.
 const (
 	Prose = "the file was read and holds a list of names with one line for every order in it so next step is to count " +
 		"them by customer check that total matches what report says before writing result back error none found function " +
@@ -22,15 +22,15 @@ type Talk struct {
 	Pid   abi.Pid
 	Words string
 
-	Calls  uint64 // of tools
-	Tokens int    // four bytes each
-	Unique int    // bytes of messages
+	Calls  uint64 // tool calls so far
+	Tokens int    // tokens so far, of four bytes each
+	Unique int    // bytes of messages so far
 
 	n     uint64
 	state int
 }
 
-// message is a text of at least size bytes.
+// message returns a text of at least size bytes.
 func (t *Talk) message(size int) []byte {
 	list := strings.Fields(t.Words)
 	var b []byte
@@ -51,7 +51,7 @@ func (t *Talk) message(size int) []byte {
 	return b
 }
 
-// Round is the four records of the next round.
+// Round returns the four records of the next round.
 func (t *Talk) Round() []abi.Record {
 	t.Calls++
 	reply, replyBlob := abi.NewData(t.message(280))
@@ -81,7 +81,7 @@ func (t *Talk) record(kind abi.Kind, call uint64, blob *abi.Blob, i *abi.Intent,
 	return r
 }
 
-// key is as random as the keys of real records are.
+// key returns a key as random as the keys of real records.
 func (t *Talk) key(what string) abi.Key {
 	h := abi.HashOf(fmt.Append(nil, what, t.n))
 	return abi.Key(h[:len(abi.Key{})])
