@@ -228,6 +228,7 @@ func (a *Attempt) take(ctx context.Context, b []byte) error {
 	gone := a.Client != nil && a.Client.Gone()
 	stopped := ctx.Err() != nil || gone
 	a.drain.heard()
+	// The bounds protect the memory of this process from a broken provider.
 	switch a.read += int64(len(b)); {
 	case !a.stream && a.read > maxWhole:
 		return errLarge
@@ -250,9 +251,11 @@ func (a *Attempt) take(ctx context.Context, b []byte) error {
 	if err := a.admit(ctx, stopped); err != nil {
 		return err
 	}
+	// The client disconnected during Pass, so only the usage is still of interest.
 	if a.Client != nil && a.Client.Gone() && !gone {
 		a.drain.begin()
 	}
+	// The provider may ignore the output maximum, so take checks the grant itself.
 	if !a.Unlimited && a.Granted > 0 && a.meter.Over(a.Granted) {
 		return ErrOver
 	}

@@ -109,6 +109,7 @@ func claudePieces(id uint32, word string, part bool) int {
 		}
 	}
 	n := small + 2*large + (other+1)/2 // the bound of letters that form no word
+	// Common words have low ids in o200k_base and few pieces in Claude's vocabulary.
 	switch {
 	case other > 0 || small == 0 && large < 3 || strings.Count(word, word[:min(1, len(word))]) > len(word)/2:
 		return max(1, n)
