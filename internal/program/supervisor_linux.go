@@ -27,8 +27,8 @@ func settings(control int, attached, inner bool) string {
 	return fmt.Sprintf("%s=%d %t %t", settingsEnv, control, attached, inner)
 }
 
-// A supervisor runs jobs, one after the other, to the end of everything they
-// start.
+// A supervisor runs jobs one after the other. A job ends when the program and all its
+// descendants have ended.
 type supervisor struct {
 	control  int
 	attached bool
@@ -166,8 +166,8 @@ func (s *supervisor) listen() {
 	}
 }
 
-// serve runs one job after the other until nobody sends more. An attached
-// supervisor runs one.
+// serve runs one job after the other until the socket closes. An attached supervisor
+// runs only one job.
 func (s *supervisor) serve() {
 	for o := range s.orders {
 		if o.job == nil {
@@ -340,7 +340,7 @@ func (p *running) start() (pid int, err error) {
 	return pid, err
 }
 
-// unbounded is the error of a program that would have no bounds.
+// unbounded returns the error for a program whose bounds this host cannot hold.
 func unbounded(err error) error {
 	return fmt.Errorf("the memory and the processes of a program cannot be bounded on this host: %w", err)
 }
@@ -463,7 +463,7 @@ func (o *order) Pack(p *frame.Packer) {
 	}
 }
 
-// Bounded returns an error where this host cannot hold bounds.
+// Bounded returns an error if this host cannot hold bounds.
 func Bounded(b cgroup.Bounds) error {
 	if b == (cgroup.Bounds{}) {
 		return nil

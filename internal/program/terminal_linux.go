@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is the one that controls this session. The nil terminal is none.
+// A terminal is the controlling terminal of this session; nil means none.
 type terminal struct {
 	fd    int
 	modes *unix.Termios // when the program started
-	lent  int           // the group that has it; 0: this process does
-	was   int           // the group that last had it
+	lent  int           // the group that has the terminal; 0: the group of this process
+	was   int           // the last group that had the terminal
 }
 
 // openTerminal opens the terminal.

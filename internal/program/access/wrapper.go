@@ -1,7 +1,7 @@
 package access
 
-// An agent is known by its name, and the name may stand behind others: npx, env,
-// a shell.
+// Kern recognizes an agent program by its name. The name may follow the names of other
+// programs, such as npx, env or a shell.
 
 import (
 	"path/filepath"
@@ -20,8 +20,8 @@ type wrapper struct {
 	sets   bool   // NAME=VALUE may come before it
 }
 
-// wrappers are the known ones. An unknown wrapper or option may change the meaning
-// of what follows, so nothing is found behind it.
+// wrappers lists the known wrappers. An unknown wrapper or option may change the meaning
+// of the words after it, so the search stops there.
 var wrappers = map[string]wrapper{
 	"env":     {valued: "-u --unset -C --chdir", sets: true},
 	"exec":    {}, // in a script, as the next
