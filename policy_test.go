@@ -241,29 +241,28 @@ const (
 	maxMethods = 25 // methods of a type: declared, promoted, and functions that take it first
 	maxFields  = 20 // fields in a struct, embedded ones counted
 	maxIface   = 5  // methods in an interface, embedded ones counted
-	maxDepth   = 7  // imports on the longest chain of own packages
+	maxDepth   = 12 // imports on the longest chain of own packages; the aim is 7
 )
 
-// larger are types that may be larger, with the reason. An entry that is not
-// needed any more fails the test.
-var larger = map[string]string{
-	"internal/host.running": "the two halves of a kernel, for callers that act and look",
-	// TEMPORARY: each owner splits these and removes the entry.
-	"internal/host.Kernel":              "",
-	"internal/journal/format.wire":      "",
-	"internal/sandbox/wasm/wasi.System": "the functions of WASI take it first: they are the rows of a table, one for each import",
-	"internal/provider/format.answer":   "",
-	"internal/daemon.gatewayServer":     "",
-	"internal/schema.checker":           "",
-	"internal/provider/tariff.weigher":  "",
-	"internal/gateway.Gateway":          "",
-	"internal/gateway.exchange":         "",
-	"internal/quota.call":               "",
-	"internal/files.FS":                 "a file system has these operations; both halves are always needed together",
-	"internal/sandbox.FS":               "a file system has these operations; os.Root has nearly all of them",
-	"internal/gateway.Kernel":           "",
-	"internal/gateway.View":             "",
-	"internal/journal.Store":            "",
+// larger are types that are larger, with what they have and the reason. They may
+// shrink and never grow, and an entry that is not needed any more fails the test.
+var larger = map[string]struct {
+	methods, fields int
+	why             string
+}{
+	"internal/host.Kernel":              {71, 28, "it promotes both halves of the kernel; spawning, replay and tools of Go want types of their own"},
+	"internal/host.running":             {47, 9, "both halves of the kernel, for callers that act and look"},
+	"internal/journal/format.wire":      {46, 6, "one function for each kind of value reads and writes it"},
+	"internal/sandbox/wasm/wasi.System": {45, 11, "the functions of WASI take it first: they are the rows of a table, one for each import"},
+	"internal/provider/format.answer":   {36, 30, "it reads the answers of all formats; each format wants a file and a type of its own"},
+	"internal/provider/tariff.weigher":  {31, 7, "one function for each part of a request weighs it"},
+	"internal/gateway.Gateway":          {27, 17, "its routes are methods; the listener wants a type of its own"},
+	"internal/quota.call":               {9, 23, "a waiting call with its weight and its outcome; the two want types of their own"},
+	"internal/journal.Store":            {9, 0, "one contract that every store implements whole; the tests override single methods"},
+	"internal/files.FS":                 {8, 0, "a file system has these operations; both halves are always needed together"},
+	"internal/sandbox.FS":               {8, 0, "a file system has these operations; os.Root has nearly all of them"},
+	"internal/gateway.Kernel":           {8, 0, "the calls and the queries that the gateway makes"},
+	"internal/gateway.View":             {6, 0, "the queries that the gateway makes"},
 }
 
 func TestShape(t *testing.T) {
@@ -276,20 +275,31 @@ func TestShape(t *testing.T) {
 			t.Errorf("%s: function %s has %d lines, at most %d", f.Where, f.Name, f.Lines, maxFunc)
 		}
 	}
+	needed := map[string]bool{}
 	for _, x := range code.Types {
 		if !counted(x.Dir) {
 			continue
 		}
-		methods := maxMethods
+		methods, fields := maxMethods, maxFields
 		if x.IsIface {
 			methods = maxIface
 		}
-		if _, may := larger[x.Dir+"."+x.Name]; may {
+		if x.Methods <= methods && x.Fields <= fields {
 			continue
 		}
-		if x.Methods > methods || x.Fields > maxFields {
+		name := x.Dir + "." + x.Name
+		if more, ok := larger[name]; ok {
+			needed[name] = true
+			methods, fields = max(methods, more.methods), max(fields, more.fields)
+		}
+		if x.Methods > methods || x.Fields > fields {
 			t.Errorf("%s: %s has %d methods (%d of its own) and %d fields, at most %d and %d",
-				x.Where, x.Name, x.Methods, x.Declared, x.Fields, methods, maxFields)
+				x.Where, x.Name, x.Methods, x.Declared, x.Fields, methods, fields)
+		}
+	}
+	for name := range larger {
+		if !needed[name] {
+			t.Errorf("%s is within the limits: its entry in larger can go", name)
 		}
 	}
 }
@@ -301,7 +311,7 @@ func TestDepth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, chain := code.Depth(counted); n > maxDepth {
-		t.Logf("%d imports below each other, at most %d: %s", n, maxDepth, strings.Join(chain, " > ")) // TEMPORARY: becomes an error
+		t.Errorf("%d imports below each other, at most %d: %s", n, maxDepth, strings.Join(chain, " > "))
 	}
 }
 
@@ -414,6 +424,23 @@ func TestWords(t *testing.T) {
 			if m := bad.FindString(line); m != "" {
 				t.Errorf("%s:%d: %q", name, i+1, m)
 			}
+		}
+	}
+}
+
+// recorded are texts that journals hold: a change would break the replay of older ones.
+var recorded = []string{"internal/syscalls/table.go"}
+
+// TestProse holds the mechanical part of the rules for prose in comments, in texts of
+// the code and in Markdown.
+func TestProse(t *testing.T) {
+	faults, err := shape.ProseFaults(".", module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		if file, _, _ := strings.Cut(f, ":"); !slices.Contains(recorded, file) {
+			t.Error(f)
 		}
 	}
 }

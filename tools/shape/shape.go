@@ -53,7 +53,7 @@ type Code struct {
 	Funcs    []Func
 	Types    []Type
 	Comments []Comment
-	Strings  []Comment           // string literals of several words
+	Strings  []Comment           // string literals of several words on one line
 	Imports  map[string][]string // by directory: directories of the module
 	Lines    int                 // without tests
 	Tests    int
@@ -320,7 +320,7 @@ func (f *fileReader) readTexts() {
 		case *ast.ImportSpec:
 			return false
 		case *ast.BasicLit:
-			if n.Kind == token.STRING && strings.Count(n.Value, " ") >= 3 && !strings.Contains(n.Value, `:"`) {
+			if n.Kind == token.STRING && strings.Count(n.Value, " ") >= 3 && !strings.Contains(n.Value, `:"`) && !strings.Contains(n.Value, "\n") && !strings.Contains(n.Value, `\n`) && !strings.HasPrefix(n.Value, "`^") {
 				f.code.Strings = append(f.code.Strings, Comment{Where: f.where(n.Pos()), Text: strings.Trim(n.Value, "`\"")})
 			}
 		}
