@@ -213,7 +213,7 @@ func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error
 		calls = append(calls, c)
 	}
 	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
-	// All calls run before any is undone, because the model must learn every answer.
+	// All calls of the reply end before undo runs, because they run at the same time.
 	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Agent.Parallel) })
 	bad := reply.bad
 	for _, r := range results {
