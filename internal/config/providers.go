@@ -99,7 +99,7 @@ func (s *Settings) speaks(name string) string {
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // into returns a field that reads the name of an environment variable into to. The
-// variable holds a secret of the provider or header that of names.
+// variable holds a secret; of is the provider or header that the secret is for.
 func into(d *yamlfile.Document, to *string, of string) yamlfile.Field {
 	return func(n ast.Node, what string) (err error) {
 		if *to, err = d.Text(n, what); err == nil && !variable.MatchString(*to) {
