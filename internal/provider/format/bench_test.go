@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
-// go test -run '^$' -bench . ./internal/wire
+// go test -run '^$' -bench . ./internal/provider/format
 
 // BenchmarkMeter is what one event of a stream costs, as it comes: one event in
 // a piece, looked at for calls after each.
