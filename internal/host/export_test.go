@@ -12,11 +12,11 @@ import (
 	"github.com/kern-run/kern/internal/workspace"
 )
 
-// Feedback is what the end of a call tells of the provider it was at.
+// Feedback returns what the end of a call shows about its provider.
 var Feedback = feedback
 
-// OnSpace has f told of every workspace that is opened, before what is in doubt
-// there is decided.
+// OnSpace calls f for every workspace that is opened, before the commits in doubt
+// there are decided.
 func OnSpace(f func(*workspace.Workspace)) { opened = f }
 
 // Space is the workspace of a directory.

@@ -17,7 +17,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
-var update = flag.Bool("update", false, "write the expected files anew")
+var update = flag.Bool("update", false, "rewrite the expected files")
 
 // An outcome is what came of an answer.
 type outcome struct {

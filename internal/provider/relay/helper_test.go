@@ -19,7 +19,7 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-var update = flag.Bool("update", false, "write the expected files anew")
+var update = flag.Bool("update", false, "rewrite the expected files")
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
