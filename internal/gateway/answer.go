@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
-	"github.com/kern-run/kern/internal/provider/relay"
 )
 
 // A programAnswer is the answer of a model on its way to the program. It is the
-// [relay.Client] of an attempt.
+// [provider.Client] of an attempt.
 type programAnswer struct {
 	g       *Gateway
 	inbound *inbound
@@ -46,7 +46,7 @@ func (a *programAnswer) restart(pays bool) {
 
 // open sets the headers of the answer. If the answer is a stream, the program gets
 // them at once.
-func (a *programAnswer) open(resp *http.Response, from *relay.Attempt) {
+func (a *programAnswer) open(resp *http.Response, from *provider.Attempt) {
 	a.meter, a.stream = from.Meter(), from.Streamed()
 	h := a.inbound.w.Header()
 	copyShown(h, resp.Header, a.pays)
@@ -60,7 +60,7 @@ func (a *programAnswer) open(resp *http.Response, from *relay.Attempt) {
 	}
 }
 
-// Pass implements [relay.Client]. It keeps back the last events of a stream, and all
+// Pass implements [provider.Client]. It keeps back the last events of a stream, and all
 // of an answer without a stream, until the kernel recorded the answer.
 func (a *programAnswer) Pass(b []byte, last bool) {
 	switch {
@@ -73,7 +73,7 @@ func (a *programAnswer) Pass(b []byte, last bool) {
 	}
 }
 
-// Admit implements [relay.Client]. It turns the tool calls of an answer into system
+// Admit implements [provider.Client]. It turns the tool calls of an answer into system
 // calls, because the program sees only tool calls that the kernel admitted.
 func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) error {
 	pulse := time.NewTicker(a.g.cfg.Pulse)
@@ -85,14 +85,14 @@ func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) error {
 	return nil
 }
 
-// Held implements [relay.Client]. It sends a heartbeat if one is due.
+// Held implements [provider.Client]. It sends a heartbeat if one is due.
 func (a *programAnswer) Held() {
 	if time.Since(a.spoke) >= a.g.cfg.Pulse {
 		a.beat()
 	}
 }
 
-// Gone implements [relay.Client]. It reports whether the program no longer reads.
+// Gone implements [provider.Client]. It reports whether the program no longer reads.
 func (a *programAnswer) Gone() bool { return a.gone }
 
 // beat sends a comment while a stream is held back, because programs close a

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
-	"github.com/kern-run/kern/internal/provider/relay"
 )
 
 // models lists the models that the configuration names, in the format of the client.
@@ -57,7 +57,7 @@ func (g *Gateway) counted(v *inbound) {
 		return
 	}
 	x.prepare(v.session.pid)
-	v.json(map[string]int64{"input_tokens": relay.Input(&x.bound, &x.route().Facts)})
+	v.json(map[string]int64{"input_tokens": provider.Input(&x.bound, &x.route().Facts)})
 }
 
 // self answers with the usage of the process, the rest of its limits, and its end.

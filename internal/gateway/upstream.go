@@ -16,7 +16,6 @@ import (
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
-	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/quota"
 	"github.com/kern-run/kern/internal/syscalls"
@@ -119,7 +118,7 @@ func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 // prepare adapts the request to the present route, and computes its bound there.
 func (c *upstreamCall) prepare(pid abi.Pid) {
 	r := c.route()
-	c.body = relay.Prepare(c.body, r)
+	c.body = provider.Prepare(c.body, r)
 	c.body.Learned = c.g.learned.of(pid, r.Facts.Name, &c.stored)
 	c.bound = c.body.Bound()
 }
@@ -180,7 +179,7 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 		anonymous(header)
 	}
 	c.answer.restart(c.pays)
-	a := &relay.Attempt{Endpoint: r, Request: c.body, Bound: c.bound, Granted: j.Granted, Unlimited: c.free, Header: header, Query: query, Client: &c.answer,
+	a := &provider.Attempt{Endpoint: r, Request: c.body, Bound: c.bound, Granted: j.Granted, Unlimited: c.free, Header: header, Query: query, Client: &c.answer,
 		OnText: func(piece string) {
 			c.g.cfg.Live.Publish(abi.LiveItem{Kind: abi.LiveText, Pid: c.call.Pid, Call: c.call.N, Attempt: j.Attempt, Text: piece})
 		}}
@@ -214,7 +213,7 @@ func (c *upstreamCall) release(j *kernel.Job) {
 
 // settled returns the result and the usage of an attempt that the provider accepted.
 // The order of its cases decides which of several errors the process sees.
-func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Attempt, fail error) (d kernel.Done) {
+func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.Attempt, fail error) (d kernel.Done) {
 	o := a.Outcome(fail)
 	s := &o.Seen
 	d.First = o.First
@@ -238,7 +237,7 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *relay.Atte
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the answer was cut off, and what it took until then cannot be known"}
 	case ctx.Err() != nil && !o.Whole, c.answer.gone:
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: abi.Clip(s.Text)}
-	case errors.Is(fail, relay.ErrOver):
+	case errors.Is(fail, provider.ErrOver):
 		d.Err = &abi.Error{Code: abi.LimitOutputTokens, Message: fmt.Sprintf("the model gave more than the %d tokens it was granted", j.Granted), Got: abi.Clip(s.Text)}
 	case errors.As(fail, &me):
 		d.Err = syscalls.ModelError(me)
@@ -264,7 +263,7 @@ func (c *upstreamCall) booked(j *kernel.Job, u model.Usage, hour int64) abi.Usag
 
 // lost returns the result of a request without an answer. A request that did not
 // reach the provider used nothing.
-func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *relay.Attempt, e *model.Error) kernel.Done {
+func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *provider.Attempt, e *model.Error) kernel.Done {
 	d := kernel.Done{Err: &abi.Error{Code: abi.ModelNetwork, Message: e.Error()}}
 	switch {
 	case e.Usage != nil: // the request did not reach the provider
@@ -281,7 +280,7 @@ func (c *upstreamCall) lost(ctx context.Context, j *kernel.Job, a *relay.Attempt
 }
 
 // refused returns the result of an error answer. Providers do not bill error answers.
-func (c *upstreamCall) refused(j *kernel.Job, a *relay.Attempt, resp *http.Response) kernel.Done {
+func (c *upstreamCall) refused(j *kernel.Job, a *provider.Attempt, resp *http.Response) kernel.Done {
 	body, e := a.Refusal(resp)
 	e.Message = conceal(e.Message, c.header)
 	c.answer.failure = nil

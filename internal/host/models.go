@@ -9,7 +9,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider"
-	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/syscalls"
 	"github.com/kern-run/kern/model"
 )
@@ -31,7 +30,7 @@ func (o *opener) openModel(p *abi.Agent) (model.Model, error) {
 	}
 	c := o.models
 	c.Dir = p.Dir
-	return relay.Open(p.Model, c)
+	return provider.Open(p.Model, c)
 }
 
 // childModel returns an agent with the model that a model chose for a child. A

@@ -18,7 +18,6 @@ import (
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/mockprovider"
 	"github.com/kern-run/kern/internal/provider"
-	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/model"
 )
 
@@ -229,7 +228,7 @@ func TestReference(t *testing.T) {
 func TestStreams(t *testing.T) {
 	p := serve(t, mockprovider.Config{Script: parsed(t, script)})
 	for kind, base := range map[string]string{"openai": p.URL + "/v1", "anthropic": p.URL} {
-		m, err := relay.Open(kind+":m", provider.Config{HTTP: p.Client(), Providers: map[string]provider.Provider{kind: {BaseURL: base}}})
+		m, err := provider.Open(kind+":m", provider.Config{HTTP: p.Client(), Providers: map[string]provider.Provider{kind: {BaseURL: base}}})
 		if err != nil {
 			t.Fatal(err)
 		}

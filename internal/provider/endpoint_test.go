@@ -3,11 +3,7 @@ package provider
 import (
 	"strings"
 	"testing"
-
-	"github.com/kern-run/kern/internal/leaktest"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func noVariables(string) string { return "" }
 

@@ -1,10 +1,19 @@
-// Package provider finds models: it holds the configuration of providers, the
-// routes of a request and the credentials.
+// Package provider is the one way to ask a model. It finds the model, sends one
+// request, meters the answer as it passes and returns its usage. The gateway and the
+// built-in loop both use it, so one place computes the bound and the usage of every
+// request.
 //
-// [Config.Endpoint] reads a reference such as "openai:gpt-5". [Config.Routes]
-// lists the routes of a request that is already in a provider's format. Nothing
-// here retries, waits for a turn or counts money. The caller admits each attempt,
-// and a [model.Error] tells the caller what failed.
+// [Config.Endpoint] reads a reference such as "openai:gpt-5". [Config.Routes] lists
+// the routes of a request that is already in a provider's format. Nothing here
+// retries, waits for a turn or counts money. The caller admits each attempt, and a
+// [model.Error] tells the caller what failed.
+//
+//	open.go       the configuration of providers, their keys and headers
+//	endpoint.go   where a model is, and how it is reached
+//	relay.go      one attempt: send the request, read the answer
+//	bound.go      the bound of a request, and the usage of a cut answer
+//	drain.go      how long a stopped answer is read
+//	model.go      a provider as a [model.Model], for the built-in loop
 package provider
 
 import (

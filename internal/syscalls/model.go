@@ -13,8 +13,8 @@ import (
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
 	"github.com/kern-run/kern/internal/kernel/process"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/catalog"
-	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/provider/tariff"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/quota"
@@ -145,12 +145,12 @@ func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs) {
 // ReserveRequest fills the reservation of pl with the most that a request to a model
 // can use. b is the bound of the request, and f describes the model.
 func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts) {
-	in := relay.Input(b, f)
+	in := provider.Input(b, f)
 	p := f.At(in)
 	pl.Price, pl.Context = abi.Price(p), in
 	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, p), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
 	if b.Choices > 0 {
-		least, most := relay.Output(b, f, in)
+		least, most := provider.Output(b, f, in)
 		pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: least, Max: most, Price: p.Output, Tokens: true}
 	}
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/kern-run/kern/internal/leaktest"
 	"github.com/kern-run/kern/internal/provider"
-	"github.com/kern-run/kern/internal/provider/relay"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -35,7 +34,7 @@ var (
 
 func open(t *testing.T, base string, rt http.RoundTripper) model.Model {
 	t.Helper()
-	m, err := relay.Open("openai:m", provider.Config{
+	m, err := provider.Open("openai:m", provider.Config{
 		HTTP:      &http.Client{Transport: rt},
 		Providers: map[string]provider.Provider{"openai": {BaseURL: base, Key: transport.NewKey(canary)}},
 	})

@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/model"
@@ -19,7 +18,7 @@ const unknownMaxOutput = 16_384
 
 // Prepare returns a copy of q for an endpoint, with the model name, the token
 // counter and the fields that the endpoint understands.
-func Prepare(q *format.Request, e *provider.Endpoint) *format.Request {
+func Prepare(q *format.Request, e *Endpoint) *format.Request {
 	q = q.WithModel(e.Model)
 	q.Count = catalog.CounterOf(e.Facts.Provider, e.Model)
 	q.MaxField, q.Free = maxField(e.Facts.Provider), e.Free

@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/leaktest"
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -191,7 +190,7 @@ var keys = env("OPENAI_API_KEY", canary, "ANTHROPIC_API_KEY", canary)
 // over opens ref with its traffic going through rt.
 func over(t testing.TB, ref string, rt http.RoundTripper) model.Model {
 	t.Helper()
-	m, err := Open(ref, provider.Config{Getenv: keys, HTTP: &http.Client{Transport: rt}})
+	m, err := Open(ref, Config{Getenv: keys, HTTP: &http.Client{Transport: rt}})
 	if err != nil {
 		t.Fatal(err)
 	}

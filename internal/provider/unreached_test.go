@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"bufio"
@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 )
 
@@ -28,7 +27,7 @@ func TestUnreached(t *testing.T) {
 		dial              func(context.Context, string, string) (net.Conn, error)
 		unreached, unseen bool
 	}{"no connection": {gone, true, true}, "it has read it, and hangs up": {breaks, false, false}} {
-		conf := provider.Config{Getenv: env(), HTTP: &http.Client{Transport: &http.Transport{DialContext: c.dial}}, Providers: map[string]provider.Provider{"openai": {BaseURL: "http://p"}}}
+		conf := Config{Getenv: env(), HTTP: &http.Client{Transport: &http.Transport{DialContext: c.dial}}, Providers: map[string]Provider{"openai": {BaseURL: "http://p"}}}
 		routes, err := conf.Routes("openai", "m")
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"encoding/json"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -36,9 +35,9 @@ func TestKeyShowsNowhere(t *testing.T) {
 		slog.New(slog.NewTextHandler(&log, nil)).Info("m", "v", v)
 		check(what+" in a log", log.String())
 	}
-	p := provider.Provider{Key: transport.NewKey(canary)}
+	p := Provider{Key: transport.NewKey(canary)}
 	printed("a provider", p)
-	printed("providers", map[string]provider.Provider{"openai": p})
+	printed("providers", map[string]Provider{"openai": p})
 
 	quoted, _ := json.Marshal(canary)
 	inner := string(quoted[1 : len(quoted)-1])
@@ -77,7 +76,7 @@ func TestRedirectDoesNotCarryTheKey(t *testing.T) {
 	}))
 	defer thief.Close()
 	for _, ref := range []string{"openai:m", "anthropic:m"} {
-		m := serve(t, ref, provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, ref, Config{}, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
 		})

@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -18,26 +17,26 @@ import (
 func TestOpenRefuses(t *testing.T) {
 	for _, c := range []struct {
 		ref  string
-		c    provider.Config
+		c    Config
 		want string
 	}{
-		{"", provider.Config{}, `model "", expected script:FILE, openai:NAME or anthropic:NAME`},
-		{"gpt-5", provider.Config{}, "expected script:FILE, openai:NAME"},
-		{"openai:", provider.Config{}, "expected script:FILE, openai:NAME"},
-		{"openai: gpt-5", provider.Config{}, "expected script:FILE, openai:NAME"},
-		{"groq:llama", provider.Config{}, `has the provider "groq", expected script, openai or anthropic`},
-		{"script:none.yaml", provider.Config{Dir: t.TempDir()}, "model script:none.yaml: open "},
-		{"openai:gpt-5", provider.Config{}, "needs a key: set the variable OPENAI_API_KEY"},
-		{"anthropic:m", provider.Config{Getenv: env("ANTHROPIC_API_KEY", "  ")}, "the key of the provider anthropic: the variable ANTHROPIC_API_KEY is empty"},
-		{"openai:m", provider.Config{Getenv: env("OPENAI_BASE_URL", "localhost:8080")}, "OPENAI_BASE_URL is not an address, expected something like https://api.openai.com/v1"},
-		{"openai:m", provider.Config{Getenv: env("OPENAI_BASE_URL", "http://user:pass@host/")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
-		{"openai:m", provider.Config{Getenv: env("OPENAI_BASE_URL", "http://host/?key=1")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
-		{"openai:m", provider.Config{Getenv: env("OPENAI_API_KEY", "a\nb")}, "the key of the provider openai: the variable OPENAI_API_KEY has characters that no key has"},
-		{"openai:m", provider.Config{Providers: map[string]provider.Provider{"openai": {BaseURL: "ftp://x"}}}, "base URL of the provider openai is not an address"},
-		{"openai:m", provider.Config{Providers: map[string]provider.Provider{"openai": {KeyEnv: "MY_KEY"}}}, "set the variable MY_KEY"},
-		{"openai:m", provider.Config{Getenv: env("OPENAI_API_KEY", "k"), Providers: map[string]provider.Provider{"openai": {Lent: true}}}, "(key: program), and here is no program, expected key_env or key_file"},
-		{"openai:m", provider.Config{Providers: map[string]provider.Provider{"openai": {KeyEnv: "MY_KEY", KeyFile: "f"}}}, "has 2 keys, expected one of key, key_env and key_file"},
-		{"openai:m", provider.Config{Providers: map[string]provider.Provider{"openai": {KeyFile: filepath.Join(t.TempDir(), "key")}}}, "no such file"},
+		{"", Config{}, `model "", expected script:FILE, openai:NAME or anthropic:NAME`},
+		{"gpt-5", Config{}, "expected script:FILE, openai:NAME"},
+		{"openai:", Config{}, "expected script:FILE, openai:NAME"},
+		{"openai: gpt-5", Config{}, "expected script:FILE, openai:NAME"},
+		{"groq:llama", Config{}, `has the provider "groq", expected script, openai or anthropic`},
+		{"script:none.yaml", Config{Dir: t.TempDir()}, "model script:none.yaml: open "},
+		{"openai:gpt-5", Config{}, "needs a key: set the variable OPENAI_API_KEY"},
+		{"anthropic:m", Config{Getenv: env("ANTHROPIC_API_KEY", "  ")}, "the key of the provider anthropic: the variable ANTHROPIC_API_KEY is empty"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "localhost:8080")}, "OPENAI_BASE_URL is not an address, expected something like https://api.openai.com/v1"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "http://user:pass@host/")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
+		{"openai:m", Config{Getenv: env("OPENAI_BASE_URL", "http://host/?key=1")}, "OPENAI_BASE_URL has a user, a query or a fragment"},
+		{"openai:m", Config{Getenv: env("OPENAI_API_KEY", "a\nb")}, "the key of the provider openai: the variable OPENAI_API_KEY has characters that no key has"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {BaseURL: "ftp://x"}}}, "base URL of the provider openai is not an address"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY"}}}, "set the variable MY_KEY"},
+		{"openai:m", Config{Getenv: env("OPENAI_API_KEY", "k"), Providers: map[string]Provider{"openai": {Lent: true}}}, "(key: program), and here is no program, expected key_env or key_file"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyEnv: "MY_KEY", KeyFile: "f"}}}, "has 2 keys, expected one of key, key_env and key_file"},
+		{"openai:m", Config{Providers: map[string]Provider{"openai": {KeyFile: filepath.Join(t.TempDir(), "key")}}}, "no such file"},
 	} {
 		if c.c.Getenv == nil {
 			c.c.Getenv = env()
@@ -57,23 +56,23 @@ func TestOpenFindsTheProvider(t *testing.T) {
 	}
 	vars := env("OPENAI_API_KEY", "from-env", "MY_KEY", "from-my-env", "OPENAI_BASE_URL", "")
 	for _, c := range []struct {
-		p              provider.Provider
+		p              Provider
 		getenv         func(string) string
 		provider       string
 		url, authority string
 	}{
-		{provider.Provider{}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-env"},
-		{provider.Provider{KeyFile: file}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-file"},
-		{provider.Provider{KeyEnv: "MY_KEY"}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-my-env"},
-		{provider.Provider{Key: transport.NewKey("given")}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer given"},
-		{provider.Provider{BaseURL: "https://LOCAL:1/x/"}, vars, "openai@local:1", "https://LOCAL:1/x/chat/completions", ""},
-		{provider.Provider{BaseURL: "https://local:1/x", KeyEnv: "MY_KEY"}, vars, "openai@local:1", "https://local:1/x/chat/completions", "Bearer from-my-env"},
-		{provider.Provider{}, env("OPENAI_BASE_URL", "http://e:2", "OPENAI_API_KEY", "k"), "openai@e:2", "http://e:2/chat/completions", "Bearer k"},
-		{provider.Provider{}, env("OPENAI_BASE_URL", "http://e:2"), "openai@e:2", "http://e:2/chat/completions", ""},
+		{Provider{}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-env"},
+		{Provider{KeyFile: file}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-file"},
+		{Provider{KeyEnv: "MY_KEY"}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer from-my-env"},
+		{Provider{Key: transport.NewKey("given")}, vars, "openai", "https://api.openai.com/v1/chat/completions", "Bearer given"},
+		{Provider{BaseURL: "https://LOCAL:1/x/"}, vars, "openai@local:1", "https://LOCAL:1/x/chat/completions", ""},
+		{Provider{BaseURL: "https://local:1/x", KeyEnv: "MY_KEY"}, vars, "openai@local:1", "https://local:1/x/chat/completions", "Bearer from-my-env"},
+		{Provider{}, env("OPENAI_BASE_URL", "http://e:2", "OPENAI_API_KEY", "k"), "openai@e:2", "http://e:2/chat/completions", "Bearer k"},
+		{Provider{}, env("OPENAI_BASE_URL", "http://e:2"), "openai@e:2", "http://e:2/chat/completions", ""},
 	} {
 		var got *http.Request
 		rt := roundTrip(func(r *http.Request) (*http.Response, error) { got = r; return nil, errors.New("seen") })
-		m, err := Open("openai:m", provider.Config{Getenv: c.getenv, Providers: map[string]provider.Provider{"openai": c.p}, HTTP: &http.Client{Transport: rt}})
+		m, err := Open("openai:m", Config{Getenv: c.getenv, Providers: map[string]Provider{"openai": c.p}, HTTP: &http.Client{Transport: rt}})
 		if err != nil {
 			t.Errorf("%+v: %v", c.p, err)
 			continue
@@ -105,7 +104,7 @@ func TestOpenFacts(t *testing.T) {
 
 // TestHeadersGoAlong: headers of the configuration go with each request of ours.
 func TestHeadersGoAlong(t *testing.T) {
-	var p provider.Provider
+	var p Provider
 	for name, value := range map[string]string{"OpenAI-Organization": "org-1", "x-title": "an application"} {
 		if err := p.Headers.Set(name, value); err != nil {
 			t.Fatal(err)
@@ -113,7 +112,7 @@ func TestHeadersGoAlong(t *testing.T) {
 	}
 	var got *http.Request
 	rt := roundTrip(func(r *http.Request) (*http.Response, error) { got = r; return nil, errors.New("seen") })
-	m, err := Open("openai:m", provider.Config{Getenv: env("OPENAI_API_KEY", "k"), Providers: map[string]provider.Provider{"openai": p}, HTTP: &http.Client{Transport: rt}})
+	m, err := Open("openai:m", Config{Getenv: env("OPENAI_API_KEY", "k"), Providers: map[string]Provider{"openai": p}, HTTP: &http.Client{Transport: rt}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +128,7 @@ func TestHeadersGoAlong(t *testing.T) {
 func TestSecretHeadersGoAlong(t *testing.T) {
 	const token = "0123456789abcdef"
 	for format, own := range map[string]string{"openai": "Authorization", "anthropic": "X-Api-Key"} {
-		p := provider.Provider{Format: format, BaseURL: "http://p"}
+		p := Provider{Format: format, BaseURL: "http://p"}
 		if err := p.Headers.SetSecret("Cf-Access", transport.Source{Env: "CF"}); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +137,7 @@ func TestSecretHeadersGoAlong(t *testing.T) {
 			got = r.Header.Clone()
 			return &http.Response{StatusCode: 400, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"error":{"message":"bad ` + token + `"}}`)), Request: r}, nil
 		})
-		c := provider.Config{Getenv: env("CF", "Bearer "+token), Providers: map[string]provider.Provider{"corp": p}, HTTP: &http.Client{Transport: rt}}
+		c := Config{Getenv: env("CF", "Bearer "+token), Providers: map[string]Provider{"corp": p}, HTTP: &http.Client{Transport: rt}}
 		m, err := Open("corp:m", c)
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +165,7 @@ func TestSecretHeadersGoAlong(t *testing.T) {
 		}
 
 		c.Getenv = env()
-		if _, err := Open("corp:m", c); !errors.Is(err, provider.ErrNoKey) || !strings.Contains(err.Error(), "the provider corp: needs a key: the header Cf-Access: there is nothing in the variable CF") {
+		if _, err := Open("corp:m", c); !errors.Is(err, ErrNoKey) || !strings.Contains(err.Error(), "the provider corp: needs a key: the header Cf-Access: there is nothing in the variable CF") {
 			t.Errorf("%s: %v", format, err)
 		}
 		if err := p.Headers.SetSecret(own, transport.Source{Env: "CF"}); err != nil {

@@ -1,4 +1,4 @@
-package relay
+package provider
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/model"
 )
@@ -17,7 +16,7 @@ import (
 // Open returns the model that ref names: script:FILE, openai:NAME,
 // anthropic:NAME, or PROVIDER:NAME for a provider of the configuration. Nothing
 // is sent.
-func Open(ref string, c provider.Config) (model.Model, error) {
+func Open(ref string, c Config) (model.Model, error) {
 	if name, ok := strings.CutPrefix(ref, "script:"); ok && name == strings.TrimSpace(name) && name != "" {
 		return c.Script(name)
 	}
@@ -29,7 +28,7 @@ func Open(ref string, c provider.Config) (model.Model, error) {
 }
 
 // A remote is a model behind HTTP. It writes requests in the provider's format.
-type remote struct{ endpoint *provider.Endpoint }
+type remote struct{ endpoint *Endpoint }
 
 func (m *remote) Facts() model.Facts { return m.endpoint.Facts }
 

@@ -1,10 +1,9 @@
-package relay
+package provider
 
 import (
 	"testing"
 	"time"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/model"
 )
@@ -20,7 +19,7 @@ func day(s string) time.Time {
 // TestLongPriceBegins: a request with more input than a price says costs the
 // long price, all of it.
 func TestLongPriceBegins(t *testing.T) {
-	m, err := Open("openai:gpt-6.2-sol", provider.Config{Getenv: env("OPENAI_API_KEY", canary), Now: func() time.Time { return day("2026-11-21") }})
+	m, err := Open("openai:gpt-6.2-sol", Config{Getenv: env("OPENAI_API_KEY", canary), Now: func() time.Time { return day("2026-11-21") }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +59,7 @@ func TestUserPricesComeFirst(t *testing.T) {
 		{"http://localhost:9/v1", "gpt-5", 9_000_000_000, true},
 		{"", "theirs", 0, false},
 	} {
-		m, err := Open("openai:"+c.name, provider.Config{Prices: user, Getenv: env("OPENAI_BASE_URL", c.base, "OPENAI_API_KEY", canary), Now: func() time.Time { return day("2026-01-01") }})
+		m, err := Open("openai:"+c.name, Config{Prices: user, Getenv: env("OPENAI_BASE_URL", c.base, "OPENAI_API_KEY", canary), Now: func() time.Time { return day("2026-01-01") }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,12 +4,11 @@
 //   - calls in the conversation keep their names
 //   - two tools get one name on the wire
 //   - the caller's request is changed
-package relay
+package provider
 
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 	"io"
 	"net/http"
@@ -38,7 +37,7 @@ func TestToolNames(t *testing.T) {
 				Calls []struct{ Function struct{ Name string } } `json:"tool_calls"`
 			}
 		}
-		m := serve(t, "openai:gpt-5", provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, "openai:gpt-5", Config{}, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			if err := json.Unmarshal(body, &sent); err != nil {
 				t.Error(err)

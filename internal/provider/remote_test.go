@@ -12,7 +12,7 @@
 //   - cached tokens are counted twice: TestStreams (text, parallel)
 //   - an answer, its calls or its stream have no bound: TestAnswersAreBounded, TestStreamIsBounded
 //   - counted usage is called reported: TestStreams (no_usage, loose)
-package relay
+package provider
 
 import (
 	"cmp"
@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/model"
 	"io"
 	"net/http"
@@ -34,7 +33,7 @@ import (
 
 // serve starts a provider and opens ref there, with a connection pool that
 // ends with the test.
-func serve(t *testing.T, ref string, c provider.Config, h http.HandlerFunc) model.Model {
+func serve(t *testing.T, ref string, c Config, h http.HandlerFunc) model.Model {
 	t.Helper()
 	s := httptest.NewServer(h)
 	tr := &http.Transport{}
@@ -79,7 +78,7 @@ func TestRequestsOnTheWire(t *testing.T) {
 		dir, _, _ := strings.Cut(ref, ":")
 		var head http.Header
 		var body []byte
-		m := serve(t, ref, provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, ref, Config{}, func(w http.ResponseWriter, r *http.Request) {
 			head = r.Header
 			body, _ = io.ReadAll(r.Body)
 			if r.URL.Path != path || r.Method != http.MethodPost {
@@ -131,7 +130,7 @@ func TestOutputMaximumOnTheWire(t *testing.T) {
 		{"", "anthropic:claude-of-tomorrow", 0, `"max_tokens":4096`, "max_completion"},
 	} {
 		p := &tape{status: 500}
-		m, err := Open(c.ref, provider.Config{
+		m, err := Open(c.ref, Config{
 			HTTP:   &http.Client{Transport: p},
 			Getenv: env("OPENAI_BASE_URL", c.base, "OPENAI_API_KEY", canary, "ANTHROPIC_API_KEY", canary),
 		})
@@ -176,7 +175,7 @@ func TestWebPage(t *testing.T) {
 func TestEventsComeAsTheyAreSent(t *testing.T) {
 	for _, newline := range []string{"\n", "\r\n", "\r"} {
 		next := make(chan bool)
-		m := serve(t, "openai:m", provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, "openai:m", Config{}, func(w http.ResponseWriter, r *http.Request) {
 			for i := range 3 {
 				for _, b := range []byte(strings.ReplaceAll(fmt.Sprintf("data: {\"choices\":[{\"delta\":{\"content\":\"%d\"}}]}\n\n", i), "\n", newline)) {
 					w.Write([]byte{b})
@@ -226,7 +225,7 @@ func waitFor(t *testing.T, what string, c <-chan struct{}) {
 
 func TestBreakStopsTheRequest(t *testing.T) {
 	gone := make(chan struct{})
-	m := serve(t, "openai:m", provider.Config{}, endless(gone))
+	m := serve(t, "openai:m", Config{}, endless(gone))
 	for _, err := range m.Stream(t.Context(), hello) {
 		if err != nil {
 			t.Fatal(err)
@@ -239,7 +238,7 @@ func TestBreakStopsTheRequest(t *testing.T) {
 func TestContextStopsTheRequest(t *testing.T) {
 	t.Run("within the stream", func(t *testing.T) {
 		gone := make(chan struct{})
-		m := serve(t, "openai:m", provider.Config{}, endless(gone))
+		m := serve(t, "openai:m", Config{}, endless(gone))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var last *model.Error
@@ -257,7 +256,7 @@ func TestContextStopsTheRequest(t *testing.T) {
 	t.Run("before the answer", func(t *testing.T) {
 		gone := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
-		m := serve(t, "anthropic:m", provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, "anthropic:m", Config{}, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			cancel()
 			<-r.Context().Done()
@@ -270,7 +269,7 @@ func TestContextStopsTheRequest(t *testing.T) {
 		waitFor(t, "the end of the request at the server", gone)
 	})
 	t.Run("deadline", func(t *testing.T) {
-		m := serve(t, "openai:m", provider.Config{}, func(w http.ResponseWriter, r *http.Request) {
+		m := serve(t, "openai:m", Config{}, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		})
@@ -283,7 +282,7 @@ func TestContextStopsTheRequest(t *testing.T) {
 	t.Run("before it began", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		m := serve(t, "openai:m", provider.Config{}, func(http.ResponseWriter, *http.Request) { t.Error("the request was sent") })
+		m := serve(t, "openai:m", Config{}, func(http.ResponseWriter, *http.Request) { t.Error("the request was sent") })
 		if o := runContext(t, ctx, m, hello); !errors.Is(o.err, context.Canceled) || o.err.Usage == nil {
 			t.Errorf("got %+v, want an error and no usage", o.err)
 		}
@@ -311,7 +310,7 @@ func TestSilenceEnds(t *testing.T) {
 	const idle = time.Minute
 	const event = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"
 	opened := func(t *testing.T, say phone) model.Model {
-		m, err := Open("openai:m", provider.Config{Getenv: keys, Idle: idle, HTTP: &http.Client{Transport: say}})
+		m, err := Open("openai:m", Config{Getenv: keys, Idle: idle, HTTP: &http.Client{Transport: say}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -358,7 +357,7 @@ func TestSilenceEnds(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	// A port that was free a moment ago may be somebody else's by now; this one
 	// is nobody's.
-	m, err := Open("openai:m", provider.Config{Getenv: env("OPENAI_BASE_URL", "http://127.0.0.1:1")})
+	m, err := Open("openai:m", Config{Getenv: env("OPENAI_BASE_URL", "http://127.0.0.1:1")})
 	if err != nil {
 		t.Fatal(err)
 	}

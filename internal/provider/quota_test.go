@@ -1,11 +1,10 @@
-package relay
+package provider
 
 import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
 	"github.com/kern-run/kern/model"
 )
@@ -21,7 +20,7 @@ func TestQuotaComesAlong(t *testing.T) {
 		w.Write([]byte(`{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`))
 	}))
 	defer s.Close()
-	m, err := Open("openai:some", provider.Config{Getenv: func(string) string { return "" }, Providers: map[string]provider.Provider{"openai": {BaseURL: s.URL, Key: transport.NewKey("k")}}, HTTP: s.Client()})
+	m, err := Open("openai:some", Config{Getenv: func(string) string { return "" }, Providers: map[string]Provider{"openai": {BaseURL: s.URL, Key: transport.NewKey("k")}}, HTTP: s.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,4 @@
-// Package relay sends one request to a provider, meters the answer as it passes
-// and returns its usage. The gateway and the built-in loop both use relay, so one
-// place computes the bound and the usage of every request.
-//
-//	relay.go   one attempt: send the request, read the answer
-//	bound.go   the bound of a request, and the usage of a cut answer
-//	drain.go   how long relay reads a stopped answer
-//	model.go   a provider as a [model.Model], for the built-in loop
-package relay
+package provider
 
 import (
 	"context"
@@ -19,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/model"
 )
@@ -48,7 +39,7 @@ type Client interface {
 
 // An Attempt is one request to one route. Only one goroutine may use it.
 type Attempt struct {
-	Endpoint  *provider.Endpoint
+	Endpoint  *Endpoint
 	Request   *format.Request // from [Prepare] for the endpoint
 	Bound     format.Bound    // of the request
 	Granted   int64           // output tokens
