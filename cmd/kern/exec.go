@@ -88,6 +88,7 @@ keeps its settings, sessions and login there. Use a separate one for each agent.
 --write lets the program change more of the host.
 CAUTION: files that the program writes in these directories may be executed outside
 later: as settings, hooks, scripts, or by git.
+The program cannot set the setuid or the setgid bit of a file or directory.
 All other files, sockets and processes of the host are hidden, and Kern's data
 directory too. Visible are its environment, and sockets in directories that it
 sees. If this host cannot build the jail, the program is not started.

@@ -77,13 +77,26 @@ func (s *stage) checkAllowed(c *view.Staged) error {
 	if c.To.Kind == Other {
 		return fsys.Errorf(Refused, c.Path, "expected files, directories and symlinks; found a FIFO, socket, device or mount")
 	}
-	const set = fs.ModeSetuid | fs.ModeSetgid
-	if c.To.Kind == File && c.To.Mode&set != 0 {
-		if b := s.ground.Base.Lookup(c.Path); b == nil || b.Mode&set != c.To.Mode&set {
-			return fsys.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
-		}
+	if (c.To.Kind == File || c.To.Kind == Dir) && !s.hasBits(c.Path, c.To.Kind, c.To.Mode&(fs.ModeSetuid|fs.ModeSetgid)) {
+		return fsys.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
 	}
 	return nil
+}
+
+// hasBits reports whether a path had the setuid and setgid bits before. A new
+// directory gets the setgid bit from its parent, because file systems do that.
+func (s *stage) hasBits(p string, kind fsys.Kind, bits fs.FileMode) bool {
+	if bits == 0 {
+		return true
+	}
+	b := s.ground.Base.Lookup(p)
+	if b == nil && kind == Dir && bits == fs.ModeSetgid {
+		for b == nil && p != "." {
+			p = path.Dir(p)
+			b = s.ground.Base.Lookup(p)
+		}
+	}
+	return b != nil && b.Kind == kind && b.Mode&(fs.ModeSetuid|fs.ModeSetgid) == bits
 }
 
 // fillSlot puts the content of one change into its slot, with mode, time and owner.

@@ -491,6 +491,15 @@ func TestRefused(t *testing.T) {
 	mk := map[string]func(dir string) error{
 		"fifo":   func(d string) error { return syscall.Mkfifo(d+"/x", 0o600) },
 		"setuid": func(d string) error { os.WriteFile(d+"/x", nil, 0o700); return os.Chmod(d+"/x", 0o700|os.ModeSetuid) },
+		"setgid": func(d string) error { os.WriteFile(d+"/x", nil, 0o700); return os.Chmod(d+"/x", 0o700|os.ModeSetgid) },
+		"setuid directory": func(d string) error {
+			return errors.Join(os.Mkdir(d+"/x", 0o700), os.Chmod(d+"/x", 0o777|os.ModeSetuid|os.ModeSetgid|os.ModeSticky))
+		},
+		"setgid directory": func(d string) error {
+			return errors.Join(os.Mkdir(d+"/x", 0o700), os.Chmod(d+"/x", 0o700|os.ModeSetgid))
+		},
+		"setgid old directory": func(d string) error { return os.Chmod(d+"/dir", 0o700|os.ModeSetgid) },
+		"setuid top":           func(d string) error { return os.Chmod(d, 0o700|os.ModeSetuid) },
 		"socket": func(d string) error {
 			return exec.Command("python3", "-c", "import socket,sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])", d+"/x").Run()
 		},
@@ -517,6 +526,35 @@ func TestRefused(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A directory with the setgid bit keeps it, and gives it to the directories that are
+// made in it, also below other new ones. It gives no file the bit.
+func TestSetgidOfParent(t *testing.T) {
+	for _, v := range views()[1:] {
+		t.Run(string(v), func(t *testing.T) {
+			dir, store := pair(t)
+			furnish(t, dir)
+			must(t, os.Chmod(dir+"/dir", 0o755|os.ModeSetgid))
+			w := opened(t, dir, store)
+			tx := begin(t, w, Options{View: v})
+			must(t, os.MkdirAll(tx.Dir()+"/dir/new/newer", 0o755))
+			must(t, os.WriteFile(tx.Dir()+"/dir/new/file", nil, 0o644))
+			_, err := tx.Commit(context.Background(), Note{})
+			must(t, err)
+			for _, name := range []string{"dir", "dir/new", "dir/new/newer"} {
+				if fi := get(os.Stat(dir + "/" + name))(t); fi.Mode()&os.ModeSetgid == 0 {
+					t.Errorf("%s: %v", name, fi.Mode())
+				}
+			}
+			tx = begin(t, w, Options{View: v})
+			must(t, os.WriteFile(tx.Dir()+"/dir/other", nil, 0o755))
+			must(t, os.Chmod(tx.Dir()+"/dir/other", 0o755|os.ModeSetgid))
+			if _, err := tx.Commit(context.Background(), Note{}); !isCode(err, Refused) {
+				t.Errorf("expected %s, found %v", Refused, err)
+			}
+		})
 	}
 }
 

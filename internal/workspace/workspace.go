@@ -76,7 +76,7 @@
 //	times         kept to the nanosecond if the file system has them; times of access are not kept
 //	owner         a replaced file keeps its owner; a new one gets its directory's (when run as root)
 //	xattrs, ACLs  stay on files that are not replaced; a replaced file has those of the file in the view
-//	setuid/gid    refused on a file that did not have it
+//	setuid/gid    refused on a path that did not have it; a new directory may have the setgid bit of its parent
 //	sparse        holes stay holes while staging; Git's format stores them as zeros, compressed
 //	large files   streamed, never held in memory
 //	odd names     any bytes that the file system allows; no normalisation: look-alikes are different names

@@ -3,6 +3,7 @@ package seccomp
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"unsafe"
@@ -25,6 +26,55 @@ var withheld = []string{
 // families are the kinds of sockets that a jail may have. A network namespace confines
 // INET and INET6. It does not confine VSOCK, and no other kind has been reviewed.
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
+
+// A place says which argument of a call is the mode of the file that it makes or changes.
+type place struct {
+	mode  uint32
+	flags uint32 // of an open: the mode counts only if the flags make a file; 0: it always counts
+}
+
+// moding are the calls that give a file its mode.
+var moding = map[string]place{
+	"chmod": {mode: 1}, "fchmod": {mode: 1}, "fchmodat": {mode: 2}, "fchmodat2": {mode: 2},
+	"mkdir": {mode: 1}, "mkdirat": {mode: 2}, "mknod": {mode: 1}, "mknodat": {mode: 2}, "creat": {mode: 1},
+	"open": {mode: 2, flags: 1}, "openat": {mode: 3, flags: 2},
+}
+
+// noPrivilegedFiles returns instructions that refuse the setuid and the setgid bit of
+// a file. The files of a program can stay on the host, where these bits would let
+// another user run them with the rights of their owner. Other instructions follow.
+//
+// The library's conditions cannot be used for this: after one that does not hold, it
+// compares the next call with an argument, and no longer with the number of the call.
+func noPrivilegedFiles(info *arch.Info) (ins []rawbpf.Instruction) {
+	const nr, machine, arguments = 0, 4, 16 // where the kernel shows them
+	argument := func(n uint32) rawbpf.Instruction { return rawbpf.LoadAbsolute{Off: arguments + 8*n, Size: 4} }
+	for _, name := range slices.Sorted(maps.Keys(moding)) {
+		number, known := info.SyscallNames[name]
+		if !known {
+			continue
+		}
+		at := moding[name]
+		checks := []rawbpf.Instruction{
+			argument(at.mode),
+			rawbpf.JumpIf{Cond: rawbpf.JumpBitsNotSet, Val: unix.S_ISUID | unix.S_ISGID, SkipTrue: 1},
+			rawbpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		}
+		if at.flags != 0 {
+			makes := rawbpf.JumpIf{Cond: rawbpf.JumpBitsNotSet, Val: unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, SkipTrue: uint8(len(checks))}
+			checks = append([]rawbpf.Instruction{argument(at.flags), makes}, checks...)
+		}
+		ins = append(ins, rawbpf.LoadAbsolute{Off: nr, Size: 4}, rawbpf.JumpIf{Cond: rawbpf.JumpNotEqual, Val: uint32(number), SkipTrue: uint8(len(checks))})
+		ins = append(ins, checks...)
+	}
+	// The numbers mean these calls only on this kind of machine.
+	return append([]rawbpf.Instruction{rawbpf.LoadAbsolute{Off: machine, Size: 4},
+		rawbpf.JumpIf{Cond: rawbpf.JumpEqual, Val: uint32(info.ID), SkipTrue: 1}, rawbpf.Jump{Skip: uint32(len(ins))}}, ins...)
+}
+
+// unread are calls with arguments behind a pointer, which a filter cannot read: the
+// flags of clone3, the mode of openat2. ENOSYS makes libc use clone and openat.
+var unread = []string{"clone3", "openat2"}
 
 // Strict returns the filter for code in a sandbox, as the kernel takes it. It is
 // an allow-list: the calls that containers may make, without what is withheld.
@@ -61,7 +111,7 @@ func program(more []bpf.NameWithConditions) (string, error) {
 		for _, name := range rule.Names {
 			_, known := info.SyscallNames[name]
 			switch {
-			case !known || slices.Contains(withheld, name):
+			case !known || slices.Contains(withheld, name) || slices.Contains(unread, name):
 			case len(conds) > 0:
 				conditional = append(conditional, bpf.NameWithConditions{Name: name, Conditions: conds})
 			case !slices.Contains(plain, name):
@@ -73,12 +123,16 @@ func program(more []bpf.NameWithConditions) (string, error) {
 		conditional = append(conditional, bpf.NameWithConditions{Name: "socket", Conditions: bpf.ArgumentConditions{{Argument: 0, Operation: bpf.Equal, Value: f}}})
 	}
 	policy.Syscalls = []bpf.SyscallGroup{
+		{Action: bpf.ActionErrno | bpf.Action(unix.ENOSYS), Names: unread},
 		{Action: bpf.ActionAllow, Names: plain},
 		{Action: bpf.ActionAllow, NamesWithCondtions: conditional},
-		// A filter cannot read clone3's flags; ENOSYS makes libc use clone.
-		{Action: bpf.ActionErrno | bpf.Action(unix.ENOSYS), Names: []string{"clone3"}},
 	}
-	return assemble(&policy)
+	rules, err := policy.Assemble()
+	if err != nil {
+		return "", err
+	}
+	raw, err := rawbpf.Assemble(append(noPrivilegedFiles(info), rules...))
+	return encode(raw), err
 }
 
 func conditions(args []specs.LinuxSeccompArg) (cs bpf.ArgumentConditions, err error) {
@@ -95,18 +149,6 @@ func conditions(args []specs.LinuxSeccompArg) (cs bpf.ArgumentConditions, err er
 		cs = append(cs, c)
 	}
 	return cs, nil
-}
-
-func assemble(p *bpf.Policy) (string, error) {
-	ins, err := p.Assemble()
-	if err != nil {
-		return "", err
-	}
-	raw, err := rawbpf.Assemble(ins)
-	if err != nil {
-		return "", err
-	}
-	return encode(raw), nil
 }
 
 // NoTyping returns a filter that refuses to put words into the input of a
