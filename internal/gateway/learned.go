@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/recent"
 )
@@ -45,6 +46,18 @@ func (p *prefix) follow(named abi.Hash, m []byte) {
 	p.links, p.sent = append(p.links, named), p.sent+1
 }
 
+// readPart names the fields of a body that change what the model reads. Some programs
+// write the number of a turn or the time into the others.
+func readPart(f format.Format, rest []byte) abi.Hash {
+	var b []byte
+	for name, v := range jsontext.Members(rest[jsontext.Blank(rest, 0):]) {
+		if !f.Unread(string(name)) {
+			b = append(append(append(b, name...), 0), v...)
+		}
+	}
+	return sha256.Sum256(b)
+}
+
 // prefixName returns the name of a conversation up to a link, for one process and one
 // model.
 func prefixName(pid abi.Pid, model string, rest []abi.Hash, link abi.Hash) abi.Hash {
@@ -78,12 +91,16 @@ func (k *learnedBounds) of(pid abi.Pid, model string, c *storedRequest) (l forma
 // aFew is the number of tokens by which any bound may be too high.
 const aFew = 500
 
+// tooHigh is how many times the true count a bound may be. The bound of a text in
+// an unknown vocabulary is twice its tokens in o200k_base, and three times for
+// Claude; a vocabulary may be half as long again on what it was made for.
+const tooHigh = 8
+
 // learn remembers the usage that a whole answer reports for its request. It ignores a
-// report below about a quarter of the text, because such a provider does not count
-// as it bills.
+// report far below the text, because such a provider does not count as it bills.
 func (c *upstreamCall) learn(s *format.Seen) {
 	name := c.route().Facts.Name
-	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && 4*in+aFew >= c.bound.Text && c.learns != (abi.Hash{}) {
+	if in := s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite; s.HasInput && tooHigh*in+aFew >= c.bound.Text && c.learns != (abi.Hash{}) {
 		c.g.learned.Put(c.learns, in)
 	}
 	for _, k := range s.Kept { // some servers give every answer the same id, so the largest count wins

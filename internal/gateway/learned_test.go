@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,10 +76,12 @@ func TestLongConversation(t *testing.T) {
 		return `{"role":"user","content":[{"type":"text","text":"` + longWords + `"` + mark + `}]}`
 	}
 	const mark, agent = `,"cache_control":{"type":"ephemeral"}`, `{"role":"assistant","content":"a"}`
+	const edits = `"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},`
 	for path, mark := range map[string]string{"/v1/messages": mark, "/v1/chat/completions": ""} {
-		tools := `[{"name":"f","input_schema":{}}]`
+		tools, more, asked := `[{"name":"f","input_schema":{}}]`, map[string]string{"/v1/messages": edits}[path], 0
 		body := func(turns int, last string) string {
-			return `{"model":"m","max_tokens":9,"tools":` + tools + `,"messages":[` + strings.Repeat(user("")+","+agent+",", turns-1) + last + `]}`
+			asked++ // no model reads the metadata, and some programs send others each time
+			return `{"model":"m","max_tokens":` + strconv.Itoa(9+asked) + `,"metadata":{"turn":"` + strconv.Itoa(asked) + `"},` + more + `"tools":` + tools + `,"messages":[` + strings.Repeat(user("")+","+agent+",", turns-1) + last + `]}`
 		}
 		for turn := 1; turn <= 70; turn++ {
 			truth = 400 + int64(turn)*40

@@ -44,8 +44,9 @@ type storedRequest struct {
 func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	rest, msgs := q.Split()
 	groups := lists(q.Format, rest)
-	c.parts = append(c.parts, k.blob(&c, numbered(rest, groups, func(l *list) int { return min(l.n, 1) })))
-	c.common = append(c.common, c.parts[0])
+	rest = numbered(rest, groups, func(l *list) int { return min(l.n, 1) })
+	c.parts = append(c.parts, k.blob(&c, rest))
+	c.common = append(c.common, readPart(q.Format, rest))
 	for _, g := range groups {
 		group := msgs[:g.len()]
 		msgs = msgs[g.len():]

@@ -28,3 +28,7 @@ func (r *Request) Bound() Bound { return tariff.Of(r.billed()) }
 // Steady reports whether the same content uses the same input in the next request;
 // see [tariff.Request.Steady].
 func (r *Request) Steady() bool { return r.billed().Steady() }
+
+// Unread reports whether a field of a body changes nothing that the model reads; see
+// [tariff.Unread].
+func (f Format) Unread(name string) bool { return tariff.Unread(formats[f], name) }

@@ -63,6 +63,15 @@ func TestSteady(t *testing.T) {
 			t.Errorf("%s: %v, want %v", more, err, want)
 		}
 	}
+	for edits, want := range map[string]bool{
+		`{"type":"clear_thinking_20251015","keep":"all"}`: true, `{"type":"clear_tool_uses_20250919"}`: false,
+		`{"type":"clear_thinking_20251015"},{"type":"clear_tool_uses_20250919"}`: false, `{"type":"clear_thinking_20251015"},7`: false,
+	} {
+		r, err := Parse(Messages, []byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"context_management":{"edits":[`+edits+`]}}`))
+		if err != nil || r.Steady() != want {
+			t.Errorf("%s: %v, want %v", edits, err, want)
+		}
+	}
 }
 
 // TestUnmarked takes away the marks of blocks and nothing else.

@@ -78,7 +78,7 @@ var fields = []row{
 
 	{name: "truncation", moves: but("disabled")},
 	{name: "transforms truncate_prompt_tokens prompt_truncate_len context_length_exceeded_behavior", moves: always},
-	{name: "context_management compaction", off: clears, sold: summary, moves: always},
+	{name: "context_management compaction", off: clears, sold: summary, moves: dropsMore},
 
 	{name: "n", at: Chat}, // Bound.Choices counts the answers
 	{name: "n best_of", off: one, sold: answers},
@@ -265,6 +265,19 @@ func one(v []byte) bool {
 // words reports whether the modalities ask for neither sound nor pictures.
 func words(v []byte) bool {
 	return !strings.Contains(string(v), "audio") && !strings.Contains(string(v), "image")
+}
+
+// dropsMore reports whether context edits may drop more than old thoughts from the
+// next request. Old thoughts are safe: the provider keeps those of the last turns, so
+// a longer conversation never has more thoughts of its beginning than a shorter one.
+func dropsMore(v []byte) bool {
+	thoughts := false
+	for _, e := range jsontext.Elements(jsontext.Get(v, "edits")) {
+		if thoughts = strings.HasPrefix(jsontext.String(jsontext.Get(e, "type")), "clear_thinking_"); !thoughts {
+			return true
+		}
+	}
+	return !thoughts
 }
 
 // clears reports whether all context edits only remove parts of the context.

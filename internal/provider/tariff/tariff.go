@@ -164,6 +164,13 @@ func (r *Request) Steady() bool {
 	return true
 }
 
+// Unread reports whether a field changes nothing that the model reads, so that two
+// requests which differ only there use the same input.
+func Unread(at Format, name string) bool {
+	f := find(jsontext.Pointer(name), at)
+	return f != nil && f.sold == "" && f.kept == "" && f.read == nil && f.moves == nil
+}
+
 // maxBudget bounds a budget for thoughts; least ignores a budget that is not lower.
 const maxBudget = 1 << 40
 
