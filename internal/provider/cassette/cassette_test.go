@@ -92,7 +92,7 @@ func played(t *testing.T, path string) (model.Model, *Player) {
 
 func TestPlaysWhatWasRecorded(t *testing.T) {
 	n := 0
-	stream, err := os.ReadFile("../relay/testdata/openai/parallel.sse")
+	stream, err := os.ReadFile("../testdata/openai/parallel.sse")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// Package catalog holds what Kern knows about a model by its name: prices, sizes and
+// the vocabulary.
 package catalog
 
 import (
@@ -12,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/internal/yamlfile"
 	"github.com/kern-run/kern/model"
 )
@@ -248,6 +251,16 @@ func Find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
 		}
 	}
 	return Entry{}, false
+}
+
+// CounterOf returns the token counter of a model. provider has the form of
+// [model.Facts].
+func CounterOf(provider, name string) tokens.Counter {
+	vendor, _, _ := strings.Cut(provider, "@")
+	if vendor == "openai" && (provider == vendor || builtin().knows(vendor, name)) {
+		return tokens.OpenAI(name)
+	}
+	return tokens.Other(name)
 }
 
 // regional is the suffix of OpenAI's hosts that keep a request within a region, such

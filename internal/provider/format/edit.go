@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/provider/catalog"
+	"github.com/kern-run/kern/internal/provider/tariff"
 )
 
 // edit replaces one span of the body by text.
@@ -134,7 +134,7 @@ func (r *Request) maxField() string {
 		return maxima[r.Format][0]
 	case r.MaxField != "":
 		return r.MaxField
-	case catalog.FromOpenAI(r.Model):
+	case tariff.FromOpenAI(r.Model):
 		return "max_completion_tokens"
 	}
 	return "max_tokens"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/provider/catalog"
 )
 
 // maxDepth is how many levels of a message are searched for parts. It is bounded
@@ -146,7 +145,7 @@ func (r *Request) stored(kind string, o object) bool {
 		return false
 	}
 	if kind == "reasoning" {
-		shown := len(jsontext.String(jsontext.Get(first(o.get("content")), "text"))) > 0 && !catalog.FromOpenAI(r.Model)
+		shown := len(jsontext.String(jsontext.Get(first(o.get("content")), "text"))) > 0 && !FromOpenAI(r.Model)
 		return jsontext.String(o.get("encrypted_content")) == "" && !shown
 	}
 	return strings.HasSuffix(kind, "_call") && !OwnItem(kind)

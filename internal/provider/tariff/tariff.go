@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
-	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
@@ -145,7 +144,7 @@ func Of(r *Request) Bound {
 	w.b.Input, w.b.Text = w.n, w.n-w.beside
 	w.learned()
 	quiet := r.Format == Messages && jsontext.String(jsontext.Get(r.val("thinking"), "type")) == "disabled"
-	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && catalog.ThinksSilently(r.Model)
+	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && ThinksSilently(r.Model)
 	return w.b
 }
 

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
@@ -54,7 +53,7 @@ func TestNothing(t *testing.T) {
 	if b := Of(r); b.Input != PerRequest || b.Text != PerRequest || !b.Known || b.Why != "" {
 		t.Errorf("%+v", b)
 	}
-	if r.Count = catalog.CounterOf("openai", "gpt-4o"); Of(r).Input != 0 {
+	if r.Count = tokens.OpenAI("gpt-4o"); Of(r).Input != 0 {
 		t.Errorf("%+v", Of(r))
 	}
 }
@@ -258,7 +257,7 @@ func TestThinks(t *testing.T) {
 		"claude-opus-4-8": false, "claude-sonnet-4-5": false, "claude-haiku-4-5": false, "gpt-oss-120b": false, "llama3": false, "": false,
 		"gpt-5": true, "gpt-5.1-codex-mini": true, "gpt-6.2-sol": true, "o3": true, "o4-mini": true, "claude-opus-5": true, "claude-sonnet-5": true, "claude-haiku-5": true,
 	} {
-		if catalog.ThinksSilently(name) != want {
+		if ThinksSilently(name) != want {
 			t.Errorf("%s thinks in silence: %v", name, !want)
 		}
 		for at, hidden := range map[Format]bool{Chat: want, Responses: want, Messages: want, Embeddings: false} {

@@ -48,7 +48,7 @@ func samples(t testing.TB) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := os.ReadFile("../relay/testdata/anthropic/tools.sse")
+	stream, err := os.ReadFile("../testdata/anthropic/tools.sse")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -288,7 +288,7 @@ func corpora(t testing.TB) map[string]string {
 	return map[string]string{
 		"english": read("../../../RATIONALE.md"),
 		"code":    read("../../../policy_test.go"),
-		"json":    read("../relay/testdata/anthropic/tools.sse"),
+		"json":    read("../testdata/anthropic/tools.sse"),
 		"cjk":     strings.Repeat("我能吞下玻璃而不伤身体。人工智能代理需要操作系统内核,エージェントはプロセスです。", 200),
 		"base64":  base64.StdEncoding.EncodeToString(noise),
 	}

@@ -1,12 +1,8 @@
-// Package catalog holds what Kern knows about a model by its name: prices, sizes,
-// the vocabulary, and whether the model thinks in silence.
-package catalog
+package tariff
 
 import (
 	"slices"
 	"strings"
-
-	"github.com/kern-run/kern/internal/provider/tokens"
 )
 
 // FromOpenAI reports whether the name is that of an OpenAI model, at any provider.
@@ -27,14 +23,4 @@ func ThinksSilently(name string) bool {
 	old := []string{"gpt-3", "gpt-4", "chatgpt-", "claude-2", "claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
 	return (FromOpenAI(name) || strings.HasPrefix(name, "claude-")) &&
 		!slices.ContainsFunc(old, func(p string) bool { return strings.HasPrefix(name, p) })
-}
-
-// CounterOf returns the token counter of a model. provider has the form of
-// [model.Facts].
-func CounterOf(provider, name string) tokens.Counter {
-	vendor, _, _ := strings.Cut(provider, "@")
-	if vendor == "openai" && (provider == vendor || builtin().knows(vendor, name)) {
-		return tokens.OpenAI(name)
-	}
-	return tokens.Other(name)
 }
