@@ -13,6 +13,10 @@ import (
 // The program then uses POST.
 var noSocket = &abi.Error{Code: abi.InvalidCall, Message: "web sockets are not spoken here; expected the method POST"}
 
+// notByKey is the answer to a request for a child whose loop Kern runs.
+var notByKey = &abi.Error{Code: abi.NotGranted, Message: "that process is not reached with a key, because Kern runs its loop", Where: ChildHeader,
+	Hint: "choose another name for the child"}
+
 // fail answers with an error in the format of the client. It forbids a retry of
 // errors below 500 other than 429, because a retry would fail in the same way.
 func (v *inbound) fail(err error) {
@@ -28,6 +32,8 @@ func (v *inbound) fail(err error) {
 		status = http.StatusRequestEntityTooLarge
 	case e == noSocket:
 		status = http.StatusUpgradeRequired
+	case e == notByKey:
+		status = http.StatusConflict
 	case e.Code == abi.UnknownRow:
 		status = http.StatusNotFound
 	}

@@ -193,7 +193,8 @@ func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) 
 }
 
 // named returns the session of the child with this name. It starts the child if none
-// with the name is alive. No program has the key of the child, because the key of the
+// with the name is alive. It refuses the name of a child whose loop Kern runs, because
+// that loop alone numbers the calls of its process. No program has the key of the child, because the key of the
 // parent and the name are enough.
 func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi.Limits) (*session, error) {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -208,15 +209,23 @@ func (g *Gateway) named(ctx context.Context, parent *session, name string, l abi
 	if err != nil {
 		return nil, err
 	}
+	taken := false
 	for _, pid := range i.Children {
 		if g.cfg.Kernel.Ending(pid) != nil {
 			continue
 		}
 		kid, err := g.cfg.Kernel.Info(pid)
-		if err == nil && kid.Name == name && kid.Exit == nil {
+		switch {
+		case err != nil || kid.Name != name || kid.Exit != nil:
+		case !g.Keyed(&kid):
+			taken = true
+		default:
 			parent.knows(name, pid)
 			return g.session(pid)
 		}
+	}
+	if taken {
+		return nil, notByKey
 	}
 	_, sum := newKey() // the key itself is dropped
 	pid, err := g.child(ctx, Key{Name: name, Limits: l, Priority: i.Priority, Parent: parent.pid}, sum)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/gateway"
 	"github.com/kern-run/kern/internal/mockprovider"
 )
@@ -268,6 +269,31 @@ func TestChildAgain(t *testing.T) {
 			r.start()
 		}
 	}
+}
+
+// TestChildOfKern: a program cannot make calls in the name of a child whose loop Kern
+// runs. The child does its work and exits.
+func TestChildOfKern(t *testing.T) {
+	r := newRig(t, mockprovider.Config{}, "")
+	k := r.key("")
+	script := filepath.Join(t.TempDir(), "r.yaml")
+	if err := os.WriteFile(script, []byte("latency: 300ms\nreplies:\n  - text: one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := abi.Run{Parent: k.Pid, Task: "go", Program: abi.Agent{Name: "kid", Model: "script:" + script}}
+	if err := config.Prepare(&run); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := r.kernel.SpawnSpec(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.NotGranted, http.StatusConflict, "X-Kern-Child", "kid")
+	res, err := r.kernel.Wait(t.Context(), pid)
+	if err != nil || res.Exit != abi.ExitDone || res.Output != "one" {
+		t.Errorf("%+v %v", res, err)
+	}
+	r.ok(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "kid") // the name is free again
 }
 
 // TestAddress takes the port again that it was given once, and never an address

@@ -241,6 +241,9 @@ func (k *Kernel) loop(pid abi.Pid) {
 	if err := loop.Run(k.ctx, running{k.Kernel, k.Processes}, k.world, pid); err != nil && k.ctx.Err() == nil {
 		k.Crash(pid, err.Error())
 	}
+	if k.ctx.Err() == nil && k.log.Err() == nil { // nobody else would ever end it
+		k.Crash(pid, "the loop of the process ended, and the process did not exit")
+	}
 	// After its exit nobody needs its tools, because its descendants have exited too.
 	if i, err := k.Processes.Info(pid); err == nil && i.Exit != nil {
 		k.mu.Lock()

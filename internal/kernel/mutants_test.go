@@ -114,7 +114,8 @@ var mutants = []mutant{
 	{"nobody asks what the dead left", "../host/host.go", "	k.spaces.recover()\n", "", "TestDoubtOfTheDead", "internal/host"},
 	{"equal digests are believed", "../staging/digest.go", "at >= 0 && !same(w, known[at], now)", "at >= 0 && false && !same(w, known[at], now)", "TestCollision", "internal/staging"},
 	{"undone in the order it was done", "../syscalls/undo.go", "range slices.Backward(calls)", "range slices.All(calls)", "TestGroupUndone", "internal/host"},
-	{"what went well is undone", "../loop/loop.go", "	bad := reply.bad\n", "	bad := true\n", "TestGroupUndone", "internal/host"},
+	{"a restart forgets why the run ends", "../loop/loop.go", "	if where.Stop.Call != 0 {\n", "	if false {\n", "TestCrashAtEveryRecord", "internal/host"},
+	{"what went well is undone", "../loop/loop.go", "	bad, first := reply.bad, reply.stop\n", "	bad, first := true, reply.stop\n", "TestGroupUndone", "internal/host"},
 	{"after a restart nothing is undone", "../loop/loop.go", "				bad = r.Answer.Outcome != abi.OK\n", "				bad = r == nil\n", "TestUndoneOnce", "internal/host"},
 	// the watchdog and the breaker
 	{"a restart makes the watchdog forget", "recover.go", "		p.answerDoubt()\n", "		p.state.Watchdog = process.Watchdog{}\n		p.answerDoubt()\n", "TestWarnedOnce", ""},

@@ -104,7 +104,7 @@ type Where struct {
 	View       View
 	Next       uint64     // the next free call number
 	Unfinished []abi.Call // to be made again under their numbers, so that they do not run twice
-	Last       *abi.Error // register R4
+	Stop       process.Stop
 }
 
 // Where returns the position of a process.
@@ -120,7 +120,7 @@ func (ps *Processes) Where(pid abi.Pid) (at Where, err error) {
 // whereOf returns the position without the arguments of unfinished calls, which
 // may be blobs.
 func whereOf(s *process.State) (w Where, args []abi.Data) {
-	w = Where{View: viewOf(s), Next: s.Calls.Max + 1, Last: s.Regs.Err}
+	w = Where{View: viewOf(s), Next: s.Calls.Max + 1, Stop: s.Calls.Stop}
 	w.Unfinished, args = s.Unfinished()
 	return w, args
 }

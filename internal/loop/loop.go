@@ -49,17 +49,20 @@ func Run(ctx context.Context, k Kernel, w *syscalls.World, pid abi.Pid) error {
 	}
 	// Calls in doubt come first, because their answers decide how the loop continues.
 	if len(where.Unfinished) > 0 {
-		k.Batch(ctx, where.Unfinished, 0)
+		l.settled(ctx, func() []abi.Result { return k.Batch(ctx, where.Unfinished, 0) })
 		if where, err = k.Where(pid); err != nil {
 			return err
 		}
 	}
 	l.next = where.Next
-	reply, err := l.stood(where.View)
+	if where.Stop.Call != 0 {
+		return l.stopAgain(ctx, where)
+	}
+	reply, hint, err := l.stood(where.View)
 	if err != nil {
 		return err
 	}
-	l.run(ctx, reply)
+	l.run(ctx, reply, hint)
 	return nil
 }
 
@@ -71,61 +74,131 @@ type turn struct {
 	first uint64          // the number of its first call
 	done  map[string]bool // the calls that have an answer, by the model's id
 	bad   bool            // one of the calls in done failed
+	stop  process.Stop    // the refusal of a call in done that ends the run
 }
 
-// stood returns the reply that the process worked on before a restart. It is the last
-// reply, if one of its calls has no answer, or if something may have to be undone. It is
-// nil if the loop must ask the model next.
-func (l *loop) stood(v kernel.View) (*turn, error) {
+// stood returns the reply that the process worked on before a restart, and the hint of
+// its next model call. The reply is nil if the loop must ask the model next.
+func (l *loop) stood(v kernel.View) (reply *turn, hint string, err error) {
+	reply, said, err := l.lastReply(v)
+	if err != nil {
+		return nil, "", err
+	}
+	// The model gets a hint again if the call that carried it has no reply.
+	if said != nil {
+		m, err := l.w.Journal.Message(*said)
+		if err != nil {
+			return nil, "", err
+		}
+		hint = m.Text
+	}
+	if reply == nil || len(reply.Calls) > 0 && reply.answered() && !reply.bad {
+		return nil, hint, nil
+	}
+	return reply, hint, nil
+}
+
+// answered reports whether every call of the reply has an answer.
+func (t *turn) answered() bool {
+	return !slices.ContainsFunc(t.Calls, func(c model.ToolCall) bool { return !t.done[c.ID] })
+}
+
+// lastReply returns the last reply of the model; nil if a page of a person or of the loop
+// came after it. said is the page of the hint that has no reply, or whose reply is empty.
+func (l *loop) lastReply(v kernel.View) (t *turn, said *process.Page, err error) {
 	answered := make(map[string]bool)
 	bad := false
 	// The newest pages come first: the answers of the last reply, and then the reply.
-	for _, pg := range slices.Backward(v.Pages) {
+	for i, pg := range slices.Backward(v.Pages) {
 		switch pg.Role {
 		case process.RoleTool:
 			answered[pg.ID] = true
 			if l.prog.Agent.Compensates() && !bad {
 				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 				bad = r.Answer.Outcome != abi.OK
 			}
-		case process.RoleTask, process.RoleUser:
-			return nil, nil
+		case process.RoleTask:
+			return nil, nil, nil
+		case process.RoleUser:
+			return nil, &pg, nil
 		case process.RoleAssistant:
 			m, err := l.w.Journal.Message(pg)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			open := slices.ContainsFunc(m.Calls, func(c model.ToolCall) bool { return !answered[c.ID] })
-			if len(m.Calls) > 0 && !open && !bad {
-				return nil, nil
-			}
-			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad}
+			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad, process.Stop{}}
 			if pg.Pid == l.pid { // a page of a fork's source has no call number here
 				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 				t.first = r.Call + 1
 			}
-			return t, nil
+			if len(m.Calls) == 0 && i > 0 && v.Pages[i-1].Role == process.RoleUser {
+				said = &v.Pages[i-1]
+			}
+			return t, said, nil
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
+}
+
+// stopAgain continues to stop a process that was stopping before a restart.
+func (l *loop) stopAgain(ctx context.Context, at kernel.Where) error {
+	stop := at.Stop
+	switch {
+	case stop.Words == 0 && stop.Tool:
+		reply, _, err := l.lastReply(at.View)
+		if err != nil || reply == nil {
+			return err
+		}
+		reply.stop = stop
+		said, e := l.call(ctx, reply)
+		l.stop(ctx, e, said)
+	case stop.Words == 0:
+		l.stop(ctx, stop.Err, "")
+	case stop.Said:
+		text, err := l.words(at.View.Pages)
+		if err != nil {
+			return err
+		}
+		l.conclude(ctx, stop.Err, text)
+	default:
+		_, said, err := l.lastReply(at.View)
+		if err != nil || said == nil {
+			return err
+		}
+		m, err := l.w.Journal.Message(*said)
+		if err != nil {
+			return err
+		}
+		l.lastWords(ctx, stop.Err, m.Text, stop.Words)
+	}
+	return nil
+}
+
+// words returns the text of the last page if the model said it; else nothing.
+func (l *loop) words(pages []process.Page) (string, error) {
+	if n := len(pages); n > 0 && pages[n-1].Role == process.RoleAssistant {
+		m, err := l.w.Journal.Message(pages[n-1])
+		return m.Text, err
+	}
+	return "", nil
 }
 
 // run asks the model and makes the calls of its reply, until a reply has no calls.
-// reply is the reply to continue with; nil asks the model first.
-func (l *loop) run(ctx context.Context, reply *turn) {
-	hint := ""
+// reply is the reply to continue with; nil asks the model first. hint is what the loop
+// told the model last.
+func (l *loop) run(ctx context.Context, reply *turn, hint string) {
 	for ctx.Err() == nil {
 		if reply == nil {
 			r, e := l.ask(ctx, syscalls.ModelArgs{Say: hint})
 			if e != nil {
-				if (e.Code == abi.Interrupted || e.Code == abi.OutcomeUnknown) && ctx.Err() == nil {
-					continue // a signal or a restart cut the call off, and the next call returns the reason
+				if process.AskAgain(e.Code) && ctx.Err() == nil {
+					continue
 				}
 				l.stop(ctx, e, "")
 				return
@@ -215,14 +288,15 @@ func (l *loop) call(ctx context.Context, reply *turn) (said string, e *abi.Error
 	l.next = max(l.next, reply.first+uint64(len(reply.Calls)))
 	// All calls of the reply end before undo runs, because they run at the same time.
 	results := l.settled(ctx, func() []abi.Result { return l.k.Batch(ctx, calls, l.prog.Agent.Parallel) })
-	bad := reply.bad
-	for _, r := range results {
-		bad = bad || r.Err != nil && !gone(r.Err.Code)
-		if e == nil && r.Err != nil && r.Outcome == abi.Refused && ends(r.Err.Code) {
-			e = r.Err
+	bad, first := reply.bad, reply.stop
+	for i, r := range results {
+		bad = bad || r.Err != nil && !process.Gone(r.Err.Code)
+		if r.Err != nil && r.Outcome == abi.Refused && process.EndsRun(r.Err.Code) && (first.Call == 0 || calls[i].N < first.Call) {
+			first = process.Stop{Call: calls[i].N, Err: r.Err}
 		}
 	}
-	if bad && l.prog.Agent.Compensates() && ctx.Err() == nil && (e == nil || !gone(e.Code)) {
+	e = first.Err
+	if bad && l.prog.Agent.Compensates() && ctx.Err() == nil && (e == nil || !process.Gone(e.Code)) {
 		said = l.undo(ctx, reply)
 	}
 	return said, e
@@ -243,33 +317,13 @@ func (l *loop) undo(ctx context.Context, reply *turn) string {
 	return u.Say()
 }
 
-// ends reports whether a refused tool call ends the run. The limits on children and
-// depth do not end it, because the process can do the task itself.
-func ends(c abi.Code) bool {
-	u, limit := abi.LimitOf(c)
-	if limit {
-		return u != abi.Children && u != abi.Depth
-	}
-	return c == abi.ProcessEnding || gone(c)
-}
-
-// gone reports whether the kernel accepts no more calls of the process.
-func gone(c abi.Code) bool {
-	switch c {
-	case abi.ProcessKilled, abi.ProcessExited, abi.WatchdogLoop, abi.DaemonGone, abi.StorageBroken, abi.UnknownProcess:
-		return true
-	}
-	return false
-}
-
 // stop ends the process because of an error of the kernel. If the limits still allow it,
 // the model gets last words, so that the output has a conclusion.
 func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
-	if gone(e.Code) || ctx.Err() != nil {
+	if process.Gone(e.Code) || ctx.Err() != nil {
 		return
 	}
-	_, limit := abi.LimitOf(e.Code)
-	if !limit && e.Code != abi.ProcessEnding {
+	if _, limit := abi.LimitOf(e.Code); !limit && e.Code != abi.ProcessEnding {
 		l.exit(ctx, syscalls.ExitArgs{Error: e.Message, Code: e.Code})
 		return
 	}
@@ -277,12 +331,36 @@ func (l *loop) stop(ctx context.Context, e *abi.Error, said string) {
 	if said != "" {
 		say += " " + said
 	}
+	l.lastWords(ctx, e, say, 0)
+}
+
+// maxLastWords is how often the model is asked for last words. It is asked again only if
+// a restart left the outcome of the first call unknown.
+const maxLastWords = 2
+
+// lastWords asks the model for last words, after asked such calls, and ends the process.
+func (l *loop) lastWords(ctx context.Context, e *abi.Error, say string, asked int) {
+	text := ""
+	for ; asked < maxLastWords; asked++ {
+		r, err := l.ask(ctx, syscalls.ModelArgs{Say: say, Last: true})
+		if err == nil {
+			text = r.Text
+		}
+		if err == nil || err.Code != abi.OutcomeUnknown {
+			break
+		}
+	}
+	l.conclude(ctx, e, text)
+}
+
+// conclude ends the process because of e, with the last words of the model.
+func (l *loop) conclude(ctx context.Context, e *abi.Error, text string) {
 	a := syscalls.ExitArgs{}
-	if limit {
+	if _, limit := abi.LimitOf(e.Code); limit {
 		a.Code = e.Code
 	}
-	if r, err := l.ask(ctx, syscalls.ModelArgs{Say: say, Last: true}); err == nil && r.Text != "" {
-		a.Output = quote(r.Text)
+	if text != "" {
+		a.Output = quote(text)
 	}
 	l.exit(ctx, a)
 }

@@ -67,6 +67,7 @@ type Calls struct {
 	Steps   int64                   `json:"steps"`             // of this process alone
 	Hits    uint16                  `json:"hits,omitempty"`    // limits that refused a call, one bit a unit
 	Lasted  bool                    `json:"lasted,omitempty"`  // the last words were spoken
+	Stop    Stop                    `json:"stop,omitzero"`     // why the run ends
 	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
 }
@@ -221,6 +222,7 @@ func (s *State) applyIntent(r *abi.Record) {
 	if s.Term && in.Row == ModelRow {
 		c.Lasted = true
 	}
+	c.Stop.begin(r.Call, in)
 }
 
 // applyAnswer adds the end of an attempt, or a refusal.
@@ -248,6 +250,7 @@ func (s *State) applyAnswer(r *abi.Record) {
 	c.drop(r.Call)
 	c.Done.Add(r.Call)
 	s.updateRegisters(r.Call, in, a)
+	c.Stop.end(r.Call, in, a)
 	// An exit may name a limit only if the limit refused a call.
 	if a.Err != nil {
 		if u, ok := abi.LimitOf(a.Err.Code); ok && a.Outcome == abi.Refused {
