@@ -62,6 +62,7 @@ var ranks = map[string]int{
 	"internal/tools":             2,
 	"internal/program":           1, // starts, bounds, confines and kills other programs
 	"internal/program/reap":      0, // every descendant of a process
+	"internal/program/lineage":   0, // the ancestors of a process
 	"internal/program/cgroup":    0,
 	"internal/program/seccomp":   0,
 	"internal/program/userns":    0,

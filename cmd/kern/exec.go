@@ -71,7 +71,8 @@ the grace period it is killed with everything it started. The commands stop, con
 term and kill act on the program too. Nothing that it started outlives it, also
 when this command is killed. If the daemon is killed, it is started again and the
 program continues. kern exec, kern run and kern key new inside the program make
-child processes, bound by the same limits.
+child processes, bound by the same limits. The daemon refuses the program what would
+widen its limits or stop Kern. Without a jail the program can still write Kern's files.
 
 --memory and --processes bound the program and everything it starts, in a cgroup.
 If no cgroup can be made, the program is not started. A bound on kern exec itself,

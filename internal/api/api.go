@@ -3,7 +3,8 @@
 //
 // [Server.Handler] lists every endpoint. Requests are read strictly: an unknown
 // key, a repeated key or a wrong type is refused with what was expected. An error
-// is {"error": ...} with an [abi.Error]. A request that waits ends when its client
+// is {"error": ...} with an [abi.Error]. A held program may not widen its limits,
+// see authority.go. A request that waits ends when its client
 // disconnects. A slow reader of records slows no process, because it reads from
 // the journal.
 package api
@@ -12,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -40,6 +42,8 @@ type Server struct {
 	Request    func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
 	Traffic    func() []quota.Snapshot                        // the use of the limits of providers
 	Stop       func()                                         // makes the daemon stop; returns at once
+
+	holders holders
 }
 
 // Kernel changes processes and accounts.
@@ -115,7 +119,11 @@ func (srv *Server) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(VersionHeader, srv.About.Version)
-			v, err := h(w, r)
+			r, err := srv.authorize(pattern, r)
+			var v any
+			if err == nil {
+				v, err = h(w, r)
+			}
 			switch {
 			case err != nil:
 				writeError(w, err)
@@ -189,6 +197,9 @@ func (srv *Server) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := checkRun(&run); err != nil {
 		return nil, err
 	}
+	if err := srv.checkParent(r.Context(), run.Parent); err != nil {
+		return nil, err
+	}
 	pid, err := srv.Spawn(r.Context(), run)
 	return Started{pid}, err
 }
@@ -257,6 +268,9 @@ type Signal struct {
 func (srv *Server) signal(ctx context.Context, pid abi.Pid, s *Signal) (any, error) {
 	switch s.Signal {
 	case abi.Stop, abi.Cont, abi.Term, abi.Kill:
+		if h := holdingOf(ctx); h.held && s.Signal == abi.Cont {
+			return nil, h.refuse(fmt.Sprintf("continue process %d", pid))
+		}
 		return done{true}, srv.Kernel.Signal(ctx, pid, s.Signal, s.By)
 	}
 	return nil, expected("/signal", string(s.Signal), "stop, cont, term or kill")
@@ -315,8 +329,11 @@ func (srv *Server) change(ctx context.Context, pid abi.Pid, c *Change) (any, err
 	if !e.ChangesLimits() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
-	if err := srv.Kernel.Change(ctx, pid, e); err != nil {
+	if err := srv.checkChange(ctx, pid, &e); err != nil {
 		return nil, err
+	}
+	if err := srv.Kernel.Change(ctx, pid, e); err != nil {
+		return nil, holdingOf(ctx).explain(err)
 	}
 	i, err := srv.Views.Info(pid)
 	if err != nil {
@@ -360,6 +377,7 @@ func asError(err error) *abi.Error {
 
 var statuses = map[abi.Code]int{
 	abi.UnknownProcess: http.StatusNotFound,
+	abi.NotGranted:     http.StatusForbidden,
 	abi.ProcessExited:  http.StatusConflict,
 	abi.ProcessEnding:  http.StatusConflict,
 	abi.DaemonGone:     http.StatusServiceUnavailable,

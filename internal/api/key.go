@@ -95,7 +95,14 @@ func (h keyHandler) create(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err := k.check(); err != nil {
 		return nil, err
 	}
-	return h.server.Keys.New(r.Context(), k)
+	if err := h.server.checkParent(r.Context(), k.Parent); err != nil {
+		return nil, err
+	}
+	i, err := h.server.Keys.New(r.Context(), k)
+	if err == nil && k.Hold {
+		h.server.holders.add(r.Context(), i.Pid) // before its program can make a request
+	}
+	return i, err
 }
 
 // KeyList is the list of processes with keys, and the addresses of the gateway.
@@ -142,6 +149,7 @@ func (h keyHandler) hold(w http.ResponseWriter, r *http.Request, pid abi.Pid) (a
 	if err != nil {
 		return nil, err
 	}
+	h.server.holders.add(r.Context(), pid)
 	w.WriteHeader(http.StatusOK)
 	s := &stream{w: w, c: http.NewResponseController(w)}
 	if err := s.c.Flush(); err != nil {

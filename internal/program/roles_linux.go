@@ -1,6 +1,9 @@
 package program
 
-import "github.com/kern-run/kern/internal/program/confine"
+import (
+	"github.com/kern-run/kern/internal/program/confine"
+	"github.com/kern-run/kern/internal/program/lineage"
+)
 
 // roles lists every role. The function of a role has its description.
 //
@@ -18,6 +21,6 @@ var roles = []role{
 }
 
 const (
-	roleSupervisor = "kern-supervisor"
+	roleSupervisor = lineage.SupervisorName
 	selfPath       = "/proc/self/exe"
 )
