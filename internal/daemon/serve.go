@@ -176,8 +176,7 @@ func explainOpen(dir string, err error) error {
 	var damage *journal.Damage
 	switch {
 	case errors.As(err, &damage):
-		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(),
-			Hint: "nothing was changed; restore " + dir + " from a backup, or use another data directory"}
+		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: damage.Hint()}
 	case errors.Is(err, journal.ErrLocked):
 		return &abi.Error{Code: abi.StorageBroken, Message: err.Error(), Hint: "a program that embeds Kern has it open; wait until that program ends, or use another --data"}
 	}

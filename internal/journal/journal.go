@@ -113,14 +113,40 @@ func (e *BadRecord) Error() string {
 	return fmt.Sprintf("journal: record %d of process %d is refused: %s", e.N, e.Pid, e.Why)
 }
 
-// Damage is a place where the journal is not what was written.
+// Damage is a place where the journal is not what was written. N is 0 if the place is
+// not a record.
 type Damage struct {
-	Pid abi.Pid
-	N   uint64
-	Why string
+	Pid    abi.Pid
+	N      uint64
+	Why    string
+	Advice string // for the person, if the general advice does not fit
+	Err    error  // the general reason, or nil
+}
+
+// Unwrap returns the general reason.
+func (e *Damage) Unwrap() error { return e.Err }
+
+// As makes damage an error that clients know, wherever it is found.
+func (e *Damage) As(target any) bool {
+	t, ok := target.(**abi.Error)
+	if ok {
+		*t = &abi.Error{Code: abi.StorageBroken, Message: e.Error(), Hint: e.Hint()}
+	}
+	return ok
+}
+
+// Hint returns the advice for the person.
+func (e *Damage) Hint() string {
+	if e.Advice != "" {
+		return e.Advice
+	}
+	return "restore the data directory from a backup, or use another one with --data; what is damaged was not run or changed"
 }
 
 func (e *Damage) Error() string {
+	if e.Pid == 0 && e.N == 0 {
+		return "journal: damaged: " + e.Why
+	}
 	return fmt.Sprintf("journal: damaged at record %d of process %d: %s", e.N, e.Pid, e.Why)
 }
 

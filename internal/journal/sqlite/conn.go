@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kern-run/kern/internal/journal"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -168,4 +169,29 @@ func code(err error) int {
 func full(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE)
+}
+
+// orDamage makes damage of an error with which SQLite says that the file is not what
+// it wrote, or cannot be read.
+func orDamage(err error) error {
+	var d *journal.Damage
+	if errors.As(err, &d) {
+		return err
+	}
+	switch code(err) {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		return &journal.Damage{Why: "in " + file + ": it cannot be read: " + err.Error(), Err: err}
+	}
+	return err
+}
+
+// maxPath is the longest path that SQLite opens, without the ending of its other files.
+const maxPath = 512 - len("-journal")
+
+// tooLong explains the error of a path that SQLite cannot open because it is too long.
+func tooLong(path string, err error) error {
+	if code(err) != sqlite3.SQLITE_CANTOPEN || len(path) <= maxPath {
+		return err
+	}
+	return fmt.Errorf("its path is too long: it has %d bytes, and SQLite opens %d; use a data directory with a shorter path", len(path), maxPath)
 }

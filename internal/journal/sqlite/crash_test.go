@@ -92,9 +92,9 @@ func held(dir string) (m map[abi.Pid][]abi.Record, err error) {
 	return m, nil
 }
 
-// TestTornLog cuts the write-ahead log at many lengths, and puts zeros, noise
-// or an old end where the rest was. Whatever was acknowledged when the log had
-// that length is there, and nothing of what came after it.
+// TestTornLog cuts the write-ahead log within each group, and puts zeros, noise or a
+// changed byte where the rest of the group was: a power failure tore the group, which
+// was not acknowledged. Everything that was acknowledged is there, and nothing else.
 func TestTornLog(t *testing.T) {
 	dir := t.TempDir()
 	s, l := opened(t, dir)
@@ -106,22 +106,23 @@ func TestTornLog(t *testing.T) {
 		}
 		return info.Size()
 	}
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	acked := []int64{size()} // acked[n] is the length of the log after n batches
+	marks := [][]byte{read("journal.mark")}
 	for _, b := range batches {
 		mustAppend(t, s, l, b...)
-		acked = append(acked, size())
+		acked, marks = append(acked, size()), append(marks, read("journal.mark"))
 	}
 	if sqlite.Waiting(s) == 0 {
 		t.Error("nothing is in the tail: this test is to see it")
 	}
-	db, err := os.ReadFile(filepath.Join(dir, "journal.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wal, err := os.ReadFile(filepath.Join(dir, "journal.db-wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, wal := read("journal.db"), read("journal.db-wal")
 	tears := tearsOf(acked)
 	for i, cut := range tears {
 		n := 0
@@ -129,7 +130,8 @@ func TestTornLog(t *testing.T) {
 			n++
 		}
 		want := after(batches, n)
-		rest := make([]byte, int64(len(wal))-cut)
+		group := wal[:acked[min(n+1, len(acked)-1)]] // up to the end of the torn group
+		rest := make([]byte, int64(len(group))-cut)
 		how := []string{"cut", "zeros", "noise", "one byte changed"}[i%4]
 		switch how {
 		case "cut":
@@ -139,12 +141,12 @@ func TestTornLog(t *testing.T) {
 				rest[i] = byte(rand.Uint32())
 			}
 		case "one byte changed":
-			if copy(rest, wal[cut:]); len(rest) > 0 {
+			if copy(rest, group[cut:]); len(rest) > 0 {
 				rest[0] ^= 0x40
 			}
 		}
 		torn := t.TempDir()
-		for name, b := range map[string][]byte{"journal.db": db, "journal.db-wal": append(wal[:cut:cut], rest...)} {
+		for name, b := range map[string][]byte{"journal.db": db, "journal.db-wal": append(wal[:cut:cut], rest...), "journal.mark": marks[n]} {
 			if err := os.WriteFile(filepath.Join(torn, name), b, 0o600); err != nil {
 				t.Fatal(err)
 			}

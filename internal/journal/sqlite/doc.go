@@ -3,11 +3,14 @@
 //
 // # The file
 //
-// The data directory holds the file journal.db, and the file lock. The one process
-// that has the journal open locks that file and writes its number into it. While the
-// journal is open there are also journal.db-wal and journal.db-shm. All of them are
+// The data directory holds the files journal.db, journal.mark and lock. The one process
+// that has the journal open locks the last two, and writes its number into lock. While
+// the journal is open there are also journal.db-wal and journal.db-shm. All of them are
 // readable for their owner alone. The sqlite3 program can read the journal at any
 // time; its view log shows records with readable times and kinds.
+//
+// The mark says how far the journal was acknowledged, see [markFile]. To copy a journal
+// that is open or that a crash left, copy journal.db, journal.db-wal and journal.mark.
 //
 // The application_id in the header is "Krn" and a byte with the version of the
 // tables, which is 1. The user_version is the newest epoch. It rises with every open
@@ -24,7 +27,8 @@
 //	         behind its body; sum is the SHA-256 of the sum of the row before it, seq and body
 //	feed     the commit order: id is the position of the row's first record, counted from 1; body
 //	         is spans, each the pid, the number of its first record and the count, as uvarints.
-//	         The row with id 0 is no span: it is the epoch of the last owner that kept the table
+//	         The row with id 0 is no span: it is the epoch of the last owner that kept the table.
+//	         The row with id -1 is 1 while the journal is open, and after a crash
 //	blobs    a large payload: its size as a uvarint and its DEFLATE without the last four bytes,
 //	         which are always 00 00 ff ff; or a zero byte and the payload as it is
 //	names    the blobs by the first four bytes of their SHA-256; a blob that is read is checked
@@ -50,16 +54,25 @@
 // compares each record with the 4 bytes of its sum, and its position with its number
 // in the process. A damaged row of the tail keeps the journal from being opened.
 //
-// Some damage leaves no trace: a process whose last records were removed together
-// with their runs, or a whole process; the last rows of a tail after a crash; two
-// processes exchanged in the feed; and an attacker that computes all sums again.
-// Against the attacker, keep the sum of the last run elsewhere.
+// Open walks the frames of a write-ahead log before SQLite reads it, because SQLite takes
+// a bad frame for the end of the log. A bad frame is damage if the mark counts it, or if
+// two groups end at or behind it: a crash can tear the last group only. Open also
+// compares the number of records, and the total of the last sums of all processes, with
+// the mark. So it notices a lost, cut, damaged or older journal.db or journal.db-wal, a
+// process that is gone whole, and a journal.db that was copied without the other files.
+// The scan that follows names the record, where it can. An empty directory with traces
+// of a journal is damage too.
+//
+// Some damage leaves no trace: a whole data directory that was replaced by an older one,
+// and an attacker that computes all sums again. Against both, keep the sum of the last
+// run elsewhere. After a power failure the mark may be some groups old. Damage to the
+// very last group of the log looks like a torn group then.
 //
 // # What survives
 //
 // Append returns when its transaction is in the write-ahead log and the log is
-// synced. After a crash SQLite takes every whole transaction from the log, and cuts a
-// torn end. A kill at any moment loses nothing that was acknowledged, and leaves no
+// synced; then it writes the mark. After a crash SQLite takes every whole transaction
+// from the log, and cuts a torn end. A kill at any moment loses nothing that was acknowledged, and leaves no
 // half of a batch. A reader of the feed sees only records that are durable, so a
 // cursor never leads to another record after a crash.
 //

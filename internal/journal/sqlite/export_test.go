@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/kern-run/kern/internal/journal"
@@ -40,4 +41,13 @@ func KeepEnds(n int) (undo func()) {
 	was := maxEnds
 	maxEnds = n
 	return func() { maxEnds = was }
+}
+
+// CheckLog looks for damage in a log as Open does, given the bytes of the mark.
+func CheckLog(log, markBytes []byte) error {
+	var m mark
+	if err := m.read(markBytes); err != nil {
+		return err
+	}
+	return checkLog(bytes.NewReader(log), &m)
 }

@@ -28,6 +28,9 @@ func (s *store) Claim(old journal.Lease, trees ...abi.Pid) (journal.Lease, error
 			return w.setEpoch(int64(epoch))
 		})
 	})
+	if err == nil {
+		s.mark.write(s.end.Load(), s.total)
+	}
 	return l, orFull(err)
 }
 
@@ -111,7 +114,12 @@ func (s *store) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
 		if err := s.settleNow(); err != nil {
 			return err
 		}
-		return s.readers.scanAll(fn)
+		if err := s.readers.scanAll(fn); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mark.damage // not before, because the scan names the place of the damage
 	}
 	s.mu.Lock()
 	if s.w == nil {

@@ -201,8 +201,22 @@ func (w *writer) completeOrder() error {
 	return errors.Join(err, set.close())
 }
 
+// runs calls fn with every run, in the order of processes.
+func (w *writer) runs(fn func(abi.Pid, run) error) error {
+	return w.rows(runColumns+"WHERE id > 0 ORDER BY id", 5, func(v []driver.Value) error {
+		pid, r, err := (*rawRun)(v).run()
+		if err != nil {
+			return err
+		}
+		return fn(pid, r)
+	})
+}
+
 // each calls fn with every row of a query of two columns.
-func (w *writer) each(sql string, fn func([]driver.Value) error) error {
+func (w *writer) each(sql string, fn func([]driver.Value) error) error { return w.rows(sql, 2, fn) }
+
+// rows calls fn with every row of a query.
+func (w *writer) rows(sql string, columns int, fn func([]driver.Value) error) error {
 	st, err := w.prepare(sql)
 	if err != nil {
 		return err
@@ -211,13 +225,13 @@ func (w *writer) each(sql string, fn func([]driver.Value) error) error {
 	if err != nil {
 		return errors.Join(err, st.close())
 	}
-	var v [2]driver.Value
+	v := make([]driver.Value, columns)
 	for err == nil {
 		var more bool
-		if more, err = next(rows, v[:]); !more {
+		if more, err = next(rows, v); !more {
 			break
 		}
-		err = fn(v[:])
+		err = fn(v)
 	}
 	return errors.Join(err, rows.Close(), st.close())
 }

@@ -124,7 +124,7 @@ func (p *readers) with(fn func(*reader) error) error {
 		return err
 	}
 	err = fn(r)
-	return errors.Join(err, p.put(r))
+	return orDamage(errors.Join(err, p.put(r)))
 }
 
 // A rawRow is a row of the table records.
@@ -543,6 +543,9 @@ func (s *store) Blob(h abi.Hash) (b []byte, err error) {
 	})
 	if err == nil && b == nil {
 		err = fmt.Errorf("%w: %s: there is none", journal.ErrBlob, h)
+	}
+	if errors.Is(err, journal.ErrBlob) {
+		err = &journal.Damage{Why: err.Error(), Err: journal.ErrBlob}
 	}
 	return b, err
 }

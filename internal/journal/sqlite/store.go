@@ -60,16 +60,9 @@ CREATE VIEW log AS SELECT pid, n,
 // The pragmas of the connections. A person may open the file with other programs
 // at the same time. SQLite waits 10 seconds for a program that writes.
 const (
-	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA synchronous=OFF; PRAGMA journal_mode=WAL; PRAGMA fullfsync=1;
+	writerPragmas = `PRAGMA busy_timeout=10000; PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA fullfsync=1;
 		PRAGMA checkpoint_fullfsync=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
 	readerPragmas = `PRAGMA busy_timeout=10000; PRAGMA query_only=1; PRAGMA cell_size_check=1; PRAGMA trusted_schema=0`
-)
-
-// The pragmas that say how commits are synced. SQLite obeys them when it prepares
-// them, and not when it executes them, so the store cannot keep them prepared.
-const (
-	syncAlways = "PRAGMA synchronous=FULL"
-	syncLater  = "PRAGMA synchronous=NORMAL" // together with the next synced commit
 )
 
 // Bounds of the caches ends and known.
@@ -90,6 +83,8 @@ type store struct {
 	known  map[abi.Hash]struct{} // cache of blobs that are stored
 	tail   tail
 	order  order // the commit order without the tail
+	mark   mark
+	total  total // of the last sums of all processes, the tail included
 	sick   error // the error of the last attempt to settle the tail
 	small  int   // batches of few processes since the last batch of many
 
@@ -128,6 +123,12 @@ func open(dir string) (_ *store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
+	if s.mark, err = openMark(dir); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(checkEmpty(dir, &s.mark), checkLogFile(s.path, &s.mark)); err != nil {
+		return nil, err
+	}
 	// SQLite gives its other files the mode of this file.
 	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
@@ -135,19 +136,19 @@ func open(dir string) (_ *store, err error) {
 	if err := s.file.Chmod(0o600); err != nil {
 		return nil, err
 	}
-	if s.w, err = openWriter(s.path); err != nil {
-		return nil, err
-	}
-	if err := s.begin(dir); err != nil {
-		return nil, err
+	if s.w, err = openWriter(s.path, &s.mark); err != nil {
+		return nil, orDamage(tooLong(s.path, err))
 	}
 	s.readers.path = s.path
+	if err := s.begin(dir); err != nil {
+		return nil, orDamage(err)
+	}
 	return s, nil
 }
 
-// begin reads the lease, the commit order and the tail. It syncs a new file, because
-// nothing was synced before. The new epoch needs no sync of its own: it must survive
-// only together with the first records that are written under it.
+// begin reads the lease, the commit order and the tail, compares them with the mark,
+// and writes the mark of what it found. It empties the log, because a log that a crash
+// left may have the end of a torn group behind its last frame.
 func (s *store) begin(dir string) error {
 	n, err := s.w.epoch.number()
 	if err != nil {
@@ -164,8 +165,8 @@ func (s *store) begin(dir string) error {
 		return err
 	}
 	s.pids.last.Store(last)
-	if n == 1 {
-		if err := errors.Join(s.file.Sync(), syncDir(dir)); err != nil {
+	if n == 1 || !s.mark.exists {
+		if err := syncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -176,8 +177,21 @@ func (s *store) begin(dir string) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	return s.w.run(syncAlways)
+	a := audit{&s.mark, s.w, &s.readers, &s.tail, s.ends, s.order.end, s.end.Load()}
+	s.total, s.mark.damage = a.run()
+	if err := s.settle(); err != nil {
+		return err
+	}
+	if err := s.w.run(emptyLog); err != nil {
+		return err
+	}
+	s.mark.write(s.end.Load(), s.total)
+	return errors.Join(s.mark.late, s.mark.file.Sync())
 }
+
+// emptyLog copies the whole write-ahead log into the file and cuts the log to
+// nothing. If another program reads the file for long, the log stays.
+const emptyLog = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 // release closes the writer and the files, and releases the lock.
 func (s *store) release() error {
@@ -189,16 +203,20 @@ func (s *store) release() error {
 	if s.file != nil {
 		err = errors.Join(err, s.file.Close())
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.mark.close(), s.lock.Close())
 }
 
-func openWriter(path string) (*writer, error) {
+func openWriter(path string, m *mark) (*writer, error) {
 	c, err := dial(path, writerPragmas)
 	if err != nil {
 		return nil, err
 	}
 	w := &writer{conn: c}
-	if err := w.setUp(); err != nil {
+	err = w.setUp(m)
+	if err == nil {
+		m.index, err = os.Open(path + "-shm")
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return w, nil
@@ -206,17 +224,20 @@ func openWriter(path string) (*writer, error) {
 
 // setUp takes the lease, and makes the tables in an empty file. Both happen in one
 // transaction.
-func (w *writer) setUp() error {
+func (w *writer) setUp(m *mark) error {
 	if err := w.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	err := w.migrate()
+	err := w.migrate(m)
 	var epoch int64
 	if err == nil {
 		epoch, err = w.number("PRAGMA user_version")
 	}
 	if err == nil {
 		err = w.keepOrder(epoch)
+	}
+	if err == nil {
+		err = w.beginUse(m)
 	}
 	if err == nil {
 		err = w.setEpoch(epoch + 1)
@@ -244,7 +265,29 @@ func (w *writer) setUp() error {
 	})
 }
 
-func (w *writer) migrate() error {
+// inUse is the row of the table feed that is 1 while the journal is open and after a
+// crash: the file may be incomplete then without journal.db-wal.
+const inUse = -1
+
+// beginUse notes that the journal is open. It refuses a journal.db that was copied
+// without the other files while it was open or after a crash.
+func (w *writer) beginUse(m *mark) error {
+	n, err := w.number(fmt.Sprintf("SELECT coalesce((SELECT body FROM feed WHERE id = %d), 0)", inUse))
+	if err == nil && n != 0 && !m.exists {
+		err = &journal.Damage{Why: fmt.Sprintf("%s is missing, and %s was in use when it was lost or copied: the latest records may be missing too", markFile, file),
+			Advice: fmt.Sprintf("restore all files of the journal together: %s, %s-wal and %s", file, file, markFile)}
+	}
+	if err != nil {
+		return err
+	}
+	return w.setInUse(1)
+}
+
+func (w *writer) setInUse(n int) error {
+	return w.run(fmt.Sprintf("INSERT OR REPLACE INTO feed(id, body) VALUES(%d, %d)", inUse, n))
+}
+
+func (w *writer) migrate(m *mark) error {
 	id, err := w.number("PRAGMA application_id")
 	if err != nil {
 		return err
@@ -260,6 +303,8 @@ func (w *writer) migrate() error {
 			id&0xff, applicationID&0xff)
 	case n != 0 || id != 0:
 		return errors.New("it is a database of another program")
+	case m.end > 0:
+		return &journal.Damage{Why: fmt.Sprintf("%s has no tables, and %s counts %d records", file, markFile, m.end)}
 	}
 	return w.run(fmt.Sprintf("PRAGMA application_id=%d; %s", applicationID, schema))
 }
@@ -286,6 +331,7 @@ type load struct {
 	ends    map[abi.Pid]run // the last run of each process after the batch
 	full    []fullRun       // runs that the batch completes
 	frame   frame           // the row for the tail
+	total   total           // of the store after the batch
 }
 
 // A fullRun is a complete run, which never changes again.
@@ -310,10 +356,16 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	if err != nil {
 		return err
 	}
+	if s.mark.damage != nil {
+		return s.mark.damage
+	}
 	if s.sick != nil {
 		if s.sick = s.settle(); s.sick != nil {
 			return orFull(s.sick)
 		}
+	}
+	if err := s.mark.retry(); err != nil {
+		return orFull(err)
 	}
 	if err := s.chain(ld); err != nil {
 		return err
@@ -322,6 +374,8 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 		return orFull(err)
 	}
 	stored()
+	s.total = ld.total
+	s.mark.write(s.end.Load(), s.total)
 	s.remember(ld)
 	if s.tail.count >= maxTail {
 		// The batch is durable, so an error here is not the error of this Append. The
@@ -391,6 +445,7 @@ func (s *store) unknown(blobs []abi.Blob) []abi.Blob {
 
 // chain links every record of a load to the one before it.
 func (s *store) chain(ld *load) error {
+	ld.total = s.total
 	for i := range ld.entries {
 		e := &ld.entries[i]
 		r, ok := ld.ends[e.Pid]
@@ -399,6 +454,7 @@ func (s *store) chain(ld *load) error {
 			if r, err = s.lastRunOf(e.Pid); err != nil {
 				return err
 			}
+			ld.total.remove(r.sum)
 		}
 		if e.N != r.n+1 {
 			return &journal.BadRecord{Pid: e.Pid, N: e.N, Why: fmt.Sprintf("expected number %d", r.n+1)}
@@ -409,6 +465,9 @@ func (s *store) chain(ld *load) error {
 		r.extend(e)
 		ld.ends[e.Pid] = r
 		e.Body = append(e.Body, r.sum[:checkLen]...)
+	}
+	for _, r := range ld.ends {
+		ld.total.add(r.sum)
 	}
 	return nil
 }
@@ -572,7 +631,9 @@ func (s *store) Close() error {
 		return nil
 	}
 	err := errors.Join(s.readers.close(), s.settle())
-	// The checkpoint copies the whole log into the file, so the last connection to
-	// close removes the log.
-	return errors.Join(err, s.w.run("PRAGMA wal_checkpoint(TRUNCATE)"), s.release())
+	err = errors.Join(err, s.w.transaction(func(w *writer) error { return w.setInUse(0) }))
+	// The last connection to close removes the empty log.
+	err = errors.Join(err, s.w.run(emptyLog))
+	s.mark.write(s.end.Load(), s.total)
+	return errors.Join(err, s.mark.late, s.mark.file.Sync(), s.release())
 }

@@ -107,13 +107,32 @@ func TestLocked(t *testing.T) {
 	opened(t, dir)
 }
 
-// TestOvertaken takes the lock away from under an open store, as an
-// administrator could who removes the file. The epoch in the file protects it.
+// TestOvertaken takes the locks away from under an open store, as an administrator
+// could who removes files. The other lock and the mark protect the journal; against
+// the administrator who also puts the mark back, the epoch in the file does.
 func TestOvertaken(t *testing.T) {
 	dir := t.TempDir()
 	old, l := opened(t, dir)
 	mustAppend(t, old, l, storetest.Began(1, 1, 1))
-	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
+	remove := func(name string) {
+		t.Helper()
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove("lock")
+	if _, _, err := sqlite.Open(dir); !errors.Is(err, journal.ErrLocked) || !strings.Contains(err.Error(), "removed or replaced the file lock") {
+		t.Errorf("without the file lock: %v", err)
+	}
+	mark, err := os.ReadFile(filepath.Join(dir, "journal.mark"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove("journal.mark")
+	if _, _, err := sqlite.Open(dir); err == nil || !strings.Contains(err.Error(), "journal.mark is missing") {
+		t.Errorf("without the mark: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "journal.mark"), mark, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, l2 := opened(t, dir)
@@ -127,7 +146,7 @@ func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s, l := opened(t, dir)
 	mustAppend(t, s, l, storetest.Began(1, 1, 1))
-	want := map[string]os.FileMode{".": 0o700, "journal.db": 0o600, "journal.db-wal": 0o600, "journal.db-shm": 0o600, "lock": 0o600}
+	want := map[string]os.FileMode{".": 0o700, "journal.db": 0o600, "journal.db-wal": 0o600, "journal.db-shm": 0o600, "journal.mark": 0o600, "lock": 0o600}
 	for name, mode := range want {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
@@ -144,7 +163,7 @@ func TestModes(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if err != nil || !slices.Equal(left, []string{"journal.db", "lock"}) {
+	if err != nil || !slices.Equal(left, []string{"journal.db", "journal.mark", "lock"}) {
 		t.Errorf("a closed journal leaves %v, %v", left, err)
 	}
 }

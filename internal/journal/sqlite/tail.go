@@ -140,14 +140,10 @@ func (t *tail) settle(w *writer, ends map[abi.Pid]run) error {
 // tailRow is the row of the table runs that holds the last settled row of the tail.
 const tailRow = 0
 
-// settle moves the tail to the tables records and runs. The move needs no sync: the
-// same transaction deletes the rows of the tail, and the next batch syncs both.
+// settle moves the tail to the tables records and runs.
 func (s *store) settle() error {
 	if s.tail.count == 0 {
 		return nil
-	}
-	if err := s.w.run(syncLater); err != nil {
-		return err
 	}
 	next := s.order
 	s.tail.addOrder(&next)
@@ -160,12 +156,12 @@ func (s *store) settle() error {
 	if err == nil {
 		s.order = next
 		s.tail.clear()
+		s.mark.write(s.end.Load(), s.total)
 	}
-	return errors.Join(err, s.w.run(syncAlways))
+	return err
 }
 
-// replay reads the rows that a crash left in the table tail, checks them and settles
-// them.
+// replay reads the rows that a crash left in the table tail, and checks them.
 func (s *store) replay() error {
 	if err := s.settled(); err != nil {
 		return err
@@ -186,10 +182,7 @@ func (s *store) replay() error {
 		}
 		err = s.replayRow(v[0], v[1], v[2])
 	}
-	if err := errors.Join(err, rows.Close(), st.close()); err != nil {
-		return err
-	}
-	return s.settle()
+	return errors.Join(err, rows.Close(), st.close())
 }
 
 // settled reads the number and the sum of the last settled row of the tail.
