@@ -36,6 +36,7 @@ type Result struct {
 	Warning  *Error          `json:"warning,omitempty"` // the watchdog's one warning
 	Usage    Usage           `json:"usage"`
 	Attempts int             `json:"attempts,omitempty"`
+	Cut      *Ceiling        `json:"cut,omitempty"` // the answer of a model reached the maximum that a limit had lowered
 }
 
 // Outcome says how a call ended.

@@ -33,6 +33,8 @@ type Agent struct {
 	Invariants []Invariant `json:"invariants,omitempty"`
 	Quota      Quota       `json:"quota,omitzero"`   // of one call
 	Builtin    []string    `json:"builtin,omitzero"` // its file tools; nil: all, if it has a workspace
+
+	MinOutput MinOutput `json:"min_output,omitempty"` // empty: as kern.yaml says
 }
 
 // Compensates reports whether a tool of the agent can be undone.

@@ -3,6 +3,7 @@ package abi
 import (
 	"fmt"
 	"iter"
+	"strings"
 )
 
 // Kind is the kind of a Record.
@@ -102,6 +103,29 @@ type Intent struct {
 	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
 	SayTokens int    `json:"say_tokens,omitempty"`
 	Parts     []Hash `json:"parts,omitempty"` // blobs that Args name, including blobs stored with this record
+
+	Lowered *Ceiling `json:"lowered,omitempty"` // model: a limit lowered the output maximum
+}
+
+// A Ceiling is the output maximum of a model call that a limit lowered.
+type Ceiling struct {
+	Limit   string `json:"limit"`   // the limit that leaves no more: its unit
+	Granted int64  `json:"granted"` // output tokens that the call may give
+	Asked   int64  `json:"asked"`   // output tokens that the request asked for
+}
+
+// String describes c, as in "636 of 16384 output tokens, by the money limit".
+func (c *Ceiling) String() string {
+	return fmt.Sprintf("%d of %d output tokens, by the %s limit", c.Granted, c.Asked, c.Limit)
+}
+
+// Code returns the code of the limit.
+func (c *Ceiling) Code() Code { return Code("LIMIT_" + strings.ToUpper(c.Limit)) }
+
+// Err returns the error of the answer to a call that ended at c.
+func (c *Ceiling) Err(call uint64) *Error {
+	return &Error{Code: c.Code(), Message: fmt.Sprintf("the answer of call %d is cut: the %s limit left %d of the %d output tokens that it asked for", call, c.Limit, c.Granted, c.Asked),
+		Hint: "raise the limit, or ask for shorter answers"}
 }
 
 // Price is what a model costs, in nano-dollars per million tokens.
@@ -134,6 +158,8 @@ type Answer struct {
 	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; this record confirms it
 	Rolled  bool    `json:"rolled,omitempty"` // the changes to the workspace were rolled back
 	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message; wait: the child that exited
+
+	Cut *Ceiling `json:"cut,omitempty"` // model: the answer reached the maximum that a limit had lowered
 }
 
 // Page is one message in the context of a process. Its text is the Value of the

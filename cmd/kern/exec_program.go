@@ -39,6 +39,7 @@ type execution struct {
 	orders  kernel.Orders // the last orders
 	called  bool          // the process made a call
 	refused *abi.Error    // the first refusal by a limit
+	cut     *abi.Ceiling  // the maximum at which a limit cut the last such answer
 	stopped bool          // Kern stopped the program
 	over    bool          // the program ended, so nothing stops it any more
 	lost    error         // the process can no longer be watched
@@ -163,7 +164,7 @@ func (p *execution) run(ctx context.Context, g *program.Program) error {
 		err = p.summary(raw, e)
 	}
 	code := e.Code()
-	if p.stopped {
+	if p.stopped || p.cut != nil {
 		code = exitStopped
 	}
 	if p.lost != nil {
@@ -208,6 +209,11 @@ func (p *execution) apply(r *abi.Record) {
 	}
 	p.last, p.called = r.N, p.called || r.Kind == abi.KindRefused || r.Intent != nil && r.Intent.Row != "exit"
 	p.mu.Unlock()
+	if r.Answer != nil && r.Answer.Cut != nil {
+		p.mu.Lock()
+		p.cut = r.Answer.Cut
+		p.mu.Unlock()
+	}
 	switch r.Kind { // a record may overtake the orders that Hold sends, or come after the last of them
 	case abi.KindSignaled:
 		if r.Note.Signal == abi.Term {
@@ -270,12 +276,14 @@ func (p *execution) stop(why string, grace time.Duration) {
 func (p *execution) finish(ctx context.Context, e program.Ended) {
 	p.watch(ctx, false) // the last refusal may be on disk only
 	p.mu.Lock()
-	refused := p.refused
+	refused, cut := p.refused, p.cut
 	p.over = true
 	p.mu.Unlock()
 	switch {
 	case refused != nil:
 		p.endProcess(ctx, syscalls.ExitArgs{Code: refused.Code})
+	case cut != nil: // the program has half an answer, so its own end says little
+		p.endProcess(ctx, syscalls.ExitArgs{Code: cut.Code()})
 	case e.Lost:
 		p.endProcess(ctx, syscalls.ExitArgs{Error: "the supervisor of the program was killed", Code: abi.ProgramGone})
 	case e.Signal != 0:

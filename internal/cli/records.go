@@ -59,7 +59,7 @@ func (p *RecordPrinter) describe(r *abi.Record) (what, colour string, below []st
 		return p.spawned(r)
 	case abi.KindBegan:
 		in := r.Intent
-		return CallKind(in) + " begins" + attempt(in.Attempt) + amounts(", may take ", &in.Reserve), Faint, asked(in)
+		return CallKind(in) + " begins" + attempt(in.Attempt) + amounts(", may take ", &in.Reserve) + ceiling(", lowered to ", in.Lowered), Faint, asked(in)
 	case abi.KindEnded, abi.KindRefused:
 		return p.answered(r)
 	case abi.KindSignaled:
@@ -122,7 +122,10 @@ func (p *RecordPrinter) answered(r *abi.Record) (what, colour string, below []st
 	if away {
 		what, colour = p.names[r.Call]+" turned away", Yellow
 	}
-	what += attempt(an.Attempt) + amounts(", took ", &an.Usage)
+	what += attempt(an.Attempt) + amounts(", took ", &an.Usage) + ceiling(", cut at ", an.Cut)
+	if an.Cut != nil {
+		colour = Yellow
+	}
 	if an.First > 0 {
 		what += ", first token after " + time.Duration(an.First).Round(100*time.Microsecond).String()
 	}
@@ -235,6 +238,14 @@ func attempt(n int) string {
 		return fmt.Sprintf(", attempt %d", n)
 	}
 	return ""
+}
+
+// ceiling is an output maximum that a limit lowered, behind words; nil is nothing.
+func ceiling(words string, c *abi.Ceiling) string {
+	if c == nil {
+		return ""
+	}
+	return words + c.String()
 }
 
 // text is a payload in a line.

@@ -49,14 +49,15 @@ func ParseAgent(name string, data []byte) (abi.Run, error) {
 	}
 	r := &agentReader{d: d, run: abi.Run{Priority: abi.DefaultPriority}}
 	p := &r.run.Program
-	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
-		"name":     yamlfile.Into(&p.Name, d.Text),
-		"model":    yamlfile.Into(&p.Model, d.Text),
-		"system":   yamlfile.Into(&p.System, d.Text),
-		"priority": func(n ast.Node, what string) error { return readPriority(d, n, what, &r.run.Priority) },
-		"limits":   func(n ast.Node, what string) error { return readLimits(d, n, what, &r.run.Limits) },
-		"watchdog": func(n ast.Node, what string) error { return readWatchdog(d, n, what, &r.run.Watchdog) },
-		"sandbox":  yamlfile.Into(&p.Sandbox, d.Text),
+	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "min_output", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
+		"name":       yamlfile.Into(&p.Name, d.Text),
+		"model":      yamlfile.Into(&p.Model, d.Text),
+		"system":     yamlfile.Into(&p.System, d.Text),
+		"priority":   func(n ast.Node, what string) error { return readPriority(d, n, what, &r.run.Priority) },
+		"limits":     func(n ast.Node, what string) error { return readLimits(d, n, what, &r.run.Limits) },
+		"watchdog":   func(n ast.Node, what string) error { return readWatchdog(d, n, what, &r.run.Watchdog) },
+		"sandbox":    yamlfile.Into(&p.Sandbox, d.Text),
+		"min_output": func(n ast.Node, what string) error { return readMinOutput(d, n, what, &p.MinOutput) },
 
 		"workspace":  r.readWorkspace,
 		"invariants": func(n ast.Node, what string) error { return d.List(n, what, r.readInvariant) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
@@ -24,6 +25,7 @@ type Settings struct {
 	Traffic   map[string]Traffic // limits by the name of the provider
 	PriceFile string
 	Yield     string
+	MinOutput abi.MinOutput
 	Gateway   Gateway
 	Spaces    WorkspaceRules
 
@@ -46,7 +48,7 @@ func ReadSettings(file string) (s Settings, err error) {
 		return s, err
 	}
 	s = Settings{File: file, Providers: make(map[string]provider.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
-	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield"}, map[string]yamlfile.Field{
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield", "min_output"}, map[string]yamlfile.Field{
 		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
 		"workspaces": func(n ast.Node, what string) error { return s.Spaces.read(d, n, what) },
@@ -57,8 +59,21 @@ func ReadSettings(file string) (s Settings, err error) {
 			}
 			return err
 		},
+		"min_output": func(n ast.Node, what string) error { return readMinOutput(d, n, what, &s.MinOutput) },
 	})
 	return s, err
+}
+
+// readMinOutput reads the least output that a model call is worth.
+func readMinOutput(d *yamlfile.Document, n ast.Node, what string, to *abi.MinOutput) error {
+	text, err := d.Scalar(n, what)
+	if err != nil {
+		return err
+	}
+	if *to, err = abi.ParseMinOutput(text); err != nil {
+		return d.Errorf(n, "%v", err)
+	}
+	return nil
 }
 
 // beside returns a field that reads the name of a file. A relative name begins at

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/transport"
 )
@@ -17,6 +18,7 @@ type SettingsView struct {
 	File      string                  `json:"file"`
 	Sum       string                  `json:"sum"` // SHA-256 of kern.yaml and the price file
 	Yield     string                  `json:"yield"`
+	MinOutput abi.MinOutput           `json:"min_output,omitempty"`
 	Prices    string                  `json:"prices"`
 	Gateway   string                  `json:"gateway"` // its address
 	Providers map[string]ProviderView `json:"providers"`
@@ -63,7 +65,7 @@ var envs = map[string]struct{ base, key, usual string }{
 // View returns the effective configuration: the settings together with the
 // environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
-	v := SettingsView{File: s.File, Yield: s.Yield, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
+	v := SettingsView{File: s.File, Yield: s.Yield, MinOutput: s.MinOutput, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
 	if s.File != "" {
 		v.Sum = hex.EncodeToString(s.sum[:])
 	}

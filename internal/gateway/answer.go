@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type programAnswer struct {
 	inbound *inbound
 	call    abi.Call
 	pays    bool // the program's own credential pays for the attempt
+	lowered *abi.Ceiling
 
 	meter   *format.Meter
 	stream  bool
@@ -40,8 +42,8 @@ type failureReply struct {
 }
 
 // restart prepares the answer for the next attempt.
-func (a *programAnswer) restart(pays bool) {
-	a.spoke, a.meter, a.stream, a.pays = time.Now(), nil, false, pays
+func (a *programAnswer) restart(pays bool, lowered *abi.Ceiling) {
+	a.spoke, a.meter, a.stream, a.pays, a.lowered = time.Now(), nil, false, pays, lowered
 }
 
 // open sets the headers of the answer. If the answer is a stream, the program gets
@@ -52,6 +54,9 @@ func (a *programAnswer) open(resp *http.Response, from *provider.Attempt) {
 	copyShown(h, resp.Header, a.pays)
 	h.Set(pidHeader, strconv.FormatInt(int64(a.call.Pid), 10))
 	h.Set(callHeader, strconv.FormatUint(a.call.N, 10))
+	if a.lowered != nil {
+		h.Set(loweredHeader, a.lowered.String())
+	}
 	if a.stream {
 		a.setStanding(h)
 		a.begun = true
@@ -61,12 +66,14 @@ func (a *programAnswer) open(resp *http.Response, from *provider.Attempt) {
 }
 
 // Pass implements [provider.Client]. It keeps back the last events of a stream, and all
-// of an answer without a stream, until the kernel recorded the answer.
+// of an answer without a stream, until the kernel recorded the answer. Of a lowered
+// answer it keeps back the event with the stop reason too, because that event may
+// have to name the limit.
 func (a *programAnswer) Pass(b []byte, last bool) {
 	switch {
 	case !a.stream:
 		a.whole = append(a.whole, b...)
-	case last:
+	case last, a.lowered != nil && a.meter.Said():
 		a.tail = append(a.tail, b...)
 	default:
 		a.write(b, false)
@@ -133,7 +140,7 @@ func (a *programAnswer) finish(res abi.Result) {
 	}
 	switch end := a.g.cfg.Kernel.Ending(a.call.Pid); {
 	case e == nil, a.failed:
-		a.complete()
+		a.complete(res.Cut)
 	case end != nil && slices.Contains([]abi.Code{abi.Interrupted, abi.OutcomeUnknown, abi.ProcessExited}, e.Code):
 		a.cut(end)
 	case a.echoes(res, e):
@@ -152,19 +159,34 @@ func (a *programAnswer) echoes(res abi.Result, e *abi.Error) bool {
 	return a.failure.status != http.StatusTooManyRequests || e.Code != abi.ModelBadRequest
 }
 
-// complete sends the part of a whole answer that was kept back.
-func (a *programAnswer) complete() {
+// complete sends the part of a whole answer that was kept back. An answer that a
+// limit cut says so in its headers or its last comment, and in the member kern.
+func (a *programAnswer) complete(cut *abi.Ceiling) {
+	end, note := a.tail, ""
+	if !a.stream {
+		end = a.whole
+	}
+	if cut != nil {
+		value, _ := json.Marshal(map[string]any{"cut": cut}) // texts and numbers always encode
+		end, note = a.inbound.format.Annotate(end, a.stream, "kern", value), cut.String()
+	}
 	if a.stream {
 		h := http.Header{}
 		a.setStanding(h)
+		if note != "" {
+			note = " cut at " + note
+		}
 		a.write(append([]byte(": kern pid="+strconv.FormatInt(int64(a.call.Pid), 10)+" call="+strconv.FormatUint(a.call.N, 10)+
-			" spent "+h.Get(spentHeader)+" left "+h.Get(leftHeader)+"\n\n"), a.tail...), true)
+			" spent "+h.Get(spentHeader)+" left "+h.Get(leftHeader)+note+"\n\n"), end...), true)
 		return
 	}
 	h := a.inbound.w.Header()
 	a.setStanding(h)
-	h.Set("Content-Length", strconv.Itoa(len(a.whole)))
-	a.write(a.whole, true)
+	if note != "" {
+		h.Set(cutHeader, note)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(end)))
+	a.write(end, true)
 }
 
 // cut ends an answer with an error. If the program already has the head of a stream,

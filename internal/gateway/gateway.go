@@ -20,7 +20,8 @@
 //
 //   - It passes the body of a request unchanged, with two exceptions. A limit on
 //     money or tokens sets or lowers the output maximum, and a stream of Chat is
-//     asked for its usage. It passes an answer byte for byte.
+//     asked for its usage. It passes an answer byte for byte. Only an answer that
+//     ended at a lowered maximum gets a member, kern, that names the limit.
 //
 //   - Keys of providers never leave the gateway, and keys of the gateway are never
 //     sent on. A program cannot choose the account that a provider's key pays from.
@@ -89,13 +90,14 @@ type State interface {
 
 // Config configures a gateway. All fields but Attempts, Live and Pulse are required.
 type Config struct {
-	Kernel   Kernel
-	Ring     *Ring // the keys that are in the journal
-	Models   provider.Config
-	Spawn    func(ctx context.Context, p abi.Agent, k Key) (abi.Pid, error)
-	Attempts int           // at a model before its error is the answer; 0: five
-	Live     *live.Channel // gets text as it streams; nil: no channel does
-	Pulse    time.Duration // between two heartbeats of a stream that is held back; 0: ten seconds
+	Kernel    Kernel
+	Ring      *Ring // the keys that are in the journal
+	Models    provider.Config
+	Spawn     func(ctx context.Context, p abi.Agent, k Key) (abi.Pid, error)
+	Attempts  int // at a model before its error is the answer; 0: five
+	MinOutput abi.MinOutput
+	Live      *live.Channel // gets text as it streams; nil: no channel does
+	Pulse     time.Duration // between two heartbeats of a stream that is held back; 0: ten seconds
 
 	// Away returns how long a resource is still in backoff.
 	Away func(resource string) time.Duration
@@ -154,6 +156,8 @@ const (
 	spentHeader   = "X-Kern-Spent"   // in answers: the usage of the process so far
 	leftHeader    = "X-Kern-Left"    // in answers: what remains of each limit
 	warningHeader = "X-Kern-Warning" // in answers: the warning of the watchdog
+	loweredHeader = "X-Kern-Lowered" // in answers: the output maximum that a limit lowered
+	cutHeader     = "X-Kern-Cut"     // in whole answers: the answer ended at that maximum
 )
 
 // Bounds of a request.

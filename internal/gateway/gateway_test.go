@@ -845,15 +845,23 @@ func TestLowered(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 10), Price: price}, "")
-			k := r.key("output_tokens=60")
+			k := r.key("output_tokens=69")
 			g := r.ok(k.Key, f.path, f.body)
 			if !strings.Contains(g.body, "length") && !strings.Contains(g.body, "max_tokens") && !strings.Contains(g.body, "incomplete") {
 				t.Errorf("%s", g.body)
 			}
-			if i := r.info(k.Pid); i.Used[abi.OutputTokens] != 60 {
+			if i := r.info(k.Pid); i.Used[abi.OutputTokens] != 69 {
 				t.Errorf("%v", i.Used)
 			}
 			r.books(k.Pid)
+			asked := int64(1000) // the model's maximum
+			if strings.Contains(f.body, `"max_tokens":100`) {
+				asked = 100
+			}
+			if strings.Contains(f.body, `"n":3`) {
+				asked *= 3
+			}
+			r.cut(k.Pid, g, abi.Ceiling{Limit: "output_tokens", Granted: 69, Asked: asked})
 			r.refused(k.Key, f.path, f.body, abi.LimitOutputTokens, http.StatusPaymentRequired)
 		})
 	}

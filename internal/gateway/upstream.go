@@ -108,7 +108,7 @@ func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	if e := c.refuseUnbounded(v, &r.Facts); e != nil {
 		return pl, e
 	}
-	syscalls.ReserveRequest(&pl, &c.bound, &r.Facts)
+	syscalls.ReserveRequest(&pl, &c.bound, &r.Facts, c.g.cfg.MinOutput)
 	if !c.resultsBooked {
 		pl.Reserve[abi.OutputBytes] = resultBytes(c.body)
 	}
@@ -178,7 +178,7 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 		header, query = maps.Clone(header), impersonal(query)
 		anonymous(header)
 	}
-	c.answer.restart(c.pays)
+	c.answer.restart(c.pays, j.Lowered)
 	a := &provider.Attempt{Endpoint: r, Request: c.body, Bound: c.bound, Granted: j.Granted, Unlimited: c.free, Header: header, Query: query, Client: &c.answer,
 		OnText: func(piece string) {
 			c.g.cfg.Live.Publish(abi.LiveItem{Kind: abi.LiveText, Pid: c.call.Pid, Call: c.call.N, Attempt: j.Attempt, Text: piece})
@@ -222,6 +222,7 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.A
 	if o.Whole {
 		c.learn(s)
 	}
+	d.Cut = errors.Is(fail, provider.ErrOver) || provider.Reached(s.Stop, s.Reported, s.Output, j.Granted/max(1, c.bound.Choices))
 	var refused *abi.Error // the refusal of a tool call
 	gone := c.answer.gone || ctx.Err() != nil
 	syscalls.Hear(&d, o.Broken(gone || errors.As(fail, &refused), fail), o.Quota, s.Usage.CacheRead)
@@ -239,6 +240,9 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.A
 		d.Err = &abi.Error{Code: abi.Interrupted, Message: "the answer was cut off by a signal, a limit, or the program", Got: abi.Clip(s.Text)}
 	case errors.Is(fail, provider.ErrOver):
 		d.Err = &abi.Error{Code: abi.LimitOutputTokens, Message: fmt.Sprintf("the model gave more than the %d tokens it was granted", j.Granted), Got: abi.Clip(s.Text)}
+		if j.Lowered != nil {
+			d.Err.Code = j.Lowered.Code()
+		}
 	case errors.As(fail, &me):
 		d.Err = syscalls.ModelError(me)
 	default:

@@ -120,7 +120,7 @@ func Open(cfg Config) (*Kernel, error) {
 	if err == nil {
 		k.Processes = k.Kernel.Processes()
 		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
-		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
+		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, MinOutput: cfg.Settings.MinOutput, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
 			return k.spawn(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
 		}})
 	}
@@ -174,6 +174,8 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 		},
 		Child: k.childModel,
 		Yield: yieldPolicy(cfg.Settings.Yield),
+
+		MinOutput: cfg.Settings.MinOutput,
 	}
 }
 

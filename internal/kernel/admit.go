@@ -65,7 +65,7 @@ func admit(in *admission) verdict {
 	}
 	f := s.Account.Fit(&plan.Reserve, &plan.Elastic, in.claims)
 	if !f.OK && (!f.Wait || plan.Firm) {
-		return verdict{refused: overLimit(s, &f)}
+		return verdict{refused: overLimit(s, plan, &f)}
 	}
 	// A person is asked only about a call that can run, and before it waits for room.
 	if plan.Ask != "" {
@@ -97,7 +97,7 @@ func halted(s *process.State, c *abi.Call, plan *Plan) *abi.Error {
 }
 
 // overLimit is the refusal of a call that does not fit.
-func overLimit(s *process.State, f *ledger.Fit) *abi.Error {
+func overLimit(s *process.State, plan *Plan, f *ledger.Fit) *abi.Error {
 	a, u := f.At, f.Unit
 	limit, _ := a.Limits.Get(u)
 	owner := "this process"
@@ -108,10 +108,14 @@ func overLimit(s *process.State, f *ledger.Fit) *abi.Error {
 	if n := a.Reserved[u] + a.Held[u] - a.Doubt[u]; n > 0 {
 		held = ", " + abi.FormatUnit(u, n) + " is held by open calls"
 	}
+	least := ""
+	if e := &plan.Elastic; e.Floor > e.Min && f.Granted < e.Max {
+		least = fmt.Sprintf(" even with %d of the %d output tokens that it asks for, the least that is worth a call (min_output)", f.Granted, e.Max)
+	}
 	return &abi.Error{
 		Code: abi.LimitCode(u),
-		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may use %s",
-			u, owner, abi.FormatUnit(u, limit), used, held, abi.FormatUnit(u, f.Need[u])),
+		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may use %s%s",
+			u, owner, abi.FormatUnit(u, limit), used, held, abi.FormatUnit(u, f.Need[u]), least),
 		Hint: "finish with what you have",
 	}
 }

@@ -65,7 +65,7 @@ func (b answers) findIntent(c *abi.Call, n uint64) (in *abi.Intent, err error) {
 // result turns an answer into what the caller gets.
 func (b answers) result(r *abi.Record) abi.Result {
 	a := r.Answer
-	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
+	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt, Cut: a.Cut}
 	if a.Err == nil {
 		v, err := b.bytes(a.Value)
 		if err != nil {

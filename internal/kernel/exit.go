@@ -12,7 +12,8 @@ import (
 )
 
 // Exit ends the process of j at its own request. It may name a limit as the
-// reason only if the journal has a refusal by that limit.
+// reason only if the journal has a refusal by that limit, or an answer that the
+// limit cut. A process whose answer was cut is never done.
 func (j *Job) Exit(info abi.ExitInfo, output []byte) *abi.Error {
 	p := j.op.p
 	p.k.procs.mu.Lock()
@@ -20,7 +21,14 @@ func (j *Job) Exit(info abi.ExitInfo, output []byte) *abi.Error {
 	if p.state.Ending != nil {
 		return p.state.Refusal()
 	}
+	cut := p.state.Calls.Cut
+	if cut != nil && info.Code == "" && info.Err == nil {
+		info.Code = cut.Code()
+	}
 	u, limit := abi.LimitOf(info.Code)
+	if cut != nil && info.Code == cut.Code() && info.Err == nil {
+		info.Err = cut.Err(cut.Call)
+	}
 	switch {
 	case p.state.Term:
 		info.Exit, info.Reason, info.Code = abi.ExitKilled, string(abi.Term), abi.ProcessKilled

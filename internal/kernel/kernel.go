@@ -96,10 +96,11 @@ type Job struct {
 	Call    abi.Call
 	View    View
 	Plan    Plan
-	Attempt int    // from 1
-	Granted int64  // amount of the elastic unit
-	Since   int64  // when the call first began, in this run of the kernel or an earlier one
-	Answer  string // what the person said, if Plan.Ask asked one
+	Attempt int          // from 1
+	Granted int64        // amount of the elastic unit
+	Lowered *abi.Ceiling // a limit lowered Granted; nil: Granted is all that the plan asks for
+	Since   int64        // when the call first began, in this run of the kernel or an earlier one
+	Answer  string       // what the person said, if Plan.Ask asked one
 	Kernel  *Kernel
 
 	op   *op
@@ -117,6 +118,7 @@ type Done struct {
 	Feedback any           // about the resource, for Config.Turn; the kernel does not look inside
 	First    time.Duration // to the first token
 	Took     uint64        // recv: the record of the message; wait: the child
+	Cut      bool          // the answer of a model ended at the output maximum
 
 	Commit abi.Hash // of the workspace: published, and in doubt until Kept
 	Digest abi.Key  // of the workspace, after the attempt

@@ -95,7 +95,7 @@ func (d *draft) intentFor(r *abi.Record, j *Job, held abi.Usage) *abi.Intent {
 	if j.Attempt > 1 { // the first attempt said it
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
-	in.Attempt, in.Reserve, in.Granted, in.Price = j.Attempt, held, j.Granted, j.Plan.Price
+	in.Attempt, in.Reserve, in.Granted, in.Price, in.Lowered = j.Attempt, held, j.Granted, j.Plan.Price, j.Lowered
 	r.Blobs, d.blobs = append(r.Blobs, d.blobs...), nil
 	return in
 }

@@ -68,6 +68,9 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	a := o.draft.newAnswer()
 	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
 	a.Commit, a.Digest, a.Rolled, o.confirm = d.Commit, d.Digest, d.Rolled, d.Kept
+	if d.Cut {
+		a.Cut = j.Lowered
+	}
 	if d.Err != nil {
 		a.Outcome = abi.Failed
 		if d.Err.Code == abi.OutcomeUnknown && o.begun {
@@ -134,7 +137,7 @@ func (o *op) recordEnd(j *Job, a *abi.Answer, value []byte) abi.Result {
 		return abi.Result{Outcome: abi.Unknown, Err: k.answers.broken()}
 	}
 	o.confirmCommit(true)
-	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
+	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt, Cut: a.Cut}
 	if a.Err == nil {
 		res.Value = value
 	}

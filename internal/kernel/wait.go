@@ -55,7 +55,7 @@ func (o *op) admit(j *Job, bad *abi.Error) *abi.Error {
 		}
 		// A call joins the queue unless it would wait for ever.
 		if v.wait == waitRoom && !o.waiting.room.Join(&v.fit, j.Plan.least(), claims) {
-			v = verdict{refused: overLimit(p.state, &v.fit)}
+			v = verdict{refused: overLimit(p.state, &j.Plan, &v.fit)}
 		}
 		// A batch goes on when this call had its first verdict.
 		if o.first != nil {
@@ -90,7 +90,10 @@ func (o *op) hold(j *Job, f *ledger.Fit) {
 	if q := p.state.Calls.Pending[o.call.N]; q != nil && q.Ask != nil {
 		j.Answer = string(q.Ask.Reason.Bytes)
 	}
-	o.held, j.Granted = f.Need, f.Granted
+	o.held, j.Granted, j.Lowered = f.Need, f.Granted, nil
+	if e := &j.Plan.Elastic; e.Unit == abi.OutputTokens && f.Granted < e.Max {
+		j.Lowered = &abi.Ceiling{Limit: f.By.String(), Granted: f.Granted, Asked: e.Max}
+	}
 	p.state.Account.Hold(&o.held)
 	if p.inner > 0 { // what is held here may be in the way of calls within this one
 		p.pokeBelow()

@@ -75,6 +75,7 @@ type turn struct {
 	done  map[string]bool // the calls that have an answer, by the model's id
 	bad   bool            // one of the calls in done failed
 	stop  process.Stop    // the refusal of a call in done that ends the run
+	cut   *abi.Ceiling    // a limit cut the reply
 }
 
 // stood returns the reply that the process worked on before a restart, and the hint of
@@ -129,13 +130,13 @@ func (l *loop) lastReply(v kernel.View) (t *turn, said *process.Page, err error)
 			if err != nil {
 				return nil, nil, err
 			}
-			t := &turn{syscalls.Reply{Text: m.Text, Calls: m.Calls}, l.next, answered, bad, process.Stop{}}
+			t := &turn{Reply: syscalls.Reply{Text: m.Text, Calls: m.Calls}, first: l.next, done: answered, bad: bad}
 			if pg.Pid == l.pid { // a page of a fork's source has no call number here
 				r, err := l.w.Journal.Record(pg.Pid, pg.N)
 				if err != nil {
 					return nil, nil, err
 				}
-				t.first = r.Call + 1
+				t.first, t.cut = r.Call+1, r.Answer.Cut
 			}
 			if len(m.Calls) == 0 && i > 0 && v.Pages[i-1].Role == process.RoleUser {
 				said = &v.Pages[i-1]
@@ -203,7 +204,11 @@ func (l *loop) run(ctx context.Context, reply *turn, hint string) {
 				l.stop(ctx, e, "")
 				return
 			}
-			reply = &turn{Reply: *r, first: l.next}
+			reply = r
+		}
+		if reply.cut != nil { // a half answer is neither the answer nor a set of calls
+			l.exit(ctx, syscalls.ExitArgs{Output: output(reply.Text), Code: reply.cut.Code()})
+			return
 		}
 		if len(reply.Calls) > 0 {
 			said, e := l.call(ctx, reply)
@@ -215,7 +220,7 @@ func (l *loop) run(ctx context.Context, reply *turn, hint string) {
 			continue
 		}
 		if reply.Text != "" {
-			l.exit(ctx, syscalls.ExitArgs{Output: quote(reply.Text)})
+			l.exit(ctx, syscalls.ExitArgs{Output: output(reply.Text)})
 			return
 		}
 		if hint == emptyHint {
@@ -229,16 +234,16 @@ func (l *loop) run(ctx context.Context, reply *turn, hint string) {
 const emptyHint = `{"error":{"code":"EMPTY_ANSWER","message":"your last answer was empty","hint":"answer with text, or call a tool"}}`
 
 // ask makes one model call.
-func (l *loop) ask(ctx context.Context, a syscalls.ModelArgs) (*syscalls.Reply, *abi.Error) {
+func (l *loop) ask(ctx context.Context, a syscalls.ModelArgs) (*turn, *abi.Error) {
 	res := l.do(ctx, "model", a)
 	if res.Err != nil {
 		return nil, res.Err
 	}
-	var r syscalls.Reply
-	if err := json.Unmarshal(res.Value, &r); err != nil {
+	t := &turn{first: l.next, cut: res.Cut}
+	if err := json.Unmarshal(res.Value, &t.Reply); err != nil {
 		return nil, &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
-	return &r, nil
+	return t, nil
 }
 
 // do makes the next call. While the disk of the journal is full, do waits for room. The
@@ -355,19 +360,20 @@ func (l *loop) lastWords(ctx context.Context, e *abi.Error, say string, asked in
 
 // conclude ends the process because of e, with the last words of the model.
 func (l *loop) conclude(ctx context.Context, e *abi.Error, text string) {
-	a := syscalls.ExitArgs{}
+	a := syscalls.ExitArgs{Output: output(text)}
 	if _, limit := abi.LimitOf(e.Code); limit {
 		a.Code = e.Code
-	}
-	if text != "" {
-		a.Output = quote(text)
 	}
 	l.exit(ctx, a)
 }
 
 func (l *loop) exit(ctx context.Context, a syscalls.ExitArgs) { l.do(ctx, "exit", a) }
 
-func quote(s string) json.RawMessage {
-	b, _ := json.Marshal(s)
+// output is the output of an exit; an empty text is none.
+func output(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	b, _ := json.Marshal(text) // a text always encodes
 	return b
 }

@@ -122,7 +122,7 @@ func (p *tape) Do(_ context.Context, c abi.Call) abi.Result {
 		return abi.Result{Outcome: abi.Refused, Err: &abi.Error{Code: abi.DaemonGone, Message: why}}
 	}
 	a := p.r.Records[i].Answer
-	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt}
+	res := abi.Result{Outcome: a.Outcome, Err: a.Err, Warning: a.Warning, Usage: a.Usage, Attempts: a.Attempt, Cut: a.Cut}
 	if a.Err == nil {
 		b, err := p.w.Journal.Bytes(a.Value)
 		if err != nil {

@@ -75,6 +75,13 @@ type Outcome struct {
 	Known bool
 }
 
+// Reached reports whether an answer ended at its output maximum. reported means that
+// the provider counted the output. An answer that is clearly shorter filled the
+// window of the model instead.
+func Reached(stop model.Stop, reported bool, output, granted int64) bool {
+	return stop == model.StopLength && (!reported || output >= granted-granted/16)
+}
+
 // Outcome returns the result of the attempt. fail is the error of [Attempt.Read].
 func (a *Attempt) Outcome(fail error) Outcome {
 	s := a.meter.Seen()

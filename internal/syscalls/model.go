@@ -84,7 +84,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 		work.req.Tools = l.specs
 	}
 	work.choose(&v, away, &pl)
-	work.plan(&pl, a)
+	work.plan(&pl, a, cmp.Or(l.Agent.MinOutput, w.MinOutput))
 	return pl, nil
 }
 
@@ -129,9 +129,9 @@ func Unpriced(f *model.Facts, now time.Time) *abi.Error {
 }
 
 // plan fills in the most that the request can use.
-func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs) {
+func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs, minimum abi.MinOutput) {
 	f := &m.route().facts
-	ReserveRequest(pl, &m.bound, f)
+	ReserveRequest(pl, &m.bound, f, minimum)
 	pl.Window, pl.Work = int64(f.Window), m
 	e := &pl.Elastic
 	switch {
@@ -139,19 +139,21 @@ func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs) {
 		e.Min, e.Max = int64(a.MaxOutput), int64(a.MaxOutput)
 	case a.Last:
 		e.Max = max(e.Min, min(e.Max, lastWordsOutput))
+		e.Floor = minimum.Of(e.Max, 1)
 	}
 }
 
 // ReserveRequest fills the reservation of pl with the most that a request to a model
-// can use. b is the bound of the request, and f describes the model.
-func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts) {
+// can use. b is the bound of the request, and f describes the model. A limit that
+// leaves less than minimum refuses the call.
+func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts, minimum abi.MinOutput) {
 	in := provider.Input(b, f)
 	p := f.At(in)
 	pl.Price, pl.Context = abi.Price(p), in
 	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, p), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
 	if b.Choices > 0 {
 		least, most := provider.Output(b, f, in)
-		pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: least, Max: most, Price: p.Output, Tokens: true}
+		pl.Elastic = kernel.Elastic{Unit: abi.OutputTokens, Min: least, Max: most, Floor: minimum.Of(most, b.Choices), Price: p.Output, Tokens: true}
 	}
 }
 
@@ -201,6 +203,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 		}
 		if s.done != nil {
 			r.Stop = s.done.Stop
+			d.Cut = provider.Reached(s.done.Stop, s.done.Reported, s.done.Usage.Output, j.Granted)
 			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
 		d.Value, _ = json.Marshal(r) // a value of texts always encodes

@@ -65,7 +65,9 @@ type World struct {
 	// Yield decides on a request for higher limits: nil asks a person.
 	Yield func(v kernel.View, asked abi.Limits) (allow bool, decided bool)
 	// Away returns how long a resource is still in backoff.
-	Away func(resource string) time.Duration
+	Away      func(resource string) time.Duration
+	MinOutput abi.MinOutput // of agents that do not say it
+
 	// Attempts is the number of attempts at a model before its error is the answer.
 	// Zero: five.
 	Attempts int

@@ -44,7 +44,7 @@ func TestBound(t *testing.T) {
 		c.facts.Price = price
 		m := &modelWork{routes: []route{{facts: c.facts}}, bound: boundOf(stated{count: 1000}, model.Request{})}
 		var pl kernel.Plan
-		m.plan(&pl, c.args)
+		m.plan(&pl, c.args, "")
 		want := abi.Usage{abi.Money: 3_000_000, abi.Tokens: 1000, abi.InputTokens: 1000, abi.Steps: 1, abi.ModelCalls: 1}
 		if pl.Reserve != want || pl.Context != 1000 {
 			t.Errorf("%s: reserves %v, context %d", c.name, pl.Reserve, pl.Context)

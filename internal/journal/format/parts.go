@@ -62,6 +62,13 @@ func intent(w *wire, i *abi.Intent) {
 	data(w, 10, &i.Say)
 	num(w, 11, &i.SayTokens)
 	hashes(w, 12, &i.Parts)
+	part(w, 13, &i.Lowered, ceiling)
+}
+
+func ceiling(w *wire, c *abi.Ceiling) {
+	str(w, 1, &c.Limit)
+	num(w, 2, &c.Granted)
+	num(w, 3, &c.Asked)
 }
 
 func price(w *wire, f uint64, p *abi.Price) {
@@ -88,6 +95,7 @@ func answer(w *wire, a *abi.Answer) {
 	num(w, 12, &a.Took)
 	hash(w, 13, &a.Commit)
 	flag(w, 14, &a.Rolled)
+	part(w, 15, &a.Cut, ceiling)
 }
 
 // hash writes or reads a hash as a field of 32 bytes.

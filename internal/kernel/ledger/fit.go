@@ -11,12 +11,13 @@ import (
 type Elastic struct {
 	Unit     abi.Unit
 	Min, Max int64 // Max 0: the reservation has no elastic part
+	Floor    int64 // a limit that leaves less than this refuses the call; 0: Min alone counts
 	Price    int64 // nano-dollars per million
 	Tokens   bool  // the unit counts as tokens too
 }
 
 // Least returns the smallest amount of the elastic unit that is enough.
-func (e *Elastic) Least() int64 { return min(e.Min, e.Max) }
+func (e *Elastic) Least() int64 { return min(max(e.Min, e.Floor), e.Max) }
 
 // cost returns the price of n of the elastic unit, rounded up.
 func (e *Elastic) cost(n int64) int64 {
@@ -47,9 +48,15 @@ func (e *Elastic) Need(base abi.Usage, n int64) abi.Usage {
 }
 
 // most returns how much of the elastic unit the path of a would allow if no
-// other call ran: only settled amounts, amounts in doubt and claims count.
-func (e *Elastic) most(a *Account, base *abi.Usage, claims []Claim) int64 {
-	n := e.Max
+// other call ran: only settled amounts, amounts in doubt and claims count. If that
+// is less than e.Max, by is the limit that allows no more.
+func (e *Elastic) most(a *Account, base *abi.Usage, claims []Claim) (n int64, by abi.Unit) {
+	n = e.Max
+	lower := func(to int64, u abi.Unit) {
+		if to < n {
+			n, by = to, u
+		}
+	}
 	var claimed abi.Usage
 	for ; a != nil; a = a.Parent {
 		claims = addClaims(&claimed, a, claims)
@@ -60,15 +67,15 @@ func (e *Elastic) most(a *Account, base *abi.Usage, claims []Claim) int64 {
 			}
 			return left - claimed[u] - base[u]
 		}
-		n = min(n, left(e.Unit))
+		lower(left(e.Unit), e.Unit)
 		if e.Tokens {
-			n = min(n, left(abi.Tokens))
+			lower(left(abi.Tokens), abi.Tokens)
 		}
 		if money := left(abi.Money); e.Price > 0 && money < math.MaxInt64/1_000_000 {
-			n = min(n, money*1_000_000/e.Price)
+			lower(money*1_000_000/e.Price, abi.Money)
 		}
 	}
-	return n
+	return n, by
 }
 
 // A Claim is what an open call holds or has reserved, on At and every account
@@ -98,6 +105,7 @@ type Fit struct {
 	Wait    bool      // room may come when other calls settle
 	Need    abi.Usage // what the call asks for
 	Granted int64     // amount of the elastic unit in Need
+	By      abi.Unit  // the limit that lowered Granted below the maximum, if it is lower
 }
 
 // Fit decides whether a call with an elastic part fits. The call gets as much
@@ -106,7 +114,8 @@ type Fit struct {
 func (a *Account) Fit(base *abi.Usage, e *Elastic, claims []Claim) Fit {
 	var f Fit
 	if e.Max > 0 {
-		f.Granted = max(e.most(a, base, claims), e.Least())
+		most, by := e.most(a, base, claims)
+		f.Granted, f.By = max(most, e.Least()), by
 	}
 	f.Need = e.Need(*base, f.Granted)
 	a.findRoom(&f, claims)

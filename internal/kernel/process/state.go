@@ -65,11 +65,19 @@ type Calls struct {
 	Pending map[uint64]*PendingCall `json:"pending,omitempty"` // between attempts, or waiting for a person
 	Index   int                     `json:"index"`             // model calls made, except those in doubt
 	Steps   int64                   `json:"steps"`             // of this process alone
-	Hits    uint16                  `json:"hits,omitempty"`    // limits that refused a call, one bit a unit
+	Hits    uint16                  `json:"hits,omitempty"`    // limits that refused a call or cut an answer, one bit a unit
+	Cut     *CutAnswer              `json:"cut,omitempty"`     // the last answer that a limit cut
 	Lasted  bool                    `json:"lasted,omitempty"`  // the last words were spoken
 	Stop    Stop                    `json:"stop,omitzero"`     // why the run ends
 	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
+}
+
+// CutAnswer is an answer of a model that reached the maximum that a limit had
+// lowered. The process then ends as limit, because it has seen half an answer.
+type CutAnswer struct {
+	Call uint64 `json:"call"`
+	abi.Ceiling
 }
 
 // OpenCall is a call that has an intent and no end.
@@ -251,11 +259,12 @@ func (s *State) applyAnswer(r *abi.Record) {
 	c.Done.Add(r.Call)
 	s.updateRegisters(r.Call, in, a)
 	c.Stop.end(r.Call, in, a)
-	// An exit may name a limit only if the limit refused a call.
-	if a.Err != nil {
-		if u, ok := abi.LimitOf(a.Err.Code); ok && a.Outcome == abi.Refused {
-			c.Hits |= 1 << u
-		}
+	// An exit may name a limit only if the limit refused a call or cut an answer.
+	if u, ok := limitMet(a); ok {
+		c.Hits |= 1 << u
+	}
+	if a.Cut != nil {
+		c.Cut = &CutAnswer{Call: r.Call, Ceiling: *a.Cut}
 	}
 	if a.Page != nil {
 		if a.Page.Only {
@@ -276,6 +285,17 @@ func (s *State) applyAnswer(r *abi.Record) {
 		s.Watchdog.Warned = s.Watchdog.Warned || a.Warning != nil
 	}
 	s.Failures.Count(in.Tool, a, r.Time)
+}
+
+// limitMet returns the limit that refused the call, or cut its answer.
+func limitMet(a *abi.Answer) (abi.Unit, bool) {
+	switch {
+	case a.Cut != nil:
+		return abi.LimitOf(a.Cut.Code())
+	case a.Err != nil && a.Outcome == abi.Refused:
+		return abi.LimitOf(a.Err.Code)
+	}
+	return 0, false
 }
 
 // updateRegisters keeps what R0, R3, R4, R5 and R6 show of the last answer. A

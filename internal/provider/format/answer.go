@@ -96,9 +96,11 @@ func (a *answer) choice(c []byte) {
 		p.Whole = p.Whole || p.choice == at
 	}
 	a.end(at)
-	// The first choice decides the stop reason, except that a refusal stays.
-	if at == 0 && a.stop != model.StopFilter || a.stop == "" {
-		a.stop = chatStop(string(finish))
+	// The first choice decides the stop reason, except that a refusal and a cut stay.
+	stop := chatStop(string(finish))
+	kept := a.stop == model.StopFilter || a.stop == model.StopLength
+	if a.stop == "" || !kept && (at == 0 || stop == model.StopLength) {
+		a.stop = stop
 	}
 }
 
