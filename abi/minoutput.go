@@ -36,7 +36,7 @@ func (m MinOutput) Of(asked, choices int64) int64 {
 	case err != nil:
 		n = min(asked/defaultShare, defaultLeast*choices)
 	case share:
-		n = asked / 100 * n
+		n = asked * n / 100
 	default:
 		n *= choices
 	}

@@ -60,7 +60,7 @@ var mutants = []mutant{
 	{"a break-down is a failure", "run.go", "				e.Code = abi.OutcomeUnknown\n", "", "TestRowBreaks", ""},
 	// P4: state is a fold
 	{"the question and the call share an intent", "plan.go", "	if d.recorded { // a record that was queued may not change\n", "	if false {\n", "TestFoldOfCut|TestLedger", ""},
-	{"a limit that was hit is not remembered", "process/state.go", "			c.Hits |= 1 << u\n", "			_ = u\n", "TestEnds", ""},
+	{"a limit that was hit is not remembered", "process/state.go", "		c.Hits |= 1 << u\n", "		_ = u\n", "TestEnds", ""},
 	{"a sleep begins anew after a restart", "process/state.go", "		in, since = o.Intent, o.Since\n", "		in = o.Intent\n", "TestSleepAcrossRestarts", ""},
 	{"live state that no record tells of", "run.go", "	o.begun = true\n", "	o.begun = true\n	p.state.Calls.Steps++\n", "TestFoldOfCut|TestLedger", ""},
 	{"who was waited for is forgotten", "process/state.go", "		c.Reaped.Add(a.Took)\n", "", "TestWaitForAny", ""},

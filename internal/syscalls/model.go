@@ -203,7 +203,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 		}
 		if s.done != nil {
 			r.Stop = s.done.Stop
-			d.Cut = provider.Reached(s.done.Stop, s.done.Reported, s.done.Usage.Output, j.Granted)
+			d.Cut = !j.Plan.Last && provider.Reached(s.done.Stop, s.done.Reported, s.done.Usage.Output, j.Granted)
 			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
 		d.Value, _ = json.Marshal(r) // a value of texts always encodes

@@ -65,7 +65,7 @@ func intent(w *wire, i *abi.Intent) {
 	part(w, 13, &i.Lowered, ceiling)
 }
 
-func ceiling(w *wire, c *abi.Ceiling) {
+var ceiling = func(w *wire, c *abi.Ceiling) {
 	str(w, 1, &c.Limit)
 	num(w, 2, &c.Granted)
 	num(w, 3, &c.Asked)
