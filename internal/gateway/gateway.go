@@ -131,7 +131,7 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session)}
 	g.routes.cfg = cfg.Models
-	g.storedBlobs.Max, g.learned.Max = maxRemembered, maxRemembered
+	g.storedBlobs.Max, g.learned.Max, g.learned.heard.Max = maxRemembered, maxRemembered, maxRemembered>>6
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a syscalls.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	cfg.Ring.miss(g)

@@ -146,6 +146,57 @@ func TestGrowing(t *testing.T) {
 	})
 }
 
+// TestMovedParts reserves what an earlier request took, and a bound of the parts that
+// it did not have, where a conversation does not only grow: a program that puts the
+// time first, drops old elements and keeps its files at the end.
+//
+// Mutants that die here: a part that counts as often as it is said, thoughts that
+// count where they were dropped, other tools that count as known.
+func TestMovedParts(t *testing.T) {
+	r, p := listening(t, "input: 1, output: 2, max_output: 500, window: 100000")
+	k := r.key("money=10")
+	truth := int64(0)
+	p.answer = func(string, string) string {
+		return fmt.Sprintf(`{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1}}`, truth)
+	}
+	word := func(i int) string { return fmt.Sprintf("%d. %s", i, longWords) }
+	user := func(text string) string { return `{"role":"user","content":"` + text + `"},` }
+	files := user("these are the files: " + strings.Repeat(longWords, 20))
+	said := func(i int) string { return user(word(i)) + `{"role":"assistant","content":"` + word(-i) + `"},` }
+	thought := `{"role":"assistant","content":[{"type":"thinking","thinking":"` + strings.Repeat(longWords, 9) + `","signature":""},{"type":"text","text":"a"}]},`
+	ask := func(turn int, tools, messages string) int64 {
+		r.ok(k.Key, "/v1/messages", fmt.Sprintf(`{"model":"m","max_tokens":9,"system":"it is %d o'clock","tools":%s,"messages":[%s{"role":"user","content":"go"}]}`, turn, tools, messages))
+		return r.reserved(k.Pid)
+	}
+	tools := `[{"name":"f","description":"` + strings.Repeat(longWords, 10) + `","input_schema":{}}]`
+	one := int64(tokens.Counter{}.Count(word(10)))
+	counted := int64(tokens.Counter{}.Count(files))
+	truth = 700
+	first := ask(0, tools, files)
+	for turn := range 12 {
+		talk := ""
+		for i := max(0, turn-3); i <= turn; i++ {
+			talk += said(i)
+		}
+		before := truth
+		truth = 700 + 2*one*int64(min(turn+1, 4))
+		if n := ask(turn+1, tools, talk+files); n < truth || n > before+2*one+60 {
+			t.Errorf("turn %d: %d tokens were reserved; the request before took %d, this one %d", turn, n, before, truth)
+		}
+	}
+	if n := ask(20, tools, files+files); n < truth+counted {
+		t.Errorf("the same files twice: %d tokens were reserved, and each time may take %d", n, counted)
+	}
+	if n := ask(21, strings.Replace(tools, "twenty", "other", 1), files); n < first {
+		t.Errorf("other tools: %d tokens were reserved, want %d", n, first)
+	}
+	truth = 900
+	ask(22, tools, thought+files+files)
+	if n, more := ask(23, tools, thought+files), int64(tokens.Counter{}.Count(strings.Repeat(longWords, 9))); n < truth+more && n < first+more {
+		t.Errorf("thoughts in another place: %d tokens were reserved, and they alone may take %d", n, more)
+	}
+}
+
 // TestCountTokens asks what a request will take: what it is admitted by then,
 // which Claude's own vocabulary is not beyond, and what the provider said of the
 // conversation makes it less. It leaves no record.

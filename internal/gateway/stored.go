@@ -46,10 +46,13 @@ func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
 	groups := lists(q.Format, rest)
 	rest = numbered(rest, groups, func(l *list) int { return min(l.n, 1) })
 	c.parts = append(c.parts, k.blob(&c, rest))
-	c.common = append(c.common, readPart(q.Format, rest))
+	c.common = append(c.common, c.fields(q.Format, rest))
 	for _, g := range groups {
 		group := msgs[:g.len()]
 		msgs = msgs[g.len():]
+		for _, m := range group {
+			c.part(g.name, m)
+		}
 		switch {
 		case g.n == 0:
 		case g.grows:
@@ -167,6 +170,7 @@ func (k *storedBlobs) blob(c *storedRequest, b []byte) abi.Hash {
 // A list is a list that [format.Request.Split] took out of the body. Split left a
 // number in its place: the number of its elements, or -1 for a text.
 type list struct {
+	name  string
 	n     int
 	grows bool // the list grows from request to request
 	from  int  // the number is at rest[from:to]
@@ -182,7 +186,7 @@ func lists(f format.Format, rest []byte) (all []list) {
 		name := jsontext.String(rest[start+key.From : start+key.To])
 		from, to := start+val.From, start+val.To
 		if n, err := strconv.Atoi(string(rest[from:to])); err == nil && f.Parted(name) {
-			all = append(all, list{n, name == "messages" || name == "input", from, to})
+			all = append(all, list{name, n, name == "messages" || name == "input", from, to})
 		}
 	}
 	return all

@@ -39,7 +39,7 @@ type upstreamCall struct {
 	bound  format.Bound // on the present route
 	free   bool         // no limit binds the output
 	pays   bool         // the program's own credential pays for the attempt
-	learns abi.Hash     // the name under which learn remembers the input of a whole answer
+	learns lesson       // what learn remembers of a whole answer
 
 	answer        programAnswer
 	resultsBooked bool // the OutputBytes of the tool results in the request are booked
@@ -59,7 +59,8 @@ func (g *Gateway) newUpstreamCall(v *inbound, q *format.Request) (*upstreamCall,
 	c.answer = programAnswer{g: g, inbound: v}
 	c.header = outbound(v.r.Header)
 	if betas := c.header["Anthropic-Beta"]; len(betas) > 0 { // beta features change how many tokens a body takes
-		c.stored.common = append(c.stored.common, abi.HashOf([]byte(strings.Join(betas, ","))))
+		c.stored.betas = strings.Join(betas, ",")
+		c.stored.common = append(c.stored.common, abi.HashOf([]byte(c.stored.betas)))
 	}
 	c.query = query(v.r.URL.RawQuery)
 	if c.own = v.own && credential(c.header); !c.own { // the daemon's key pays, so the program must not name an account
@@ -205,7 +206,7 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 // answers may stream for a long time. It keeps the name for learn.
 func (c *upstreamCall) release(j *kernel.Job) {
 	if s := &c.stored; c.body.Steady() && !c.bound.Elsewhere && len(s.links) > 0 {
-		c.learns = prefixName(c.call.Pid, c.route().Facts.Name, s.common, s.links[len(s.links)-1])
+		c.learns = s.lesson(c.call.Pid, c.route().Facts.Name)
 	}
 	c.body, c.stored.prefix = nil, prefix{}
 	c.stored.fresh, j.Plan.Blobs, c.header, c.answer.failure = nil, nil, nil, nil

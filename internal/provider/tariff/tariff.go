@@ -12,6 +12,7 @@
 package tariff
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kern-run/kern/internal/jsontext"
@@ -120,9 +121,22 @@ func (b Bound) CostOf(input int64, p model.Price) int64 {
 type Learned struct {
 	Sent   int   // how many elements of this conversation an earlier request sent that was otherwise the same
 	Tokens int64 // the input tokens of that earlier request
+	// Fresh is set instead of Sent if the earlier request was another one that shares
+	// parts with this one. It says of each element of a list, or of a whole field,
+	// that the earlier request did not have it. A field without an entry costs nothing.
+	Fresh map[string][]bool
 	// Kept returns the tokens of an item or an answer that the provider stores under
 	// id. An answer includes everything before it.
 	Kept func(id string) (tokens int64, ok bool)
+}
+
+// has reports whether the earlier request had a part of this one.
+func (l *Learned) has(field string, at int) bool {
+	if l.Fresh == nil {
+		return at < l.Sent || field != "messages" && field != "input"
+	}
+	f := l.Fresh[field]
+	return at >= len(f) || !f[at]
 }
 
 // Of returns the most that r can use. It counts everything that the model may read,
@@ -190,29 +204,40 @@ func (r *Request) least() int64 {
 	return least
 }
 
-// learned lowers the bound to the reported tokens of the elements sent before, plus
-// the bound of the new elements. New elements do not lengthen the elements before
-// them.
+// learned lowers the bound to the reported tokens of an earlier request, plus the
+// bound of the parts that it did not have. New parts do not lengthen the others.
 func (w *weigher) learned() {
 	l := &w.r.Learned
-	name := "messages"
-	if w.r.Format == Responses {
-		name = "input"
-	}
-	v := w.r.val(name)
-	if l.Sent == 0 || jsontext.Kind(v) != '[' {
+	if l.Sent == 0 && l.Fresh == nil {
 		return
 	}
 	rest := weigher{r: w.r, b: Bound{Known: true}, n: PerMessage}
-	for i, m := range jsontext.Elements(v) {
-		if i >= l.Sent {
-			rest.n += PerMessage
-			rest.part(m)
+	for _, f := range w.r.Fields {
+		if jsontext.Kind(f.Val) != '[' || !parted(f.Name) {
+			if !l.has(f.Name, 0) {
+				rest.field("/"+jsontext.Pointer(f.Name), f.Val)
+			}
+			continue
+		}
+		for i, e := range jsontext.Elements(f.Val) {
+			switch {
+			case l.has(f.Name, i):
+			case f.Name == "tools" || f.Name == "functions":
+				rest.tool("", e)
+			default:
+				rest.n += PerMessage
+				rest.part(e)
+			}
 		}
 	}
 	if n := l.Tokens + rest.n; rest.b.Known && (!w.b.Known || n < w.b.Input) {
 		w.b.Known, w.b.Why, w.b.Input = true, "", n
 	}
+}
+
+// parted reports whether [Learned] tells the elements of a field apart.
+func parted(field string) bool {
+	return slices.Contains([]string{"messages", "input", "system", "instructions", "tools", "functions"}, field)
 }
 
 // Item returns the most tokens that an item of a conversation uses as a part of r. ok
