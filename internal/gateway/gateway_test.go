@@ -50,6 +50,7 @@ var faces = []struct{ name, path, body, says string }{
 // Mutants that die here: usage taken from our own count, a refusal that is sent
 // on all the same.
 func TestFaces(t *testing.T) {
+	t.Parallel()
 	for _, f := range faces {
 		t.Run(f.name, func(t *testing.T) {
 			r := newRig(t, mockprovider.Config{Reply: longWords, Price: price, Keys: []string{providerKey}}, "")
@@ -108,6 +109,7 @@ func TestSteps(t *testing.T) {
 // client is told, the provider is left, and the key opens nothing more.
 // Scenario 11.
 func TestWallEndsTheKey(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 50), TPS: 50}, "")
 	k := r.key("wall=2s")
 	g := r.post(k.Key, "/v1/chat/completions", chat("x", `,"stream":true`))
@@ -136,6 +138,7 @@ func TestWallEndsTheKey(t *testing.T) {
 // Mutants that die here: an upstream that is not told, a settlement of what was
 // handed on and not of what came.
 func TestCut(t *testing.T) {
+	t.Parallel()
 	for _, f := range faces {
 		if !strings.Contains(f.name, "streamed") {
 			continue
@@ -176,6 +179,7 @@ func TestCut(t *testing.T) {
 // Mutants that die here: a provider that is cut off without a word, and what it
 // had written is not read; what it says until it notices not booked.
 func TestHangUps(t *testing.T) {
+	t.Parallel()
 	for _, c := range []mockprovider.Config{{}, {TPS: 200, Chunk: 8}, {TPS: 2000, Chunk: 8}} {
 		c.Reply, c.Price, c.Latency = strings.Repeat(longWords+" ", 45), price, spread(t, "10ms±10ms")
 		t.Run(fmt.Sprintf("%v tokens a second", c.TPS), func(t *testing.T) {
@@ -710,6 +714,7 @@ func TestModels(t *testing.T) {
 // TestFaults lets the provider break in every way: what is booked is never less
 // than the bill, but for a lie about usage, and nothing stays open.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, f := range []string{"cut@3", "malformed@3", "nousage", "wrongusage@50", "hang@3"} {
 		fault, err := mockprovider.ParseFault(f)
 		if err != nil {

@@ -135,6 +135,7 @@ func byHand(key, host, path, headers, body string) string {
 // TestSlowClients are those that never come to the end of what they say. None
 // of them holds a connection for long, and none reaches the provider.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	at := r.serve(func(l net.Listener) net.Listener { return hasty{l} })
@@ -179,6 +180,7 @@ func TestSlowClients(t *testing.T) {
 
 // TestDribble sends a body a byte at a time, for longer than a body may take.
 func TestDribble(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	c := dial(t, r.serve(func(l net.Listener) net.Listener { return hasty{l} }))
@@ -211,6 +213,7 @@ func TestDribble(t *testing.T) {
 // TestSlowReader asks for a long stream and reads nothing of it. The answer is
 // given up, the provider's is stopped, and what came is booked.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mockprovider.Config{Reply: strings.Repeat("word ", 400_000)},
 		"providers: {openai: {base_url: \"$UP/v1\", key_env: UP_KEY, models: {m: {input: 1, output: 2, max_output: 400000}}}}\n")
 	k := r.key("")
@@ -678,6 +681,7 @@ func TestLentCredential(t *testing.T) {
 // TestForeignProvider is one that sends what it should not. The program gets an
 // error, and the books are whole.
 func TestForeignProvider(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]string{
 		"headers without end": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: b\r\n", 400_000) + "\r\n",
 		"not HTTP":            "SSH-2.0-OpenSSH\r\n\r\n",
@@ -688,6 +692,7 @@ func TestForeignProvider(t *testing.T) {
 		"a bad length": "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

@@ -149,6 +149,7 @@ func (r *rig) took(pid abi.Pid, in, out int64, code abi.Code, why string) {
 // up on, or is heard of its end after the client; an end of the body that is
 // waited for, an answer that is taken for cut off because its body was.
 func TestLeaving(t *testing.T) {
+	t.Parallel()
 	for _, f := range speeches {
 		for _, s := range []speaker{
 			{end: "at once"}, {end: "late"}, {end: "torn"},

@@ -33,12 +33,18 @@ func newDoor(t *testing.T) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { syscall.Close(fd) })
+	d := &door{t: t, fd: fd}
+	t.Cleanup(func() {
+		if d.fd >= 0 { // else open gave it away
+			syscall.Close(d.fd)
+		}
+	})
 	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &door{t, fd, fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)}
+	d.at = fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	return d
 }
 
 // listen has it take connections, so many of which wait to be served.
@@ -141,6 +147,7 @@ func TestUnreachable(t *testing.T) {
 // TestUnreachableAlone: without another provider it is as it always was: some
 // attempts with pauses between them, and then the error, whatever others found.
 func TestUnreachableAlone(t *testing.T) {
+	t.Parallel()
 	d := newDoor(t)
 	r := d.before("")
 	k := r.key("")

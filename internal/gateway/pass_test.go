@@ -138,6 +138,7 @@ func TestWindow(t *testing.T) {
 //
 // Mutants that die here: what came taken for all that was said.
 func TestDeafProvider(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	wrote := 0
 	ended := make(chan bool)

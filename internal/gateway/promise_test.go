@@ -338,6 +338,7 @@ func TestAddress(t *testing.T) {
 //
 // Mutants that die here: each of them booked at what was seen of it.
 func TestCannotBeKnown(t *testing.T) {
+	t.Parallel()
 	const word = `data: {"choices":[{"index":0,"delta":{"content":"one two three"}}]}` + "\n\n"
 	for _, c := range []struct {
 		name, more, kind, says string

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +28,14 @@ import (
 	"github.com/kern-run/kern/model"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+// TestMain lets more tests run at once than there are processors, because the long
+// ones wait for a timeout.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	leaktest.Main(m)
+}
 
 // providerKey is the key that the daemon has, and nobody else may see.
 const providerKey = "sk-of-the-provider-itself"

@@ -44,6 +44,7 @@ func (r *rig) crew(key string) (first, second, cut int, other []string) {
 // under a hundred streams. Nobody hears of it but those whose answer it had begun,
 // and it is used again when it is well.
 func TestChain(t *testing.T) {
+	t.Parallel()
 	var how atomic.Value
 	how.Store("well")
 	well := mockprovider.New(mockprovider.Config{Reply: "from the first"})

@@ -226,6 +226,7 @@ func (c *closingConn) Close() error {
 //
 // Mutants that die here: an answer of our own that may be written for ever.
 func TestNeverReads(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, mockprovider.Config{}, "")
 	k := r.key("")
 	for _, request := range []string{

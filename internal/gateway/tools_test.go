@@ -441,6 +441,7 @@ func TestSameIDs(t *testing.T) {
 //
 // Mutants that die here: a pulse that is not heard, one that shows the call.
 func TestPulse(t *testing.T) {
+	t.Parallel()
 	for _, hangUp := range []bool{false, true} {
 		talks(t, func(t *testing.T, face string, stream bool) {
 			if !stream {
