@@ -72,11 +72,11 @@ func (w *weigher) measured(kind string, o object) bool {
 	// The bytes of a picture or a sound are not text, so those members do not count.
 	switch parts[kind] {
 	case picture:
-		w.picture()
+		w.picture(o.file())
 		w.pass(o, "image_url", "source", "image")
 		return false
 	case drawn:
-		w.picture()
+		w.picture(o.file())
 		w.pass(o, "result")
 		return false
 	case sound:
@@ -117,9 +117,9 @@ func (w *weigher) measured(kind string, o object) bool {
 }
 
 // picture adds the bound of one picture.
-func (w *weigher) picture() {
-	w.n += w.r.picture()
-	w.beside += w.r.picture()
+func (w *weigher) picture(file []byte) {
+	n := w.r.picture(file)
+	w.n, w.beside = w.n+n, w.beside+n
 }
 
 // sound adds an extra, because sound has its own price, and records that there is

@@ -192,36 +192,6 @@ var parts = map[string]measure{
 	"compaction":            reference,
 }
 
-// pictures is the table of the most tokens that one picture uses. The size of the
-// picture does not matter, because models shrink large pictures. The first row that
-// matches applies.
-var pictures = []struct {
-	at   Format // the formats of the row; 0: all
-	name string // beginnings of model names, separated by spaces; a $ at the end means the whole name
-	most int64
-}{
-	{Messages, "claude-", 5_000}, // about 1,600, and 4,784 for models with a higher resolution
-	{0, "gpt-4o-mini", 48_200},   // 2,833, plus 5,667 for each of up to 8 tiles
-	{0, "gpt-4.1-mini gpt-4.1-nano gpt-5-mini gpt-5-nano o4-mini gpt-5.1-codex-mini", 4_000}, // 1,536 patches at up to 2.46 tokens
-	{0, "gpt-4o gpt-4.1 gpt-4-turbo o1 o3 gpt-5$ gpt-5-2 gpt-5.1", 1_500},                    // 85, plus 170 for each of up to 8 tiles
-	{0, "", 50_000},
-}
-
-// picture returns the most tokens that one picture uses at the model of r.
-func (r *Request) picture() int64 {
-	for _, p := range pictures {
-		if p.at != 0 && p.at&r.Format == 0 {
-			continue
-		}
-		for name := range strings.SplitSeq(p.name, " ") {
-			if whole, exact := strings.CutSuffix(name, "$"); exact && whole == r.Model || !exact && strings.HasPrefix(r.Model, name) {
-				return p.most
-			}
-		}
-	}
-	return 0
-}
-
 // The functions below examine the value of a field for the off and moves of a row.
 
 // among returns a function that reports whether a value is one of these words.

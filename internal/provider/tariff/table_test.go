@@ -462,9 +462,10 @@ func TestPictures(t *testing.T) {
 		{Chat, "gpt-4o-mini-2024-07-18", 48_200}, {Chat, "gpt-4o-2024-08-06", 1_500}, {Responses, "gpt-4.1-mini", 4_000}, {Chat, "gpt-4.1-nano", 4_000}, {Chat, "gpt-4.1", 1_500},
 		{Chat, "gpt-5-mini", 4_000}, {Chat, "gpt-5-nano", 4_000}, {Chat, "gpt-5", 1_500}, {Chat, "gpt-5-2025-08-07", 1_500}, {Chat, "gpt-5.1", 1_500}, {Chat, "gpt-5.1-codex-mini", 4_000},
 		{Chat, "gpt-5.2", 50_000}, {Chat, "gpt-5-pro", 50_000}, {Chat, "o1", 1_500}, {Chat, "o3", 1_500}, {Chat, "o4-mini", 4_000}, {Chat, "gpt-4-turbo", 1_500}, {Chat, "llava", 50_000}, {Chat, "", 50_000},
+		{Chat, "o4-next", 50_000}, {Chat, "o5", 50_000}, {Chat, "chatgpt-next", 50_000}, {Chat, "codex-next", 50_000},
 	} {
 		r := &Request{Format: c.at, Model: c.name}
-		if got := r.picture(); got != c.most {
+		if got := r.picture(nil); got != c.most {
 			t.Errorf("%s at %d takes %d, want %d", c.name, c.at, got, c.most)
 		}
 		for _, p := range pictures {

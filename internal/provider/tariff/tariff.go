@@ -1,9 +1,9 @@
 // Package tariff lists everything in a model request that a provider may bill, and
 // computes the most that a request can use.
 //
-// The tariff is four tables in table.go: the fields of a body, the parts of a
-// message, the offered tools, and the tokens of a picture. When a provider sells a
-// new thing, add a row there. [Of] applies the tables to a request and returns a
+// The tariff is four tables: the fields of a body, the parts of a message and the
+// offered tools in table.go, and the tokens of a picture in picture.go. When a
+// provider sells a new thing, add a row there. [Of] applies the tables to a request and returns a
 // [Bound].
 //
 // The package counts everything that is not known to be free. It names everything
