@@ -55,7 +55,7 @@ func TestScript(t *testing.T) {
 		Setup:               setupScript,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": cmdCode, "field": cmdField, "has": cmdHas, "lines": cmdLines, "until": cmdUntil,
-			"within": cmdWithin, "gone": cmdGone, "crash": cmdCrash,
+			"within": cmdWithin, "gone": cmdGone, "crash": cmdCrash, "flip": cmdFlip,
 		},
 	})
 }
@@ -300,4 +300,17 @@ func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
 	awaitEnd(data)
+}
+
+// cmdFlip changes one bit of a file.
+func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 || neg {
+		ts.Fatalf("usage: flip FILE BYTE")
+	}
+	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	b[at] ^= 1
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
 }
