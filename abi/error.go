@@ -188,6 +188,10 @@ func (c Code) Mistake() bool {
 	return false
 }
 
+// Contention reports whether somebody else was in the way: the call changed nothing,
+// and neither the caller nor the tool is to blame.
+func (c Code) Contention() bool { return c == WorkspaceConflict || c == WorkspaceLocked }
+
 // ToolFault reports whether the tool failed, so that another attempt may succeed.
 func (c Code) ToolFault() bool { return c == ToolFailed || c == ToolTimeout }
 

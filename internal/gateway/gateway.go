@@ -39,6 +39,7 @@
 //	routes.go     the cached routes of a model
 //	tools.go      a tool call that the program carries out
 //	stored.go     conversations stored by content
+//	said.go       what an answer says, for the watchdog
 //	learned.go    what earlier requests used, as a bound for later ones
 //	answer.go     the answer on its way to the program
 //	error.go      errors in the format of the client
@@ -108,6 +109,7 @@ type Gateway struct {
 	cfg         Config
 	storedBlobs storedBlobs // blobs that the journal already has
 	learned     learnedBounds
+	answered    answered
 	routes      routeCache
 	holds
 	base atomic.Pointer[string]
@@ -131,7 +133,7 @@ func New(cfg Config) *Gateway {
 	}
 	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session)}
 	g.routes.cfg = cfg.Models
-	g.storedBlobs.Max, g.learned.Max, g.learned.heard.Max = maxRemembered, maxRemembered, maxRemembered>>6
+	g.storedBlobs.Max, g.learned.Max, g.learned.heard.Max, g.answered.Max = maxRemembered, maxRemembered, maxRemembered>>6, maxRemembered
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.kernel, g.end = cfg.Kernel, func(pid abi.Pid, a syscalls.ExitArgs) error { return g.End(g.ctx, pid, a) }
 	cfg.Ring.miss(g)

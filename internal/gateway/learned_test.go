@@ -68,9 +68,9 @@ func TestLongConversation(t *testing.T) {
 	var truth int64
 	p.answer = func(path, _ string) string {
 		if path == "/v1/messages" {
-			return fmt.Sprintf(`{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":1}}`, truth/2, truth-truth/2)
+			return fmt.Sprintf(`{"type":"message","content":[{"type":"text","text":"a%d"}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":1}}`, truth, truth/2, truth-truth/2)
 		}
-		return fmt.Sprintf(`{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":1}}`, truth)
+		return fmt.Sprintf(`{"choices":[{"index":0,"message":{"content":"a%d"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":1}}`, truth, truth)
 	}
 	user := func(mark string) string {
 		return `{"role":"user","content":[{"type":"text","text":"` + longWords + `"` + mark + `}]}`

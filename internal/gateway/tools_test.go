@@ -325,6 +325,32 @@ func TestWarning(t *testing.T) {
 	}
 }
 
+// TestSameAnswers ends a program whose model says the same to the same message again
+// and again. It does not end one that asks the same question about many texts, nor
+// one that takes many samples of one request.
+func TestSameAnswers(t *testing.T) {
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mockprovider.Config{Reply: "It is done."}, "")
+		a := &talk{r: r, key: r.key("").Key, face: face, stream: stream}
+		turns := 0
+		for a.say("go on"); a.last.status == http.StatusOK && turns < 20; turns++ {
+			a.say("go on")
+		}
+		if turns != 7 || !strings.Contains(a.last.body, "WATCHDOG_LOOP") {
+			t.Errorf("%d turns, then %d %s", turns, a.last.status, a.last.body)
+		}
+		other := r.key("").Key
+		for i := range 20 {
+			b := &talk{r: r, key: other, face: face, stream: stream}
+			b.say(fmt.Sprint("text ", i)).say("Is it done?")
+			c := &talk{r: r, key: other, face: face, stream: stream}
+			if c.say("a sample"); b.last.status != http.StatusOK || c.last.status != http.StatusOK {
+				t.Fatalf("%d: %s, %s", i, b.last.body, c.last.body)
+			}
+		}
+	})
+}
+
 // TestNoResult ends a call typed when the program goes on without its result,
 // and when its process ends.
 func TestNoResult(t *testing.T) {

@@ -42,6 +42,7 @@ type upstreamCall struct {
 	learns lesson       // what learn remembers of a whole answer
 
 	answer        programAnswer
+	asked         asked
 	resultsBooked bool // the OutputBytes of the tool results in the request are booked
 }
 
@@ -97,9 +98,10 @@ func (c *upstreamCall) Plan(v kernel.View) (pl kernel.Plan, e *abi.Error) {
 	})
 	r := c.route()
 	c.prepare(v.Pid)
+	c.asked = c.g.answered.askedIn(v.Pid, c)
 	c.free = !v.Limited && !v.Counted
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: c.g.cfg.Attempts, Held: true, Parts: c.stored.parts, Blobs: c.stored.fresh,
-		Subject: subject(c.stored.parts), Source: kernel.Source{Resource: resource(r, c.header), Other: other}}
+		Subject: subject(c.stored.parts[:c.stored.named]), Source: kernel.Source{Resource: resource(r, c.header), Other: other}}
 	// After term the process has one call left: last words, which offer no tools.
 	if v.Term {
 		if pl.Last = len(c.body.Tools) == 0; !pl.Last {
@@ -222,6 +224,7 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.A
 	d.Usage = c.booked(j, o.Usage, o.Hour)
 	if o.Whole {
 		c.learn(s)
+		c.g.answered.Put(c.asked.whole, struct{}{})
 	}
 	d.Cut = errors.Is(fail, provider.ErrOver) || provider.Reached(s.Stop, s.Reported, s.Output, j.Granted/max(1, c.bound.Choices))
 	var refused *abi.Error // the refusal of a tool call
@@ -234,7 +237,7 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.A
 	case s.Failure != nil: // the stream ended with the provider's own error, which the program has
 		c.answer.failed, d.Err = true, syscalls.ModelError(s.Failure)
 	case fail == nil && o.Whole:
-		d.Value = c.value(s)
+		d.Value, d.Said = c.value(s), c.said(s.Text, len(s.Calls))
 	case !o.Known:
 		d.Err = &abi.Error{Code: abi.OutcomeUnknown, Message: "the answer was cut off, and what it took until then cannot be known"}
 	case ctx.Err() != nil && !o.Whole, c.answer.gone:
@@ -312,7 +315,7 @@ func (c *upstreamCall) value(s *format.Seen) json.RawMessage {
 }
 
 // subject returns the bytes that identify a request to the watchdog: the hashes of
-// its parts.
+// its parts, without those that were new to the journal.
 func subject(parts []abi.Hash) []byte {
 	var b []byte
 	for i := range parts {

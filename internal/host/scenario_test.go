@@ -322,7 +322,7 @@ func TestScenario13Loops(t *testing.T) {
 		exit         abi.Exit
 		ran          int64
 	}{
-		{"over and over", head + same, abi.Watchdog{}, abi.Pure, abi.ExitLoop, 4},
+		{"over and over", head + same, abi.Watchdog{}, abi.Pure, abi.ExitLoop, 5},
 		{"strict", head + same, abi.Watchdog{Profile: "strict"}, abi.Pure, abi.ExitLoop, 3},
 		{"twice", "replies:\n" + same + same + end, abi.Watchdog{}, abi.Pure, abi.ExitDone, 2},
 		{"a-b-a-b", head + same + other, abi.Watchdog{Profile: "strict"}, abi.Pure, abi.ExitLoop, 4},

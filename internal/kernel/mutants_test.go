@@ -103,7 +103,7 @@ var mutants = []mutant{
 	{"a call that was given up stands", "run.go", "		o.confirmCommit(false)\n", "		o.confirmCommit(true)\n", "TestAbandonedPublished", ""},
 	{"the commit is not recorded", "run.go", "	a.Commit, a.Digest, a.Rolled, o.confirm = d.Commit,", "	a.Commit, a.Digest, a.Rolled, o.confirm = abi.Hash{},", "TestCommitAt|TestLedger", ""},
 	{"the fold forgets the commit", "process/state.go", "		regs.Commit = a.Commit\n", "		_ = a.Commit\n", "TestCommitAt", ""},
-	{"a rollback is forgotten", "process/state.go", "Rolled: a.Rolled, ", "", "TestThreeRollbacks", ""},
+	{"a rollback is forgotten", "process/state.go", "Rolled: a.Rolled,", "", "TestThreeRollbacks", ""},
 	{"rollbacks count live only", "process/watchdog.go", "		w.Rolled[s.Name]++\n", "", "TestThreeRollbacks", ""},
 	{"rollbacks are never forgiven", "process/watchdog.go", "		delete(w.Rolled, s.Name)\n", "", "TestThreeRollbacks", ""},
 	{"a changed workspace is no progress", "process/watchdog.go", "a.Key == b.Key && a.Digest == b.Digest && ", "a.Key == b.Key && ", "TestChangedWorkspace", ""},
@@ -119,7 +119,11 @@ var mutants = []mutant{
 	{"after a restart nothing is undone", "../loop/loop.go", "				bad = r.Answer.Outcome != abi.OK\n", "				bad = r == nil\n", "TestUndoneOnce", "internal/host"},
 	// the watchdog and the breaker
 	{"a restart makes the watchdog forget", "recover.go", "		p.answerDoubt()\n", "		p.state.Watchdog = process.Watchdog{}\n		p.answerDoubt()\n", "TestWarnedOnce", ""},
-	{"it warns for ever", "process/state.go", "		s.Watchdog.Warned = s.Watchdog.Warned || a.Warning != nil\n", "", "TestWarnedOnce", ""},
+	{"it warns for ever", "process/state.go", "			s.Watchdog.Warn()\n", "", "TestWarnedOnce", ""},
+	{"a warning lasts for ever", "process/watchdog.go", "	if w.Progress == newCallsOfProgress {", "	if false {", "TestWarnings", "internal/kernel/process"},
+	{"no share is too large", "process/watchdog.go", "	return w.findShare(s, 4*repeat, 4*repeat-2)\n", "	return nil\n", "TestVerdicts", "internal/kernel/process"},
+	{"a lost race is a loop", "run.go", " && !d.Err.Code.Contention()", "", "TestLostRaces", ""},
+	{"a lost race blocks the tool", "process/blocked.go", " || a.Err.Code.Contention()", "", "TestLostRaces", ""},
 	{"a restart wakes a tool that rests", "recover.go", "		p.answerDoubt()\n", "		p.state.Failures = nil\n		p.answerDoubt()\n", "TestScenario18Breaker", ""},
 }
 

@@ -83,9 +83,13 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 			a.Outcome, a.Again = abi.Refused, true
 		}
 	}
-	// The watchdog judges answers, not attempts, and not calls that were stopped.
-	if o.row.Watch && !a.Again && (d.Err == nil || d.Err.Code != abi.Interrupted) {
+	// The watchdog judges answers, not attempts. A call that was stopped, or that lost
+	// a race for the workspace, says nothing about the process that made it.
+	if o.row.Watch && !a.Again && (d.Err == nil || d.Err.Code != abi.Interrupted && !d.Err.Code.Contention()) {
 		a.Result = process.KeyOf(string(a.Outcome), resultKey(d))
+	}
+	if d.Said != nil && a.Outcome == abi.OK {
+		a.Result = process.KeyOf(process.ModelRow, d.Said)
 	}
 	res = o.recordEnd(j, a, d.Value)
 	return res, a.Again
@@ -181,18 +185,12 @@ func (o *op) applyEnd(j *Job, r *abi.Record) journal.Pending {
 	return t
 }
 
-// judge asks the watchdog about an answer. The first verdict is a warning in the
-// answer, unless the profile is strict; a later one, and too many rollbacks, end
-// the process.
+// judge asks the watchdog about an answer. A warning goes into the answer; a loop
+// ends the process.
 func (o *op) judge(a *abi.Answer) (loop *abi.Error) {
 	s := o.p.state
 	call := s.Watched(o.call.N, &o.draft.intent, a)
-	if loop = s.Watchdog.Judge(s.Spawn.Watchdog, &call); loop != nil && !s.Watchdog.Warned && s.Spawn.Watchdog.Profile != "strict" {
-		a.Warning, loop = loop, nil
-	}
-	if e := s.Watchdog.JudgeRollbacks(s.Spawn.Watchdog, &call); e != nil {
-		loop = e
-	}
+	a.Warning, loop = s.Watchdog.Judge(s.Spawn.Watchdog, &call)
 	return loop
 }
 

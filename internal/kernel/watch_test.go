@@ -17,13 +17,13 @@ func (m *rig) exit(pid abi.Pid) abi.Exit {
 	return ""
 }
 
-// TestWarnedOnce: the first verdict is a warning, the second the end, and a
-// restart between them gives no second warning.
+// TestWarnedOnce: the first verdict is a warning, the model may go wrong once more,
+// and then it is the end. A restart between them gives no second warning.
 func TestWarnedOnce(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		lived(t, func(t *testing.T, m *rig) {
 			pid := m.spawn(Spawning{})
-			for n := uint64(1); n <= 4; n++ {
+			for n := uint64(1); n <= 5; n++ {
 				if restart {
 					m.crash()
 				}
@@ -42,7 +42,7 @@ func TestWarnedOnce(t *testing.T) {
 }
 
 func TestStrictAndOff(t *testing.T) {
-	for profile, want := range map[string]int{"strict": 3, "off": 0, "smart": 4, "": 4} {
+	for profile, want := range map[string]int{"strict": 3, "off": 0, "smart": 5, "": 5} {
 		lived(t, func(t *testing.T, m *rig) {
 			s := Spawning{}
 			s.Watchdog.Profile = profile
@@ -185,6 +185,27 @@ func TestThreeRollbacks(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// TestLostRaces: a conflict that somebody else caused is no evidence against the
+// process or its tool, however often it happens.
+func TestLostRaces(t *testing.T) {
+	for _, c := range []abi.Code{abi.WorkspaceConflict, abi.WorkspaceLocked} {
+		lived(t, func(t *testing.T, m *rig) {
+			s := Spawning{}
+			s.Watchdog.Profile = "strict"
+			pid := m.spawn(s)
+			for n := uint64(1); n <= 10; n++ {
+				if r := m.do(pid, n, "act", deed{Tool: "edit", Fail: c, Rolled: true, State: 1}); code(r) != c {
+					t.Errorf("call %d: %v", n, r.Err)
+				}
+			}
+			m.idle()
+			if e := m.exit(pid); e != "" {
+				t.Errorf("exit %q", e)
+			}
 		})
 	}
 }

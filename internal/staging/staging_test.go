@@ -44,6 +44,33 @@ func put(t *testing.T, w *workspace.Workspace, id, text string) *workspace.Commi
 	return c
 }
 
+// TestConflictNamesPath: somebody else changes the file that a call changes. The
+// conflict names the path, and their change stays.
+func TestConflictNamesPath(t *testing.T) {
+	dir := t.TempDir()
+	w := openSpace(t, dir, t.TempDir())
+	ws := &Workspaces{Open: func(string) (*workspace.Workspace, error) { return w, nil }}
+	for n := range uint64(5) {
+		s, e := ws.Begin(t.Context(), Rules{Dir: dir}, workspace.Layered)
+		if e != nil {
+			t.Fatal(e)
+		}
+		if err := s.tx.Layer().WriteFile("a", []byte("mine"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "a"), fmt.Appendf(nil, "theirs %d", n), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out := s.Finish(t.Context(), Call{Pid: 1, N: n + 1, Attempt: 1, Tool: "put", Effect: abi.Transactional}, nil)
+		if out.Err == nil || out.Err.Code != abi.WorkspaceConflict || out.Err.Where != "a" {
+			t.Errorf("%+v", out.Err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(b) != fmt.Sprintf("theirs %d", n) {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+}
+
 // TestCollision makes every digest the same. States that differ must still be
 // told apart in what is recorded, and states that are the same must not be,
 // also after a restart.

@@ -207,8 +207,24 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
 		d.Value, _ = json.Marshal(r) // a value of texts always encodes
+		d.Said = m.said(&r)
 	}
 	return d
+}
+
+// said returns what the watchdog compares of an answer in a conversation: the messages
+// that the model had not read, and its text. The first answer, and an answer with tool
+// calls, have nothing to compare.
+func (m *modelWork) said(r *Reply) []byte {
+	news := len(m.req.Messages)
+	for news > 0 && m.req.Messages[news-1].Role != model.Assistant {
+		news--
+	}
+	if news == 0 || len(r.Calls) > 0 || r.Text == "" {
+		return nil
+	}
+	b, _ := json.Marshal(m.req.Messages[news:]) // messages of texts always encode
+	return append(b, r.Text...)
 }
 
 // stream collects an answer while it arrives.

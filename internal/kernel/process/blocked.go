@@ -25,7 +25,7 @@ const (
 func (f *ToolFailures) Count(tool string, a *abi.Answer, at int64) {
 	switch {
 	case tool == "" || a.Outcome == abi.Refused:
-	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake()): // not the tool's fault
+	case a.Outcome == abi.Unknown || a.Err != nil && (a.Err.Code == abi.Interrupted || a.Err.Code.Mistake() || a.Err.Code.Contention()): // not the tool's fault
 	case a.Outcome == abi.Failed:
 		if *f == nil {
 			*f = make(ToolFailures)

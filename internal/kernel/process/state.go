@@ -282,7 +282,9 @@ func (s *State) applyAnswer(r *abi.Record) {
 	// Only calls that the watchdog counts have a result key.
 	if !a.Result.IsZero() {
 		s.Watchdog.Add(s.Watched(r.Call, in, a))
-		s.Watchdog.Warned = s.Watchdog.Warned || a.Warning != nil
+		if a.Warning != nil {
+			s.Watchdog.Warn()
+		}
 	}
 	s.Failures.Count(in.Tool, a, r.Time)
 }
@@ -368,7 +370,8 @@ func (s *State) Watched(n uint64, in *abi.Intent, a *abi.Answer) WatchedCall {
 	if digest.IsZero() {
 		digest = s.Regs.Digest
 	}
-	return WatchedCall{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled, Name: NameOf(in)}
+	return WatchedCall{Call: n, Key: in.Key, Result: a.Result, Digest: digest, Effect: in.Effect, Failed: a.Outcome != abi.OK, Rolled: a.Rolled,
+		Said: in.Row == ModelRow, Name: NameOf(in)}
 }
 
 // NameOf returns the tool that an intent calls, or else its row.

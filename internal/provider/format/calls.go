@@ -73,6 +73,29 @@ func (r *Request) turn() int {
 	return at
 }
 
+// News splits the conversation at its end: said is the number of elements that the
+// model made last, and news the number of elements after them, which it has not read.
+func (r *Request) News() (said, news int) {
+	i := len(r.Messages)
+	for i > 0 && !r.madeByModel(r.Messages[i-1]) {
+		i--
+	}
+	news = len(r.Messages) - i
+	for i > 0 && r.madeByModel(r.Messages[i-1]) {
+		i, said = i-1, said+1
+	}
+	return said, news
+}
+
+// madeByModel reports whether m is an answer of the model, or a part of one.
+func (r *Request) madeByModel(m []byte) bool {
+	if jsontext.String(jsontext.Get(m, "role")) == "assistant" {
+		return true
+	}
+	kind := jsontext.String(jsontext.Get(m, "type"))
+	return r.Format == Responses && (strings.HasSuffix(kind, "_call") || kind == "reasoning")
+}
+
 // callsOf returns the calls in a message or in a Responses item.
 func callsOf(m []byte) (calls []Call) {
 	switch role, kind := jsontext.String(jsontext.Get(m, "role")), jsontext.String(jsontext.Get(m, "type")); {
