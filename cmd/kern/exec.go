@@ -88,7 +88,8 @@ and its own links name; --show adds to these. It can write in the current direct
 and in an empty /tmp and home, which are removed at the end. They use memory, up to
 half of the host's without --memory. --home DIR is a home that stays: an agent
 keeps its settings, sessions and login there. Use a separate one for each agent.
---write lets the program change more of the host.
+--write lets the program change more of the host. A directory that other programs
+share, such as /tmp or /var, must be named with --write, also to start in it.
 CAUTION: files that the program writes in these directories may be executed outside
 later: as settings, hooks, scripts, or by git.
 The program cannot set the setuid or the setgid bit of a file or directory.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,6 +181,46 @@ func TestExecJailRefused(t *testing.T) {
 	w.env = append(w.env, "HOME="+w.dir)
 	if _, errs, code, _ := w.exec("--sandbox", "jail", "--", "true"); code != exitNoStart || !strings.Contains(errs, "is too much") {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// TestExecJailShared starts jails in a directory to which everybody writes, with
+// somebody else's socket in it. A program reaches it only if the user says so.
+func TestExecJailShared(t *testing.T) {
+	t.Parallel()
+	w, _ := newJail(t)
+	shared := filepath.Join(t.TempDir(), "shared")
+	if err := os.Mkdir(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(shared, "u.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const connect = `import socket; socket.socket(socket.AF_UNIX).connect("u.sock"); print("CONNECTED")`
+	for _, c := range []struct {
+		args []string
+		code int
+		out  string
+		says string
+	}{
+		{[]string{"exec", "-q", "--sandbox", "jail", "--", "python3", "-c", connect}, exitNoStart, "", "say --write " + shared},
+		{[]string{"exec", "-q", "--sandbox", "jail", "--write", shared, "--", "python3", "-c", connect}, 0, "CONNECTED\n", ""},
+		{[]string{"exec", "-q", "--sandbox", "jail", "--home", shared, "--", "true"}, exitNoStart, "", "everybody's"},
+		{[]string{"code", "--sandbox", "jail", "--workspace", shared, "--", "python3", "-c", connect}, exitUsage, "", "everybody's"},
+	} {
+		cmd := w.command(c.args...)
+		cmd.Dir = shared
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if code := codeOf(err); code != c.code || string(out) != c.out || !strings.Contains(errs.String(), c.says) {
+			t.Errorf("%q: exit %d: %s%s", c.args, code, out, &errs)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // mounts returns all mounts of the root, parents first.
 func (p *Plan) mounts() ([]mount, error) {
 	all := []mount{{at: "/tmp", fd: -1, perms: "1777"}, {at: "/dev/shm", fd: -1, perms: "1777"}}
+	if p.usesVarTmp() {
+		all = append(all, mount{at: "/var/tmp", fd: -1, perms: "1777"})
+	}
 	if p.Home != "" {
 		all = append(all, mount{at: p.Home, fd: -1, perms: "700"})
 	}
@@ -71,7 +74,7 @@ func (p *Plan) build() error {
 	if err := newRoot(); err != nil {
 		return err
 	}
-	if err := makeTree(); err != nil {
+	if err := makeTree(p.usesVarTmp()); err != nil {
 		return err
 	}
 	for _, m := range all {
@@ -93,14 +96,23 @@ func (p *Plan) build() error {
 	return unix.MountSetattr(unix.AT_FDCWD, ".", 0, &unix.MountAttr{Attr_set: untrusted | unix.MOUNT_ATTR_RDONLY})
 }
 
+// usesVarTmp reports whether the jail shows something below /var/tmp, which else is a
+// link to /tmp.
+func (p *Plan) usesVarTmp() bool {
+	return slices.ContainsFunc(slices.Concat(p.Show, p.Write, []string{p.Dir, p.Home}), func(s string) bool { return within(s, "/var/tmp") })
+}
+
 // makeTree makes the directories and links that do not come from a mount of the host.
-func makeTree() error {
+func makeTree(varTmp bool) error {
 	for _, dir := range []string{"proc", "dev/pts", "run", "sys", "var"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
 	links := map[string]string{"dev/ptmx": "pts/ptmx", "var/tmp": "/tmp", "var/run": "/run"}
+	if varTmp {
+		delete(links, "var/tmp")
+	}
 	for _, name := range systemDirs {
 		if to, err := os.Readlink(name); err == nil {
 			links[name[1:]] = to

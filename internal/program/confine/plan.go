@@ -64,6 +64,22 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // rebuilt are directories that a jail makes itself; it hides those of the host.
 var rebuilt = []string{"/proc", "/sys", "/dev", "/run", "/boot"}
 
+// shared are directories that belong to many programs or users. Sockets and files in
+// them lead out of a jail.
+var shared = []string{"/home", "/media", "/mnt", "/opt", "/srv", "/var", "/var/spool", "/lost+found"}
+
+// Shared returns who else writes to a directory, if that is not for one program to write
+// to; else "". The directories below it are, but for those of services in /var.
+func Shared(dir string) string {
+	if fi, err := os.Stat(dir); err == nil && fi.Mode()&os.ModeSticky != 0 && fi.Mode().Perm()&0o002 != 0 {
+		return "everybody's: other programs keep their sockets and files there"
+	}
+	if slices.Contains(shared, dir) || filepath.Dir(dir) == "/var" || within(dir, "/var/spool") {
+		return "the system's: its services keep their sockets and files there"
+	}
+	return ""
+}
+
 // NewPlan returns the plan of a jail. It refuses a plan that would show hidden paths,
 // or let the program write to a directory of the system or to the whole home.
 func NewPlan(w Options) (*Plan, error) {
@@ -93,8 +109,8 @@ func NewPlan(w Options) (*Plan, error) {
 		}
 		p.Hide = append(p.Hide, h)
 	}
-	if why := p.tooBroad(p.Dir); why != "" {
-		return nil, fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s: start it in one of its own (mkdir work && cd work), and name what it must read beside that with --show", p.Dir, why)
+	if err := p.checkDir(w.Write); err != nil {
+		return nil, err
 	}
 	if err := p.addGiven(w); err != nil {
 		return nil, err
@@ -116,12 +132,31 @@ func NewPlan(w Options) (*Plan, error) {
 	return p, nil
 }
 
+// checkDir refuses a directory where a program may not write. A shared one is refused
+// unless the user names it among those to write to.
+func (p *Plan) checkDir(write []string) error {
+	if why := p.tooBroad(p.Dir); why != "" {
+		return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s: start it in one of its own (mkdir work && cd work), and name what it must read beside that with --show", p.Dir, why)
+	}
+	said := slices.ContainsFunc(write, func(name string) bool {
+		at, err := realPath(name)
+		return err == nil && within(p.Dir, at)
+	})
+	if why := Shared(p.Dir); why != "" && !said {
+		return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s. Start it in one of its own (mkdir work && cd work), or say --write %s", p.Dir, why, p.Dir)
+	}
+	return nil
+}
+
 // systemOwned returns the owner of a name that belongs to the system; else "".
 func (p *Plan) systemOwned(name string) string {
 	for _, d := range slices.Concat(systemDirs, rebuilt) {
 		if within(name, d) || name == "/" {
 			return "the system's"
 		}
+	}
+	if name == "/var/tmp" {
+		return "a link to /tmp in a jail"
 	}
 	return ""
 }
@@ -151,7 +186,11 @@ func (p *Plan) addGiven(w Options) (err error) {
 		if s, err = p.resolveGiven(s); err != nil {
 			return err
 		}
-		if why := p.tooBroad(s); why != "" {
+		why := p.tooBroad(s)
+		if s == p.Keep && why == "" {
+			why = Shared(s)
+		}
+		if why != "" {
 			return fmt.Errorf("%s is not for a program in a jail to write in: it is %s", s, why)
 		}
 		if !within(s, p.Dir) {
@@ -304,7 +343,7 @@ func (p *Plan) addTree(dir string) {
 // earlier program may have put it in place of another.
 func (p *Plan) addReadOnly(name string) {
 	dir, err := realPath(name)
-	if err != nil || dir == "/" || dir == os.TempDir() || p.escapesByLink(name, dir) != "" {
+	if err != nil || dir == "/" || dir == os.TempDir() || Shared(dir) != "" || p.escapesByLink(name, dir) != "" {
 		return
 	}
 	for _, more := range append([]string{p.Home, p.Dir}, p.Hide...) {

@@ -74,7 +74,17 @@ func TestNew(t *testing.T) {
 	if p.Port != 4400 || p.Home != top+"/house" || !slices.Equal(p.Hide, in("house/proj/data", "house/.hidden")) {
 		t.Errorf("%+v", p)
 	}
+	if err := os.Mkdir(top+"/public", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(top+"/public", 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
 	for what, change := range map[string]func(w *Options){
+		"everybody's: other": func(w *Options) { w.Dir = top + "/public" },
+		"say --write /var":   func(w *Options) { w.Dir, w.Write = "/var", in("public", "keep") },
+		"public is not for":  func(w *Options) { w.Keep = top + "/public" },
+		"a link to /tmp":     func(w *Options) { w.Dir, w.Write = "/var/tmp", []string{"/var/tmp"} },
 		"too much":         func(w *Options) { w.Dir = w.Home },
 		"the system's":     func(w *Options) { w.Dir = "/usr" },
 		"no program may":   func(w *Options) { w.Dir = top + "/house/proj/data" },
@@ -104,6 +114,15 @@ func TestNew(t *testing.T) {
 		if _, err := NewPlan(c); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("want %q, got %v", what, err)
 		}
+	}
+	said := w
+	said.Dir, said.Write, said.Env = top+"/public", in("public"), []string{"PATH=" + top + "/public"}
+	if p, err := NewPlan(said); err != nil || p.Dir != top+"/public" || len(p.Write) > 0 {
+		t.Errorf("a shared directory that is named: %+v, %v", p, err)
+	}
+	said.Dir, said.Write = w.Dir, nil
+	if p, err := NewPlan(said); err != nil || slices.Contains(p.Show, top+"/public") {
+		t.Errorf("a shared directory in PATH: %+v, %v", p, err)
 	}
 	for line, want := range map[string][]string{ // of a script where programs write
 		"#!$/house/venv/bin/python $/house/.ssh/none":         in("house/.versions/3", "house/tool", "house/venv"),

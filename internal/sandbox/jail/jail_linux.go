@@ -180,18 +180,28 @@ func (b *Backend) check(s *sandbox.Spec) error {
 	if s.Dir == "" {
 		return nil
 	}
-	// System directories are no workspace, except for directories below /dev/shm.
 	dir, err := filepath.EvalSymlinks(s.Dir)
 	if err != nil {
 		return refuse("workspace: "+err.Error(), "")
 	}
-	if dir == "/" || slices.ContainsFunc([]string{"/proc", "/sys", "/dev"}, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") }) && dir != "/dev/shm" && !strings.HasPrefix(dir, "/dev/shm/") {
+	if systemOwned(dir) {
 		return refuse(fmt.Sprintf("want a directory of files as the workspace, got %s", s.Dir), "")
+	}
+	if why := confine.Shared(dir); why != "" {
+		return refuse(fmt.Sprintf("want a directory of its own as the workspace, and %s is %s", s.Dir, why), "use a directory of your own: mkdir -p ~/work")
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return refuse(fmt.Sprintf("want Dir to be a directory, got %s", s.Dir), "")
 	}
 	return nil
+}
+
+// systemOwned reports whether a directory belongs to the system. The host's programs
+// in /usr/local and files in /dev/shm are those of its users.
+func systemOwned(dir string) bool {
+	within := func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") }
+	users := func(p string) bool { return strings.HasPrefix(dir, p+"/") }
+	return dir == "/" || dir == "/run" || slices.ContainsFunc([]string{"/proc", "/sys", "/dev", "/etc", "/boot", "/usr"}, within) && !users("/dev/shm") && !users("/usr/local")
 }
 
 // checkReadOnly returns an error if the box cannot show a host directory. The box must
