@@ -107,6 +107,7 @@ func Open(cfg Config) (*Kernel, error) {
 		k.named[agent] = byName(list)
 	}
 	k.world = k.joinWorld(cfg)
+	k.spaces.forget = k.world.Workspaces.Forget
 	ring := &gateway.Ring{Blob: store.Blob}
 	k.Kernel, err = kernel.New(kernel.Config{
 		Store: store, Log: k.log, Rows: syscalls.Table(k.world),

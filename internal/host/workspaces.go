@@ -28,7 +28,8 @@ type workspaces struct {
 	journal journal.Store
 	log     *journal.Log
 
-	rules config.WorkspaceRules
+	rules  config.WorkspaceRules
+	forget func(*workspace.Workspace) // drops what others remember of a replaced one
 
 	mu   sync.Mutex
 	open map[string]*opening // by canonical directory
@@ -48,25 +49,41 @@ func (s *workspaces) get(dir string) (*workspace.Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if s.open == nil {
-		s.open = make(map[string]*opening)
-	}
-	p := s.open[real]
-	if p == nil {
-		p = new(opening)
-		s.open[real] = p
-	}
-	s.mu.Unlock()
-	p.once.Do(func() { p.w, p.err = s.begin(real) })
-	if p.err != nil { // the next caller tries again, because a person may fix the cause
+	for {
 		s.mu.Lock()
-		if s.open[real] == p {
+		if s.open == nil {
+			s.open = make(map[string]*opening)
+		}
+		p := s.open[real]
+		if p == nil {
+			p = new(opening)
+			s.open[real] = p
+		}
+		s.mu.Unlock()
+		p.once.Do(func() { p.w, p.err = s.begin(real) })
+		// The next caller opens it again after a mistake, which a person may correct, and
+		// after somebody replaced the directory, as a fresh clone does.
+		replaced := p.err == nil && p.w.Replaced()
+		if p.err == nil && !replaced {
+			return p.w, nil
+		}
+		s.mu.Lock()
+		mine := s.open[real] == p
+		if mine {
 			delete(s.open, real)
 		}
 		s.mu.Unlock()
+		if !replaced {
+			return p.w, p.err
+		}
+		if mine {
+			p.w.Retire()
+			s.forget(p.w)
+		}
+		if real, err = canonical(dir); err != nil {
+			return nil, err
+		}
 	}
-	return p.w, p.err
 }
 
 // check opens the workspace of an agent, and refuses a request that this host

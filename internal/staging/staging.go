@@ -101,12 +101,11 @@ func (w *Workspaces) Begin(ctx context.Context, r Rules, view workspace.View) (*
 	if w == nil {
 		return nil, &abi.Error{Code: abi.WorkspaceUnsupported, Message: "there are no workspaces here"}
 	}
-	space, err := w.Open(r.Dir)
-	if err != nil {
-		return nil, Error(err)
-	}
 	opt := workspace.Options{View: view, Bytes: r.Quota.Bytes, Files: r.Quota.Files}
-	tx, err := space.Begin(ctx, opt)
+	space, tx, err := w.begin(ctx, r.Dir, opt)
+	if errors.Is(err, &workspace.Error{Code: workspace.Ended}) { // replaced since it was opened
+		space, tx, err = w.begin(ctx, r.Dir, opt)
+	}
 	if errors.Is(err, &workspace.Error{Code: workspace.InDoubt}) && w.Settle != nil {
 		if err = w.Settle(space); err == nil {
 			tx, err = space.Begin(ctx, opt)
@@ -116,6 +115,23 @@ func (w *Workspaces) Begin(ctx context.Context, r Rules, view workspace.View) (*
 		return nil, Error(err)
 	}
 	return &Stage{w, r, space, tx}, nil
+}
+
+// begin opens a workspace and a transaction on it.
+func (w *Workspaces) begin(ctx context.Context, dir string, opt workspace.Options) (*workspace.Workspace, *workspace.Tx, error) {
+	space, err := w.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err := space.Begin(ctx, opt)
+	return space, tx, err
+}
+
+// Forget drops what is remembered of a workspace that is no longer used.
+func (w *Workspaces) Forget(space *workspace.Workspace) {
+	w.states.mu.Lock()
+	defer w.states.mu.Unlock()
+	delete(w.states.of, space)
 }
 
 // stageKey is the key of a stage in a context.

@@ -60,6 +60,9 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 		}
 	}()
 	w.committer.step("locked")
+	if w.Replaced() {
+		return nil, fsys.Errorf(Conflict, "", "the directory %s was removed or replaced by another since the transaction began; nothing was published", w.Dir())
+	}
 	if err := w.committer.undoUnsealed(); err != nil {
 		return nil, err
 	}

@@ -95,6 +95,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -130,6 +131,14 @@ type Workspace struct {
 	scans     int
 	upkeep    error // of the upkeep after the last commit, for Close to return
 	closed    atomic.Bool
+	users     users
+}
+
+// users counts the transactions that are open.
+type users struct {
+	mu      sync.Mutex
+	n       int
+	retired bool
 }
 
 // Open opens the workspace in dir, which must exist. It cleans up after an earlier
@@ -269,6 +278,51 @@ func (w *Workspace) Close() error {
 		}
 	}
 	return errors.Join(append(errs, w.lock.close(), w.upkeep)...)
+}
+
+// Replaced reports whether the name of the workspace is another directory now, because
+// somebody removed or moved the old one. Open the workspace again then.
+func (w *Workspace) Replaced() bool { return !w.index.place.Current() }
+
+// Retire refuses new transactions, and closes the workspace when the last one ends.
+func (w *Workspace) Retire() {
+	w.users.mu.Lock()
+	idle := !w.users.retired && w.users.n == 0
+	w.users.retired = true
+	w.users.mu.Unlock()
+	if idle {
+		w.closeRetired()
+	}
+}
+
+// closeRetired closes a workspace that has no transaction left. A scan ends first.
+func (w *Workspace) closeRetired() {
+	if leave, err := w.lock.lockLocal(context.Background()); err == nil {
+		defer leave()
+	}
+	w.noteUpkeep(w.Close())
+}
+
+// enter counts a new transaction. It reports false if the workspace is retired.
+func (w *Workspace) enter() bool {
+	w.users.mu.Lock()
+	defer w.users.mu.Unlock()
+	if w.users.retired {
+		return false
+	}
+	w.users.n++
+	return true
+}
+
+// leave counts a transaction that ended.
+func (w *Workspace) leave() {
+	w.users.mu.Lock()
+	w.users.n--
+	last := w.users.retired && w.users.n == 0
+	w.users.mu.Unlock()
+	if last {
+		w.closeRetired()
+	}
 }
 
 // Dir is the directory of the workspace.

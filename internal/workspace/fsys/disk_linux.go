@@ -42,6 +42,13 @@ func Open(dir string) (*Handle, error) {
 // Close closes the directory.
 func (p *Handle) Close() error { return unix.Close(p.fd) }
 
+// Current reports whether the name of p still is this directory. It is another one, or
+// none, after somebody removed or moved the directory.
+func (p *Handle) Current() bool {
+	var open, named unix.Stat_t
+	return unix.Fstat(p.fd, &open) == nil && unix.Stat(p.Name, &named) == nil && open.Dev == named.Dev && open.Ino == named.Ino
+}
+
 // retry repeats f while a signal interrupts it.
 func retry[T any](f func() (T, error)) (T, error) {
 	for {

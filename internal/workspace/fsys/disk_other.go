@@ -32,6 +32,16 @@ func Open(dir string) (*Handle, error) {
 
 func (p *Handle) Close() error { return p.root.Close() }
 
+// Current reports whether the name of p still is this directory.
+func (p *Handle) Current() bool {
+	open, err := p.root.Stat(".")
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(p.Name)
+	return err == nil && os.SameFile(open, named)
+}
+
 func (p *Handle) withPath(name string, f func(full string) error) error {
 	if name != "." && (!filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name) {
 		return Errorf(Refused, name, "expected the name of something below the workspace")
