@@ -98,7 +98,7 @@ func processOf(p *api.Process) (Process, error) {
 	}
 	used.Wall = time.Duration(p.AgeMS) * time.Millisecond
 	v := Process{Pid: p.Pid, Parent: p.Parent, Children: p.Children, Name: p.Name, Account: p.Account, State: p.State, Waits: p.Waits,
-		Exit: p.Exit, Reason: p.Reason, Code: p.Code, Priority: p.Priority, Depth: p.Depth, Born: p.Born, Usage: used, Reserved: reserved,
+		Exit: p.End.Exit, Reason: p.End.Reason, Code: p.End.Code, Priority: p.Priority, Depth: p.Depth, Born: p.Born, Usage: used, Reserved: reserved,
 		Limits: limitsOf(p.Limits), Records: p.Records}
 	for _, a := range p.Asks {
 		v.Asks = append(v.Asks, Question{a.Call, a.Question})

@@ -66,6 +66,7 @@ type Run struct {
 	Account  string   `json:"account,omitempty"` // the named account that is charged
 	Parent   Pid      `json:"parent,omitempty"`  // a process with a key, whose child it is; 0: none
 	Task     string   `json:"task"`
+	Title    string   `json:"-"` // what runs with the key of the process, for lists; see [Spawn]
 }
 
 // A Fallback is a model that is asked when the one before it is not available.

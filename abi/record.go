@@ -71,7 +71,11 @@ type Spawn struct {
 	Task       Data     `json:"task"` // its first page
 	TaskTokens int      `json:"task_tokens,omitempty"`
 	Fork       *Fork    `json:"fork,omitempty"`
+	Title      string   `json:"title,omitempty"` // what runs, for a person; empty: the task says it
 }
+
+// MaxTitle is the size of the longest title of a process.
+const MaxTitle = 240
 
 // Fork names the process and the record that this process continues from.
 type Fork struct {

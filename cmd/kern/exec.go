@@ -177,6 +177,7 @@ func (f *execFlags) check(argv []string) error {
 	if f.key.Name == "" {
 		f.key.Name = nameFor(argv)
 	}
+	f.key.Title = titleOf(access.Title(argv, os.Environ()))
 	return f.parseBounds()
 }
 
@@ -223,6 +224,17 @@ func nameFor(argv []string) string {
 		name = base(argv[1]) // python agent.py
 	}
 	return cli.Cut(cli.Clean(name), 64)
+}
+
+// titleOf cuts a command line to what the daemon accepts, because a prompt can be
+// long.
+func titleOf(line string) string {
+	title := cli.Clean(line)
+	for len(title) > abi.MaxTitle {
+		r := []rune(title)
+		title = string(r[:len(r)-1-len(r)/16])
+	}
+	return title
 }
 
 func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFlags, argv []string) error {

@@ -18,16 +18,16 @@ import (
 func historyCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "history PID",
+		Use:   "history PROCESS",
 		Short: "List the changes of a process to its workspace",
 		Long: `List the commits that a process and its children made to the workspace, the oldest
 first. The first column is the number of the record in kern log that published
 the commit; diff, undo --to and fork --at take it. A commit that a person made
 with undo has no number.`,
-		Args:              exactly(1, "a pid"),
+		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+			return askProcess(cmd.Context(), t, d, args, func(c *api.Client, pid abi.Pid) error {
 				all, err := c.Workspaces.Commits(cmd.Context(), pid)
 				if err != nil {
 					return err
@@ -75,13 +75,13 @@ func changedPaths(paths []abi.PathChange) string {
 func diffCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON, stat bool
 	cmd := &cobra.Command{
-		Use:   "diff PID [SEQ]",
+		Use:   "diff PROCESS [SEQ]",
 		Short: "Show the changes of a process to its workspace, as a patch",
 		Long: `Show what a process and its children changed in the workspace, as a patch for git
 apply: everything, or the commit of record SEQ. kern history shows the records.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return cli.Usage("kern history shows the records", "%d arguments, expected a pid, and the number of a record for one commit", len(args))
+				return cli.Usage("kern history shows the records", "%d arguments, expected a process, and the number of a record for one commit", len(args))
 			}
 			return nil
 		},
@@ -94,7 +94,7 @@ apply: everything, or the commit of record SEQ. kern history shows the records.`
 					return cli.Usage("kern history shows the records", "%q is not the number of a record", args[1])
 				}
 			}
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+			return askProcess(cmd.Context(), t, d, args, func(c *api.Client, pid abi.Pid) error {
 				all, err := c.Workspaces.Diff(cmd.Context(), pid, seq)
 				if err != nil {
 					return err
@@ -161,7 +161,7 @@ func undoCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var u abi.UndoOptions
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "undo PID [--to SEQ]",
+		Use:   "undo PROCESS [--to SEQ]",
 		Short: "Undo the changes of a process to its workspace",
 		Long: `Undo what a process and its children changed in the workspace. The files become
 what they were before the first commit, or after record SEQ. kern history shows
@@ -170,7 +170,7 @@ the records.
 Undo is a commit too, so it can be undone: --to with the number of the last record
 restores everything. If somebody else changed one of the files since, undo names
 those files and changes nothing; --partial restores the other files.`,
-		Args:              exactly(1, "a pid"),
+		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("to") && u.To == 0 {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/cli"
 )
 
 // flagLimit is the value of a flag for one limit.
@@ -93,6 +95,33 @@ func (f *flagDuration) Set(s string) error {
 }
 
 func (f *flagDuration) Type() string { return "duration" }
+
+// sinceTime reads a point in time: a duration before now, in which d is a day, a time
+// of today, or a date.
+func sinceTime(s string, now time.Time) (int64, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 {
+			return now.AddDate(0, 0, -n).UnixNano(), nil
+		}
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d).UnixNano(), nil
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if c, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return time.Date(now.Year(), now.Month(), now.Day(), c.Hour(), c.Minute(), c.Second(), 0, now.Location()).UnixNano(), nil
+		}
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return at.UnixNano(), nil
+		}
+	}
+	return 0, cli.Usage("for example --since 10m, --since 7d, --since 14:30 or --since 2026-01-31", "--since is %q, expected a duration, a time or a date", s)
+}
+
+// pidText is a pid as text.
+func pidText(pid abi.Pid) string { return strconv.FormatInt(int64(pid), 10) }
 
 // unitNames are the names of units.
 func unitNames(units []abi.Unit) (all []string) {

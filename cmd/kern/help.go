@@ -144,6 +144,15 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return cli.Usage("see: "+cmd.CommandPath()+" --help", "%s, expected %s", cli.Plural(int64(len(args)), "argument"), what)
+		}
+		return nil
+	}
+}
+
 // noArgs is for a command that takes only flags.
 var noArgs = exactly(0, "none")
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"strconv"
 	"time"
 
@@ -45,16 +46,23 @@ new key is a child of that program's process, unless --parent names another.`,
   kern key new --parent 7 --steps 20`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return report(cmd.Context(), t, d, asJSON, func(c *api.Client) (i api.KeyInfo, err error) {
+			return withDaemon(cmd.Context(), d, func(c *api.Client) (err error) {
 				d.NoteOutdated(cmd.Context(), c, "")
 				if k.Parent == 0 {
 					k.Parent, err = parentOf(cmd.Context(), t.Getenv, c)
 				}
 				if err != nil {
-					return i, err
+					return err
 				}
-				return c.Keys.New(cmd.Context(), k)
-			}, showKey)
+				i, err := c.Keys.New(cmd.Context(), k)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return t.JSON(i)
+				}
+				return showKey(t, i)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -82,7 +90,7 @@ func showKey(t *cli.Terminal, i api.KeyInfo) error {
 
 // withKey runs f with a client and the process of a key, found by pid or name.
 func withKey(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name string, f func(c *api.Client, p *api.Process) error) error {
-	return withDaemon(ctx, d, func(c *api.Client) error {
+	return askDaemon(ctx, t, d, func(c *api.Client) error {
 		l, err := c.Keys.List(ctx, false)
 		if err != nil {
 			return err
@@ -125,7 +133,7 @@ func keyList(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return withDaemon(cmd.Context(), d, func(c *api.Client) error { return c.Keys.CopyList(cmd.Context(), t.Out) })
+				return copyOnce(cmd.Context(), t, d, func(c *api.Client, w io.Writer) error { return c.Keys.CopyList(cmd.Context(), w) })
 			}
 			return report(cmd.Context(), t, d, false, func(c *api.Client) (api.KeyList, error) { return c.Keys.List(cmd.Context(), all) },
 				func(t *cli.Terminal, l api.KeyList) error { return listKeys(t, l, all) })
@@ -179,6 +187,7 @@ func keyShow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 
 func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var l abi.Limits
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "narrow KEY --money 1 ...", SuggestFor: []string{"limit"},
 		Short: "Lower limits of a key",
@@ -197,23 +206,38 @@ func keyNarrow(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					return t.JSON(now)
+				}
 				return t.Print("key %d: limits %s\n", p.Pid, cli.LimitsLine(now.Limits))
 			})
 		},
 	}
 	addLimits(cmd.Flags(), &l, abi.SettableUnits())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the process as a JSON object")
 	return cmd
 }
 
 func keyRevoke(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "End a key at once, and everything that runs with it",
 		Args:  exactly(1, "the pid or name of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withKey(cmd.Context(), t, d, args[0], func(c *api.Client, p *api.Process) error {
-				return c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: t.User()})
+				err := c.Signal(cmd.Context(), p.Pid, api.Signal{Signal: abi.Kill, By: t.User()})
+				if err != nil || !asJSON {
+					return err
+				}
+				now, err := c.Show(cmd.Context(), p.Pid)
+				if err != nil {
+					return err
+				}
+				return t.JSON(now)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the process as a JSON object")
+	return cmd
 }

@@ -18,7 +18,7 @@ func replayCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var task string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "replay PID",
+		Use:   "replay PROCESS",
 		Short: "Replay a process without effects, and compare",
 		Long: `Replay the journal of a process, without asking a model or running a tool. The
 state must come out the same to the byte. No effect may have begun past a limit.
@@ -27,11 +27,11 @@ The agent, given the recorded answers, must make the recorded calls.
 With another agent (-f or --model) or another --task, replay shows the first record
 where the process would have gone another way. The exit code is 1 if something
 differs.`,
-		Args:              exactly(1, "a pid"),
+		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return withProcess(ctx, d, args, func(c *api.Client, pid abi.Pid) error {
+			return askProcess(ctx, t, d, args, func(c *api.Client, pid abi.Pid) error {
 				var p api.Replay
 				if f.file != "" || f.model != "" || task != "" {
 					r, err := replayWith(ctx, t, d, c, pid, cmd, &f, task)
@@ -107,7 +107,7 @@ func forkCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f abi.ForkOptions
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "fork PID",
+		Use:   "fork PROCESS",
 		Short: "Start a process that continues from a moment of another",
 		Long: `Start a process that continues from the state of another process after one of its
 records, with the limits that were left then, and print its pid. kern log shows
@@ -115,7 +115,7 @@ the numbers of the records.
 
 A process with a workspace is forked with the files of that moment. They are copied
 to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.`,
-		Args:              exactly(1, "a pid"),
+		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("at") && f.At == 0 {

@@ -236,39 +236,64 @@ func waitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var out output
 	var timeout flagDuration
 	cmd := &cobra.Command{
-		Use:   "wait PID",
-		Short: "Wait for a process to exit, and print its output",
-		Long: `Wait for a process to exit, and print its output. The exit code says how it ended,
-as for kern run. After --timeout the process continues, and the exit code is 6.`,
-		Args:              exactly(1, "a pid"),
+		Use:   "wait PROCESS...",
+		Short: "Wait for processes to exit, and print their output",
+		Long: `Wait for processes to exit, and print their output in the order of the arguments.
+The exit code says how the process ended, as for kern run; of several it is the
+first that is not 0. After --timeout the processes continue, and the exit code is 6.
+
+` + processArgs,
+		Args:              atLeast(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pid, err := onePid(args)
-			if err != nil {
-				return err
+			first, deadline := exitDone, time.Now().Add(timeout.d)
+			for _, name := range args {
+				err := waitForExit(cmd.Context(), t, d, name, timeout, deadline, out)
+				var x *exitError
+				switch {
+				case !errors.As(err, &x):
+					if err != nil {
+						return err
+					}
+					continue
+				case first == exitDone:
+					first = x.code
+				}
+				t.Complain(x.err)
 			}
-			return waitForExit(cmd.Context(), t, d, pid, timeout, out)
+			return exitWith(first)
 		},
 	}
 	cmd.Flags().Var(&timeout, "timeout", "wait at most this `duration`")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object for each process")
 	return cmd
 }
 
-func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid abi.Pid, timeout flagDuration, out output) error {
+func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, name string, timeout flagDuration, deadline time.Time, out output) error {
 	c, err := d.Connect(ctx)
 	if err != nil {
 		return &exitError{exitUnknown, err}
 	}
 	s := cli.NewSession(t, d.Connect, c)
 	defer s.Close()
+	pid, err := parsePid(name) // a pid needs no look-up, which an interrupt could end
+	if err == nil {
+		return waitForPid(ctx, t, s, pid, timeout, deadline, out)
+	}
+	if err := s.Do(ctx, func(c *api.Client) (err error) { pid, err = findProcess(ctx, c, name); return err }); err != nil {
+		return noSuch(err)
+	}
+	return waitForPid(ctx, t, s, pid, timeout, deadline, out)
+}
+
+func waitForPid(ctx context.Context, t *cli.Terminal, s *cli.Session, pid abi.Pid, timeout flagDuration, deadline time.Time, out output) error {
 	if timeout.set {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout.d)
+		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
 	var r json.RawMessage
-	err = s.Do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
+	err := s.Do(ctx, func(c *api.Client) error { return c.Result(ctx, pid, true, &r) })
 	if err != nil && ctx.Err() != nil {
 		why := fmt.Sprintf("process %d has not exited after %s", pid, timeout.d)
 		if errors.Is(context.Cause(ctx), cli.ErrInterrupted) {
@@ -280,6 +305,16 @@ func waitForExit(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid 
 		return &exitError{exitUnknown, err}
 	}
 	return printEnd(t, r, out, nil)
+}
+
+// noSuch keeps the exit code of a wrong command line, and makes any other error one
+// of an unknown end.
+func noSuch(err error) error {
+	var u *cli.UsageError
+	if errors.As(err, &u) {
+		return err
+	}
+	return &exitError{exitUnknown, err}
 }
 
 // lastLookTime is how long the last request may take after a timeout.

@@ -234,7 +234,14 @@ func cmdLines(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 || neg {
 		ts.Fatalf("usage: lines FILE N")
 	}
-	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	var b []byte
+	var err error
+	switch args[0] {
+	case "stdout", "stderr":
+		b = []byte(ts.ReadFile(args[0]))
+	default:
+		b, err = os.ReadFile(ts.MkAbs(args[0]))
+	}
 	if err != nil && !os.IsNotExist(err) {
 		ts.Check(err)
 	}

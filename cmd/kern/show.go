@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,11 +21,11 @@ import (
 )
 
 func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	var asJSON bool
+	var asJSON, verbose bool
 	cmd := &cobra.Command{
-		Use:   "show PID",
+		Use:   "show PROCESS...",
 		Short: "Show everything about a process",
-		Long: `Show everything about a process. The last lines are its registers:
+		Long: `Show everything about a process. With -v the last lines are its registers:
 
   R0  The last call.
   R1  The watchdog.
@@ -34,22 +34,30 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
   R4  The last error.
   R5  The last tool.
   R6  The open transaction.
-  R7  The task and the usage.`,
-		Args:              exactly(1, "a pid"),
+  R7  The task and the usage.
+
+` + processArgs,
+		Args:              atLeast(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				s, err := readDetails(cmd.Context(), c, pid)
-				if err != nil {
+			shown := 0
+			return eachProcess(cmd.Context(), t, d, args, func(session *cli.Session, pid abi.Pid) error {
+				var s processDetails
+				err := session.Do(cmd.Context(), func(c *api.Client) (err error) { s, err = readDetails(cmd.Context(), c, pid); return err })
+				switch {
+				case err != nil:
 					return err
-				}
-				if asJSON {
+				case asJSON:
 					return t.JSON(s)
+				case shown > 0:
+					err = t.Print("\n")
 				}
-				return showProcess(t, s)
+				shown++
+				return cmp.Or(err, showProcess(t, s, verbose))
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the registers too")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
@@ -71,13 +79,7 @@ type processDetails struct {
 // MarshalJSON writes one object with the fields of Process and its own.
 func (d processDetails) MarshalJSON() ([]byte, error) {
 	type own processDetails // has no MarshalJSON
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // as [cli.Terminal.JSON] does
-	if err := errors.Join(e.Encode(d.Process), e.Encode(own(d))); err != nil {
-		return nil, err
-	}
-	return bytes.Replace(b.Bytes(), []byte("}\n{"), []byte(","), 1), nil
+	return api.OneObject(d.Process, own(d))
 }
 
 var errEnough = errors.New("enough")
@@ -117,7 +119,7 @@ func orZero(money string) string {
 	return money
 }
 
-func showProcess(t *cli.Terminal, s processDetails) error {
+func showProcess(t *cli.Terminal, s processDetails, verbose bool) error {
 	p := &s.Process
 	rows := [][]string{{"process", fmt.Sprint(p.Pid)}}
 	add := func(name, format string, args ...any) {
@@ -140,7 +142,7 @@ func showProcess(t *cli.Terminal, s processDetails) error {
 	for _, q := range p.Asks {
 		add("asks", "call %d: %s → kern approve %d %d", q.Call, q.Question, p.Pid, q.Call)
 	}
-	add("code", "%s", p.Code)
+	add("code", "%s", p.End.Code)
 	if s.Err != nil {
 		add("error", "%s", s.Err.Error())
 	}
@@ -175,6 +177,9 @@ func showProcess(t *cli.Terminal, s processDetails) error {
 	add("records", "%d", p.Records)
 	add("output", "%s", s.Output)
 	for i, register := range s.Registers.All() {
+		if !verbose {
+			break
+		}
 		b, err := json.Marshal(register)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -14,35 +15,94 @@ import (
 	"github.com/kern-run/kern/internal/daemon"
 )
 
-func signalCommand(t *cli.Terminal, d *daemon.Directory, s abi.Signal, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:               string(s) + " PID",
-		Short:             short,
-		Args:              exactly(1, "a pid"),
+func signalCommand(t *cli.Terminal, d *daemon.Directory, s abi.Signal, short, again string) *cobra.Command {
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:   string(s) + " PROCESS...",
+		Short: short,
+		Long: short + `. --all means every living process that no
+other process started. ` + again + "\n\n" + processArgs,
+		Example: fmt.Sprintf("  kern %[1]s 7\n  kern %[1]s last\n  kern %[1]s crew 8 9\n  kern %[1]s --all", s),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return cli.Usage("kern ps lists the processes", "%s, expected one process or more, or --all", cli.Plural(int64(len(args)), "argument"))
+			}
+			return nil
+		},
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				return c.Signal(cmd.Context(), pid, api.Signal{Signal: s, By: t.User()})
+			ctx := cmd.Context()
+			if all {
+				err := askDaemon(ctx, t, d, func(c *api.Client) (err error) { args, err = livingTops(ctx, c); return err })
+				if err == nil && len(args) == 0 {
+					t.Note("kern: no process lives")
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return eachProcess(ctx, t, d, args, func(session *cli.Session, pid abi.Pid) error {
+				var p api.Process
+				err := session.Once(func(c *api.Client) error {
+					err := c.Signal(ctx, pid, api.Signal{Signal: s, By: t.User()})
+					if err == nil && (asJSON || t.ErrTTY) {
+						p, err = c.Show(ctx, pid)
+					}
+					return err
+				})
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return t.JSON(p)
+				case t.ErrTTY:
+					t.Note("kern: sent %s to %s", s, nameOf(&p))
+				}
+				return nil
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "every living process that no other process started")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each process as a JSON object")
+	return cmd
+}
+
+// nameOf names a process for a person, by pid and by name.
+func nameOf(p *api.Process) string {
+	if p.Name == "" {
+		return fmt.Sprintf("process %d", p.Pid)
+	}
+	return fmt.Sprintf("process %d (%s)", p.Pid, cli.Clean(p.Name))
+}
+
+// livingTops are the pids of the living processes without a living parent.
+func livingTops(ctx context.Context, c *api.Client) (pids []string, err error) {
+	list, _, err := c.Recent(ctx, 0)
+	for _, p := range list {
+		if p.State != abi.Exited && p.Parent == 0 {
+			pids = append(pids, fmt.Sprint(p.Pid))
+		}
+	}
+	return pids, err
 }
 
 func resumeCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "resume PID",
-		Short: "Continue a paused process, and list unknown outcomes",
-		Long: `Continue a paused process, as cont does, and list the calls with an unknown
+		Use:   "resume PROCESS...",
+		Short: "Continue paused processes, and list unknown outcomes",
+		Long: `Continue paused processes, as cont does, and list the calls with an unknown
 outcome, because the machine stopped while they ran. Kern does not repeat them.
 Check in the outside world whether they took effect.`,
-		Args:              exactly(1, "a pid"),
+		Args:              atLeast(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return resumeProcess(cmd.Context(), t, d, c, pid, asJSON) })
+			return eachProcess(cmd.Context(), t, d, args, func(s *cli.Session, pid abi.Pid) error {
+				return s.Once(func(c *api.Client) error { return resumeProcess(cmd.Context(), t, d, c, pid, asJSON) })
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each process")
 	return cmd
 }
 
@@ -97,22 +157,31 @@ func findDoubts(ctx context.Context, c *api.Client, pid abi.Pid) ([]doubt, error
 }
 
 func niceCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
-	return &cobra.Command{
-		Use:               "nice PID PRIORITY",
-		Short:             "Change the priority of a process: 0 is the most urgent",
-		Args:              exactly(2, "a pid and a priority"),
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "nice PROCESS... PRIORITY",
+		Short:             "Change the priority of processes: 0 is the most urgent",
+		Args:              atLeast(2, "a process and a priority"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := strconv.Atoi(args[1])
+			priority := args[len(args)-1]
+			n, err := strconv.Atoi(priority)
 			if err != nil || n < 0 || n > abi.MaxPriority {
-				return cli.Usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", args[1], abi.MaxPriority)
+				return cli.Usage("the default is 10", "the priority is %q, expected 0 (the most urgent) to %d", priority, abi.MaxPriority)
 			}
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				_, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: t.User()})
-				return err
+			return eachProcess(cmd.Context(), t, d, args[:len(args)-1], func(s *cli.Session, pid abi.Pid) error {
+				return s.Do(cmd.Context(), func(c *api.Client) error {
+					p, err := c.Change(cmd.Context(), pid, api.Change{Priority: &n, By: t.User()})
+					if err == nil && asJSON {
+						err = t.JSON(p)
+					}
+					return err
+				})
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each process as a JSON object")
+	return cmd
 }
 
 // limitFlags are the flags of a command that changes limits.
@@ -146,12 +215,12 @@ func (l *limitFlags) change(by string, units []abi.Unit) (api.Change, error) {
 func limitCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var l limitFlags
 	cmd := &cobra.Command{
-		Use:   "limit PID --money 5 --unset steps ...",
-		Short: "Change limits of a process",
-		Long: `Change limits of a process. Limits that are not named stay. With a limit below what
+		Use:   "limit PROCESS... --money 5 --unset steps ...",
+		Short: "Change limits of processes",
+		Long: `Change limits of processes. Limits that are not named stay. With a limit below what
 is already used, no new call begins. The limits of the accounts above the process
 still hold.`,
-		Args:              exactly(1, "a pid"),
+		Args:              atLeast(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := l.change(t.User(), abi.SettableUnits())
@@ -161,15 +230,17 @@ still hold.`,
 			if ch.Limits.IsZero() && len(ch.Unset) == 0 {
 				return cli.Usage("for example: kern limit 7 --money 5", "expected a limit to change")
 			}
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				p, err := c.Change(cmd.Context(), pid, ch)
-				if err != nil {
-					return err
-				}
-				if l.json {
-					return t.JSON(p)
-				}
-				return t.Print("process %d: limits %s\n", pid, cli.LimitsLine(p.Limits))
+			return eachProcess(cmd.Context(), t, d, args, func(s *cli.Session, pid abi.Pid) error {
+				return s.Do(cmd.Context(), func(c *api.Client) error {
+					p, err := c.Change(cmd.Context(), pid, ch)
+					if err != nil {
+						return err
+					}
+					if l.json {
+						return t.JSON(p)
+					}
+					return t.Print("process %d: limits %s\n", pid, cli.LimitsLine(p.Limits))
+				})
 			})
 		},
 	}
@@ -179,18 +250,21 @@ still hold.`,
 
 func decideCommand(t *cli.Terminal, d *daemon.Directory, yes bool) *cobra.Command {
 	var words string
+	var asJSON bool
 	verb, short := "approve", "Approve what a process asks for"
 	if !yes {
 		verb, short = "deny", "Deny what a process asks for"
 	}
 	cmd := &cobra.Command{
-		Use:   verb + " PID [CALL]",
+		Use:   verb + " PROCESS [CALL]",
 		Short: short,
 		Long: short + `. The call may be left out if the process asks only
-one question; kern ps shows the questions.`,
+one question; kern ps shows the questions.
+
+` + processArgs,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return cli.Usage("kern ps shows the questions", "%d arguments, expected a pid, and the number of a call if the process asks several questions", len(args))
+				return cli.Usage("kern ps shows the questions", "%d arguments, expected a process, and the number of a call if the process asks several questions", len(args))
 			}
 			return nil
 		},
@@ -204,9 +278,20 @@ one question; kern ps shows the questions.`,
 				}
 				answer.Call = n
 			}
-			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error { return c.Decide(cmd.Context(), pid, answer) })
+			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
+				err := c.Decide(cmd.Context(), pid, answer)
+				if err != nil || !asJSON {
+					return err
+				}
+				p, err := c.Show(cmd.Context(), pid)
+				if err != nil {
+					return err
+				}
+				return t.JSON(p)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&words, "words", "", "a message for the process")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the process as a JSON object")
 	return cmd
 }

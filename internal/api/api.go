@@ -44,6 +44,7 @@ type Server struct {
 	Stop       func()                                         // makes the daemon stop; returns at once
 
 	holders holders
+	origins origins
 }
 
 // Kernel changes processes and accounts.
@@ -86,6 +87,7 @@ const (
 
 // Handler serves the API.
 func (srv *Server) Handler() http.Handler {
+	srv.origins.records, srv.origins.bytes, srv.origins.cache.Max = srv.Records, srv.Views.Bytes, maxOrigins
 	keys, workspaces, accounts := keyHandler{srv}, workspaceHandler{srv.Workspaces}, accountHandler{srv}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{

@@ -30,6 +30,7 @@ type Client struct {
 type connection struct {
 	version string // of this program; a daemon of another version can only be stopped
 	http    http.Client
+	silence
 }
 
 // ErrLost means that the connection broke, because the daemon died. The request may
@@ -73,6 +74,10 @@ func newClient(c *connection) *Client {
 	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}}
 }
 
+// OnSilence sets what is called, once, when a request waits and the daemon answers
+// nothing at all, because it is stopped or hangs.
+func (c *Client) OnSilence(f func()) { c.conn.silence.tell = f }
+
 // Close closes the connection to the daemon.
 func (c *Client) Close() { c.conn.http.CloseIdleConnections() }
 
@@ -89,7 +94,9 @@ func (c *connection) request(ctx context.Context, method, path string, in any) (
 	if err != nil {
 		return nil, err
 	}
+	stop := c.watch(ctx, &c.http)
 	res, err := c.http.Do(r)
+	stop()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

@@ -42,6 +42,7 @@ type Key struct {
 	Watchdog abi.Watchdog `json:"watchdog,omitzero"` // default strict, because warnings cannot reach the model
 	Parent   abi.Pid      `json:"parent,omitempty"`  // a process with a key that becomes the parent; 0: none
 	Hold     bool         `json:"hold,omitempty"`    // the process ends when its last holder disconnects; see [KeyClient.Hold]
+	Title    string       `json:"title,omitempty"`   // what runs with the key, for lists
 }
 
 // KeyInfo is a new key. No other answer has the key itself.
@@ -77,6 +78,8 @@ func (k *Key) check() error {
 	switch w := k.Watchdog; {
 	case len(k.Name) > 64:
 		return expected("/name", k.Name, "at most 64 bytes")
+	case len(k.Title) > abi.MaxTitle:
+		return expected("/title", k.Title, fmt.Sprintf("at most %d bytes", abi.MaxTitle))
 	case !slices.Contains([]string{"", "smart", "strict", "off"}, w.Profile):
 		return expected("/watchdog/profile", w.Profile, "smart, strict or off")
 	case w.Repeat != 0 && w.Repeat < 2:

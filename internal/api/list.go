@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -27,8 +28,18 @@ const (
 // exited, the last N children of each living one, and all ancestors. A list of all
 // is sent in pieces, because it can be of any length.
 func (srv *Server) processes(w http.ResponseWriter, r *http.Request, head, tail string, want func(*kernel.Info) bool) error {
-	if err := query(r, "recent"); err != nil {
+	if err := query(r, "recent", "name", "newest"); err != nil {
 		return err
+	}
+	if name := r.URL.Query().Get("name"); name != "" {
+		all := want
+		want = func(i *kernel.Info) bool { return i.Name == name && all(i) }
+	}
+	if only, err := flag(r, "newest"); err != nil {
+		return err
+	} else if only {
+		pid := newest(srv.Views.After)
+		want = func(i *kernel.Info) bool { return i.Pid == pid }
 	}
 	l := &listing{server: srv, w: w, now: time.Now(), b: []byte(head), want: want}
 	if s := r.URL.Query().Get("recent"); r.URL.Query().Has("recent") {
@@ -54,6 +65,18 @@ func (srv *Server) processes(w http.ResponseWriter, r *http.Request, head, tail 
 		}
 	}
 	return l.send(tail)
+}
+
+// newest returns the newest process that has no parent; 0 if there is none.
+func newest(after func(pid abi.Pid, n int) []kernel.Info) (pid abi.Pid) {
+	for page := after(0, pageLen); len(page) > 0; page = after(page[len(page)-1].Pid, pageLen) {
+		for i := range page {
+			if page[i].Parent == 0 {
+				pid = page[i].Pid
+			}
+		}
+	}
+	return pid
 }
 
 // A listing is a list of processes that is being sent.
@@ -112,8 +135,20 @@ func (l *listing) send(tail string) error {
 
 // List lists every process, by pid. It decodes them one by one, because the list
 // can be long.
-func (c *Client) List(ctx context.Context) (list []Process, err error) {
-	res, err := c.conn.request(ctx, "GET", procsPath, nil)
+func (c *Client) List(ctx context.Context) ([]Process, error) {
+	return c.list(ctx, "")
+}
+
+// Named lists the processes of a name, by pid.
+func (c *Client) Named(ctx context.Context, name string) ([]Process, error) {
+	return c.list(ctx, "?name="+url.QueryEscape(name))
+}
+
+// Newest lists the newest process that has no parent, if there is any process.
+func (c *Client) Newest(ctx context.Context) ([]Process, error) { return c.list(ctx, "?newest=1") }
+
+func (c *Client) list(ctx context.Context, query string) (list []Process, err error) {
+	res, err := c.conn.request(ctx, "GET", procsPath+query, nil)
 	if err != nil {
 		return nil, err
 	}

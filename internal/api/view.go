@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -17,9 +19,6 @@ type Process struct {
 	State    abi.State  `json:"state"`
 	Waits    []string   `json:"waits"`
 	Asks     []Ask      `json:"asks"`
-	Exit     abi.Exit   `json:"exit"`
-	Reason   string     `json:"reason"`
-	Code     abi.Code   `json:"code"`
 	Priority int        `json:"priority"`
 	Depth    int        `json:"depth"`
 	Born     time.Time  `json:"born"`
@@ -29,6 +28,52 @@ type Process struct {
 	Reserved Usage      `json:"reserved"`
 	Limits   abi.Limits `json:"limits"`
 	Records  uint64     `json:"records"`
+
+	// In JSON the fields of these stand beside the others.
+	End    ProcessEnd    `json:"-"`
+	Origin ProcessOrigin `json:"-"`
+}
+
+// ProcessEnd is how a process ended; empty while it lives.
+type ProcessEnd struct {
+	Exit   abi.Exit `json:"exit"`
+	Reason string   `json:"reason"`
+	Code   abi.Code `json:"code"`
+}
+
+// ProcessOrigin is what the first record of a process says of it.
+type ProcessOrigin struct {
+	Title string `json:"title"` // its task or its command line, in one short line
+	Model string `json:"model"` // empty for a program, which names a model in each request
+}
+
+// MarshalJSON writes the parts of a process as one object.
+func (p Process) MarshalJSON() ([]byte, error) {
+	type own Process // has no MarshalJSON
+	return OneObject(own(p), p.End, p.Origin)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (p *Process) UnmarshalJSON(b []byte) error {
+	type own Process // has no UnmarshalJSON
+	return errors.Join(json.Unmarshal(b, (*own)(p)), json.Unmarshal(b, &p.End), json.Unmarshal(b, &p.Origin))
+}
+
+// OneObject writes the fields of several values as one JSON object. Texts in it stay
+// as they are.
+func OneObject(parts ...any) ([]byte, error) {
+	var all []byte
+	for i, part := range parts {
+		b, err := plain(part)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			all[len(all)-1], b = ',', b[1:]
+		}
+		all = append(all, b...)
+	}
+	return all, nil
 }
 
 // An Ask is a question that waits for a person.
@@ -84,11 +129,13 @@ func (srv *Server) view(i *kernel.Info, now time.Time) (Process, error) {
 		p.Asks = append(p.Asks, Ask{q.Call, string(b)})
 	}
 	if i.Exit != nil {
-		p.Exit, p.Reason, p.Code = i.Exit.Exit, i.Exit.Reason, i.Exit.Code
+		p.End = ProcessEnd{i.Exit.Exit, i.Exit.Reason, i.Exit.Code}
 		now = time.Unix(0, i.Last)
 	}
 	p.AgeMS = now.Sub(p.Born).Milliseconds()
-	return p, nil
+	o, err := srv.origins.of(i.Pid)
+	p.Origin = o
+	return p, err
 }
 
 func accountView(b *kernel.Account) Account {

@@ -20,11 +20,13 @@ type Column struct {
 	Least int  // shortened to no fewer characters; 0: never shortened
 	Spare int  // if shortening does not suffice, columns are omitted, lowest Spare first; 0: never omitted
 	End   bool // shortened at its beginning, because its end says more
+
+	Colour func(cell string) string // the colour of a cell; nil or empty: none
 }
 
 // Table lays out rows below the heads of their columns. Columns are as wide as
-// their longest cell; the last is not padded.
-func Table(columns []Column, rows [][]string, width int) string {
+// their longest cell; the last is not padded. Paint colours a cell, and the heads.
+func Table(columns []Column, rows [][]string, width int, paint func(colour, s string) string) string {
 	var heads []string
 	need := make([]int, len(columns))
 	for i, c := range columns {
@@ -34,22 +36,41 @@ func Table(columns []Column, rows [][]string, width int) string {
 			need[i] = max(need[i], utf8.RuneCountInString(r[i]))
 		}
 	}
-	if strings.Join(heads, "") != "" {
+	headed := strings.Join(heads, "") != ""
+	if headed {
 		rows = slices.Insert(slices.Clone(rows), 0, heads)
 	}
 	widths := fitted(columns, need, width)
 	var b strings.Builder
-	for _, r := range rows {
-		line := ""
+	for n, r := range rows {
+		line, pad := "", ""
 		for i, cell := range r {
-			if widths[i] > 0 {
-				cell = columns[i].cut(cell, widths[i])
-				line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+			if widths[i] == 0 {
+				continue
 			}
+			cell = columns[i].cut(cell, widths[i])
+			colour := columns[i].colour(r[i], headed && n == 0)
+			shown := cell
+			if colour != "" && cell != "" {
+				shown = paint(colour, cell)
+			}
+			line += pad + shown
+			pad = strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String()
+}
+
+// colour is the colour of a cell, or of a head.
+func (c *Column) colour(cell string, head bool) string {
+	switch {
+	case head:
+		return Bold
+	case c.Colour == nil:
+		return ""
+	}
+	return c.Colour(cell)
 }
 
 func (c *Column) cut(s string, n int) string {

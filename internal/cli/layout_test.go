@@ -59,7 +59,7 @@ func TestTable(t *testing.T) {
 		0:  "MODEL          N   NOTE\nprovider/name  1   so it is\na              22\n",
 		20: "MODEL    N   NOTE\n…r/name  1   so it …\na        22\n",
 	} {
-		if got := Table(columns, rows, width); got != want {
+		if got := Table(columns, rows, width, func(_, s string) string { return s }); got != want {
 			t.Errorf("%d: %q, want %q", width, got, want)
 		}
 	}

@@ -19,6 +19,8 @@ type RecordPrinter struct {
 	Term *Terminal
 	Born int64 // when the process was spawned; 0: taken from its first record
 
+	Clock bool // print the date and time of a record, and not the time since the spawn
+
 	names map[uint64]string // of the calls that began
 }
 
@@ -38,15 +40,20 @@ func (p *RecordPrinter) Format(r *abi.Record) string {
 	}
 	what, colour, below := p.describe(r)
 	at := "+" + strconv.FormatFloat(float64(r.Time-p.Born)/1e9, 'f', 3, 64) + "s"
+	indent := 16
+	if p.Clock {
+		at = time.Unix(0, r.Time).Local().Format("2006-01-02 15:04:05.000")
+		indent = 6
+	}
 	call := ""
 	if r.Call != 0 {
 		call = "call " + CallNumber(r.Call) + " "
 	}
 	room := p.Term.Width()
-	s := Wrap(fmt.Sprintf("%4d %9s  %s%s", r.N, at, call, p.Term.Paint(colour, Clean(what))), room, 16) + "\n"
+	s := Wrap(fmt.Sprintf("%4d %9s  %s%s", r.N, at, call, p.Term.Paint(colour, Clean(what))), room, indent) + "\n"
 	for _, line := range below {
 		if line != "" {
-			s += Wrap(strings.Repeat(" ", 16)+Cut(Clean(line), maxPayload), room, 16) + "\n"
+			s += Wrap(strings.Repeat(" ", indent)+Cut(Clean(line), maxPayload), room, indent) + "\n"
 		}
 	}
 	return s

@@ -28,6 +28,34 @@ func NewSession(t *Terminal, connect func(context.Context) (*api.Client, error),
 	return &Session{Term: t, Connect: connect, client: c}
 }
 
+// Open makes the first connection.
+func (s *Session) Open(ctx context.Context) (err error) {
+	s.client, err = s.connect(ctx)
+	return err
+}
+
+// maxStarts is how often a daemon may die before it is ready. More means that it
+// dies of what it reads.
+const maxStarts = 3
+
+// connect connects, also when the daemon dies meanwhile.
+func (s *Session) connect(ctx context.Context) (c *api.Client, err error) {
+	for range maxStarts {
+		if c, err = s.Connect(ctx); !errors.Is(err, api.ErrLost) || ctx.Err() != nil {
+			break
+		}
+	}
+	return c, err
+}
+
+// Once makes a request that must not be made twice.
+func (s *Session) Once(request func(c *api.Client) error) error {
+	s.mu.Lock()
+	c := s.client
+	s.mu.Unlock()
+	return request(c)
+}
+
 // maxLosses is how often a daemon may die in one session. More means that it
 // dies of a process that it recovers.
 const maxLosses = 20
@@ -61,7 +89,7 @@ func (s *Session) reconnect(ctx context.Context, lost *api.Client, cause error) 
 	if !s.Quiet {
 		s.Term.Note("kern: the daemon ended; starting it again, and the process continues")
 	}
-	c, err := s.Connect(ctx)
+	c, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,7 +102,9 @@ func (s *Session) reconnect(ctx context.Context, lost *api.Client, cause error) 
 func (s *Session) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.client.Close()
+	if s.client != nil {
+		s.client.Close()
+	}
 }
 
 // isDaemonGone reports whether a stopping daemon refused the request.

@@ -71,7 +71,7 @@ func (t *Terminal) JSON(v any) error {
 
 // Table prints rows below the heads of their columns.
 func (t *Terminal) Table(columns []Column, rows [][]string) error {
-	return t.Print("%s", Table(columns, rows, t.Width()))
+	return t.Print("%s", Table(columns, rows, t.Width(), t.Paint))
 }
 
 // Facts prints pairs of a name and a text.

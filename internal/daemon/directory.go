@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/kern-run/kern/internal/api"
@@ -113,7 +114,37 @@ func (d *Directory) Dial(ctx context.Context) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.Dial(ctx, api.SocketOf(dir), d.Version)
+	return d.dial(ctx, dir)
+}
+
+// dial connects to the daemon of dir, and tells the person if the daemon does not
+// answer.
+func (d *Directory) dial(ctx context.Context, dir string) (*api.Client, error) {
+	c, err := api.Dial(ctx, api.SocketOf(dir), d.Version)
+	if err == nil && d.Note != nil {
+		c.OnSilence(func() { d.Note(silent(dir)) })
+	}
+	return c, err
+}
+
+// silent says that the daemon does not answer, and what to do.
+func silent(dir string) string {
+	pid := holder(dir)
+	if pid == "" {
+		return "the daemon of " + dir + " does not answer"
+	}
+	return fmt.Sprintf("the daemon (process %s) does not answer; if it was stopped, kill -CONT %s continues it; else kill -9 %s ends it, and the next command starts it again", pid, pid, pid)
+}
+
+// holder returns the operating-system pid in the lock of a data directory; empty if
+// the file has none.
+func holder(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "lock"))
+	pid := strings.TrimSpace(string(b))
+	if _, bad := strconv.Atoi(pid); err != nil || bad != nil {
+		return ""
+	}
+	return pid
 }
 
 // Connect connects to the daemon, and starts a daemon if none runs. If the person
@@ -123,7 +154,7 @@ func (d *Directory) Connect(ctx context.Context) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := api.Dial(ctx, api.SocketOf(dir), d.Version)
+	c, err := d.dial(ctx, dir)
 	if err != nil {
 		if c, err = d.start(ctx, dir); err != nil {
 			return nil, err

@@ -42,20 +42,34 @@ func (d *Directory) start(ctx context.Context, dir string) (*api.Client, error) 
 	if err != nil {
 		return nil, err
 	}
+	slow := time.AfterFunc(slowStart, func() { d.Note(startsSlowly(dir)) })
+	defer slow.Stop()
 	starting, err := Lock(ctx, filepath.Join(dir, StartLock))
 	if err != nil {
 		return nil, fmt.Errorf("the daemon of %s cannot be started: %w", dir, err)
 	}
 	defer starting.Close()
 	// Another client may have started the daemon while this one waited.
-	if c, err := api.Dial(ctx, api.SocketOf(dir), d.Version); err == nil {
+	if c, err := d.dial(ctx, dir); err == nil {
 		return c, nil
 	}
 	if err := d.launch(ctx, dir, starting); err != nil {
 		return nil, err
 	}
 	d.warn(s)
-	return api.Dial(ctx, api.SocketOf(dir), d.Version)
+	return d.dial(ctx, dir)
+}
+
+// slowStart is the time after which the person hears that the daemon is not ready.
+const slowStart = 3 * time.Second
+
+// startsSlowly says what a start waits for.
+func startsSlowly(dir string) string {
+	s := "the daemon of " + dir + " is not ready yet: it reads the journal, or an older daemon still ends"
+	if pid := holder(dir); pid != "" {
+		s += " (process " + pid + " holds the directory)"
+	}
+	return s + "; its log is " + filepath.Join(dir, LogFile)
 }
 
 func makeDirectory(dir string) error {
@@ -136,7 +150,7 @@ func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) e
 	case ctx.Err() != nil:
 		return fmt.Errorf("the daemon was started and is not ready: %w%s", ctx.Err(), logTail(dir))
 	case err != nil || json.Unmarshal(line, &r) != nil:
-		return fmt.Errorf("the daemon ended before it was ready%s", logTail(dir))
+		return &startError{"the daemon ended before it was ready" + logTail(dir)}
 	case r.Err != nil && r.Usage:
 		return configError(r.Err.Hint, "%s", r.Err.Error())
 	case r.Err != nil:
@@ -144,6 +158,15 @@ func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) e
 	}
 	return nil
 }
+
+// A startError is a daemon that died before it was ready. It is an [api.ErrLost], so
+// a request that may be made again is.
+type startError struct{ message string }
+
+func (e *startError) Error() string { return e.message }
+
+// Is makes the error an [api.ErrLost].
+func (e *startError) Is(target error) bool { return target == api.ErrLost }
 
 // Stop stops the daemon and waits for its end. It reports false if no daemon runs.
 func (d *Directory) Stop(ctx context.Context) (stopped bool, err error) {

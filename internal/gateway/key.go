@@ -129,6 +129,7 @@ type Key struct {
 	Watchdog abi.Watchdog
 	Parent   abi.Pid // 0: none
 	Hold     bool    // the process ends when no client holds it
+	Title    string  // the command line of the program; empty: unknown
 }
 
 // An Issued is a new key with its addresses. Its text exists only here, because the
@@ -169,7 +170,7 @@ func (g *Gateway) Issue(ctx context.Context, k Key) (Issued, error) {
 
 // child starts a process below k.Parent, by a system call of the parent.
 func (g *Gateway) child(ctx context.Context, k Key, sum string) (abi.Pid, error) {
-	return g.Below(ctx, k.Parent, "key", syscalls.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold})
+	return g.Below(ctx, k.Parent, "key", syscalls.KeyArgs{Name: k.Name, Key: sum, Priority: &k.Priority, Limits: k.Limits, Held: k.Hold, Title: k.Title})
 }
 
 // Below makes a system call of parent that starts a process below it, and returns the

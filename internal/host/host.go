@@ -122,7 +122,7 @@ func Open(cfg Config) (*Kernel, error) {
 		k.Processes = k.Kernel.Processes()
 		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
 		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, MinOutput: cfg.Settings.MinOutput, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
-			return k.spawn(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account}, nil)
+			return k.spawn(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account, Title: s.Title}, nil)
 		}})
 	}
 	if err != nil {
@@ -302,7 +302,7 @@ func (k *Kernel) spawn(ctx context.Context, s abi.Run, tools map[string]*tools.T
 	}
 	p := &s.Program
 	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
-	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants()
+	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows, r.Title = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants(), s.Title
 	pid, err := k.Kernel.Spawn(ctx, r)
 	if err != nil {
 		return 0, err

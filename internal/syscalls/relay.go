@@ -43,6 +43,7 @@ type KeyArgs struct {
 	Priority *int       `json:"priority,omitempty"`
 	Limits   abi.Limits `json:"limits,omitzero"`
 	Held     bool       `json:"held,omitempty"` // the process ends when no client holds it
+	Title    string     `json:"title,omitempty"`
 }
 
 // planKey plans the start of a child that a program reaches by a key.
@@ -58,7 +59,7 @@ func planKey(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Error) {
 		return pl, &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
 	s := &kernel.Spawning{Program: b}
-	s.Name, s.Limits, s.Rows, s.Watchdog, s.Priority = a.Name, a.Limits, p.Grants(), v.Spawn.Watchdog, v.Spawn.Priority
+	s.Name, s.Limits, s.Rows, s.Watchdog, s.Priority, s.Title = a.Name, a.Limits, p.Grants(), v.Spawn.Watchdog, v.Spawn.Priority, a.Title
 	if a.Priority != nil {
 		s.Priority = max(*a.Priority, v.Spawn.Priority)
 	}

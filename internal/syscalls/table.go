@@ -61,7 +61,7 @@ func table(rows ...kernel.Row) kernel.Table {
 var (
 	modelArgs = object(`"say":{"type":"string"},"max_output":{"type":"integer","minimum":1},"last":{"type":"boolean"},"relay":{"type":"object"}`)
 	toolArgs  = object(`"name":{"type":"string"},"args":{},"undoes":{"type":"integer","minimum":1},"relay":{"type":"string"}`)
-	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},"held":{"type":"boolean"},
+	keyArgs   = object(`"name":{"type":"string","maxLength":64},"key":{"type":"string","minLength":64,"maxLength":64},"limits":{"type":"object"},"held":{"type":"boolean"},"title":{"type":"string","maxLength":240},
 		"priority":{"type":"integer","minimum":0,"maximum":99}`, "key")
 	runArgs = object(`"program":{"type":"object"},"task":{"type":"string"},"limits":{"type":"object"},"watchdog":{"type":"object"},
 		"priority":{"type":"integer","minimum":0,"maximum":99}`, "program", "task")

@@ -287,8 +287,8 @@ func killed(t *testing.T, k *kernel, i api.KeyInfo, r *running) {
 	if len(lines) != 1 || lines[0].Error == nil {
 		t.Errorf("%+v, expected an error", lines)
 	}
-	if s := k.show(i.Pid); s.State != abi.Exited || s.Exit != abi.ExitKilled {
-		t.Errorf("the process is %s, %s; expected that it was killed", s.State, s.Exit)
+	if s := k.show(i.Pid); s.State != abi.Exited || s.End.Exit != abi.ExitKilled {
+		t.Errorf("the process is %s, %s; expected that it was killed", s.State, s.End.Exit)
 	}
 }
 
@@ -346,8 +346,8 @@ func TestScenario13(t *testing.T) {
 				return
 			}
 			failed(t, lines, abi.WatchdogLoop)
-			if s := k.show(i.Pid); s.Exit != abi.ExitLoop {
-				t.Errorf("the process is %s, %s; expected loop", s.State, s.Exit)
+			if s := k.show(i.Pid); s.End.Exit != abi.ExitLoop {
+				t.Errorf("the process is %s, %s; expected loop", s.State, s.End.Exit)
 			}
 		})
 	}

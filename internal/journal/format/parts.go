@@ -35,6 +35,7 @@ func spawn(w *wire, s *abi.Spawn) {
 	data(w, 11, &s.Task)
 	num(w, 12, &s.TaskTokens)
 	part(w, 13, &s.Fork, fork)
+	str(w, 14, &s.Title)
 }
 
 func fork(w *wire, f *abi.Fork) {
