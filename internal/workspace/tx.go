@@ -85,7 +85,7 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 		}
 	}
 	for try := 0; ; try++ {
-		if !w.enter() {
+		if !w.users.enter() {
 			return nil, fsys.Errorf(Ended, "", "the workspace is closed, because its directory was replaced")
 		}
 		tx := &Tx{w: w, opt: opt, name: fmt.Sprintf("tx-%d-%s", os.Getpid(), rand.Text()[:10])}
@@ -245,7 +245,7 @@ func (tx *Tx) freeze() error {
 
 // keepDir closes the transaction and leaves its directory for recovery.
 func (tx *Tx) keepDir() error {
-	defer tx.w.leave()
+	defer tx.w.users.leave()
 	err := tx.view.End()
 	tx.stage.slots.Close()
 	return errors.Join(err, tx.lock.Close())
@@ -253,7 +253,7 @@ func (tx *Tx) keepDir() error {
 
 // removeDir closes the view and removes the directory of the transaction.
 func (tx *Tx) removeDir() error {
-	defer tx.w.leave()
+	defer tx.w.users.leave()
 	if l := tx.Layer(); l != nil {
 		tx.view.End()
 	}

@@ -136,9 +136,45 @@ type Workspace struct {
 
 // users counts the transactions that are open.
 type users struct {
-	mu      sync.Mutex
-	n       int
-	retired bool
+	mu   sync.Mutex
+	n    int
+	last func() // of a retired workspace: called when the last one ends
+}
+
+// enter counts a new transaction. It reports false if the workspace is retired.
+func (u *users) enter() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last != nil {
+		return false
+	}
+	u.n++
+	return true
+}
+
+// leave counts a transaction that ended.
+func (u *users) leave() {
+	u.mu.Lock()
+	u.n--
+	last := u.last
+	if u.n > 0 {
+		last = nil
+	}
+	u.mu.Unlock()
+	if last != nil {
+		last()
+	}
+}
+
+// retire lets no transaction enter, and has last called when the last one ends.
+func (u *users) retire(last func()) {
+	u.mu.Lock()
+	idle := u.last == nil && u.n == 0
+	u.last = last
+	u.mu.Unlock()
+	if idle {
+		last()
+	}
 }
 
 // Open opens the workspace in dir, which must exist. It cleans up after an earlier
@@ -286,43 +322,12 @@ func (w *Workspace) Replaced() bool { return !w.index.place.Current() }
 
 // Retire refuses new transactions, and closes the workspace when the last one ends.
 func (w *Workspace) Retire() {
-	w.users.mu.Lock()
-	idle := !w.users.retired && w.users.n == 0
-	w.users.retired = true
-	w.users.mu.Unlock()
-	if idle {
-		w.closeRetired()
-	}
-}
-
-// closeRetired closes a workspace that has no transaction left. A scan ends first.
-func (w *Workspace) closeRetired() {
-	if leave, err := w.lock.lockLocal(context.Background()); err == nil {
-		defer leave()
-	}
-	w.noteUpkeep(w.Close())
-}
-
-// enter counts a new transaction. It reports false if the workspace is retired.
-func (w *Workspace) enter() bool {
-	w.users.mu.Lock()
-	defer w.users.mu.Unlock()
-	if w.users.retired {
-		return false
-	}
-	w.users.n++
-	return true
-}
-
-// leave counts a transaction that ended.
-func (w *Workspace) leave() {
-	w.users.mu.Lock()
-	w.users.n--
-	last := w.users.retired && w.users.n == 0
-	w.users.mu.Unlock()
-	if last {
-		w.closeRetired()
-	}
+	w.users.retire(func() {
+		if leave, err := w.lock.lockLocal(context.Background()); err == nil { // a scan ends first
+			defer leave()
+		}
+		w.noteUpkeep(w.Close())
+	})
 }
 
 // Dir is the directory of the workspace.

@@ -68,8 +68,8 @@ var rebuilt = []string{"/proc", "/sys", "/dev", "/run", "/boot"}
 // them lead out of a jail.
 var shared = []string{"/home", "/media", "/mnt", "/opt", "/srv", "/var", "/var/spool", "/lost+found"}
 
-// Shared returns who else writes to a directory, if that is not for one program to write
-// to; else "". The directories below it are, but for those of services in /var.
+// Shared returns why a directory is not for one program to write to, because others
+// keep their files there; else "". Directories below it are, but for those of services.
 func Shared(dir string) string {
 	if fi, err := os.Stat(dir); err == nil && fi.Mode()&os.ModeSticky != 0 && fi.Mode().Perm()&0o002 != 0 {
 		return "everybody's: other programs keep their sockets and files there"
