@@ -6,7 +6,7 @@ type Registers struct {
 	Watchdog    WatchdogRegister    `json:"R1"`
 	Context     ContextRegister     `json:"R2"`
 	Workspace   Key                 `json:"R3"` // digest of the content
-	Err         *Error              `json:"R4"` // the error of the last call, if it failed
+	Err         *Error              `json:"R4"` // the error that ended the process, or of the last call, if it failed
 	Schema      SchemaRegister      `json:"R5"`
 	Transaction TransactionRegister `json:"R6"`
 	Metadata    MetadataRegister    `json:"R7"`

@@ -92,10 +92,26 @@ func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
 	s := fmt.Sprintf("kern: process %d %s · %s · %d tokens in, %d out · $%s", r.Pid, t.PaintErr(colour, how),
 		did, r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.Money)
 	if n, set := r.Limits.Get(abi.Money); set {
-		s += " of $" + abi.FormatMoney(n)
+		s += " of $" + abi.FormatMoney(n) + leftOver(r, n)
 	}
 	if r.Usage.InDoubt != "" {
 		s += " ($" + r.Usage.InDoubt + " in doubt)"
 	}
 	return s + " · " + cli.Age(time.Duration(r.Usage.WallMS)*time.Millisecond)
+}
+
+// leftOver says what is left of a limit on money that ended a process, and that the
+// next call may use more. It is empty if an account above had less.
+func leftOver(r *host.Result, limit int64) string {
+	e := r.Registers.Err
+	if r.Code != abi.LimitMoney || e == nil || e.Code != r.Code {
+		return ""
+	}
+	used, err := abi.ParseMoney(r.Usage.Money)
+	doubt, _ := abi.ParseMoney(r.Usage.InDoubt) // empty where nothing is in doubt
+	next, bad := abi.ParseMoney(e.Got)
+	if left := limit - used - doubt; err == nil && bad == nil && 0 < left && left < next {
+		return fmt.Sprintf(" ($%s left, less than the $%s that the next call may use)", abi.FormatMoney(left), e.Got)
+	}
+	return ""
 }

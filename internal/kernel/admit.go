@@ -116,6 +116,7 @@ func overLimit(s *process.State, plan *Plan, f *ledger.Fit) *abi.Error {
 		Code: abi.LimitCode(u),
 		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may use %s%s",
 			u, owner, abi.FormatUnit(u, limit), used, held, abi.FormatUnit(u, f.Need[u]), least),
+		Got:  abi.FormatUnit(u, f.Need[u]),
 		Hint: "finish with what you have",
 	}
 }

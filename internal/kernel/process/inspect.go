@@ -63,6 +63,9 @@ func (s *State) Registers() (regs abi.Registers) {
 	regs.Watchdog.Warned = s.Watchdog.Warned
 	regs.Workspace = last.Digest
 	regs.Err = last.Err
+	if e := s.Calls.Stop.Err; e != nil && s.Exit != nil && s.Exit.Code == e.Code { // last words came after it
+		regs.Err = e
+	}
 	regs.Schema = abi.SchemaRegister{Tool: last.Tool, Args: last.Args}
 	regs.Transaction = abi.TransactionRegister{Open: s.Calls.openRecords(), Record: s.N, Commit: last.Commit}
 	regs.Metadata = abi.MetadataRegister{Task: s.Spawn.Task, Depth: s.Spawn.Depth, Usage: s.Account.Settled}
