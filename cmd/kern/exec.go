@@ -245,6 +245,9 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 	if err := program.Able(); err != nil {
 		return notStarted(err)
 	}
+	if err := program.HideEnvironment(); err != nil { // the program would read the keys of providers in it
+		return notStarted(err)
+	}
 	if !signal.Ignored(syscall.SIGPIPE) { // a closed pipe must not end this command before the program
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}

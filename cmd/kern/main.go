@@ -20,10 +20,12 @@ import (
 	"github.com/kern-run/kern/internal/daemon"
 	"github.com/kern-run/kern/internal/host"
 	"github.com/kern-run/kern/internal/manual"
+	"github.com/kern-run/kern/internal/program"
 )
 
 func main() {
 	host.Child()
+	_ = program.HideEnvironment() // where a program could read it, kern exec tries again and reports the error
 	interrupts := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		if !signal.Ignored(s) { // nohup ignores signals on purpose

@@ -42,7 +42,9 @@ type Options struct {
 // it.
 func (d *Directory) Serve(ctx context.Context, o Options) error {
 	report := func(error) {}
+	var err error
 	if o.Detached {
+		err = takeSecrets(os.NewFile(5, "secrets"))
 		pipe, starting := os.NewFile(3, "ready"), os.NewFile(4, StartLock)
 		syscall.CloseOnExec(4) // else a tool would inherit the start lock and keep it
 		report = func(err error) {
@@ -51,7 +53,10 @@ func (d *Directory) Serve(ctx context.Context, o Options) error {
 			_ = pipe.Close() // the client may be gone
 		}
 	}
-	s, err := d.open(ctx, o)
+	var s *server
+	if err == nil {
+		s, err = d.open(ctx, o)
+	}
 	report(err)
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -53,7 +55,7 @@ func (d *Directory) start(ctx context.Context, dir string) (*api.Client, error) 
 	if c, err := d.dial(ctx, dir); err == nil {
 		return c, nil
 	}
-	if err := d.launch(ctx, dir, starting); err != nil {
+	if err := d.launch(ctx, dir, starting, s.Secrets(d.Getenv)); err != nil {
 		return nil, err
 	}
 	d.warn(s)
@@ -110,8 +112,9 @@ func readyOf(err error) ready {
 // launch starts a daemon in a session of its own, and waits until it is ready. The
 // daemon keeps no file of this client open but the log, the pipe and the start lock.
 // It inherits the start lock, so that no client starts a second daemon if this one
-// ends too early.
-func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) error {
+// ends too early. Variables with secrets go through a pipe, because /proc shows the
+// environment of a process.
+func (d *Directory) launch(ctx context.Context, dir string, starting *os.File, secrets []string) error {
 	self, err := executable()
 	if err != nil {
 		return err
@@ -135,8 +138,15 @@ func (d *Directory) launch(ctx context.Context, dir string, starting *os.File) e
 	}
 	defer from.Close()
 	defer to.Close()
-	cmd := &exec.Cmd{Path: self, Dir: dir, Stderr: log, ExtraFiles: []*os.File{to, starting}, SysProcAttr: ownSession(), Args: args}
-	if err := cmd.Start(); err != nil {
+	env, hidden := splitSecrets(os.Environ(), secrets)
+	given, err := fillPipe(hidden)
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{Path: self, Dir: dir, Env: env, Stderr: log, ExtraFiles: []*os.File{to, starting, given}, SysProcAttr: ownSession(), Args: args}
+	err = cmd.Start()
+	_ = given.Close()
+	if err != nil {
 		return fmt.Errorf("the daemon cannot be started: %w", err)
 	}
 	go func() { _ = cmd.Wait() }() // else a daemon that ends before this client leaves a zombie
@@ -167,6 +177,58 @@ func (e *startError) Error() string { return e.message }
 
 // Is makes the error an [api.ErrLost].
 func (e *startError) Is(target error) bool { return target == api.ErrLost }
+
+// splitSecrets splits an environment into the variables without a secret, and those
+// that hold one.
+func splitSecrets(env, secrets []string) (plain, hidden []string) {
+	for _, v := range env {
+		if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(v, s) }) {
+			hidden = append(hidden, v)
+		} else {
+			plain = append(plain, v)
+		}
+	}
+	return plain, hidden
+}
+
+// maxSecrets is less than a pipe holds, so that a client need not live until the daemon
+// reads them.
+const maxSecrets = 60 << 10
+
+// fillPipe returns a pipe from which the variables can be read.
+func fillPipe(hidden []string) (*os.File, error) {
+	b, err := json.Marshal(hidden)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxSecrets {
+		return nil, configError("put the keys into files, and name them with key_file in kern.yaml", "the variables with keys of providers have %d bytes, expected at most %d", len(b), maxSecrets)
+	}
+	given, give, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	if _, err = give.Write(b); err == nil {
+		err = give.Close()
+	}
+	return given, err
+}
+
+// takeSecrets sets the variables that the client hid.
+func takeSecrets(given *os.File) error {
+	defer given.Close()
+	var hidden []string
+	if err := json.NewDecoder(given).Decode(&hidden); err != nil {
+		return fmt.Errorf("the client that starts this daemon sent no secrets: %w", err)
+	}
+	for _, v := range hidden {
+		name, value, _ := strings.Cut(v, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Stop stops the daemon and waits for its end. It reports false if no daemon runs.
 func (d *Directory) Stop(ctx context.Context) (stopped bool, err error) {

@@ -8,6 +8,9 @@ import (
 	"os"
 )
 
+// HideEnvironment does nothing: only a debugger reads the environment of a process here.
+func HideEnvironment() error { return nil }
+
 // Conceal refuses: this system cannot hide a process.
 func Conceal() error { return errors.New("this process cannot be hidden on this system") }
 

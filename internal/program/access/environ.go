@@ -62,9 +62,11 @@ func Environ(env, argv []string, a Gateway) []string {
 		}
 	}
 	for i, v := range e.vars {
-		if name, value, _ := strings.Cut(v, "="); slices.Contains(secrets, value) {
-			e.vars[i] = name + "=" + a.Key
+		name, value, _ := strings.Cut(v, "=")
+		for _, s := range secrets {
+			value = strings.ReplaceAll(value, s, a.Key)
 		}
+		e.vars[i] = name + "=" + value
 	}
 	claude := findAgent(argv).agent == "claude"
 	for _, f := range formats {

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestEnviron(t *testing.T) {
 	a := Gateway{Pid: "7", Key: "sk-kern-k", URL: "http://127.0.0.1:1", OpenAI: "http://127.0.0.1:1/v1", Anthropic: "http://127.0.0.1:1",
 		InPath: "http://127.0.0.1:1/k/sk-kern-k", Own: map[string]bool{"openai": true}, Secrets: []string{"secret-of-provider"}, Data: "/data"}
-	env := []string{"PATH=/bin", "OPENAI_API_KEY=sk-first", "OPENAI_API_KEY=sk-second-1", "COPY=sk-second-1", "UP=secret-of-provider", "ANTHROPIC_API_KEY=sk-own-of-it", "no_proxy=a,localhost", "EMPTY="}
+	env := []string{"PATH=/bin", "OPENAI_API_KEY=sk-first", "OPENAI_API_KEY=sk-second-1", "COPY=sk-second-1", "UP=secret-of-provider", "HEADER=Bearer secret-of-provider, x", "ANTHROPIC_API_KEY=sk-own-of-it", "no_proxy=a,localhost", "EMPTY="}
 	before := slices.Clone(env)
 	got := map[string]string{}
 	for _, v := range Environ(env, []string{"agent"}, a) {
@@ -24,7 +24,7 @@ func TestEnviron(t *testing.T) {
 		}
 		got[name] = value
 	}
-	want := map[string]string{"PATH": "/bin", "EMPTY": "", "OPENAI_API_KEY": a.Key, "CODEX_API_KEY": a.Key, "COPY": a.Key, "UP": a.Key,
+	want := map[string]string{"PATH": "/bin", "EMPTY": "", "OPENAI_API_KEY": a.Key, "CODEX_API_KEY": a.Key, "COPY": a.Key, "UP": a.Key, "HEADER": "Bearer " + a.Key + ", x",
 		"OPENAI_BASE_URL": a.OpenAI, "OPENAI_API_BASE": a.OpenAI, "OPENAI_AGENTS_DISABLE_TRACING": "1",
 		"ANTHROPIC_API_KEY": "sk-own-of-it", "ANTHROPIC_BASE_URL": a.InPath, "ANTHROPIC_API_URL": a.InPath, "ANTHROPIC_API_BASE": a.InPath,
 		"no_proxy": "a,localhost,127.0.0.1,::1", "NO_PROXY": "a,localhost,127.0.0.1,::1",
