@@ -41,6 +41,7 @@ func (tx *Tx) Commit(ctx context.Context, note Note) (*Commit, error) {
 func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c *Commit, err error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	// Without an ID nobody could ask after a crash whether this commit stands.
 	if note.ID == "" {
 		return nil, fsys.Errorf(Refused, "", "expected Note.ID, by which to ask for this commit after a crash")
 	}
@@ -63,12 +64,15 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if w.Replaced() {
 		return nil, fsys.Errorf(Conflict, "", "the directory %s was removed or replaced by another since the transaction began; nothing was published", w.Dir())
 	}
+	// A holder that died may have left operations half done. Nothing may be planned on top of them.
 	if err := w.committer.undoUnsealed(); err != nil {
 		return nil, err
 	}
+	// Two commits with one ID would make the answer of Outcome ambiguous after a crash.
 	if err := w.repo.checkUnused(note.ID); err != nil {
 		return nil, err
 	}
+	// A history that is full refuses the commit here, where nothing is published yet.
 	if err := w.repo.makeRoom(); err != nil {
 		return nil, err
 	}
@@ -84,6 +88,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	// The history first gets what somebody else changed, then this commit.
 	root = root.Merge(p.before)
 	next := root.Merge(p.after)
+	// The boot is recorded because a power failure, unlike a kill, may lose operations that the seal promises.
 	in := &intent{Note: note, Auto: auto, Boot: boot(), Slots: tx.name, Ops: p.ops}
 	rec, c, err := tx.writeHistory(ctx, root, next, in, kind)
 	if err != nil {
@@ -91,6 +96,7 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	}
 	w.committer.step("intent")
 	if err := tx.performOps(rec); err != nil {
+		// If the rollback fails too, the intent stays in the log, and recovery needs the slots.
 		bad := w.committer.rollBack(rec, tx.stage.slots)
 		if w.repo.log.Pending() != nil {
 			tx.state = doubtful
@@ -119,6 +125,7 @@ func (tx *Tx) performOps(rec *logRecord) error {
 		with = append(with, w.committer.syncLog)
 	}
 	err := w.committer.publisher.Sync(ops, tx.stage.slots, with...)
+	// The seal is on disk, so the commit stands. Seal keeps the slots, so that recovery can repeat the operations.
 	if err != nil && rec.Intent.Auto && w.repo.log.Pending() == nil {
 		tx.syncErr = err
 		err = nil
@@ -136,6 +143,7 @@ func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent
 	if err != nil {
 		return nil, nil, err
 	}
+	// New content is read from the slots, because its paths still hold the old content.
 	slots := map[string]string{}
 	for _, c := range tx.stage.changes {
 		if c.To != nil && c.To.Kind == File {
@@ -143,6 +151,8 @@ func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent
 		}
 	}
 	r := git.NewRecorder(w.repo.hist, w.repo.openContent)
+	// The state before the commit is recorded first. Otherwise changes from outside would count as changes of this
+	// commit.
 	if err := r.Tree(".", root.Dir, last); err != nil {
 		return nil, nil, err
 	}
@@ -163,14 +173,18 @@ func (tx *Tx) writeHistory(ctx context.Context, root, next fsys.Item, in *intent
 	w.committer.step("packed")
 	in.Pack = pk.Name
 	rec := &logRecord{Kind: kindIntent, Head: head, Intent: in}
+	// Log, slots and pack are synced beside each other. No operation begins before all are on disk, so their order
+	// is free.
 	if err = w.repo.log.Put(*rec); err == nil {
 		w.committer.step("written")
 		err = tx.stage.syncSlots(w.committer.syncLog, pk.Sync, func() error { return fsys.Sync(w.repo.hist.Objects.PackDir()) })
 	}
 	if err == nil {
+		// The index of the pack is written only now, because a whole index proves that its pack is whole.
 		err = w.repo.hist.Objects.Adopt(pk)
 	}
 	if err != nil {
+		// Nothing was published, but the intent may already be on disk. Undone takes it back.
 		err = errors.Join(err, pk.Close(), w.repo.log.Append(logRecord{Kind: kindUndone}))
 		w.repo.hist.Objects.Forget(in.Pack)
 		if w.repo.log.Pending() != nil {
@@ -193,6 +207,7 @@ func (tx *Tx) readBack(next fsys.Item, after []fsys.Edit) fsys.Item {
 			continue
 		}
 		now, err := tx.w.index.place.Lstat(e.Path)
+		// Somebody else already changed the path. A racy entry makes the next scan read it.
 		if err != nil || now.Kind != x.Kind || x.Kind == File && now.Print.Ino != x.Print.Ino {
 			x.Racy = true
 			continue
@@ -212,6 +227,7 @@ func (tx *Tx) Seal() error {
 		return fsys.Errorf(Ended, "", "expected a transaction that Publish has published")
 	}
 	w := tx.w
+	// Commit wrote its seal together with the directories; only a caller with its own journal seals here.
 	if !tx.rec.Intent.Auto {
 		w.committer.step("sealing")
 		if err := w.repo.log.Append(logRecord{Kind: kindSeal, Head: tx.rec.Head}); err != nil {
@@ -219,6 +235,7 @@ func (tx *Tx) Seal() error {
 		}
 	}
 	w.committer.step("sealed")
+	// From here the commit stands, whatever fails below. So errors of the upkeep are kept for Close.
 	tx.state = ended
 	w.index.mu.Lock()
 	w.index.root, w.index.last = tx.next, tx.next.Dir
@@ -249,6 +266,7 @@ func (w *Workspace) runUpkeep() error {
 	if w.repo.log.Full() {
 		err = errors.Join(err, w.repo.log.Rewrite())
 	}
+	// Joining packs may copy much data, so it must not delay the commit or hold its lock.
 	w.scratch.background.Go(func() { w.noteUpkeep(w.repo.hist.Objects.Gather()) })
 	return err
 }
@@ -268,6 +286,7 @@ func (tx *Tx) Rollback() error {
 	switch tx.state {
 	case ended:
 		return nil
+	// The lock was released when Publish failed. Recovery repeats the rollback and needs the slots.
 	case doubtful:
 		tx.state = ended
 		return tx.keepDir()

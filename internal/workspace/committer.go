@@ -39,6 +39,7 @@ func (c *committer) undoUnsealed() error {
 
 // settleDoubt ends a commit in doubt. Every step may be repeated after a crash.
 func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err error) {
+	// An intent is synced beside its slots. Missing slots are harmless only if no operation began.
 	slots, err := c.scratch.place.Sub(p.Intent.Slots + "/slots")
 	if errors.Is(err, fs.ErrNotExist) && v == Undo && c.publisher.Untouched(p.Intent.Ops) {
 		return nil, c.repo.log.Append(logRecord{Kind: kindUndone}) // the power failed before the slots were on disk
@@ -61,11 +62,14 @@ func (c *committer) settleDoubt(p *logRecord, v Verdict) (rescued []string, err 
 	if v == Finish {
 		r = logRecord{Kind: kindSeal, Head: p.Head}
 	}
+	// The log decides only after the operations are synced. A crash before this repeats them.
 	if err := c.repo.log.Append(r); err != nil {
 		return rescued, err
 	}
+	// The operations moved files without a scan, so the known tree is stale.
 	c.repo.index.invalidate()
 	c.step("logged")
+	// The pack goes after the record: a pack that an undecided intent names must still be there.
 	if v == Undo {
 		c.repo.hist.Objects.Forget(p.Intent.Pack)
 	}
@@ -83,6 +87,7 @@ func (c *committer) rollBack(rec *logRecord, slots *fsys.Handle) error {
 		return err
 	}
 	c.step("undone")
+	// The pack goes after the record, because an intent in doubt still needs its pack.
 	c.repo.hist.Objects.Forget(rec.Intent.Pack)
 	if len(kept) > 0 {
 		e := fsys.Errorf(Conflict, "", "rolled back, but somebody else changed what was published: that change stays, and the replaced content is kept at these paths")
@@ -97,10 +102,12 @@ func (c *committer) rollBack(rec *logRecord, slots *fsys.Handle) error {
 // reached the disk before an operation did. The lock is held.
 func (c *committer) redoLast() error {
 	p := c.repo.log.Now().Last
+	// Only a power failure loses operations that were done. Within one boot nothing is missing.
 	if p == nil || p.Intent.Boot != "" && p.Intent.Boot == boot() {
 		return nil
 	}
 	slots, err := c.scratch.place.Sub(p.Intent.Slots + "/slots")
+	// Slots are removed after the sync of the operations, so without slots nothing is missing.
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

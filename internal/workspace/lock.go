@@ -59,11 +59,13 @@ func (l *publishLock) lockAll(ctx context.Context) (release func(), err error) {
 		leave()
 		return nil, err
 	}
+	// The pid is for the error of a process that waits in vain. The file lock alone decides.
 	l.file.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0)
 	return func() { fsys.Unlock(l.file); leave() }, nil
 }
 
 func (l *publishLock) lockFile(ctx context.Context) error {
+	// A blocking flock cannot be ended by ctx, so the lock is polled.
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		if ok, err := fsys.TryLock(l.file); ok || err != nil {
 			return err

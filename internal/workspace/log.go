@@ -83,6 +83,7 @@ func (l *commitLog) Apply(records ...logRecord) {
 			s.Doubt, s.Last = &r, nil
 		case kindSeal:
 			s.Last = nil
+			// The seal of such a commit may be on disk without its operations, so redoLast needs the intent.
 			if s.Doubt != nil && s.Doubt.Intent.Auto {
 				s.Last = s.Doubt
 			}

@@ -42,6 +42,7 @@ func (s *stage) plan(root fsys.Item, changes []view.Staged) (*plan, error) {
 			return nil, err
 		}
 	}
+	// Every operation changes the time of its directory. An undo must restore that time, too.
 	for _, o := range slices.Concat(p.ops, p.drops) {
 		if err := p.restoreParentTime(path.Dir(o.At())); err != nil {
 			return nil, err
@@ -51,6 +52,7 @@ func (s *stage) plan(root fsys.Item, changes []view.Staged) (*plan, error) {
 		return nil, err
 	}
 	slices.Reverse(p.drops)
+	// Attributes come last, because every other operation changes the times of directories.
 	p.ops = slices.Concat(p.ops, p.drops, p.attrs)
 	slices.SortStableFunc(p.before, func(a, b fsys.Edit) int { return fsys.Compare(a.Path, b.Path) })
 	slices.SortStableFunc(p.after, func(a, b fsys.Edit) int { return fsys.Compare(a.Path, b.Path) })
@@ -64,12 +66,15 @@ func (s *stage) plan(root fsys.Item, changes []view.Staged) (*plan, error) {
 }
 
 func (p *planner) planChange(c *view.Staged) error {
+	// A new directory is filled among the slots and moved into place by one rename, so nobody sees it half full.
 	if p.newDir != "" && fsys.Under(c.Path, p.newDir) && c.Path != p.newDir {
 		return p.addToNewDir(c)
 	}
+	// One rename removes the directory with everything below it.
 	if p.dropped != "" && fsys.Under(c.Path, p.dropped) {
 		return nil
 	}
+	// A path that is removed or replaced takes everything below it along, so that must be unchanged, too.
 	deep := c.To == nil || c.To.Kind != Dir
 	cur, err := p.st.newScanner().At(p.st.ground.Place, &p.root, c.Path, deep)
 	if c.To == nil && fsys.Is(err, Conflict) {
@@ -88,10 +93,12 @@ func (p *planner) planChange(c *view.Staged) error {
 		p.conflicts = append(p.conflicts, list...)
 		return nil
 	}
+	// Content from outside is recorded before it is replaced. Otherwise no commit would hold it.
 	if (was == nil) != (cur == nil) || cur != nil && (cur.Print != was.Print || cur.Dir != was.Dir || cur.Entry != was.Entry) {
 		p.before = append(p.before, fsys.Edit{Path: c.Path, Item: cur})
 	}
 	switch {
+	// Both sides removed it.
 	case c.To == nil && cur == nil:
 	case c.To == nil:
 		if err := p.checkRemovable(c.Path, cur); err != nil {
@@ -106,6 +113,8 @@ func (p *planner) planChange(c *view.Staged) error {
 		// An overlay copies a file that is only touched. Nothing changed.
 	case cur != nil && cur.Kind == File && c.To.Kind == File && cur.Hash == c.To.Hash && !cur.Ignored &&
 		cur.Group == 0 && c.To.Group == 0:
+		// The content is the same, so only mode and time change. A shared file is swapped instead, because a mode
+		// set in place would reach its other names.
 		return p.planAttr(c, cur)
 	default:
 		return p.planPut(c, cur)
@@ -115,6 +124,8 @@ func (p *planner) planChange(c *view.Staged) error {
 
 // checkRemovable refuses to remove what a workspace must not touch.
 func (p *planner) checkRemovable(at string, cur *fsys.Item) error {
+	// A slot with a socket or a device could not be put back faithfully. Everything below is checked before one
+	// rename moves it.
 	for q, e := range cur.Walk(at) {
 		if e.Kind == Other {
 			return fsys.Errorf(Refused, q, "a FIFO, socket, device or mount is not removed")
@@ -261,9 +272,11 @@ func (p *planner) conflictsAt(c *view.Staged, cur *fsys.Item) []string {
 	base := p.st.ground.Base.Lookup(c.Path)
 	switch {
 	case cur == nil:
+		// Nothing is there, and the transaction expected nothing or wants to remove it.
 		if c.To == nil || c.Seen != nil && *c.Seen == (fsys.Print{}) || c.Seen == nil && base == nil {
 			return nil
 		}
+		// The removal is older than the transaction if the directory did not change since Begin.
 		if c.Seen == nil && fsys.HasStamps {
 			if dir, err := p.st.ground.Place.Lstat(path.Dir(c.Path)); err == nil && dir.Print.Ctime < p.st.began {
 				return nil
@@ -272,12 +285,15 @@ func (p *planner) conflictsAt(c *view.Staged, cur *fsys.Item) []string {
 		return []string{c.Path}
 	case c.To != nil && c.To.Kind == Dir && cur.Kind == Dir:
 		return nil
+	// The view saw nothing here, so somebody else made the path meanwhile.
 	case c.Seen != nil && *c.Seen == fsys.Print{}:
 		return []string{c.Path}
+	// The view saw this very file. Its change time cannot be set by programs, so nobody wrote since.
 	case c.Seen != nil && c.Seen.Ino == cur.Print.Ino && c.Seen.Ctime == cur.Print.Ctime && cur.Kind != Dir:
 		return nil
 	}
 	var out []string
+	// Now content decides. A change that is older than Begin is no conflict, because the transaction could see it.
 	for q, e := range cur.Walk(c.Path) {
 		b := p.st.ground.Base.Lookup(q)
 		if b != nil && !b.Ignored && b.Same(e.Entry) {

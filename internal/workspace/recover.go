@@ -68,6 +68,7 @@ func (w *Workspace) Resolve(ctx context.Context, id string, v Verdict) (rescued 
 	if rescued, err = w.committer.settleDoubt(p, v); err != nil {
 		return rescued, err
 	}
+	// Open did not scan, because the paths of a commit in doubt are neither old nor new.
 	if err := w.index.scan(ctx, false); err != nil {
 		return rescued, err
 	}

@@ -72,6 +72,7 @@ func (rp *repo) tryOutside() error {
 			return err
 		}
 	}
+	// The head goes into the log after the pack is synced, because the log must never name a missing commit.
 	if head != rp.log.Now().Head {
 		if err := errors.Join(rp.log.Append(logRecord{Kind: kindHead, Head: head}), rp.putRefs()); err != nil {
 			return err
@@ -88,6 +89,7 @@ func (rp *repo) lastNode() (*fsys.Node, error) {
 	rp.index.mu.Lock()
 	last := rp.index.last
 	rp.index.mu.Unlock()
+	// Without an old tree, the recorder checks every file and writes again what the history lost.
 	if rp.stale || rp.log.Now().Commit.IsZero() {
 		return nil, nil
 	}
@@ -112,6 +114,7 @@ func (rp *repo) findID(id string) (Hash, bool, error) {
 	rp.index.mu.Lock()
 	ids := rp.index.ids
 	rp.index.mu.Unlock()
+	// Reading all commits is slow, so it happens once; Seal adds each later commit.
 	if ids == nil {
 		ids = map[string]Hash{}
 		for c, err := range rp.commits() {
@@ -210,6 +213,7 @@ func (rp *repo) openContent(name string, _ *fsys.Item) (*os.File, error) {
 // lacks can still be read. If not, it scans again.
 func (rp *repo) ensureReadable(ctx context.Context) error {
 	last, err := rp.lastNode()
+	// A file may have changed since the scan. Here a new scan still helps; in the middle of a commit it would not.
 	for try := 0; err == nil; try++ {
 		r := git.NewRecorder(rp.hist, rp.openContent)
 		err = r.Tree(".", rp.index.current().Dir, last)

@@ -20,6 +20,7 @@ func (w *Workspace) Restore(ctx context.Context, id Hash, note Note) (*Commit, e
 	if err != nil {
 		return nil, err
 	}
+	// The differences are computed from the known tree, so it must be fresh.
 	if _, err := w.Snapshot(ctx); err != nil {
 		return nil, err
 	}
@@ -46,6 +47,7 @@ func (tx *Tx) restore(ctx context.Context, c *Commit, note Note) (*Commit, error
 	if err := tx.view.End(); err != nil {
 		return nil, err
 	}
+	// The changes are known, so they take the path of any other transaction, with its checks and its rollback.
 	tx.view = fixedView(cs)
 	if note.Message == "" {
 		note.Message = "Restore " + c.Hash.String()[:12] + ": " + strings.SplitN(c.Subject(), "\n", 2)[0]
@@ -117,6 +119,7 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 		switch {
 		case e.Kind == Dir:
 			dirs = append(dirs, view.Staged{Path: at, To: e})
+			// The wanted mode may forbid writing, and each new file changes the time. Both are set last.
 			err = os.Mkdir(name, 0o700)
 		case e.Kind == Symlink:
 			err = os.Symlink(e.Target, name)
@@ -133,6 +136,7 @@ func (w *Workspace) Export(ctx context.Context, id Hash, dir string) error {
 			return err
 		}
 	}
+	// The deepest first: a directory without search permission may close the way to those below it.
 	for _, d := range slices.Backward(dirs) {
 		if err := p.SetAttr(d.Path, d.To.Entry); err != nil {
 			return err

@@ -37,6 +37,7 @@ func (r *scratch) sweep(pending string) {
 			}
 			continue
 		}
+		// The system releases the lock of a dead holder, so a lock that is free has no holder.
 		if ok, err := fsys.TryLock(f); ok && err == nil {
 			r.remove(e.Name())
 		}
@@ -50,10 +51,12 @@ func (r *scratch) sweep(pending string) {
 func (r *scratch) remove(name string) error {
 	dir := filepath.Join(r.place.Name, name)
 	unshare(filepath.Join(dir, "slots"))
+	// The rename makes the removal certain: a crash leaves trash for sweep and never half a transaction.
 	gone := filepath.Join(r.place.Name, "trash-"+name)
 	if err := os.Rename(dir, gone); err != nil {
 		return err
 	}
+	// The bound keeps a burst of transactions from filling the disk with trash.
 	select {
 	case r.removals <- struct{}{}:
 		r.background.Go(func() { discard(gone); <-r.removals })
@@ -64,6 +67,7 @@ func (r *scratch) remove(name string) error {
 }
 
 func discard(dir string) {
+	// Only a transaction with a view directory can have mounts.
 	if _, err := os.Lstat(filepath.Join(dir, "view")); err == nil {
 		fsys.Unmount(dir)
 	}

@@ -43,6 +43,7 @@ func (s *stage) fillSlots(changes []view.Staged) error {
 		}
 		c.Slot = strconv.Itoa(i)
 		name := filepath.Join(s.slots.Name, c.Slot)
+		// Names that share a file in the view must share it when published, so they share a slot.
 		if first := groups[c.To.Group]; c.To.Kind == File && c.To.Group != 0 && first != nil {
 			if err := os.Link(filepath.Join(s.slots.Name, first.Slot), name); err != nil {
 				return err
@@ -63,6 +64,7 @@ func (s *stage) fillSlots(changes []view.Staged) error {
 		if err != nil {
 			return err
 		}
+		// These entries become the known tree, so the next scan need not read the published files.
 		c.To.Print, c.To.Group, c.To.Size, c.To.Time, c.To.Mode = now.Print, now.Group, now.Size, now.Time, now.Mode
 		c.To.Racy = !s.fine
 	}
@@ -131,6 +133,7 @@ func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 		return err
 	}
 	defer f.Close()
+	// A process with the file open could change it after it was checked and hashed.
 	if err := fsys.CheckNoWriters(f); err != nil {
 		e := fsys.Errorf(Busy, c.Path, "a process still has it open for writing")
 		return e
@@ -164,9 +167,11 @@ func (s *stage) linkBase(c *view.Staged) error {
 	if c.To.Hash, err = fsys.HashFile(f, now.Size); err != nil {
 		return err
 	}
+	// The link holds whatever is at the path now. It must be what the transaction saw.
 	if !s.ground.Still(c.Base, c.From, &now, c.To.Hash) {
 		return fsys.Errorf(Conflict, c.Base, "changed by somebody else since the transaction looked at it; nothing was published")
 	}
+	// A mode set on the link would show at the published path at once, so such a change needs a copy.
 	if now.Mode == c.To.Mode && now.Time == c.To.Time {
 		return nil
 	}
@@ -206,6 +211,7 @@ func (s *stage) checkQuota(cs []view.Staged) error {
 	var bytes int64
 	files := 0
 	for _, c := range cs {
+		// Removals and links to unchanged files take no space.
 		if c.To == nil || c.Base != "" || c.To.Kind == Dir && s.ground.Base.Lookup(c.Path) != nil {
 			continue
 		}
@@ -232,6 +238,7 @@ func (s *stage) syncSlots(jobs ...func() error) error {
 			n++
 		}
 	}
+	// One sync of the whole file system is cheaper than a hundred syncs of files.
 	if n+len(s.newDirs) > 100 {
 		err := s.slots.SyncAll()
 		if !errors.Is(err, errors.ErrUnsupported) {
@@ -244,6 +251,7 @@ func (s *stage) syncSlots(jobs ...func() error) error {
 		}
 		return err
 	})
+	// A file whose directory is not on disk is lost in a power failure, although its content was synced.
 	for _, dir := range []string{s.ground.Scratch, filepath.Dir(s.ground.Scratch)} {
 		jobs = append(jobs, func() error { return fsys.Sync(dir) })
 	}

@@ -76,14 +76,17 @@ func (w *Workspace) Begin(ctx context.Context, opt Options) (*Tx, error) {
 	seen := w.index.seen
 	w.index.mu.Unlock()
 	p := w.repo.log.Pending()
+	// A commit of this process that is being published is no doubt: its holder decides it soon.
 	if p != nil && !p.Intent.Auto && !w.lock.heldHere() {
 		return nil, fsys.Errorf(InDoubt, "", "commit %q waits for Resolve", p.Intent.Note.ID)
 	}
+	// Without change times, an unchanged file cannot be told from a rewritten one without a scan.
 	if !seen || !fsys.HasStamps {
 		if _, err := w.Snapshot(ctx); err != nil {
 			return nil, err
 		}
 	}
+	// Another process may sweep the directory before it is locked. Then begin again.
 	for try := 0; ; try++ {
 		if !w.users.enter() {
 			return nil, fsys.Errorf(Ended, "", "the workspace is closed, because its directory was replaced")
@@ -148,6 +151,7 @@ func (tx *Tx) openView(ctx context.Context) error {
 	case Copied:
 		tx.view, err = view.NewCopy(ctx, tx.stage.ground)
 	case Native:
+		// The copy is no weaker, only slower, so this fallback needs no consent.
 		if tx.view, err = view.NewOverlay(tx.stage.ground); err != nil {
 			tx.view, err = view.NewCopy(ctx, tx.stage.ground)
 		}
@@ -190,6 +194,7 @@ func (tx *Tx) Diff() ([]Change, error) {
 		if c.To != nil {
 			d.After = &c.To.Entry
 		}
+		// The time of a directory follows from changes below it, so alone it is no change.
 		if c.Path != "." && (d.Before == nil || d.After == nil || !d.Before.Same(*d.After) ||
 			d.After.Kind != Dir && d.Before.Time != d.After.Time) {
 			out = append(out, d)
@@ -206,6 +211,7 @@ func (tx *Tx) Open(name string) (*os.File, error) {
 	if tx.state == frozen || tx.state == published {
 		for _, c := range tx.stage.changes {
 			if c.Path == name && c.To != nil && c.To.Kind == File {
+				// A published new file has left its slot for its path.
 				if f, err := tx.stage.slots.Open(c.Slot); err == nil || tx.state == frozen {
 					return f, err
 				}
@@ -225,6 +231,7 @@ func (tx *Tx) freeze() error {
 	default:
 		return fsys.Errorf(Ended, "", "the transaction is over")
 	}
+	// A view can be read only once. If anything below fails, only Rollback may follow.
 	tx.state = broken
 	cs, err := tx.view.Changes()
 	if err != nil {

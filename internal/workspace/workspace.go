@@ -219,6 +219,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 		if *d, err = fsys.RealDir(*d); err != nil {
 			return nil, err
 		}
+		// A store inside the workspace would record itself, and sweep could remove a workspace inside of scratch.
 		if fsys.Inside(*d, dir) || fsys.Inside(dir, *d) {
 			return nil, fsys.Errorf(Refused, *d, "expected a directory that neither lies in the workspace %s nor holds it", dir)
 		}
@@ -227,6 +228,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	w.repo.index, w.committer.repo, w.committer.scratch = &w.index, &w.repo, &w.scratch
 	w.scratch.removals = make(chan struct{}, 4)
 	w.index.rules, w.index.file = rules, filepath.Join(conf.Store, "index")
+	// Tests replace Step to crash at a point.
 	w.committer.publisher.Step = func(string) {}
 	if err = w.openDirs(dir); err != nil {
 		w.Close()
@@ -247,6 +249,7 @@ func (w *Workspace) openDirs(dir string) (err error) {
 	if err := w.lock.open(filepath.Join(w.conf.Store, "lock"), w.conf.LockWait); err != nil {
 		return err
 	}
+	// Publishing is one rename for each path, and a rename cannot cross file systems.
 	if !fsys.SameFS(w.index.place, w.scratch.place) {
 		return fsys.Errorf(Unsupported, w.conf.Scratch, "it is on another file system than the workspace %s; set Config.Scratch to a directory on the same one", dir)
 	}
@@ -264,6 +267,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 		return err
 	}
 	defer release()
+	// A torn tail may be cut only under the lock, because another process may be in the middle of a write.
 	if w.repo.log == nil {
 		if w.repo.log, err = openLog(filepath.Join(w.conf.Store, "log"), true); err != nil {
 			return err
@@ -273,6 +277,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 	if p := w.repo.log.Pending(); p != nil {
 		pending = p.Intent.Slots
 	}
+	// The order matters: sweep removes the slots that redoLast needs. The slots of the commit in doubt stay.
 	if err := w.committer.redoLast(); err != nil {
 		return err
 	}
@@ -284,6 +289,7 @@ func (w *Workspace) start(ctx context.Context) (err error) {
 		return err
 	}
 	w.index.load()
+	// A scan now would record half of a commit as a change from outside. Resolve scans after the decision.
 	if w.repo.log.Pending() != nil {
 		return nil
 	}
@@ -346,6 +352,7 @@ func (w *Workspace) acquire(ctx context.Context) (release func(), err error) {
 		release()
 		return nil, err
 	}
+	// Another process committed, so the known tree and the known IDs are stale.
 	if moved {
 		w.index.invalidate()
 	}

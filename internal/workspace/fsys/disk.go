@@ -46,6 +46,7 @@ func Replace(name string, b []byte, mode fs.FileMode, sync bool) error {
 	if err == nil {
 		err = f.Chmod(mode)
 	}
+	// The content must be on disk before the name shows it, or a crash could leave an empty file.
 	if err == nil && sync {
 		err = f.Sync()
 	}
@@ -86,6 +87,7 @@ func RemoveAll(dir string) error {
 	if err == nil {
 		return nil
 	}
+	// Programs may leave directories without write permission, in which even their owner removes nothing.
 	filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			os.Chmod(p, 0o700)

@@ -30,6 +30,7 @@ func Open(dir string) (*Handle, error) {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	p := &Handle{dir, fd}
+	// Without openat2 a link could lead out between check and use, so an old kernel is refused here.
 	if d, err := p.openPath("."); err != nil {
 		p.Close()
 		return nil, Errorf(Unsupported, dir, "this kernel cannot resolve paths safely (openat2: %v); Linux 5.6 or newer is needed", err)
@@ -53,6 +54,7 @@ func (p *Handle) Current() bool {
 func retry[T any](f func() (T, error)) (T, error) {
 	for {
 		v, err := f()
+		// openat2 answers EAGAIN if a rename elsewhere made it unsure that the path stays below.
 		if err != unix.EINTR && err != unix.EAGAIN {
 			return v, err
 		}
@@ -109,6 +111,7 @@ func (p *Handle) Sub(name string) (*Handle, error) {
 
 // Open opens a file for reading. A link is an error.
 func (p *Handle) Open(name string) (*os.File, error) {
+	// O_NONBLOCK: a FIFO that was put here would block the open for ever.
 	fd, err := p.openBelow(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
@@ -230,6 +233,7 @@ func (p *Handle) Names() ([]string, error) {
 func (p *Handle) RenameNew(q *Handle, slot, name string) error {
 	return p.withParent(name, func(fd int, base string) error {
 		err := unix.Renameat2(q.fd, slot, fd, base, unix.RENAME_NOREPLACE)
+		// Some file systems cannot refuse an existing name in one step. Then the check and the rename are two.
 		if err != unix.EINVAL && err != unix.ENOSYS {
 			return err
 		}
@@ -330,6 +334,7 @@ func Copy(g, f *os.File, size int64) error {
 	if err := unix.IoctlFileClone(int(g.Fd()), int(f.Fd())); err == nil {
 		return nil
 	}
+	// A file of the full size is one hole, so only data must be written.
 	if err := g.Truncate(size); err != nil {
 		return err
 	}
@@ -356,6 +361,7 @@ func Copy(g, f *os.File, size int64) error {
 // CheckNoWriters returns an error if a process has f open for writing.
 func CheckNoWriters(f *os.File) error {
 	const setLease = 1024
+	// The kernel grants a read lease only while nobody has the file open for writing.
 	_, err := unix.FcntlInt(f.Fd(), setLease, unix.F_RDLCK)
 	if err == unix.EAGAIN {
 		return Errorf(Busy, f.Name(), "a process still has it open for writing")
@@ -376,6 +382,7 @@ func FineStamps(dir string) bool {
 	defer os.Remove(f.Name())
 	defer f.Close()
 	var last int64
+	// A coarse clock gives two of sixteen quick writes the same stamp.
 	for i := range 16 {
 		if _, err := f.WriteAt([]byte{byte(i)}, 0); err != nil {
 			return false

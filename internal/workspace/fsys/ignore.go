@@ -35,6 +35,7 @@ func ParseRules(lines []string) (*Rules, error) {
 		if strings.HasSuffix(line, "/") {
 			x.dirs, line = true, strings.TrimSuffix(line, "/")
 		}
+		// As in Git: a slash in the pattern ties it to the top, other patterns match at any depth.
 		tied := strings.Contains(line, "/")
 		line = strings.TrimPrefix(line, "/")
 		if line == "" {
@@ -59,6 +60,7 @@ func globExpr(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
+		// It also matches no directory at all, as in Git.
 		case strings.HasPrefix(s[i:], "**/"):
 			b.WriteString("(?:.*/)?")
 			i += 2
@@ -75,6 +77,7 @@ func globExpr(s string) string {
 			if class[0] == '!' {
 				class = "^" + class[1:]
 			}
+			// A backslash escapes in a class of a regular expression, and not in a class of a pattern.
 			b.WriteString("[" + strings.ReplaceAll(class, `\`, `\\`) + "]")
 			i = end
 		case c == '\\' && i+1 < len(s):
@@ -90,11 +93,13 @@ func globExpr(s string) string {
 // Match reports whether a rule keeps out p itself. The caller does not ask for
 // names below an ignored directory.
 func (r *Rules) Match(p string, dir bool) bool {
+	// A tree with .git in it is refused by Git, so no rule can include it.
 	if IsGit(path.Base(p)) {
 		return true
 	}
 	out := false
 	for i := range r.list {
+		// The last match wins. A rule that would change nothing need not run its expression.
 		if x := &r.list[i]; x.not != !out && (dir || !x.dirs) && x.re.MatchString(p) {
 			out = !x.not
 		}

@@ -21,10 +21,12 @@ func Decode(b []byte, key string) (e Item, ok bool) {
 	}
 	sum := Hash(b[len(b)-32:])
 	b = b[:len(b)-32]
+	// The index vouches for content that is not read again, so a damaged one must not be used.
 	if Blob(b) != sum || string(b[:len(indexMagic)]) != indexMagic {
 		return e, false
 	}
 	r := &indexReader{b: b[len(indexMagic):]}
+	// Other rules or another directory make other entries.
 	if r.text() != key {
 		return e, false
 	}
@@ -73,6 +75,7 @@ type indexReader struct {
 func (r *indexReader) take(n uint64) []byte {
 	if n > uint64(len(r.b)) {
 		r.broken = true
+		// Callers index the result before they look at broken.
 		return make([]byte, min(n, 64))
 	}
 	out := r.b[:n]
@@ -112,6 +115,7 @@ func (r *indexReader) entry() (e Item) {
 	switch e.Kind {
 	case Dir:
 		n := r.uint()
+		// Each entry takes at least a byte. A larger count is damage, and would take any amount of memory.
 		if n > uint64(len(r.b)) {
 			r.broken = true
 			return e

@@ -19,6 +19,7 @@ var lists = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 func (p *Handle) Each(f func(e *Item) error) error {
 	buf := lists.Get().(*[32 << 10]byte)
 	defer lists.Put(buf)
+	// An earlier listing left the position at the end.
 	if _, err := unix.Seek(p.fd, 0, 0); err != nil {
 		return pathError(p, ".", err)
 	}

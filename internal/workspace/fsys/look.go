@@ -58,6 +58,7 @@ func (w *walk) node(p *Handle) (*Node, error) {
 		return nil, err
 	}
 	var ents []Item
+	// Ignored marks the entry as one without a hash, so that nobody trusts its content.
 	if err := p.Each(func(e *Item) error { e.Ignored = true; ents = append(ents, *e); return nil }); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,7 @@ func (w *walk) node(p *Handle) (*Node, error) {
 		select {
 		case w.sem <- struct{}{}:
 			wg.Go(func() { errs[i] = w.enter(p, &ents[i]); <-w.sem })
+		// Waiting for a token could deadlock, because a parent keeps its token until its children are read.
 		default:
 			errs[i] = w.enter(p, &ents[i])
 		}

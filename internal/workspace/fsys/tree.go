@@ -166,6 +166,7 @@ func (n *Node) merge(edits []Edit, skip int) *Node {
 	}
 	for len(edits) > 0 {
 		name, _, _ := strings.Cut(edits[0].Path[skip:], "/")
+		// Edits of one name and below it stand together, because they are sorted by Compare.
 		k := 1
 		for k < len(edits) && Under(edits[k].Path[skip:], name) {
 			k++
@@ -181,11 +182,13 @@ func (n *Node) merge(edits []Edit, skip int) *Node {
 			c := old[0]
 			cur, old = &c, old[1:]
 		}
+		// Edits of the name itself come before those below it. A removal before a new item drops the old children.
 		for len(group) > 0 && len(group[0].Path) == skip+len(name) {
 			if group[0].Item == nil {
 				cur = &Item{}
 			} else {
 				c := *group[0].Item
+				// Only the metadata of the directory changed.
 				if c.Kind == Dir && c.Dir == nil {
 					c.Dir = cur.Dir
 				}
@@ -197,6 +200,7 @@ func (n *Node) merge(edits []Edit, skip int) *Node {
 		if cur.Kind == Dir {
 			cur.Dir = cur.Dir.merge(group, skip+len(name)+1)
 		}
+		// A removed name has no kind.
 		if cur.Kind != 0 {
 			out.Ents = append(out.Ents, *cur)
 		}
@@ -220,6 +224,7 @@ func Compare(a, b string) int {
 	case b == ".":
 		return 1
 	}
+	// The slash sorts before every byte. Otherwise "a-b" would stand between "a" and "a/x".
 	for i := 0; i < len(a) && i < len(b); i++ {
 		if a[i] != b[i] {
 			switch {
@@ -266,6 +271,7 @@ func (n *Node) Digest() Hash {
 		}
 		b = append(b, byte(e.Kind))
 		b = binary.BigEndian.AppendUint32(b, uint32(e.Mode))
+		// The length makes the encoding unambiguous: no name can look like the next entry.
 		b = binary.BigEndian.AppendUint32(b, uint32(len(e.Name)))
 		b = append(b, e.Name...)
 		h := e.Hash
@@ -320,6 +326,7 @@ func (s *Snapshot) Identical(o *Snapshot) bool {
 	for range Differences(&s.root, &o.root, true) {
 		return false
 	}
+	// Inodes differ between copies, so groups are compared by the names that share a file.
 	return s.root.Dir == o.root.Dir || slices.EqualFunc(s.groups(), o.groups(), slices.Equal)
 }
 
@@ -419,6 +426,7 @@ func Differences(a, b *Item, times bool) iter.Seq2[string, [2]*Item] {
 }
 
 func diffNodes(p string, a, b *Node, times bool, yield func(string, [2]*Item) bool) bool {
+	// A shared node never changes, so everything below it is the same.
 	if a == b {
 		return true
 	}
@@ -459,6 +467,7 @@ func diffEntries(p string, x, y *Item, times bool, yield func(string, [2]*Item) 
 	} else {
 		y = nil
 	}
+	// Ignored names are in no history, so they make no difference.
 	if x == nil && y == nil {
 		return true
 	}

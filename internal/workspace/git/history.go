@@ -106,6 +106,7 @@ func Open(dir string, limit Retention) (*History, error) {
 			return nil, err
 		}
 	}
+	// The files may hold settings of a person, so only a missing or empty one is written.
 	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": gitConfig} {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil && len(b) > 0 {
 			continue
@@ -175,6 +176,7 @@ func (o *Objects) loose(id fsys.Hash) string {
 
 // open returns type, size and content of an object.
 func (o *Objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close func(), err error) {
+	// A pack may vanish while it is read, because another process joined it. Its objects are then in a new pack.
 	for again := range 2 {
 		o.mu.Lock()
 		if again == 1 { // another process may have joined packs
@@ -195,6 +197,7 @@ func (o *Objects) open(id fsys.Hash) (typ byte, size int64, r io.Reader, close f
 			}
 		}
 	}
+	// Kern writes only packs, but a person's Git may have unpacked objects.
 	f, err := os.Open(o.loose(id))
 	if err != nil {
 		return 0, 0, nil, nil, fsys.Errorf(fsys.Missing, id.String(), "the history has no such object")
@@ -223,6 +226,7 @@ func (o *Objects) read(id fsys.Hash) (byte, []byte, error) {
 	}
 	defer done()
 	b, err := io.ReadAll(r)
+	// Trees and commits decide what is restored, so damage is found here and not later.
 	if err == nil && int64(len(b)) != size || err == nil && objectID(typ, b) != id {
 		err = fsys.Errorf(fsys.Damaged, id.String(), "the content of the object does not match its name")
 	}
@@ -236,6 +240,7 @@ func (o *Objects) Adopt(p *Pack) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	// Equal content gives an equal name, so the pack may be known already.
 	if i := slices.IndexFunc(o.packs, func(q *Pack) bool { return q.Name == p.Name }); i >= 0 {
 		o.packs = slices.Delete(o.packs, i, i+1)
 	}
@@ -248,6 +253,7 @@ func (o *Objects) Forget(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.packs = slices.DeleteFunc(o.packs, func(p *Pack) bool { return p.Name == name })
+	// The index goes first: an index without its pack would look like damage to Git.
 	for _, ext := range []string{".idx", ".rev", ".bitmap", ".mtimes", ".pack", ".keep"} {
 		os.Remove(filepath.Join(o.PackDir(), name+ext))
 	}
@@ -277,6 +283,7 @@ func (o *Objects) Refresh() (gone bool, err error) {
 	before := len(o.packs)
 	o.packs = slices.DeleteFunc(o.packs, func(p *Pack) bool { return !there[p.Name] })
 	gone = len(o.packs) < before
+	// No pack is new. This is the usual case, and it opens no file.
 	if len(there) == len(o.packs) {
 		return gone, nil
 	}
@@ -327,6 +334,7 @@ func (c *Commit) encode() []byte {
 	trailer := func(k string, v any) { fmt.Fprintf(&b, "Kern-%s: %v\n", k, v) }
 	trailer("Kind", c.Kind)
 	trailer("Seq", c.Seq)
+	// IDs and tools come from callers. Quoted, they cannot end their line and forge another trailer.
 	if c.ID != "" {
 		trailer("Id", strconv.QuoteToASCII(c.ID))
 	}
@@ -387,6 +395,7 @@ func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 		}
 	}
 	text, trail := body, ""
+	// The last match counts, because a message may contain the same text.
 	if i := strings.LastIndex(body, "\n\nKern-Kind: "); i >= 0 {
 		text, trail = body[:i], body[i+2:]
 	}
@@ -431,6 +440,7 @@ func (h *History) Log(id fsys.Hash) iter.Seq2[*Commit, error] {
 			if c, err = h.Commit(id); err != nil {
 				break
 			}
+			// The parent was dropped by the retention, so the history ends here.
 			if cut[id] {
 				c.Parent = fsys.Hash{}
 			}

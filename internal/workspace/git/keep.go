@@ -29,6 +29,7 @@ func (o *Objects) Gather() error {
 	}
 	defer o.joining.Unlock()
 	o.mu.Lock()
+	// A pack with a .keep file may belong to a commit in doubt, which a rollback forgets by the name of its pack.
 	packs := slices.DeleteFunc(slices.Clone(o.packs), func(p *Pack) bool { return p.kept })
 	o.mu.Unlock()
 	if len(packs) <= maxPacks {
@@ -56,6 +57,7 @@ func (o *Objects) join(packs []*Pack, want map[fsys.Hash]bool) error {
 		f.Close()
 		return err
 	}
+	// The old packs go only after the new one is on disk. A crash before that leaves both.
 	err = errors.Join(f.Chmod(0o444), f.Sync())
 	if err == nil {
 		err = o.add(all)
@@ -89,6 +91,7 @@ func (o *Objects) add(all *Pack) error {
 	if err := all.writeIndex(o.PackDir(), false); err != nil {
 		return err
 	}
+	// The joined pack is the oldest, so searches from the newest reach it last.
 	o.packs = append([]*Pack{all}, slices.DeleteFunc(o.packs, func(p *Pack) bool { return p.Name == all.Name })...)
 	return nil
 }
@@ -119,6 +122,7 @@ func (o *Objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) 
 	buf := make([]byte, 32<<10)
 	for k, x := range pieces {
 		if ends[x.p] == nil {
+			// A pack does not store where an object ends. It ends where the next one begins, or at the sum.
 			s := append(slices.Clone(x.p.offs), x.p.size-32)
 			slices.Sort(s)
 			ends[x.p] = s
@@ -149,6 +153,7 @@ func (o *Objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf [
 	if _, err := p.f.ReadAt(b[:], from); err != nil {
 		return err
 	}
+	// The base of a delta may be missing from the new pack, or stand at another distance.
 	if b[0]>>4&7 >= typOfs {
 		typ, data, err := o.read(p.id(i))
 		if err != nil {
@@ -159,6 +164,7 @@ func (o *Objects) copyObject(c *counter, p *Pack, i int, from, size int64, buf [
 	if _, err := io.CopyBuffer(c, io.NewSectionReader(p.f, from, size), buf); err != nil {
 		return err
 	}
+	// Copying without decoding would carry a damaged object on unnoticed.
 	if c.crc.Sum32() != p.crcs[i] {
 		return fsys.Errorf(fsys.Damaged, p.f.Name(), "the object at byte %d does not match the sum in its index", from)
 	}
@@ -191,6 +197,7 @@ func (h *History) Prune(head Head) (dropped bool, err error) {
 		if err := h.keepNewest(head, keep); err != nil {
 			return true, err
 		}
+		// The sizes of commits differ, so the history is halved until it fits.
 		if h.oldest = head.Seq - uint64(keep) + 1; !over() {
 			return true, nil
 		}
@@ -235,6 +242,7 @@ func (h *History) keepNewest(head Head, keep int) error {
 			return err
 		}
 		end := cut[id]
+		// A state from outside may hold the only copy of a person's work, so it is never dropped.
 		if n <= keep || c.Kind == Outside {
 			want[id], want[side] = true, true
 			for _, t := range []fsys.Hash{c.tree, c.meta} {
@@ -243,9 +251,11 @@ func (h *History) keepNewest(head Head, keep int) error {
 				}
 			}
 		}
+		// Its parent is dropped, so Git must be told that the history ends here.
 		if n >= keep && want[id] {
 			cut[id], cut[side] = true, true
 		}
+		// No kept commit leads to it any more. Without a ref of its own, Git would remove it.
 		if n > keep && c.Kind == Outside {
 			kept := strconv.FormatUint(c.Seq, 10)
 			if err := errors.Join(h.setRef(refKept+kept, id), h.setRef(refKeptMeta+kept, side)); err != nil {
@@ -266,9 +276,11 @@ func (h *History) keepNewest(head Head, keep int) error {
 			lines.WriteString(id.String() + "\n")
 		}
 	}
+	// The list is on disk before objects go, because a commit without its parent would look damaged.
 	if err := fsys.Replace(filepath.Join(h.Objects.Dir, "shallow"), lines.Bytes(), 0o600, true); err != nil {
 		return err
 	}
+	// Gather would join packs that are about to go.
 	h.Objects.joining.Lock()
 	defer h.Objects.joining.Unlock()
 	h.Objects.mu.Lock()

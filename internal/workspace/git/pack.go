@@ -89,6 +89,7 @@ func writePack(dir string, objs []object) (*Pack, error) {
 		os.Remove(f.Name())
 		return nil, err
 	}
+	// The .keep file comes before the pack has its name: else Git could repack it before a ref reaches it.
 	final := filepath.Join(dir, p.Name+".pack")
 	keep := filepath.Join(dir, p.Name+".keep")
 	if err := errors.Join(os.Chmod(f.Name(), 0o444), os.WriteFile(keep, []byte(keepText), 0o600), os.Rename(f.Name(), final)); err != nil {
@@ -148,6 +149,7 @@ func writeObject(c *counter, o *object) error {
 		}
 		defer f.Close()
 	}
+	// The head of an object in a pack: 3 bits of type, then the size, 4 bits first and 7 in each further byte.
 	b := []byte{o.typ<<4 | byte(size&15)}
 	for n := size >> 4; n > 0; n >>= 7 {
 		b[len(b)-1] |= 0x80
@@ -165,6 +167,7 @@ func writeObject(c *counter, o *object) error {
 		}
 		return z.Close()
 	}
+	// A large file is hashed while it is written, because it may have changed since the scan.
 	h := sha256.New()
 	fsys.BlobHead(h, size)
 	n, err := io.Copy(io.MultiWriter(z, h), io.NewSectionReader(f, 0, size))
@@ -192,6 +195,7 @@ func (p *Pack) setIndex(objs []object, at []int64, crc []uint32) {
 		p.offs = append(p.offs, at[i])
 		p.crcs = append(p.crcs, crc[i])
 	}
+	// The fan-out: how many names begin with a byte of at most b.
 	for b, k := 0, 0; b < 256; b++ {
 		for k < len(order) && int(objs[order[k]].id[0]) <= b {
 			k++
@@ -225,6 +229,7 @@ func (p *Pack) writeIndex(dir string, sync bool) error {
 	}
 	var large []int64
 	for _, o := range p.offs {
+		// Offsets from 2 GiB on stand in a second table, where the format has 64 bits.
 		if o < 1<<31 {
 			b = binary.BigEndian.AppendUint32(b, uint32(o))
 		} else {
@@ -258,6 +263,7 @@ func openPack(dir, name string) (*Pack, error) {
 	}
 	keep, _ := os.ReadFile(filepath.Join(dir, name+".keep"))
 	p := &Pack{f: f, Name: name, size: fi.Size(), kept: string(keep) == keepText}
+	// A whole index proves a whole pack, so only a missing or torn index costs a read of the pack.
 	b, err := os.ReadFile(filepath.Join(dir, name+".idx"))
 	if err == nil && p.readIndex(b) {
 		return p, nil
@@ -276,6 +282,7 @@ func (p *Pack) readIndex(b []byte) bool {
 	if sum := sha256.Sum256(b[:len(b)-32]); string(sum[:]) != string(b[len(b)-32:]) {
 		return false
 	}
+	// The last 64 bytes are the sum of the pack and the sum of the index.
 	b = b[idxHead : len(b)-64]
 	n := int(binary.BigEndian.Uint32(b[idxFan-4:]))
 	if len(b) < idxFan+n*40 {
@@ -289,6 +296,7 @@ func (p *Pack) readIndex(b []byte) bool {
 		o := int64(binary.BigEndian.Uint32(offs[4*i:]))
 		if o >= 1<<31 {
 			at := 8 * (o - 1<<31)
+			// The sum is right, so the writer was wrong. That must not crash the reader.
 			if at+8 > int64(len(large)) {
 				return false
 			}
@@ -334,6 +342,7 @@ func (p *Pack) reindex() error {
 	if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.size-32)); err != nil {
 		return err
 	}
+	// The name is the sum, so a torn pack is found before any object is trusted.
 	if "pack-"+hex.EncodeToString(h.Sum(nil)) != p.Name {
 		return bad("its sum is not its name")
 	}
@@ -352,6 +361,7 @@ func (p *Pack) reindex() error {
 		if err != nil || typ >= typOfs {
 			return bad("object of an unknown type")
 		}
+		// The reader counts bytes exactly, because the next object begins where this one ends.
 		if z == nil {
 			z, err = zlib.NewReader(t)
 		} else {
@@ -397,6 +407,7 @@ func (p *Pack) object(h *Objects, off int64) (typ byte, size int64, r io.Reader,
 		back := int64(b & 0x7f)
 		for b&0x80 != 0 {
 			b, _ = br.ReadByte()
+			// Git adds one per byte, so that no distance has two encodings.
 			back = (back+1)<<7 | int64(b&0x7f)
 		}
 		var br2 io.Reader
@@ -433,9 +444,12 @@ func applyDelta(base, d []byte) ([]byte, error) {
 	if err != nil || from != uint64(len(base)) {
 		return nil, bad
 	}
+	// The size comes from the file, so it must not decide how much memory is taken.
 	out := make([]byte, 0, min(to, 1<<30))
 	for r.Len() > 0 {
 		c, _ := r.ReadByte()
+		// Without the high bit: the next c bytes are new. With it: copy a part of base, whose bits say which bytes
+		// follow.
 		if c&0x80 == 0 {
 			b := make([]byte, c)
 			if _, err := io.ReadFull(r, b); err != nil || c == 0 {

@@ -47,11 +47,13 @@ func (r *Recorder) addObject(typ byte, data []byte) fsys.Hash {
 // Tree records n and everything below it. old is the node that was recorded at
 // this path before.
 func (r *Recorder) Tree(at string, n, old *fsys.Node) error {
+	// Shared nodes never change, so an unchanged directory costs nothing.
 	if n == old && !n.Tree.IsZero() {
 		return nil
 	}
 	for i := range n.Ents {
 		e := &n.Ents[i]
+		// An ignored name has no hash, and history must not hold it.
 		if e.Ignored {
 			continue
 		}
@@ -94,6 +96,7 @@ func (r *Recorder) addFile(p string, e *fsys.Item) error {
 	}
 	r.seen[e.Hash] = true
 	o := object{id: e.Hash, typ: typBlob}
+	// Large files are streamed into the pack, so that a commit never holds them in memory.
 	if e.Size > smallFile || r.bytes > 64<<20 {
 		size, open := e.Size, r.file
 		o.file = func() (*os.File, int64, error) {
@@ -112,6 +115,7 @@ func (r *Recorder) addFile(p string, e *fsys.Item) error {
 	if n, err := f.ReadAt(o.data, 0); n < len(o.data) {
 		return fsys.Errorf(fsys.Busy, p, "another program writes to it while it is recorded: %v", err)
 	}
+	// The name of the object is a hash from the scan. Other content under it would damage the history.
 	if fsys.Blob(o.data) != e.Hash {
 		return fsys.Errorf(fsys.Busy, p, "another program writes to it while it is recorded")
 	}
@@ -207,6 +211,7 @@ func (h *History) State(c *Commit, have *fsys.Node) (fsys.Item, error) {
 
 // loadNode reads one directory and everything below it.
 func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) (*fsys.Node, error) {
+	// Equal names mean equal content, so the known node is shared.
 	if have != nil && have.Tree == content && have.Meta == meta {
 		return have, nil
 	}

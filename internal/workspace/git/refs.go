@@ -28,6 +28,7 @@ func (h *History) SetRefs(head Head) error {
 	if err := errors.Join(h.setRef(refMain, head.Commit), h.setRef(refMeta, head.Side)); err != nil {
 		return err
 	}
+	// A ref now reaches the objects, so Git keeps them when it repacks.
 	h.Objects.release()
 	return nil
 }
@@ -77,6 +78,7 @@ func (h *History) readRefs(prefix string) (map[string]fsys.Hash, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	// The list is read first, so that a file of its own overwrites it.
 	for line := range strings.Lines(string(b)) {
 		id, name, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if name, below := strings.CutPrefix(name, prefix); ok && below && id != "#" {

@@ -68,6 +68,7 @@ func commitAt(source Source, w *workspace.Workspace, pid abi.Pid, at uint64) (wo
 		if err != nil {
 			return id, staging.Error(err)
 		}
+		// Without an older commit, the oldest one is the best that is known.
 		if id = c.Hash; c.Time.UnixNano() <= r.Time {
 			break
 		}
@@ -99,6 +100,7 @@ func Verify(ctx context.Context, w *workspace.Workspace) (abi.WorkspaceCheck, er
 		if at, err = w.AtFrom(c.Hash, at); err != nil {
 			return s, staging.Error(err)
 		}
+		// The digest was recorded with the commit, so it shows damage in trees and modes alike.
 		if at.Digest() != c.Digest {
 			return s, damaged(c.Hash.String(), "its files are not those it was made of")
 		}

@@ -64,6 +64,7 @@ func Read(source Source, w *workspace.Workspace, pid abi.Pid) (*History, error) 
 		if missing == 0 { // older commits are not of this tree
 			break
 		}
+		// The journal proves which process made a commit. An undo is in no journal, so its name and pid count.
 		n, recorded := records[abi.Hash(c.Hash)]
 		if recorded || c.Tool == undoTool && tree[abi.Pid(c.PID)] {
 			h.commits = append(h.commits, commit{c, n})
@@ -202,6 +203,7 @@ func (h *History) Diff(seq uint64) ([]abi.FileDiff, error) {
 	}
 	list := []abi.FileDiff{}
 	for _, p := range slices.Sorted(maps.Keys(before)) {
+		// A path that was changed and changed back is no difference.
 		if alike(before[p], after[p]) {
 			continue
 		}

@@ -120,6 +120,7 @@ func (r *restore) look(ctx context.Context) (err error) {
 		now, want := r.now(p), r.want[p]
 		switch {
 		case alike(now, want) && (now == nil || now.Kind != workspace.File || now.Time == want.Time):
+		// Somebody else wrote here after the last commit, or between two of them. Going back would lose that.
 		case !alike(now, r.last[p]) || r.foreign[p] && !alike(now, want):
 			r.conflicts = append(r.conflicts, p)
 		default:
@@ -164,6 +165,7 @@ func (r *restore) stage(ctx context.Context, tx *workspace.Tx, u abi.UndoOptions
 			return nil, conflict([]string{p})
 		}
 	}
+	// Names are freed before they are made, and directories get their times last, because every step changes them.
 	for _, step := range []func(*workspace.Layer) error{r.clear, r.bring, r.modes} {
 		if err := step(l); err != nil {
 			return nil, staging.Error(err)
@@ -252,6 +254,7 @@ func (r *restore) bring(l *workspace.Layer) error {
 // content restores a file, and its hard links to files of the same group.
 func (r *restore) content(l *workspace.Layer, p string, want *workspace.Entry) error {
 	if first := r.links[want.Group]; want.Group != 0 && first != "" {
+		// Link refuses a name that exists.
 		if err := l.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -78,6 +78,8 @@ func (p *Publisher) do(o *Op, slots *fsys.Handle) error {
 		return &fsys.Error{Code: fsys.Conflict, Paths: []string{o.At()}, Text: "changed by somebody else while it was being published; nothing was published", Err: err}
 	}
 	var err error
+	// After a swap or a drop, the slot holds what was at the path. Its shape proves that nobody changed it since
+	// the plan.
 	check := o.Slot
 	switch o.Do {
 	case Make:
@@ -124,6 +126,7 @@ func (p *Publisher) swapByLink(o *Op, slots *fsys.Handle, conflict func(error) e
 	if err != nil {
 		return err
 	}
+	// A directory cannot be linked, and no rename puts a directory in the place of a file.
 	if slot.Kind == fsys.Dir || p.Place.LinkTo(slots, o.At(), o.oldSlot()) != nil {
 		put = p.Place.RenameNew
 		if err := p.Place.MoveTo(slots, o.At(), o.oldSlot()); err != nil {
@@ -134,6 +137,7 @@ func (p *Publisher) swapByLink(o *Op, slots *fsys.Handle, conflict func(error) e
 	if err != nil {
 		return err
 	}
+	// The check comes before the rename over the path, which would replace a file that the plan never saw.
 	if fsys.Shape(e) != o.Old {
 		return conflict(nil)
 	}
@@ -148,6 +152,7 @@ func (p *Publisher) Sync(ops []Op, slots *fsys.Handle, with ...func() error) err
 	for i := range ops {
 		o := &ops[i]
 		if o.Do != Adjust {
+			// A rename is durable only when its directory is synced.
 			dirs[path.Dir(o.At())] = true
 		} else if o.Before.Kind == fsys.Dir {
 			dirs[o.At()] = true
@@ -155,11 +160,13 @@ func (p *Publisher) Sync(ops []Op, slots *fsys.Handle, with ...func() error) err
 			files = append(files, o.At())
 		}
 	}
+	// One sync of the whole file system is cheaper than many single syncs.
 	if len(dirs)+len(files) > 50 {
 		if err := p.Place.SyncAll(); !errors.Is(err, errors.ErrUnsupported) {
 			return errors.Join(err, fsys.RunAll(with))
 		}
 	}
+	// The slots hold the undo information, so their directory must be on disk as well.
 	jobs := append(with, func() error { return slots.SyncDir(".") })
 	for d := range dirs {
 		jobs = append(jobs, func() error {
@@ -194,6 +201,7 @@ func (p *Publisher) isDone(o *Op, slots *fsys.Handle) (done bool, old string, er
 	case Drop:
 		return !gone, o.Slot, nil
 	}
+	// Only a swap is left. Its slot holds something before and after it, so the shape decides.
 	if !gone {
 		done, err := p.isSwapped(o, fsys.Shape(e))
 		return done, o.Slot, err
@@ -207,6 +215,7 @@ func (p *Publisher) isDone(o *Op, slots *fsys.Handle) (done bool, old string, er
 // Undo undoes operations, last first, then restores modes and times. It returns the
 // names of content that it could not restore, because somebody else changed the path.
 func (p *Publisher) Undo(ops []Op, slots *fsys.Handle) (rescued []string, err error) {
+	// Attributes come last, because moving files changes the times of their directories.
 	for i := range slices.Backward(ops) {
 		o := &ops[i]
 		if o.Do == Adjust {
@@ -260,6 +269,7 @@ func (p *Publisher) undoOne(o *Op, slots *fsys.Handle) (rescued string, err erro
 		}
 		return "", p.unlinkOld(o, slots)
 	}
+	// Somebody may have changed the published path since. That content stays, and the replaced content is rescued.
 	if o.Do != Drop {
 		now, err := fsys.Look(p.Place, o.At())
 		if err != nil && !fsys.ChangedOutside(err) {
@@ -279,6 +289,7 @@ func (p *Publisher) undoOne(o *Op, slots *fsys.Handle) (rescued string, err erro
 	case o.Do == Make:
 		err = p.Place.MoveTo(slots, o.At(), o.Slot)
 	case o.Do == Drop:
+		// Somebody may have made a new file at the path. It stays, and the old content is kept for a person.
 		err = p.Place.RenameNew(slots, o.Slot, o.At())
 		if fsys.ChangedOutside(err) {
 			return p.rescue(o.Slot, slots)
@@ -286,6 +297,7 @@ func (p *Publisher) undoOne(o *Op, slots *fsys.Handle) (rescued string, err erro
 	case old == o.Slot:
 		err = p.Place.Exchange(slots, o.Slot, o.At())
 	default:
+		// Without an exchange, a directory cannot be replaced in one step: ours moves away first.
 		now, bad := p.Place.Lstat(o.At())
 		was, err := slots.Lstat(old)
 		if err = errors.Join(bad, err); err != nil {
@@ -339,6 +351,7 @@ func (p *Publisher) Redo(ops []Op, slots *fsys.Handle) (rescued []string, err er
 		if done {
 			continue
 		}
+		// A swap by link may have stopped halfway. It is undone first, so that it can be done whole.
 		if err := p.unlinkOld(o, slots); err != nil {
 			return rescued, err
 		}
@@ -346,6 +359,7 @@ func (p *Publisher) Redo(ops []Op, slots *fsys.Handle) (rescued []string, err er
 		if err == nil && free {
 			err = p.do(o, slots)
 		}
+		// The commit stands, so a path that somebody changed is no error: the content is kept for a person.
 		if !free || fsys.Is(err, fsys.Conflict) {
 			err = nil
 			if o.Do != Drop {
@@ -393,6 +407,7 @@ func (p *Publisher) rescue(slot string, slots *fsys.Handle) (string, error) {
 func (p *Publisher) Untouched(ops []Op) bool {
 	for i := range ops {
 		o := &ops[i]
+		// A mode or time is the same before and after for many paths, so it proves nothing.
 		if o.Do == Adjust {
 			continue
 		}

@@ -37,6 +37,7 @@ func New(ctx context.Context, r *fsys.Rules, fine bool) *Scanner {
 
 // Tree scans p. Directories that hold what prev held are the nodes of prev.
 func (s *Scanner) Tree(p *fsys.Handle, prev fsys.Item) (fsys.Item, error) {
+	// Each moves the position of a descriptor, so two scans must not share one.
 	q, err := p.Sub(".")
 	if err != nil {
 		return fsys.Item{}, err
@@ -76,6 +77,7 @@ func (s *Scanner) dir(p *fsys.Handle, at string, prev *fsys.Node) (*fsys.Node, e
 	if err != nil {
 		return nil, err
 	}
+	// Returning prev lets two snapshots share the node, so comparing them costs nothing.
 	if same && prev != nil && len(out) == len(prev.Ents) {
 		return prev, nil
 	}
@@ -91,6 +93,7 @@ func (s *Scanner) quickDir(p *fsys.Handle, at string, prev *fsys.Node) (n *fsys.
 	names, strange := 0, false
 	err = p.Each(func(e *fsys.Item) error {
 		j, ok := prev.Find(e.Name)
+		// A new name needs the full way. Counting names finds removed ones.
 		if names++; !ok {
 			strange = true
 		} else if old := &prev.Ents[j]; !e.Unchanged(old) {
@@ -98,6 +101,7 @@ func (s *Scanner) quickDir(p *fsys.Handle, at string, prev *fsys.Node) (n *fsys.
 		}
 		return nil
 	})
+	// The set of names changed, so the sorted list must be made again.
 	if err != nil || strange || names != len(prev.Ents) {
 		return nil, false, err
 	}
@@ -105,6 +109,7 @@ func (s *Scanner) quickDir(p *fsys.Handle, at string, prev *fsys.Node) (n *fsys.
 	if err != nil || same {
 		return prev, err == nil, err
 	}
+	// Snapshots share prev, so it must never change.
 	n = &fsys.Node{Ents: slices.Clone(prev.Ents)}
 	for i, j := range where {
 		n.Ents[j] = news[i]
@@ -125,6 +130,7 @@ func (s *Scanner) completeAll(p *fsys.Handle, at string, news []fsys.Item, olds 
 			case s.sem <- struct{}{}:
 				wg.Go(func() { one(); <-s.sem })
 				continue
+			// Waiting for a token could deadlock, because a parent keeps its token until its children are scanned.
 			default:
 			}
 		}
@@ -137,6 +143,7 @@ func (s *Scanner) completeAll(p *fsys.Handle, at string, news []fsys.Item, olds 
 // complete adds to e what its metadata does not say, and reports whether e is equal
 // to old.
 func (s *Scanner) complete(p *fsys.Handle, at string, e, old *fsys.Item) (same bool, err error) {
+	// With deep the parent itself may be ignored, so every directory above is asked.
 	if s.deep {
 		e.Ignored = s.rules.Below(at, e.Kind == fsys.Dir)
 	} else if old != nil && old.Kind == e.Kind {
@@ -145,11 +152,13 @@ func (s *Scanner) complete(p *fsys.Handle, at string, e, old *fsys.Item) (same b
 		e.Ignored = s.rules.Match(at, e.Kind == fsys.Dir)
 	}
 	e.Ignored = e.Ignored || e.Kind == fsys.Other
+	// A racy entry may have changed after it was read without a new time stamp, so it is never trusted.
 	known := old != nil && old.Entry.Kind == e.Kind && old.Ignored == e.Ignored
 	same = known && old.Print == e.Print && old.Mode == e.Mode && old.Time == e.Time && old.Size == e.Size && !old.Racy
 	switch {
 	case e.Kind == fsys.Dir && !s.flat && (!e.Ignored || s.deep):
 		return s.subdir(p, at, e, old, same)
+	// Not entered: what was known of its content stays.
 	case e.Kind == fsys.Dir:
 		e.Dir = &fsys.Node{}
 		if known {
@@ -171,6 +180,7 @@ func (s *Scanner) complete(p *fsys.Handle, at string, e, old *fsys.Item) (same b
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fsys.Errorf(fsys.Busy, at, "it was removed while it was read: %v", err)
 	}
+	// A write right after this scan could leave the same time stamp. Such a file is read again next time.
 	if !s.fine {
 		e.Racy = max(e.Print.Ctime, e.Time)+stampSlack(e.Print.Ctime) > s.start
 	}
@@ -185,6 +195,7 @@ func (s *Scanner) subdir(p *fsys.Handle, at string, e, old *fsys.Item, same bool
 	}
 	q, err := p.Sub(e.Name)
 	if err != nil {
+		// Another mount is not part of the workspace. It must never be read, published or removed.
 		if fsys.IsOtherMount(err) {
 			*e = fsys.Item{Name: e.Name, Entry: fsys.Entry{Kind: fsys.Other}, Print: e.Print, Ignored: true}
 			return old != nil && old.Kind == fsys.Other, nil
@@ -211,6 +222,7 @@ func (s *Scanner) hashFile(p *fsys.Handle, e *fsys.Item) error {
 		return err
 	}
 	defer f.Close()
+	// Hash and metadata must belong together, so a file that changed while it was read is read again.
 	for try := 0; ; try++ {
 		before, err := fsys.Stat(f)
 		if err != nil {
@@ -243,6 +255,7 @@ func (s *Scanner) At(p *fsys.Handle, root *fsys.Item, at string, deep bool) (*fs
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	// A link or file now stands where a directory was. Following it could leave the workspace.
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 		return nil, fsys.Errorf(fsys.Conflict, at, "a directory above it was replaced: %v", err)
 	}
@@ -258,6 +271,7 @@ func (s *Scanner) At(p *fsys.Handle, root *fsys.Item, at string, deep bool) (*fs
 		return nil, err
 	}
 	defer parent.Close()
+	// A directory that stays needs only its own metadata; one that is removed needs all below it.
 	s.deep = deep
 	if cur.Kind == fsys.Dir && !deep {
 		s.flat = true

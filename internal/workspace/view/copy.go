@@ -39,6 +39,7 @@ func NewCopy(ctx context.Context, g Ground) (View, error) {
 	if err := c.mountQuota(&top); err != nil {
 		return nil, err
 	}
+	// A mount must not stay behind when the copy fails.
 	if err := c.fill(ctx, &top); err != nil {
 		return nil, errors.Join(err, c.End())
 	}
@@ -53,6 +54,7 @@ func (c *copyView) mountQuota(top *fsys.Item) error {
 	bytes, files := int64(0), 1
 	groups := map[uint64]bool{}
 	for _, e := range top.Walk(".") {
+		// Names that share a file take its space once.
 		if e.Group == 0 || !groups[e.Group] {
 			bytes += e.Size
 			files++
@@ -76,6 +78,7 @@ func (c *copyView) fill(ctx context.Context, top *fsys.Item) error {
 		}
 		name := filepath.Join(c.dir, filepath.FromSlash(at))
 		switch {
+		// A FIFO, socket or device is never published, so the copy leaves it out.
 		case e.Kind == fsys.Other:
 			continue
 		case e.Kind == fsys.Dir:
@@ -107,6 +110,7 @@ func (c *copyView) fill(ctx context.Context, top *fsys.Item) error {
 		return err
 	}
 	defer p.Close()
+	// Modes and times of directories come last: each new file needs write permission and changes the time.
 	for i := len(dirs) - 1; i >= 0; i-- {
 		d := dirs[i]
 		c.was[d.at] = &copiedFile{seen: d.e.Print}
@@ -196,8 +200,10 @@ func (c *copyView) Changes() ([]Staged, error) {
 		if c.untouched(at, e) || e.Kind == fsys.Dir && was != nil && was.e.Kind == fsys.Dir && was.e.Mode == e.Mode && was.e.Time == e.Time {
 			continue
 		}
+		// The inode and the node are those of the copy. The published file gets its own.
 		x := *e
 		x.Dir, x.Print, x.Ignored = nil, fsys.Print{}, false
+		// A zero Seen says that nothing was at the path, so a file that somebody else makes there is a conflict.
 		ch := Staged{Path: at, To: &x, Seen: &fsys.Print{}}
 		if was != nil {
 			ch.Seen = &was.seen
@@ -210,10 +216,12 @@ func (c *copyView) Changes() ([]Staged, error) {
 			x.Size = 0
 		case fsys.File:
 			ch.Src = filepath.Join(c.dir, filepath.FromSlash(at))
+			// A file with several names stays, because its other names need it. A tmpfs is another file system.
 			ch.Move = e.Group == 0 && !bounded(c.ground.Quota)
 			if links[e.Group] != e.Print.Nlink { // shared with something outside the view
 				x.Group = 0
 			}
+			// A new name for an unchanged file becomes a link to the file in the workspace, so both share it.
 			if b := first[e.Group]; e.Group != 0 && b != "" {
 				ch.Base, ch.Src = b, ""
 				ch.From = &fsys.Item{Entry: c.was[b].e, Print: c.was[b].seen}
@@ -222,6 +230,7 @@ func (c *copyView) Changes() ([]Staged, error) {
 		out = append(out, ch)
 	}
 	for at, was := range c.was {
+		// Removing a directory takes everything below along, so only its top is listed.
 		if now[at] == nil && (at == "." || now[path.Dir(at)] != nil) {
 			out = append(out, Staged{Path: at, Seen: &was.seen})
 		}
@@ -236,6 +245,7 @@ func (c *copyView) untouched(at string, e *fsys.Item) bool {
 	if was == nil || was.e.Kind != e.Kind || was.fp.Ino != e.Print.Ino || was.e.Mode != e.Mode || was.e.Time != e.Time || was.e.Size != e.Size {
 		return false
 	}
+	// Programs cannot set a change time, so equal times prove that nobody wrote.
 	if was.fp.Ctime == e.Print.Ctime || e.Kind != fsys.File {
 		return true
 	}

@@ -112,6 +112,7 @@ func (t *layerTree) loadDir(n *lnode) error {
 			return err
 		}
 	}
+	// The first look stays in orig: the changes are what differs from it.
 	n.kids, n.orig = kids, maps.Clone(kids)
 	return nil
 }
@@ -139,6 +140,7 @@ func (t *layerTree) resolve(op, name string, follow bool) (dir *lnode, last stri
 	if strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") {
 		return nil, "", nil, pathError(op, fsys.Clip(name), fsys.Errorf(fsys.Refused, "", "expected a path relative to the workspace"))
 	}
+	// The trail knows the real parents, so ".." after a link goes where the kernel would go.
 	trail := []*lnode{t.root}
 	parts := strings.Split(name, "/")
 	last, n = ".", t.root
@@ -150,6 +152,7 @@ func (t *layerTree) resolve(op, name string, follow bool) (dir *lnode, last stri
 		case "", ".":
 			continue
 		case "..":
+			// No path leaves the workspace, and an error shows the mistake.
 			if len(trail) == 1 {
 				return nil, "", nil, pathError(op, name, fsys.Errorf(fsys.Refused, "", "the path leads out of the workspace"))
 			}
@@ -162,9 +165,11 @@ func (t *layerTree) resolve(op, name string, follow bool) (dir *lnode, last stri
 		}
 		n, last = dir.kids[part], part
 		if n != nil && n.Kind == fsys.Symlink && (len(parts) > 0 || follow) {
+			// Linux also gives up after 40 links, which finds loops.
 			if links++; links > 40 {
 				return nil, "", nil, pathError(op, name, errLoop)
 			}
+			// The layer has no root directory, so an absolute target lies outside.
 			if strings.HasPrefix(n.Target, "/") {
 				return nil, "", nil, pathError(op, name, fsys.Errorf(fsys.Refused, "", "the link %s leads out of the workspace", part))
 			}
@@ -173,6 +178,7 @@ func (t *layerTree) resolve(op, name string, follow bool) (dir *lnode, last stri
 			continue
 		}
 		if n == nil {
+			// A missing name is an error only if the path goes on behind it. Otherwise the caller may make it.
 			if slices.ContainsFunc(parts, func(s string) bool { return s != "" && s != "." }) {
 				return nil, "", nil, pathError(op, name, fs.ErrNotExist)
 			}
@@ -302,6 +308,7 @@ func (l *Layer) Link(old, name string) error {
 	if n.Kind != fsys.File {
 		return pathError("link", old, fsys.Errorf(fsys.Refused, "", "expected a file"))
 	}
+	// All names must be known, or a later write would change the file under some of them only.
 	if err := l.tree.loadNames(n); err != nil {
 		return err
 	}
@@ -314,6 +321,7 @@ func (l *Layer) Link(old, name string) error {
 	}
 	if n.group == 0 {
 		l.tree.next++
+		// The high bit keeps new groups apart from inodes, by which old groups are named.
 		n.group = 1<<63 + uint64(l.tree.next)
 	}
 	l.tree.link(dir, last, n)
@@ -323,6 +331,7 @@ func (l *Layer) Link(old, name string) error {
 // loadNames reads every directory that has a name of the same file. A write
 // through one name then changes the file under all names.
 func (t *layerTree) loadNames(n *lnode) error {
+	// A dirty file was loaded under all its names before its first change.
 	if n.Group == 0 || n.dirty {
 		return nil
 	}
@@ -336,6 +345,7 @@ func (t *layerTree) loadNames(n *lnode) error {
 				return err
 			}
 			next := at.orig[part]
+			// The last part is the file itself. An earlier one means that somebody else changed the directory.
 			if next == nil || next.Kind != fsys.Dir {
 				break
 			}
@@ -436,6 +446,7 @@ func (l *Layer) Rename(old, name string) error {
 		return err
 	}
 	to, last, was, err := l.tree.resolve("rename", name, false)
+	// As in rename(2): two names of the same file stay as they are.
 	if err != nil || was == n {
 		return err
 	}
@@ -452,6 +463,7 @@ func (l *Layer) Rename(old, name string) error {
 		}
 	}
 	if n.Kind == fsys.Dir {
+		// Such a move would cut the directory off the tree.
 		if n.contains(to) {
 			return pathError("rename", name, fsys.Errorf(fsys.Refused, "", "a directory cannot be moved below itself"))
 		}
@@ -609,6 +621,7 @@ func (l *Layer) WriteFile(name string, b []byte, mode fs.FileMode) error {
 func (l *Layer) OpenFile(name string, flag int, mode fs.FileMode) (*LayerFile, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// With O_EXCL a link at the end counts as existing, as open(2) has it.
 	dir, last, n, err := l.tree.resolve("open", name, flag&os.O_EXCL == 0)
 	if err != nil {
 		return nil, err
@@ -673,6 +686,7 @@ func (t *layerTree) makeOwn(n *lnode, keep bool) error {
 	if err := t.checkChangeable("write", n.base, n); err != nil {
 		return err
 	}
+	// Names that are read later would still show the old content.
 	if err := t.loadNames(n); err != nil {
 		return err
 	}
@@ -692,6 +706,7 @@ func (t *layerTree) makeOwn(n *lnode, keep bool) error {
 	if !keep {
 		size = 0
 	}
+	// The quota is charged before the copy, so that no copy exceeds it.
 	if err := t.quota.charge(size, 1); err != nil {
 		return err
 	}
@@ -759,6 +774,7 @@ func (l *Layer) changes() ([]Staged, error) {
 
 // collect compares n with under, the directory that was at its path at first.
 func (t *layerTree) collect(at string, n, under *lnode, out *[]Staged) error {
+	// Nobody looked into the directory, so nothing below it changed.
 	if n.kids == nil && n == under {
 		return nil
 	}
@@ -785,6 +801,7 @@ func (t *layerTree) collect(at string, n, under *lnode, out *[]Staged) error {
 		if k.Kind != fsys.Dir {
 			continue
 		}
+		// A directory replaced a file: everything in it is new.
 		if o != nil && o.Kind != fsys.Dir {
 			o = nil
 		}

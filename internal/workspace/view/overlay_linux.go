@@ -31,6 +31,7 @@ func NewOverlay(g Ground) (View, error) {
 		}
 	}
 	if bounded(g.Quota) {
+		// The extra room is for the directories that the overlay itself needs.
 		if err := fsys.MountBounded(filepath.Dir(o.upper), 16<<10, 5, g.Quota); err != nil {
 			return nil, err
 		}
@@ -41,6 +42,7 @@ func NewOverlay(g Ground) (View, error) {
 			return nil, errors.Join(err, o.End())
 		}
 	}
+	// The upper directory shows as the top of the view, so it gets owner, mode and time of the workspace.
 	root, err := g.Place.Lstat(".")
 	if err != nil {
 		return nil, errors.Join(err, o.End())
@@ -53,6 +55,7 @@ func NewOverlay(g Ground) (View, error) {
 		return nil, errors.Join(err, o.End())
 	}
 	opts := "lowerdir=" + fsys.EscapeMountOption(g.Place.Name) + ",upperdir=" + fsys.EscapeMountOption(o.upper) + ",workdir=" + fsys.EscapeMountOption(work) +
+		// redirect_dir and metacopy would keep changes in attributes that Changes does not read.
 		",redirect_dir=off,index=off,metacopy=off,xino=off"
 	// The view need not survive a crash, because commits sync their slots. So mount
 	// it as volatile. An older kernel does not know this option and syncs at the end.
@@ -69,6 +72,7 @@ func NewOverlay(g Ground) (View, error) {
 func (o *overlayView) Path() string { return o.dir }
 
 func (o *overlayView) Changes() ([]Staged, error) {
+	// A process with an open file could still write into the upper directory, so a busy mount is refused.
 	if err := unix.Unmount(o.dir, unix.UMOUNT_NOFOLLOW); err != nil {
 		return nil, fsys.Errorf(fsys.Busy, o.dir, "a process still uses the view: %v", err)
 	}
@@ -81,6 +85,7 @@ func (o *overlayView) Changes() ([]Staged, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A file with more links than names here is shared with something outside of the view.
 	links := map[uint64]uint32{}
 	for _, e := range top.Walk(".") {
 		links[e.Group]++
@@ -93,10 +98,12 @@ func (o *overlayView) Changes() ([]Staged, error) {
 		ch := Staged{Path: at, To: &x}
 		switch e.Kind {
 		case fsys.Other:
+			// An overlay marks a removed name by a device 0:0.
 			if isWhiteout(name) {
 				ch.To = nil
 			}
 		case fsys.Dir:
+			// An opaque directory was removed and made again: the old names in it are gone.
 			if isOpaque(name) {
 				out = append(out, o.hiddenNames(at, e)...)
 			}
@@ -109,6 +116,7 @@ func (o *overlayView) Changes() ([]Staged, error) {
 			}
 			x.Size = 0
 		case fsys.File:
+			// The attribute belongs to this mount, and must not reach the workspace.
 			unix.Lremovexattr(name, "trusted.overlay.origin")
 			ch.Src, ch.Move = name, e.Group == 0 && !bounded(o.ground.Quota)
 			if links[e.Group] != e.Print.Nlink {

@@ -68,6 +68,7 @@ func frame[R any](r R) ([]byte, error) {
 // readFrame reads the record at the start of b. n is its length, 0 at the end of
 // the log, and negative if the record does not read back.
 func readFrame[R any](b []byte) (r R, n int) {
+	// Only zeros may follow the last record. Anything else is the start of a torn one.
 	if len(b) < 8 {
 		for _, c := range b {
 			if c != 0 {
@@ -77,6 +78,7 @@ func readFrame[R any](b []byte) (r R, n int) {
 		return r, 0
 	}
 	size := binary.BigEndian.Uint32(b)
+	// A torn write may leave zeros first and bytes later, so the end must be all zeros.
 	if size == 0 && binary.BigEndian.Uint32(b[4:]) == 0 {
 		for _, c := range b {
 			if c != 0 {
@@ -85,6 +87,7 @@ func readFrame[R any](b []byte) (r R, n int) {
 		}
 		return r, 0
 	}
+	// A torn length may be any number, so it is checked before it is used.
 	if uint64(size) > uint64(len(b)-8) {
 		return r, -1
 	}
@@ -113,6 +116,7 @@ func Open[R any](name string, repair bool, state State[R]) (*Log[R], error) {
 		f.Close()
 		return nil, err
 	}
+	// Rewriting cuts the tail: a record appended after torn bytes could never be read.
 	if torn && repair {
 		return l, l.Rewrite()
 	}
@@ -137,6 +141,7 @@ func (l *Log[R]) read() (torn bool, err error) {
 		l.off, b = int64(len(logMagic)), b[len(logMagic):]
 	}
 	var records []R
+	// Also after an error, the state must agree with off.
 	defer func() { l.state.Apply(records...) }()
 	for {
 		r, n := readFrame[R](b)
@@ -155,6 +160,7 @@ func (l *Log[R]) read() (torn bool, err error) {
 // then the log is damaged and its tail is not merely torn.
 func (l *Log[R]) checkTail(b []byte) error {
 	for i := 1; i+8 < len(b); i++ {
+		// Every record is a JSON object, so the cheap test saves most sums.
 		if b[i+8] == '{' {
 			if _, n := readFrame[R](b[i:]); n > 0 {
 				return fsys.Errorf(fsys.Damaged, l.name, "the record at byte %d does not read back, and one at %d follows it", l.off, l.off+int64(i))
@@ -180,6 +186,7 @@ func (l *Log[R]) Put(r R) error {
 		return err
 	}
 	end := l.off + int64(len(b))
+	// Zeros are synced ahead, so that appending changes no metadata and one fdatasync is enough.
 	if end > l.room {
 		n := int64(len(b)) + logRoom
 		if _, err := l.f.WriteAt(make([]byte, n), l.off); err != nil {
@@ -226,6 +233,7 @@ func (l *Log[R]) Rewrite() error {
 	if err := fsys.Replace(l.name, b, 0o600, true); err != nil {
 		return err
 	}
+	// The old descriptor would still write into the file that was replaced.
 	f, err := os.OpenFile(l.name, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -264,6 +272,7 @@ func (l *Log[R]) Follow() (bool, error) {
 		return false, nil
 	}
 	was := l.off
+	// The caller holds the lock, so a torn tail belongs to a dead writer and may be cut.
 	torn, err := l.read()
 	if err == nil && torn {
 		err = l.Rewrite()
