@@ -65,13 +65,16 @@ func (b *bucket) apply(now int64, c *call, f *report) {
 func (b *bucket) recordSuccess(now int64, c *call) {
 	k := &b.pace
 	k.breakdowns = max(0, k.breakdowns-1)
+	// A call from before the pause does not show that the pause was long enough.
 	if c.startedAt > k.pausedAt {
 		k.pauses = 0
 	}
+	// A success proves room for more only if at least half of the width was in use.
 	if full := int64(b.running+1)*2000 >= k.width; full && k.width < k.ceiling {
 		if k.width < k.threshold {
 			k.width += 1000
 		} else {
+			// As in TCP: one more call for each full round of answers.
 			k.width += 1_000_000 / k.width
 		}
 	}
@@ -86,6 +89,7 @@ func (b *bucket) recordSuccess(now int64, c *call) {
 // say nothing new.
 func (b *bucket) beginPause(now int64, c *call, f *report, why string) {
 	k := &b.pace
+	// A burst of refusals has one cause. Counting each of them would double the pause many times.
 	if k.pausedAt > 0 && c.startedAt <= k.pausedAt {
 		if f.after > 0 {
 			k.pause(now, min(f.after, 24*60*minute), why)
@@ -150,6 +154,7 @@ func (b *bucket) exceededLimit(c *call, f *report) string {
 	told := false
 	for u := range f.levels {
 		l := f.levels[u]
+		// The whole minute was left and the call was refused, so no later minute would serve it.
 		if told = told || l.limit > 0; l.limit > 0 && c.bound[u] > l.limit && l.left >= l.limit-l.limit/50 {
 			return excess(u, c.bound[u], l.limit)
 		}
@@ -178,6 +183,7 @@ func (b *bucket) narrowWidth(rate bool) {
 	switch {
 	case !b.paced():
 		k.width = leastWidth
+	// The margin already answers a limit by the minute.
 	case rate:
 	case k.why == whySlow:
 		k.ceiling = max(leastWidth, now-1000)
@@ -223,6 +229,7 @@ const learnedFor = 10 * minute
 // differently: the difference counts as used.
 func (b *bucket) learnLimits(now int64, c *call, f *report) {
 	b.estimate.learnAhead(c, f)
+	// Older headers describe a minute that is over.
 	if f.age > minute {
 		return
 	}

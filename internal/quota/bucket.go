@@ -78,6 +78,7 @@ func newBucket(name string, parent *bucket, l Limits) *bucket {
 	if parent != nil {
 		parent.below++
 	}
+	// A known limit already bounds the calls, so the width need not feel its way up.
 	for x := b; x != nil; x = x.parent {
 		if x.maxRunning > 0 {
 			b.pace.width = int64(x.maxRunning) * 1000
@@ -93,6 +94,7 @@ func newBucket(name string, parent *bucket, l Limits) *bucket {
 // idle reports whether the bucket can be forgotten without a loss.
 func (b *bucket) idle(now int64) bool {
 	b.window.slide(now)
+	// Forgetting a bucket with usage or a pause would let calls through too early.
 	return b.running == 0 && b.below == 0 && (b.waiters == nil || b.waiters.waiting == 0) && b.window.sum == amount{} && now > max(b.pace.paused, b.outage.until)
 }
 
@@ -127,6 +129,7 @@ func (b *bucket) freeAt(now int64, c *call) (at int64, why string) {
 			at, why = t, unitNames[u]
 		}
 		most := l
+		// A part stays free, so that an urgent call need not wait until the minute is over.
 		if !c.urgent() {
 			most -= l * urgentShare / 1000
 		}
@@ -140,6 +143,7 @@ func (b *bucket) freeAt(now int64, c *call) (at int64, why string) {
 // slots returns how many calls may run at one time.
 func (b *bucket) slots(urgent bool) int {
 	n := int(b.pace.width / 1000)
+	// Only the bucket of a model learns a width. Above it only the configured number counts.
 	if b.waiters == nil {
 		n = b.maxRunning
 	} else if b.maxRunning > 0 {
@@ -169,6 +173,7 @@ func (b *bucket) burstFreeAt(u int, limit int64, c *call) int64 {
 
 // timeFor returns the time in which a limit grants n.
 func timeFor(n, limit int64) int64 {
+	// A call beyond the limit of a minute waits one minute and not longer.
 	n = max(-limit, min(n, limit))
 	return int64(float64(n) / float64(limit) * float64(minute))
 }
@@ -178,6 +183,7 @@ func (b *bucket) startCall(now int64, c *call) {
 	b.running++
 	b.window.add(now, &c.counted)
 	b.raiseLevel(now, &c.counted)
+	// Estimates and slack together are the bounds, which a provider may count.
 	b.slack.add(&c.bound)
 	b.slack.sub(&c.counted)
 	b.total.add(&c.bound)
@@ -204,6 +210,7 @@ func (b *bucket) endCall(now int64, c *call, took amount) {
 	b.slack.add(&c.counted)
 	b.outputs.counted -= c.counted[output]
 	b.outputs.bound -= c.bound[output]
+	// Some providers count at the start and some at the end. This way neither count passes the limit.
 	then := amount{took[requests], took[input], took[input], 0}
 	b.window.remove(now, c.startedAt, then.negative())
 	b.window.add(now, &amount{0, took[output], 0, took[output]})

@@ -37,6 +37,7 @@ func (m *ratio) follow(took, most int64) {
 		return
 	}
 	seen := min(1000, 1000*float64(took)/float64(most))
+	// The bound on seen makes old calls fade, so the estimate follows a change of work.
 	m.seen = min(16, m.seen+1)
 	m.off += (math.Abs(seen-m.mean) - m.off) / m.seen
 	m.mean += (seen - m.mean) / m.seen
@@ -53,6 +54,7 @@ func (m *ratio) expected(beside int) int64 {
 // its cache: from the use of its limit beyond the known use, unless the other
 // running calls hide it.
 func (h *estimate) learnCache(c *call, cached, other int64) {
+	// While whole is set, the cached input is part of our own use already.
 	if h.whole {
 		other += cached
 	}
@@ -95,6 +97,7 @@ func (h *estimate) learnAhead(c *call, f *report) {
 		return
 	}
 	seen := max(0, min(1000, (l.limit-l.left-c.atStart.used[u]+w.counted)*1000/w.bound))
+	// Upwards at once, because too low a value leads to refusals; downwards slowly.
 	if seen > h.ahead {
 		h.ahead = seen
 	} else {

@@ -28,6 +28,7 @@ func (r *outage) pause() int64 { return min(firstOutage<<min(r.failed, 6), longe
 // begin starts an outage, unless the failed call went before the last one was
 // known.
 func (r *outage) begin(now int64, c *call, why string) {
+	// Many calls fail together when a provider goes down. They are one outage.
 	if c.startedAt < r.since || now < r.until {
 		return
 	}
@@ -96,9 +97,11 @@ func (b *bucket) learnOutage(now int64, c *call, status Status) {
 		if b.pace.countBreakdown(); b.pace.breakdowns >= breakdownBound {
 			b.outage.begin(now, c, whyFailing)
 		}
+	// Even a refusal shows that the model answers again.
 	case Served, RateLimited:
 		b.outage.end(c)
 	}
+	// Any answer, also an error, shows that the address can be reached.
 	if status != Unreachable && status != NotSent && status != Cut {
 		top.outage.end(c)
 	}

@@ -93,6 +93,7 @@ func (p *share) child(k shareKey) *share {
 // join counts a new call of p.
 func (p *share) join() {
 	for ; p.parent != nil; p = p.parent {
+		// A share that was idle has saved nothing, or it could take everything for a while.
 		if p.calls == 0 {
 			p.used = max(p.used, p.parent.floor)
 			p.parent.active++
@@ -114,6 +115,7 @@ func (p *share) charge(n int64) {
 	for ; p.parent != nil; p = p.parent {
 		p.used += n
 		p.parent.highest = max(p.parent.highest, p.used)
+		// The order of the heaps depends on usage, so each heap with this share is repaired.
 		for _, l := range p.queues {
 			heap.Fix(&l.parent.children, l.at)
 		}
@@ -125,6 +127,7 @@ func (p *share) charge(n int64) {
 func (p *share) leave() {
 	for ; p.parent != nil; p = p.parent {
 		if p.calls--; p.calls == 0 {
+			// No share is left to compare with, so later ones start level with all that went before.
 			if p.parent.active--; p.parent.active == 0 {
 				p.parent.floor = p.parent.highest
 			}
@@ -141,6 +144,7 @@ func (p *share) leave() {
 const keptShares = 32
 
 func (p *share) forget() {
+	// A few per call keep the list short without a pause for a long scan.
 	for range min(2, len(p.idle)) {
 		m := p.idle[0]
 		p.idle = p.idle[1:]
@@ -253,6 +257,7 @@ func (l *waiters) leave(c *call) {
 	unlink(&k.oldest, &k.newest, c, inClass)
 	unlink(&at.first, &at.last, c, inQueue)
 	c.queue = nil
+	// Empty queues go at once, because head expects a call in each queue.
 	for ; at.parent != nil && at.first == nil && len(at.children) == 0; at = at.parent {
 		heap.Remove(&at.parent.children, at.at)
 		i := slices.Index(at.share.queues, at)
@@ -271,6 +276,7 @@ func inQueue(c *call) (before, after **call) { return &c.prev, &c.next }
 // link adds a call to a list, behind the calls that came earlier.
 func link(first, last **call, c *call, in func(*call) (before, after **call)) {
 	before, after := in(c)
+	// Only a call that changes its priority is not the newest, so the search from the end is short.
 	for *before = *last; *before != nil && (*before).seq > c.seq; {
 		*after = *before
 		earlier, _ := in(*before)
@@ -301,6 +307,7 @@ func point(first, last **call, before, after, next, prev *call, in func(*call) (
 func (l *waiters) head(now int64) (best *call) {
 	for i, m := range l.some {
 		for ; m != 0; m &= m - 1 {
+			// Each class has one candidate: the first call of the process with the least usage.
 			k := l.classes[i*64+bits.TrailingZeros64(m)]
 			c := k.children[0].children[0].first
 			c.level = k.level(now)
@@ -317,6 +324,7 @@ func (c *call) before(d *call) bool {
 	if c.level != d.level {
 		return c.level < d.level
 	}
+	// Owners are compared first, then processes of one owner: more processes earn no larger share.
 	p, q := c.share, d.share
 	if p.parent != q.parent {
 		p, q = p.parent, q.parent

@@ -67,6 +67,7 @@ type Turn struct {
 // caller holds t.mu.
 func (t *Turns) clock() int64 {
 	if t.epoch.IsZero() {
+		// Zero means "never" in the scheduler, so no time is zero.
 		t.epoch = time.Now().Add(-time.Second)
 	}
 	return int64(time.Since(t.epoch))
@@ -80,6 +81,7 @@ func (t *Turns) Acquire(ctx context.Context, a Demand) (*Turn, error) {
 	c := &call{resource: a.Resource, owner: a.Owner, pid: a.Pid, priority: a.Priority, bound: amountOf(a.In, a.Out), hasFallback: a.HasFallback}
 	t.mu.Lock()
 	t.scheduler.configs, t.scheduler.again = t.Configs, t.Restarted
+	// Read under the lock: a change of priority is either seen here, or SetPriority finds the call in its queue.
 	if a.CurrentPriority != nil {
 		c.priority = a.CurrentPriority()
 	}
@@ -188,6 +190,7 @@ func (t *Turns) wake(now int64, gone []*call, self *call) {
 			close(c.ready)
 		}
 	}
+	// The list is used again, and must not keep forgotten buckets in memory.
 	for i, b := range t.scheduler.rechecks {
 		t.alarm(now, b)
 		t.scheduler.rechecks[i] = nil

@@ -28,6 +28,7 @@ func (w *RoutePicker) Choose(awayFor func(at int) time.Duration) (other bool) {
 	at, least, here := w.At, time.Duration(math.MaxInt64), 0
 	w.open = make([]bool, w.Of)
 	for i := range w.Of {
+		// The current route comes first, so a call changes its provider only for a reason.
 		n := (w.At + i) % w.Of
 		away := awayFor(n)
 		if away == 0 {

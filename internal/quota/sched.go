@@ -33,12 +33,14 @@ func (s *scheduler) bucket(now int64, resource string) *bucket {
 	}
 	top := s.parentBucket(r.Provider, nil, Limits{Concurrency: conf.Concurrency})
 	rates := conf.Limits
+	// The number of calls at one time holds for the whole provider, so only its bucket counts it.
 	rates.Concurrency = 0
 	key := s.parentBucket(r.Provider+"#"+r.Key, top, rates)
 	if key.owners == nil {
 		key.owners = new(share)
 	}
 	b := newBucket(resource, key, conf.Models[r.Model].within(rates))
+	// The kernel before may have used the minute, and without limits nothing else would slow the start.
 	if s.again && !b.paced() {
 		b.pace.width = min(b.pace.width, fewRequests*1000)
 	}
@@ -65,6 +67,7 @@ func (s *scheduler) enqueue(now int64, c *call) []*call {
 	c.priority = max(0, min(c.priority, mostLevel))
 	c.bucket, c.queuedAt, c.seq, c.level = b, now, s.seq, c.priority
 	if c.hasFallback {
+		// Waiting here would be slower than the fallback.
 		if now < b.readyAt(now) {
 			c.diverted = true
 			s.one[0] = c
@@ -90,6 +93,7 @@ func (s *scheduler) enqueue(now int64, c *call) []*call {
 // is full for the longest time, and when it will have room. Of several it
 // returns the highest, because there no call may overtake.
 func (s *scheduler) findRoom(now int64, c *call) (in *bucket, at int64, why string) {
+	// The estimate depends on the calls beside it, so it is computed at each look.
 	c.counted = c.bucket.estimate.amount(&c.bound, c.bucket.running)
 	for b := c.bucket; b != nil; b = b.parent {
 		if t, w := b.freeAt(now, c); t > now && t >= at {
@@ -166,6 +170,7 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 	if c.tooLarge = c.bucket.exceededLimit(c, f); c.tooLarge != "" {
 		f.status = NotSent // it says nothing about other calls
 	}
+	// The share paid its bound at the start. Without that it could start many calls before the first one ends.
 	c.share.charge(took[tokens] - c.bound[tokens])
 	for b := c.bucket; b != nil; b = b.parent {
 		b.endCall(now, c, took)
@@ -229,6 +234,7 @@ func (s *scheduler) giveTurns(now int64, b *bucket) (gone []*call) {
 			gone = append(gone, c)
 			continue
 		}
+		// No smaller call may overtake in a full bucket, or a large one would wait for ever.
 		in.fullInRound = s.round // nextCall skips the models below it
 		s.checkLater(c.bucket, at, why)
 	}
@@ -254,6 +260,7 @@ func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 			delete(b.parent.parent.blocked, b)
 			s.checkLater(b, never, "")
 		case b.fullInRound == s.round:
+		// The full bucket remembers the models that wait for it, so that a release there looks at them again.
 		case b.parent.fullInRound == s.round:
 			b.parent.blocked[b] = true
 		case b.parent.parent.fullInRound == s.round:
@@ -263,6 +270,7 @@ func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 		}
 	}
 	consider(b)
+	// A call that ended at b made room above it, so models that wait there are candidates too.
 	for x := b.parent; x != nil; x = x.parent {
 		for o := range x.blocked {
 			if o != b {
@@ -304,6 +312,7 @@ func (s *scheduler) forgetIdle(now int64) {
 	forget(s.buckets)
 	forget(s.parents) // keys
 	forget(s.parents) // providers without keys
+	// A scan that frees nothing must not run at every call.
 	s.many = 2 * len(s.buckets)
 }
 

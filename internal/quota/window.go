@@ -68,6 +68,7 @@ func (w *window) slide(now int64) {
 	if w.slots == nil {
 		w.slots, w.last = make([]amount, ring), n
 	}
+	// After a long silence the ring is cleared at once, not slot by slot.
 	if n-w.last >= ring {
 		clear(w.slots)
 		w.last, w.sum = n, amount{}
@@ -92,10 +93,12 @@ func (w *window) add(now int64, a *amount) {
 func (w *window) remove(now, then int64, a *amount) {
 	w.slide(now)
 	n := then / slotTime
+	// Its slot was used again since. The amount left the sum long ago.
 	if w.last-n >= ring {
 		return
 	}
 	w.at(n).sub(a)
+	// An older slot is no longer in the sum.
 	if w.last-n <= span {
 		w.sum.sub(a)
 	}
