@@ -14,6 +14,9 @@ import (
 // killTime is how long Run waits for a process that it killed.
 const killTime = 5 * time.Second
 
+var errNoGoTools = &abi.Error{Code: abi.InvalidCall, Message: "a daemon cannot call the Go tools of this program",
+	Hint: "use kern.Open, or declare the tools as commands in an agent file"}
+
 // Spawn starts a process and returns its pid when it is in the journal.
 func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, error) {
 	s, err := a.request(task)
@@ -22,7 +25,7 @@ func (k *Kernel) Spawn(ctx context.Context, a Agent, task string) (abi.Pid, erro
 	}
 	if k.embedded == nil {
 		if len(a.Tools) > 0 {
-			return 0, &abi.Error{Code: abi.InvalidCall, Message: "a daemon cannot call the Go tools of this program", Hint: "use kern.Open, or declare the tools as commands in an agent file"}
+			return 0, errNoGoTools
 		}
 		return k.client.Spawn(ctx, s)
 	}
@@ -183,6 +186,24 @@ func readRecords(ctx context.Context, c *api.Client, pid abi.Pid, n uint64, foll
 // Fork starts a process that continues from an earlier record of another.
 func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.ForkResult, error) {
 	return k.client.Fork(ctx, pid, o)
+}
+
+// Continue starts a process that goes on where another one stopped: with its
+// conversation, its workspace, and what it had left of its limits. A call that had begun
+// is not made again. If the agent has Go tools, they are given again.
+func (k *Kernel) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions, goTools ...Tool) (abi.Pid, error) {
+	if k.embedded == nil && len(goTools) == 0 {
+		return k.client.Continue(ctx, pid, o)
+	}
+	if k.embedded == nil {
+		return 0, errNoGoTools
+	}
+	a := Agent{Tools: goTools}
+	list, err := a.goTools()
+	if err != nil {
+		return 0, err
+	}
+	return k.embedded.Continue(ctx, pid, o, list...)
 }
 
 // Replay folds the journal of a process again, without asking a model or running a

@@ -1,6 +1,9 @@
 package abi
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -54,6 +57,56 @@ type UndoResult struct {
 type ForkOptions struct {
 	At        uint64 `json:"at,omitempty"`        // the last record that counts; 0: the last there is
 	Workspace string `json:"workspace,omitempty"` // the absolute directory of the copy; empty: beside the workspace
+	Grant     Grant  `json:"grant,omitzero"`
+}
+
+// A Grant changes the limits that a process takes over from the one that it continues.
+// Without a grant it gets what that one had left.
+type Grant struct {
+	Set   Limits   `json:"set,omitzero"`    // replaces what is left
+	Add   Limits   `json:"add,omitzero"`    // is added to what is left
+	Unset []string `json:"unset,omitempty"` // names of limits that are removed
+}
+
+// Names reports whether g changes the limit on u.
+func (g *Grant) Names(u Unit) bool {
+	_, set := g.Set.Get(u)
+	_, add := g.Add.Get(u)
+	return set || add || slices.Contains(g.Unset, u.String())
+}
+
+// Apply returns the limits after the grant. A limit that is not set has nothing left to
+// add to.
+func (g *Grant) Apply(left Limits) (Limits, *Error) {
+	var bad *Error
+	g.Set.Each(left.Set)
+	g.Add.Each(func(u Unit, n int64) {
+		was, set := left.Get(u)
+		if _, twice := g.Set.Get(u); !set || twice {
+			bad = &Error{Code: InvalidArguments, Message: fmt.Sprintf("there is no limit on %s to add to", u), Where: "/grant/add/" + u.String(),
+				Hint: "give an amount without a plus sign to set the limit"}
+			return
+		}
+		if was > math.MaxInt64-n {
+			n = math.MaxInt64 - was
+		}
+		left.Set(u, was+n)
+	})
+	for _, name := range g.Unset {
+		u, ok := UnitOf(name)
+		if !ok {
+			return left, &Error{Code: InvalidArguments, Message: fmt.Sprintf("there is no limit %q", name), Where: "/grant/unset"}
+		}
+		left.Unset(u)
+	}
+	return left, bad
+}
+
+// ContinueOptions say how a process goes on that has exited.
+type ContinueOptions struct {
+	Say     string  `json:"say,omitempty"`     // a further task for the model; empty: it goes on where it stood
+	Account *string `json:"account,omitempty"` // the named account that is charged; nil: the same as before
+	Grant   Grant   `json:"grant,omitzero"`
 }
 
 // A ForkResult names the new process and its workspace.

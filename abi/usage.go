@@ -260,3 +260,18 @@ func readUnits(b []byte, below Unit, set func(Unit, int64)) error {
 	}
 	return nil
 }
+
+// MoreFlag returns the flag that adds n to the limit on u, as a hint shows it. Of a limit
+// of 0 it adds a little.
+func MoreFlag(u Unit, n int64) string {
+	if n == 0 {
+		n = 20
+		switch u {
+		case Money:
+			n = dollar
+		case Wall, CPU:
+			n = int64(10 * time.Minute)
+		}
+	}
+	return "--" + strings.ReplaceAll(u.String(), "_", "-") + " +" + FormatUnit(u, n)
+}

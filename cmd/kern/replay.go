@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"path/filepath"
 
@@ -114,7 +113,13 @@ records, with the limits that were left then, and print its pid. kern log shows
 the numbers of the records.
 
 A process with a workspace is forked with the files of that moment. They are copied
-to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.`,
+to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.
+
+` + grantHelp + `
+
+To go on in the same workspace after the end of a process: kern continue.`,
+		Example: `  kern fork 7 --at 12
+  kern fork 7 --money 3 --steps 50`,
 		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -128,8 +133,8 @@ to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.`,
 				}
 			}
 			return withProcess(cmd.Context(), d, args, func(c *api.Client, pid abi.Pid) error {
-				if outer, err := parentOf(cmd.Context(), t.Getenv, c); err != nil || outer != 0 {
-					return cmp.Or(err, cli.Usage("run kern fork outside of that program", "this command runs in the program of process %d, and a fork would not be bound by its limits", outer))
+				if err := notInside(cmd.Context(), t, c, "fork"); err != nil {
+					return err
 				}
 				child, err := c.Fork(cmd.Context(), pid, f)
 				if err != nil {
@@ -145,6 +150,7 @@ to a new directory: DIR.fork-PID-SEQ beside the workspace, or --workspace.`,
 			})
 		},
 	}
+	addGrant(cmd.Flags(), &f.Grant)
 	cmd.Flags().StringVar(&f.Workspace, "workspace", "", "a new `directory` for the copy of the files")
 	cmd.Flags().Uint64Var(&f.At, "at", 0, "the `record` to continue from; without it the last one")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")

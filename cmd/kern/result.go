@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,12 +19,17 @@ type output struct{ json, events bool }
 // followProcess stays with a process until it exits, and prints how it ended.
 func followProcess(ctx context.Context, t *cli.Terminal, s *cli.Session, pid abi.Pid, out output) error {
 	defer s.Close()
-	f := cli.Follower{Session: s, Pid: pid, Events: out.events}
-	r, err := f.Follow(ctx)
-	if err != nil {
-		return &exitError{exitUnknown, err}
+	for {
+		f := cli.Follower{Session: s, Pid: pid, Events: out.events}
+		r, err := f.Follow(ctx)
+		if err != nil {
+			return &exitError{exitUnknown, err}
+		}
+		end := printEnd(t, r, out, f.LastErr)
+		if pid, err = offerMore(ctx, t, s, r, out); pid == 0 || err != nil {
+			return cmp.Or(err, end)
+		}
 	}
-	return printEnd(t, r, out, f.LastErr)
 }
 
 // printEnd prints how a process ended, and returns its exit code as an error. If

@@ -141,9 +141,7 @@ program, and it ends with the program.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the pid and return at once")
-	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object at the end")
-	cmd.Flags().BoolVar(&out.events, "events", false, "print each record as a line of JSON, then the JSON object")
+	addOutput(cmd.Flags(), &out, &detach)
 	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
 	return cmd
 }
@@ -162,14 +160,30 @@ func runAgent(ctx context.Context, t *cli.Terminal, d *daemon.Directory, r abi.R
 	if err != nil {
 		return explainNoStart(err, r.Program.Model)
 	}
-	if !detach {
-		return followProcess(ctx, t, cli.NewSession(t, d.Connect, c), pid, out)
-	}
 	c.Close()
-	if out.json || out.events {
+	return stayWith(ctx, t, d, pid, detach, out)
+}
+
+// addOutput adds the flags that say how a new process is shown.
+func addOutput(flags *pflag.FlagSet, out *output, detach *bool) {
+	flags.BoolVarP(detach, "detach", "d", false, "print the pid and return at once")
+	flags.BoolVar(&out.json, "json", false, "print one JSON object at the end")
+	flags.BoolVar(&out.events, "events", false, "print each record as a line of JSON, then the JSON object")
+}
+
+// stayWith prints the pid of a new process, or stays with the process until it exits.
+func stayWith(ctx context.Context, t *cli.Terminal, d *daemon.Directory, pid abi.Pid, detach bool, out output) error {
+	switch {
+	case detach && (out.json || out.events):
 		return t.JSON(api.Started{Pid: pid})
+	case detach:
+		return t.Print("%d\n", pid)
 	}
-	return t.Print("%d\n", pid)
+	c, err := d.Connect(ctx)
+	if err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	return followProcess(ctx, t, cli.NewSession(t, d.Connect, c), pid, out)
 }
 
 // explainNoStart explains why a process was not started. The exit code is never

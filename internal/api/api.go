@@ -32,6 +32,7 @@ type Server struct {
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r abi.Run) (abi.Pid, error)
 	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
+	Continue   func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
 	Replay     func(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.ReplayResult, error)
@@ -103,6 +104,9 @@ func (srv *Server) Handler() http.Handler {
 		"POST /v1/processes/{pid}/decide": withBody(maxRequest, srv.decide),
 		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, srv.fork),
 		"POST /v1/processes/{pid}/replay": withBody(maxRun, srv.replay),
+
+		"POST /v1/processes/{pid}/continue": withBody(maxRun, srv.goOn),
+
 		"GET /v1/processes/{pid}/commits": forProcess(workspaces.commits),
 		"GET /v1/processes/{pid}/diff":    forProcess(workspaces.diff),
 		"POST /v1/processes/{pid}/undo":   withBody(maxRequest, workspaces.undo),
@@ -292,6 +296,12 @@ func (srv *Server) decide(ctx context.Context, pid abi.Pid, d *Decision) (any, e
 
 func (srv *Server) fork(ctx context.Context, pid abi.Pid, f *abi.ForkOptions) (any, error) {
 	return srv.Fork(ctx, pid, *f)
+}
+
+// goOn continues a process that has exited.
+func (srv *Server) goOn(ctx context.Context, pid abi.Pid, o *abi.ContinueOptions) (any, error) {
+	n, err := srv.Continue(ctx, pid, *o)
+	return Started{n}, err
 }
 
 // A Change sets or removes limits, or sets the priority. The rest stays. With Narrow

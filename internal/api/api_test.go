@@ -263,6 +263,11 @@ func (f *fake) api() *Server {
 			f.note("fork %d %d%s", pid, fork.At, fork.Workspace)
 			return abi.ForkResult{Pid: 9}, f.known(pid)
 		},
+		Continue: func(_ context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
+			limits, _ := json.Marshal(o.Grant)
+			f.note("continue %d %s %s", pid, o.Say, limits)
+			return 10, f.known(pid)
+		},
 		Wait: func(ctx context.Context, pid abi.Pid) error {
 			f.waiting <- struct{}{}
 			var err error
@@ -422,6 +427,9 @@ func TestRequests(t *testing.T) {
 		{"PATCH", "/v1/processes/7", `{"priority":-1}`, 400, "/priority", ""},
 		{"POST", "/v1/processes/7/fork", `{"at":5}`, 200, `{"pid":9}`, "fork 7 5"},
 		{"POST", "/v1/processes/7/fork", `{"at":1.5}`, 400, "/at", ""},
+		{"POST", "/v1/processes/7/continue", `{"say":"and now","grant":{"add":{"money":"1"},"unset":["steps"]}}`, 200, `{"pid":10}`, `continue 7 and now {"add":{"money":"1"},"unset":["steps"]}`},
+		{"POST", "/v1/processes/7/continue", `{"grant":{"add":{"mony":"1"}}}`, 400, `unknown unit \"mony\"`, ""},
+		{"POST", "/v1/processes/8/continue", `{}`, 404, "UNKNOWN_PROCESS", "continue 8  {}"},
 		{"POST", "/v1/processes/7/replay", `{}`, 200, `"same":true`, "replay 7 false"},
 		{"POST", "/v1/processes/7/replay", `{"with":` + okRun + `}`, 200, `"same":true`, "replay 7 true"},
 		{"POST", "/v1/processes/7/replay", `{"with":{"priority":1,"task":""}}`, 400, "/program/model", ""},
@@ -836,6 +844,7 @@ func TestClient(t *testing.T) {
 		}, "decide 7 3 true  w", ""},
 		"change":     {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
 		"fork":       {func(pid abi.Pid) (any, error) { return c.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
+		"continue":   {func(pid abi.Pid) (any, error) { return c.Continue(ctx, pid, abi.ContinueOptions{Say: "on"}) }, "continue 7 on {}", "10"},
 		"replay":     {func(pid abi.Pid) (any, error) { return c.Replay(ctx, pid, Replay{}) }, "replay 7 false", `"same":true`},
 		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},
 		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts.List(ctx) }, "", `"name":"team"`},
@@ -1051,11 +1060,11 @@ func TestSocket(t *testing.T) {
 func FuzzAPI(f *testing.F) {
 	methods := []struct{ method, path string }{
 		{"POST", "/v1/processes"}, {"PATCH", "/v1/processes/7"}, {"POST", "/v1/processes/7/signal"}, {"POST", "/v1/processes/7/decide"},
-		{"POST", "/v1/processes/7/fork"}, {"POST", "/v1/processes/7/replay"}, {"PUT", "/v1/accounts/team"},
+		{"POST", "/v1/processes/7/fork"}, {"POST", "/v1/processes/7/continue"}, {"POST", "/v1/processes/7/replay"}, {"PUT", "/v1/accounts/team"},
 	}
 	for i, body := range []string{
 		okRun, `{"limits":{"money":"5","steps":3},"unset":["tokens"],"priority":4}`, `{"signal":"kill","by":"x"}`, `{"yes":true,"words":"w"}`,
-		`{"at":3}`, `{"with":` + okRun + `}`, `{"limits":{"money":0.5}}`,
+		`{"at":3}`, `{"say":"on","grant":{"set":{"steps":1},"add":{"money":"2"},"unset":["wall"]},"account":"team"}`, `{"with":` + okRun + `}`, `{"limits":{"money":0.5}}`,
 	} {
 		f.Add(i, []byte(body))
 	}

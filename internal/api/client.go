@@ -220,6 +220,12 @@ func (c *Client) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.
 	return ask[abi.ForkResult](ctx, c.conn, "POST", procPath(pid, "fork"), o)
 }
 
+// Continue starts a process that goes on where another one stopped.
+func (c *Client) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
+	s, err := ask[Started](ctx, c.conn, "POST", procPath(pid, "continue"), o)
+	return s.Pid, err
+}
+
 // Replay folds the journal of a process again and compares.
 func (c *Client) Replay(ctx context.Context, pid abi.Pid, p Replay) (abi.ReplayResult, error) {
 	return ask[abi.ReplayResult](ctx, c.conn, "POST", procPath(pid, "replay"), p)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/mattn/go-isatty"
@@ -168,4 +169,29 @@ func (t *Terminal) User() string {
 		}
 	}
 	return "a person"
+}
+
+// CanAsk reports whether a person at a terminal can answer a question.
+func (t *Terminal) CanAsk() bool {
+	f, ok := t.In.(*os.File)
+	return ok && t.ErrTTY && isatty.IsTerminal(f.Fd())
+}
+
+// Confirm asks the person a question, and reports whether the answer is yes.
+func (t *Terminal) Confirm(question string) bool {
+	t.Progress("")
+	fmt.Fprintf(t.Err, "%s [y/N] ", question)
+	line := make(chan string, 1)
+	go func() {
+		var answer string
+		_, _ = fmt.Fscanln(t.In, &answer) // no answer is a no
+		line <- strings.ToLower(answer)
+	}()
+	select {
+	case answer := <-line:
+		return answer == "y" || answer == "yes"
+	case <-t.Interrupts:
+		t.Note("")
+		return false
+	}
 }

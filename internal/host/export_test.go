@@ -24,9 +24,9 @@ func (k *Kernel) Space(dir string) (*workspace.Workspace, error) { return k.spac
 
 // Hosted is for how many processes there are Go tools.
 func (k *Kernel) Hosted() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.hosted)
+	k.goTools.mu.Lock()
+	defer k.goTools.mu.Unlock()
+	return len(k.goTools.byPid)
 }
 
 // An Agent is a definition with Go tools.

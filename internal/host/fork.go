@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/tools"
 )
 
 // Fork starts a process that continues another process from record f.At. It copies
@@ -25,7 +27,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 		if f.Workspace != "" {
 			return abi.ForkResult{}, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d has no workspace to be copied", pid), Got: f.Workspace}
 		}
-		n, err := k.Kernel.Fork(ctx, pid, f.At, nil)
+		n, err := k.Kernel.Fork(ctx, pid, kernel.Forking{At: f.At, Grant: f.Grant})
 		if err == nil {
 			k.Launch(n)
 		}
@@ -42,10 +44,37 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	if err != nil {
 		return abi.ForkResult{}, err
 	}
-	n, err := k.Kernel.Fork(ctx, pid, f.At, b)
+	n, err := k.Kernel.Fork(ctx, pid, kernel.Forking{At: f.At, Program: b, Grant: f.Grant})
 	if err != nil {
 		return abi.ForkResult{}, errors.Join(err, os.RemoveAll(dir)) // safe, because export has just made it
 	}
 	k.Launch(n)
 	return abi.ForkResult{Pid: n, Workspace: dir}, nil
+}
+
+// Continue starts a process that goes on where another one stopped: with its
+// conversation, its workspace and what it had left of its limits.
+func (k *Kernel) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions, goTools ...*tools.Tool) (abi.Pid, error) {
+	v, err := k.View(pid)
+	if err != nil {
+		return 0, err
+	}
+	l, err := k.world.Load(v.Spawn.Program)
+	switch {
+	case err != nil:
+		return 0, err
+	case l.Agent.Hosted:
+		return 0, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("process %d was a program with a loop of its own, so Kern cannot continue it", pid),
+			Hint: "start the program again with more: kern exec --money 2 -- PROGRAM, or kern key new --money 2"}
+	}
+	if err := k.spaces.check(&l.Agent); err != nil {
+		return 0, err
+	}
+	n, err := k.Kernel.Fork(ctx, pid, kernel.Forking{Continue: &o})
+	if err != nil {
+		return 0, err
+	}
+	k.goTools.put(n, goTools)
+	k.Launch(n)
+	return n, nil
 }

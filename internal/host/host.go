@@ -62,13 +62,12 @@ type Kernel struct {
 	pool      program.Pool
 	sandboxes sandboxes
 	spaces    workspaces
+	goTools   goTools
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
 	mu     sync.Mutex
-	hosted map[abi.Pid]map[string]*tools.Tool // Go tools, by process
-	named  map[string]map[string]*tools.Tool  // Go tools, by agent: for processes of earlier runs
 	closed bool
 }
 
@@ -96,7 +95,7 @@ func Open(cfg Config) (*Kernel, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Kernel{reader: reader{store, journal.NewLog(store, lease), ctx}, opener: opener{cfg.Settings.Models(cfg.Getenv), cfg.Models}, cancel: cancel,
-		hosted: make(map[abi.Pid]map[string]*tools.Tool), named: make(map[string]map[string]*tools.Tool)}
+		goTools: goTools{byPid: make(map[abi.Pid]map[string]*tools.Tool), byAgent: make(map[string]map[string]*tools.Tool)}}
 	k.Feed = Feed{log: k.log, ctx: ctx, parent: func(pid abi.Pid) abi.Pid {
 		i, _ := k.Processes.Info(pid)
 		return i.Parent
@@ -104,7 +103,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k.spaces = workspaces{store: filepath.Join(cfg.Dir, "workspaces"), journal: store, log: k.log, rules: cfg.Settings.Spaces}
 	k.turns.Configs = cfg.Settings.Traffic
 	for agent, list := range cfg.Tools {
-		k.named[agent] = byName(list)
+		k.goTools.byAgent[agent] = byName(list)
 	}
 	k.world = k.joinWorld(cfg)
 	k.spaces.forget = k.world.Workspaces.Forget
@@ -122,7 +121,7 @@ func Open(cfg Config) (*Kernel, error) {
 		k.Processes = k.Kernel.Processes()
 		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
 		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, MinOutput: cfg.Settings.MinOutput, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
-			return k.spawn(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account, Title: s.Title}, nil)
+			return k.SpawnSpec(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account, Title: s.Title})
 		}})
 	}
 	if err != nil {
@@ -158,7 +157,7 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 		Away:    k.turns.Backoff,
 		Live:    &k.Feed.Live,
 		Command: command,
-		Hosted:  k.hostedTool,
+		Hosted:  func(pid abi.Pid, name string) *tools.Tool { return k.goTools.find(k.View, pid, name) },
 		Sandbox: k.sandboxes.get,
 
 		Workspaces: &staging.Workspaces{Open: k.spaces.get, Settle: k.spaces.settle, Command: invariantCommand(command)},
@@ -249,16 +248,30 @@ func (k *Kernel) loop(pid abi.Pid) {
 	}
 	// After its exit nobody needs its tools, because its descendants have exited too.
 	if i, err := k.Processes.Info(pid); err == nil && i.Exit != nil {
-		k.mu.Lock()
-		delete(k.hosted, pid)
-		k.mu.Unlock()
+		k.goTools.put(pid, nil)
 	}
 }
 
 // SpawnSpec starts a process with its Go tools, and returns when its first record is
 // on disk.
 func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Tool) (abi.Pid, error) {
-	return k.spawn(ctx, s, byName(goTools))
+	b, err := k.define(&s)
+	if err != nil {
+		return 0, err
+	}
+	if s.Parent != 0 {
+		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
+	}
+	p := &s.Program
+	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
+	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows, r.Title = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants(), s.Title
+	pid, err := k.Kernel.Spawn(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	k.goTools.put(pid, goTools)
+	k.Launch(pid)
+	return pid, nil
 }
 
 // define returns the agent of a request as it is recorded, and refuses one that
@@ -290,30 +303,6 @@ func (k *Kernel) define(s *abi.Run) ([]byte, error) {
 	}
 	_, err = k.world.Load(abi.Data{Bytes: b})
 	return b, err
-}
-
-func (k *Kernel) spawn(ctx context.Context, s abi.Run, tools map[string]*tools.Tool) (abi.Pid, error) {
-	b, err := k.define(&s)
-	if err != nil {
-		return 0, err
-	}
-	if s.Parent != 0 {
-		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
-	}
-	p := &s.Program
-	r := kernel.Spawning{Program: b, Task: []byte(s.Task)}
-	r.Name, r.Account, r.Priority, r.Limits, r.Watchdog, r.Rows, r.Title = p.Name, s.Account, s.Priority, s.Limits, s.Watchdog, p.Grants(), s.Title
-	pid, err := k.Kernel.Spawn(ctx, r)
-	if err != nil {
-		return 0, err
-	}
-	if len(tools) > 0 {
-		k.mu.Lock()
-		k.hosted[pid] = tools
-		k.mu.Unlock()
-	}
-	k.Launch(pid)
-	return pid, nil
 }
 
 // Wait waits until a process exits.
@@ -421,37 +410,4 @@ func (k *Kernel) exchange(r *kernel.Recording, other *abi.Run) (*syscalls.World,
 		return k.Record(pid, n)
 	}
 	return w, nil
-}
-
-func byName(list []*tools.Tool) map[string]*tools.Tool {
-	m := make(map[string]*tools.Tool, len(list))
-	for _, t := range list {
-		m[t.Name] = t
-	}
-	return m
-}
-
-// hostedTool finds a Go tool by name. It looks at the process and then at each
-// process above it: first at the tools of its spawn, then at those of its agent.
-func (k *Kernel) hostedTool(pid abi.Pid, name string) *tools.Tool {
-	for pid != 0 {
-		k.mu.Lock()
-		t := k.hosted[pid][name]
-		k.mu.Unlock()
-		if t != nil {
-			return t
-		}
-		v, err := k.View(pid)
-		if err != nil {
-			return nil
-		}
-		k.mu.Lock()
-		t = k.named[v.Spawn.Name][name]
-		k.mu.Unlock()
-		if t != nil {
-			return t
-		}
-		pid = v.Spawn.Parent
-	}
-	return nil
 }

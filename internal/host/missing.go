@@ -37,7 +37,7 @@ func (k *Kernel) missingTools(pids []abi.Pid) (missing MissingToolsError) {
 			continue // an unreadable agent fails by itself; another program runs the tools of a hosted one
 		}
 		for _, t := range l.Agent.Tools {
-			if len(t.Command) == 0 && k.hostedTool(pid, t.Name) == nil {
+			if len(t.Command) == 0 && k.goTools.find(k.View, pid, t.Name) == nil {
 				missing = append(missing, MissingTool{pid, v.Spawn.Name, t.Name})
 			}
 		}

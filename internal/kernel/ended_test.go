@@ -199,7 +199,7 @@ func TestForkOfTheGone(t *testing.T) {
 		m.do(child, 4, "exit", deed{})
 		m.do(parent, 5, "exit", deed{})
 		m.idle()
-		fork, err := m.Fork(t.Context(), parent, 0, nil)
+		fork, err := m.Fork(t.Context(), parent, Forking{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -263,7 +263,7 @@ func TestForkOfDoubt(t *testing.T) {
 		m.start(pid, 2, "act", deed{Reserve: money(4), Gate: "never"})
 		m.idle()
 		m.crash()
-		fork, err := m.Fork(t.Context(), pid, 0, nil)
+		fork, err := m.Fork(t.Context(), pid, Forking{})
 		if err != nil {
 			t.Fatal(err)
 		}

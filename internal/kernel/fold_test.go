@@ -183,7 +183,7 @@ func busy(t *testing.T, m *rig) {
 	}
 	m.Signal(ctx, pid, abi.Stop, "test")
 	m.do(2, 3, "exit", deed{Give: "bye"})
-	if _, err := m.Fork(ctx, pid, 4, nil); err != nil {
+	if _, err := m.Fork(ctx, pid, Forking{At: 4}); err != nil {
 		t.Fatal(err)
 	}
 }
