@@ -163,7 +163,20 @@ type Answer struct {
 	Rolled  bool    `json:"rolled,omitempty"` // the changes to the workspace were rolled back
 	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message; wait: the child that exited
 
-	Cut *Ceiling `json:"cut,omitempty"` // model: the answer reached the maximum that a limit had lowered
+	Cut   *Ceiling `json:"cut,omitempty"`   // model: the answer reached the maximum that a limit had lowered
+	Claim *Claim   `json:"claim,omitempty"` // model: the reported usage, far beyond what is possible; Usage is the bound
+}
+
+// A Claim is a usage that a provider reported and that no request of its model can
+// have.
+type Claim struct {
+	Input  int64 `json:"input"`
+	Output int64 `json:"output"`
+}
+
+// String describes c, as in "4611686018427387904 input and 7 output tokens".
+func (c *Claim) String() string {
+	return fmt.Sprintf("%d input and %d output tokens", c.Input, c.Output)
 }
 
 // Page is one message in the context of a process. Its text is the Value of the

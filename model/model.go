@@ -117,6 +117,9 @@ type Done struct {
 	Usage    Usage `json:"usage"`
 	Reported bool  `json:"reported,omitempty"` // the provider reported Usage; else Kern counted it
 	Quota    Quota `json:"-"`                  // from the headers of the answer
+	// Claim is the usage that the provider reported, if no request can have it. Usage
+	// is then the bound.
+	Claim *Usage `json:"-"`
 }
 
 // Stop says why a model stopped.

@@ -103,6 +103,9 @@ func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
 	if r.Usage.InDoubt != "" {
 		s += " ($" + r.Usage.InDoubt + " in doubt)"
 	}
+	if n := r.Usage.Claims; n > 0 {
+		s += " · " + cli.Plural(n, "answer") + " with an impossible usage, booked at the bound"
+	}
 	return s + " · " + cli.Age(time.Duration(r.Usage.WallMS)*time.Millisecond)
 }
 

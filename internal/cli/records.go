@@ -130,7 +130,10 @@ func (p *RecordPrinter) answered(r *abi.Record) (what, colour string, below []st
 		what, colour = p.names[r.Call]+" turned away", Yellow
 	}
 	what += attempt(an.Attempt) + amounts(", took ", &an.Usage) + ceiling(", cut at ", an.Cut)
-	if an.Cut != nil {
+	if an.Claim != nil {
+		what += ", booked at the bound, because the provider reported " + an.Claim.String()
+	}
+	if an.Cut != nil || an.Claim != nil {
 		colour = Yellow
 	}
 	if an.First > 0 {

@@ -222,8 +222,11 @@ func (c *upstreamCall) settled(ctx context.Context, j *kernel.Job, a *provider.A
 	d.First = o.First
 	j.Plan.Attempts = 0 // no second attempt, because the provider accepted the request
 	d.Usage = c.booked(j, o.Usage, o.Hour)
+	d.Claim = syscalls.Claimed(o.Claim)
 	if o.Whole {
-		c.learn(s)
+		if d.Claim == nil {
+			c.learn(s)
+		}
 		c.g.answered.Put(c.asked.whole, struct{}{})
 	}
 	d.Cut = errors.Is(fail, provider.ErrOver) || provider.Reached(s.Stop, s.Reported, s.Output, j.Granted/max(1, c.bound.Choices))

@@ -340,8 +340,9 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	if n := i.Doubt[abi.Money]; n > 0 {
 		r.Usage.InDoubt = abi.FormatMoney(n)
 	}
-	if i.Drift > 0 {
-		r.Usage.Drift = abi.FormatMoney(i.Drift)
+	r.Usage.Claims = i.Beyond.Claims
+	if i.Beyond.Drift > 0 {
+		r.Usage.Drift = abi.FormatMoney(i.Beyond.Drift)
 	}
 	return r, nil
 }

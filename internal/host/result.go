@@ -26,4 +26,5 @@ type Usage struct {
 	WallMS       int64  `json:"wall_ms"`
 	InDoubt      string `json:"in_doubt,omitempty"` // dollars reserved by calls in doubt
 	Drift        string `json:"drift,omitempty"`    // dollars billed beyond the reservations
+	Claims       int64  `json:"claims,omitempty"`   // answers with a usage that is not believed; each is booked at its bound
 }

@@ -119,6 +119,7 @@ type Done struct {
 	First    time.Duration // to the first token
 	Took     uint64        // recv: the record of the message; wait: the child
 	Cut      bool          // the answer of a model ended at the output maximum
+	Claim    *abi.Claim    // the reported usage, if nobody can believe it
 	Said     []byte        // model: what the watchdog compares of a text answer: the new part of the request, and the text
 
 	Commit abi.Hash // of the workspace: published, and in doubt until Kept

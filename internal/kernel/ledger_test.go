@@ -428,8 +428,8 @@ func TestDrift(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		i, _ := m.Info(pid)
-		if i.Drift != 7 || i.Used[abi.Money] != 13 {
-			t.Errorf("drift %d, used %d", i.Drift, i.Used[abi.Money])
+		if i.Beyond.Drift != 7 || i.Used[abi.Money] != 13 {
+			t.Errorf("drift %d, used %d", i.Beyond.Drift, i.Used[abi.Money])
 		}
 		if err := m.breach(nil); err == nil {
 			t.Error("the test for breaches sees none")

@@ -68,6 +68,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	a := o.draft.newAnswer()
 	a.Outcome, a.Err, a.Attempt, a.Usage, a.First, a.Took = abi.OK, d.Err, j.Attempt, d.Usage, int64(d.First), d.Took
 	a.Commit, a.Digest, a.Rolled, o.confirm = d.Commit, d.Digest, d.Rolled, d.Kept
+	a.Claim = d.Claim
 	if d.Cut {
 		a.Cut = j.Lowered
 	}

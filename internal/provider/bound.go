@@ -73,6 +73,10 @@ type Outcome struct {
 	// Known is false if the answer was cut and its usage cannot be computed: the
 	// model may have thought in silence, or its pace is unknown.
 	Known bool
+
+	// Claim is the usage that the provider reported, if no request can have it. Usage
+	// is then the bound.
+	Claim *model.Usage
 }
 
 // Reached reports whether an answer ended at its output maximum. reported means that
@@ -101,7 +105,37 @@ func (a *Attempt) Outcome(fail error) Outcome {
 	if !a.ended && !s.Reported {
 		u.Output = max(u.Output, min(a.Granted, u.Output+a.unseen(u.Output)))
 	}
+	a.disbelieve(&o)
 	return o
+}
+
+// How many times the bound, or the window of the model, a reported usage may be. The
+// provider bills input several times for an answer in which it calls tools itself.
+const (
+	believable = 4
+	manyTimes  = 16
+	widest     = 1 << 20 // the window of a model whose window is not known
+)
+
+// disbelieve books the bound where the reported usage is impossible, because such a
+// number would use up every limit for good.
+func (a *Attempt) disbelieve(o *Outcome) {
+	u, times := o.Usage, int64(believable)
+	if len(a.Bound.Extras) > 0 || !a.Bound.Known {
+		times = manyTimes
+	}
+	window := int64(cmp.Or(a.Endpoint.Facts.Window, widest))
+	in, out := u.Input+u.CacheRead+u.CacheWrite, u.Output
+	if in > times*max(a.Bound.Input, window) {
+		o.Usage = model.Usage{Input: min(Input(&a.Bound, &a.Endpoint.Facts), in), Output: out}
+		o.Hour, o.Seen.HasInput = 0, false
+	}
+	if out > times*max(a.Granted, window) {
+		o.Usage.Output = a.Granted
+	}
+	if o.Usage != u {
+		o.Claim, o.Seen.Usage, o.Seen.Output = &u, o.Usage, o.Usage.Output
+	}
 }
 
 // unseen bounds the tokens that the model may have produced beyond the n that

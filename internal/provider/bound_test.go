@@ -59,3 +59,27 @@ func TestMaxField(t *testing.T) {
 		}
 	}
 }
+
+// TestImpossibleUsage: a usage that no request can have is booked at the bound, and
+// kept as a claim; one that only passes the bound is believed.
+//
+// Mutants that die here: a claim of input or of output that is believed, a usage
+// somewhat beyond the bound that is not.
+func TestImpossibleUsage(t *testing.T) {
+	for usage, want := range map[string]struct {
+		input, output int64 // the most that is booked
+		claimed       bool
+	}{
+		`{"prompt_tokens":4611686018427387904,"completion_tokens":7}`: {2000, 7, true},
+		`{"prompt_tokens":7,"completion_tokens":4611686018427387904}`: {7, 1000, true},
+		`{"prompt_tokens":30000000,"completion_tokens":30000000}`:     {2000, 1000, true},
+		`{"prompt_tokens":5000,"completion_tokens":2000}`:             {5000, 2000, false},
+	} {
+		o := run(t, over(t, "openai:gpt-4.1", &tape{pieces: []string{
+			"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n", "data: {\"choices\":[],\"usage\":" + usage + "}\n\n", "data: [DONE]\n\n"}}),
+			model.Request{Messages: hello.Messages, MaxOutput: 1000})
+		if o.done == nil || o.done.Usage.Input > want.input || o.done.Usage.Input == 0 || o.done.Usage.Output > want.output || o.done.Usage.Output == 0 || (o.done.Claim != nil) != want.claimed {
+			t.Errorf("%s: %v, %+v, want up to %+v", usage, o.err, o.done, want)
+		}
+	}
+}

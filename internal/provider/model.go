@@ -172,7 +172,7 @@ func finish(o *Outcome, names *format.ToolNames, index int, yield func(model.Eve
 	case stop == "", stop == model.StopTools && len(calls) == 0:
 		stop = model.StopEnd
 	}
-	yield(model.Event{Done: &model.Done{Stop: stop, Usage: o.Usage, Reported: o.Seen.Reported, Quota: o.Quota}}, nil)
+	yield(model.Event{Done: &model.Done{Stop: stop, Usage: o.Usage, Reported: o.Seen.Reported, Quota: o.Quota, Claim: o.Claim}}, nil)
 }
 
 // wholeCalls returns the complete tool calls. In a cut answer it skips a call

@@ -204,6 +204,7 @@ func (w *World) runModel(ctx context.Context, j *kernel.Job) kernel.Done {
 		if s.done != nil {
 			r.Stop = s.done.Stop
 			d.Cut = !j.Plan.Last && provider.Reached(s.done.Stop, s.done.Reported, s.done.Usage.Output, j.Granted)
+			d.Claim = Claimed(s.done.Claim)
 			Hear(&d, nil, s.done.Quota, s.done.Usage.CacheRead)
 		}
 		d.Value, _ = json.Marshal(r) // a value of texts always encodes
@@ -311,6 +312,14 @@ func Booked(j *kernel.Job, f *model.Facts, t model.Usage) abi.Usage {
 		abi.Steps:        j.Plan.Reserve[abi.Steps],
 		abi.ModelCalls:   1,
 	}
+}
+
+// Claimed converts a usage that is not believed; nil for nil.
+func Claimed(u *model.Usage) *abi.Claim {
+	if u == nil {
+		return nil
+	}
+	return &abi.Claim{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output}
 }
 
 var modelCodes = map[model.Kind]abi.Code{

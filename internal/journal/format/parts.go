@@ -97,6 +97,10 @@ func answer(w *wire, a *abi.Answer) {
 	hash(w, 13, &a.Commit)
 	flag(w, 14, &a.Rolled)
 	part(w, 15, &a.Cut, ceiling)
+	part(w, 16, &a.Claim, func(w *wire, c *abi.Claim) {
+		num(w, 1, &c.Input)
+		num(w, 2, &c.Output)
+	})
 }
 
 // hash writes or reads a hash as a field of 32 bytes.

@@ -20,7 +20,7 @@ func (s *State) Refusal() *abi.Error {
 func (s *State) Summary() Summary {
 	a := s.Account
 	sum := Summary{Name: s.Spawn.Name, Account: s.Spawn.Account, Depth: s.Spawn.Depth, Priority: s.Priority, Born: s.Born, Last: s.Last, Records: s.N,
-		Steps: s.Calls.Steps, Drift: s.Calls.Drift, Used: a.Settled, Reserved: a.Reserved, Doubt: a.Doubt, Limits: a.Limits, Exit: ExitOf(s.Exit)}
+		Steps: s.Calls.Steps, Beyond: Beyond{s.Calls.Drift, s.Calls.Claims}, Used: a.Settled, Reserved: a.Reserved, Doubt: a.Doubt, Limits: a.Limits, Exit: ExitOf(s.Exit)}
 	sum.Reserved.Add(&a.Held)
 	return sum
 }

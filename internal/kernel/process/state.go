@@ -71,6 +71,7 @@ type Calls struct {
 	Stop    Stop                    `json:"stop,omitzero"`     // why the run ends
 	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
+	Claims  int64                   `json:"claims,omitempty"`  // answers with a usage that is not believed
 }
 
 // CutAnswer is an answer of a model that reached the maximum that a limit had
@@ -262,6 +263,9 @@ func (s *State) applyAnswer(r *abi.Record) {
 	// An exit may name a limit only if the limit refused a call or cut an answer.
 	if u, ok := limitMet(a); ok {
 		c.Hits |= 1 << u
+	}
+	if a.Claim != nil {
+		c.Claims++
 	}
 	if a.Cut != nil {
 		c.Cut = &CutAnswer{Call: r.Call, Ceiling: *a.Cut}

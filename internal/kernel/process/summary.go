@@ -18,12 +18,18 @@ type Summary struct {
 	Last     int64 // time of the last record
 	Records  uint64
 	Steps    int64
-	Drift    int64
+	Beyond   Beyond
 	Used     abi.Usage // settled
 	Reserved abi.Usage // held or reserved; Doubt is a part of it
 	Doubt    abi.Usage
 	Limits   abi.Limits
 	Exit     *Exit // nil: the process lives
+}
+
+// Beyond is what providers reported beyond the bounds.
+type Beyond struct {
+	Drift  int64 // money
+	Claims int64 // answers with a usage that is not believed
 }
 
 // Exit is how a process ended, and why.
@@ -82,6 +88,7 @@ const (
 	records
 	steps
 	drift
+	claims
 	used
 	reserved = used + int(abi.Units)
 	doubt    = reserved + int(abi.Units)
@@ -92,7 +99,7 @@ const (
 // Pack packs the summary of a process that has exited.
 func (b *Summary) Pack() PackedSummary {
 	all := [places]int64{depth: int64(b.Depth), priority: int64(b.Priority), born: b.Born, lived: b.Last - b.Born,
-		records: int64(b.Records), steps: b.Steps, drift: b.Drift}
+		records: int64(b.Records), steps: b.Steps, drift: b.Beyond.Drift, claims: b.Beyond.Claims}
 	copy(all[used:], b.Used[:])
 	copy(all[reserved:], b.Reserved[:])
 	copy(all[doubt:], b.Doubt[:])
@@ -121,7 +128,7 @@ func (k PackedSummary) Unpack() Summary {
 		n = n[1+size:]
 	}
 	b.Depth, b.Priority, b.Born, b.Last = int(all[depth]), int(all[priority]), all[born], all[born]+all[lived]
-	b.Records, b.Steps, b.Drift = uint64(all[records]), all[steps], all[drift]
+	b.Records, b.Steps, b.Beyond = uint64(all[records]), all[steps], Beyond{all[drift], all[claims]}
 	b.Used, b.Reserved, b.Doubt = abi.Usage(all[used:reserved]), abi.Usage(all[reserved:doubt]), abi.Usage(all[doubt:limits])
 	return b
 }

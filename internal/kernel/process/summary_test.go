@@ -26,7 +26,7 @@ func TestKept(t *testing.T) {
 			Name: rapid.String().Draw(t, "name"), Account: rapid.String().Draw(t, "account"),
 			Depth: int(number.Draw(t, "depth")), Priority: int(number.Draw(t, "priority")),
 			Born: number.Draw(t, "born"), Last: number.Draw(t, "last"), Records: uint64(number.Draw(t, "records")),
-			Steps: number.Draw(t, "steps"), Drift: number.Draw(t, "drift"),
+			Steps: number.Draw(t, "steps"), Beyond: Beyond{Drift: number.Draw(t, "drift"), Claims: number.Draw(t, "claims")},
 			Used: sum.Draw(t, "used"), Reserved: sum.Draw(t, "reserved"), Doubt: sum.Draw(t, "doubt"),
 			Exit: ExitOf(&abi.ExitInfo{Exit: abi.ExitLimit, Code: abi.LimitMoney, Reason: rapid.String().Draw(t, "reason")}),
 		}
