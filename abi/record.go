@@ -23,10 +23,11 @@ const (
 	KindEnding   Kind = 10 // the process will exit, and why; no call is admitted any more
 	KindExited   Kind = 11 // the process exited: the one terminal record
 	KindAccount  Kind = 12 // the limits of a named account; its Pid is 0
+	KindRemoved  Kind = 13 // processes and their records were removed; its Pid is 0
 )
 
 var kindNames = [...]string{1: "spawned", "began", "ended", "refused", "signaled", "mailed", "asked", "decided",
-	"changed", "ending", "exited", "account"}
+	"changed", "ending", "exited", "account", "removed"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) && kindNames[k] != "" {
@@ -42,18 +43,34 @@ func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 // the records of a process from 1 without gaps. The parts that belong to the
 // Kind are set.
 type Record struct {
-	Pid    Pid       `json:"pid"`
-	N      uint64    `json:"n"`
-	Time   int64     `json:"time"` // nanoseconds since 1970
-	Kind   Kind      `json:"kind"`
-	Call   uint64    `json:"call,omitempty"`
-	Spawn  *Spawn    `json:"spawn,omitempty"`  // Spawned
-	Intent *Intent   `json:"intent,omitempty"` // Began; Ended and Refused of a call that had no Began
-	Answer *Answer   `json:"answer,omitempty"` // Ended, Refused
-	Note   *Note     `json:"note,omitempty"`   // Signaled, Mailed, Asked, Decided
-	Change *Change   `json:"change,omitempty"` // Changed, Account
-	Exit   *ExitInfo `json:"exit,omitempty"`   // Ending, Exited
-	Blobs  []Blob    `json:"-"`                // large payloads that are named above, stored with the record
+	Pid     Pid       `json:"pid"`
+	N       uint64    `json:"n"`
+	Time    int64     `json:"time"` // nanoseconds since 1970
+	Kind    Kind      `json:"kind"`
+	Call    uint64    `json:"call,omitempty"`
+	Spawn   *Spawn    `json:"spawn,omitempty"`   // Spawned
+	Intent  *Intent   `json:"intent,omitempty"`  // Began; Ended and Refused of a call that had no Began
+	Answer  *Answer   `json:"answer,omitempty"`  // Ended, Refused
+	Note    *Note     `json:"note,omitempty"`    // Signaled, Mailed, Asked, Decided
+	Change  *Change   `json:"change,omitempty"`  // Changed, Account
+	Exit    *ExitInfo `json:"exit,omitempty"`    // Ending, Exited
+	Removed *Removed  `json:"removed,omitempty"` // Removed
+	Blobs   []Blob    `json:"-"`                 // large payloads that are named above, stored with the record
+}
+
+// Removed says which processes were removed from the journal, and what they used. The
+// sums replace their records.
+type Removed struct {
+	Pids []Pid  `json:"pids"` // whole trees, every process of them
+	By   string `json:"by,omitempty"`
+	Sums []Sum  `json:"sums,omitempty"`
+}
+
+// Sum is what removed processes used under a named account, or under none.
+type Sum struct {
+	Account string `json:"account,omitempty"`
+	Used    Usage  `json:"used,omitzero"`
+	Doubt   Usage  `json:"doubt,omitzero"` // reserved by calls in doubt
 }
 
 // Spawn is the request that a process began with.

@@ -405,7 +405,7 @@ func (g *Gateway) relayed(v *inbound) {
 	res := g.cfg.Kernel.DoVia(v.r.Context(), x.call, x)
 	switch {
 	case !momentary(res):
-		g.storedBlobs.add(x.stored.parts[x.stored.named:])
+		g.storedBlobs.add(x.stored.pid, x.stored.parts[x.stored.named:])
 	case res.Err.Code == abi.Interrupted: // the client is still there, so the daemon is closing
 		res.Err = closing
 	}

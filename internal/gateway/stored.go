@@ -33,6 +33,7 @@ import (
 //     or its last link;
 //   - the blobs that may be new to the journal.
 type storedRequest struct {
+	pid   abi.Pid
 	parts []abi.Hash
 	named int        // how many parts come before the blobs that may be new
 	fresh []abi.Blob // the blobs that may be new; nil after release
@@ -41,7 +42,8 @@ type storedRequest struct {
 
 // store splits a request into blobs for the journal. The journal stores the new blobs
 // with the intent.
-func (k *storedBlobs) store(q *format.Request) (c storedRequest) {
+func (k *storedBlobs) store(pid abi.Pid, q *format.Request) (c storedRequest) {
+	c.pid = pid
 	rest, msgs := q.Split()
 	groups := lists(q.Format, rest)
 	rest = numbered(rest, groups, func(l *list) int { return min(l.n, 1) })
@@ -161,7 +163,7 @@ func links(last abi.Hash, blob func(abi.Hash) ([]byte, error)) (group []json.Raw
 // have it.
 func (k *storedBlobs) blob(c *storedRequest, b []byte) abi.Hash {
 	h := sha256.Sum256(b)
-	if !k.has(h) {
+	if !k.has(c.pid, h) {
 		c.fresh = append(c.fresh, abi.Blob{Hash: h, Bytes: b})
 	}
 	return h
@@ -207,21 +209,28 @@ func numbered(rest []byte, all []list, number func(*list) int) []byte {
 
 // storedBlobs remembers blobs that the journal has, so that the gateway does not send
 // them again. If it forgets a blob, the gateway sends it twice and the journal stores
-// it once.
+// it once. It remembers them by process: a blob that only other processes named goes
+// when those are removed.
 type storedBlobs struct {
-	recent.Cache[abi.Hash, struct{}]
+	recent.Cache[blobOf, struct{}]
+}
+
+// A blobOf is a blob that records of a process name.
+type blobOf struct {
+	pid  abi.Pid
+	hash abi.Hash
 }
 
 // maxRemembered is the number of names in one generation of a cache.
 const maxRemembered = 1 << 16
 
-func (k *storedBlobs) has(h abi.Hash) bool {
-	_, ok := k.Get(h)
+func (k *storedBlobs) has(pid abi.Pid, h abi.Hash) bool {
+	_, ok := k.Get(blobOf{pid, h})
 	return ok
 }
 
-func (k *storedBlobs) add(names []abi.Hash) {
+func (k *storedBlobs) add(pid abi.Pid, names []abi.Hash) {
 	for _, h := range names {
-		k.Put(h, struct{}{})
+		k.Put(blobOf{pid, h}, struct{}{})
 	}
 }

@@ -56,7 +56,7 @@ func (g *Gateway) newUpstreamCall(v *inbound, q *format.Request) (*upstreamCall,
 	if err != nil {
 		return nil, &abi.Error{Code: abi.UnknownModel, Message: err.Error(), Where: "/model"}
 	}
-	c := &upstreamCall{g: g, body: q, stored: g.storedBlobs.store(q)}
+	c := &upstreamCall{g: g, body: q, stored: g.storedBlobs.store(v.session.pid, q)}
 	c.answer = programAnswer{g: g, inbound: v}
 	c.header = outbound(v.r.Header)
 	if betas := c.header["Anthropic-Beta"]; len(betas) > 0 { // beta features change how many tokens a body takes

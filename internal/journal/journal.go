@@ -88,6 +88,17 @@ type Store interface {
 	Close() error
 }
 
+// A Sweeper is a store that erases from the disk what was removed.
+//
+// A record of the kind removed removes its processes when it is appended: nothing
+// reads them any more, and a feed skips their positions. Their numbers are not given
+// out again. Sweep then erases their records and the blobs that nothing else names.
+// It can be called again after an error. After a crash the store sweeps when it is
+// opened.
+type Sweeper interface {
+	Sweep() error
+}
+
 // Errors of stores and logs.
 var (
 	ErrLocked = errors.New("journal: the data directory is in use")

@@ -31,8 +31,8 @@
 // prices are masks: bit i is unit i. A list of texts is a group of texts numbered
 // from 1. A list of hashes is their bytes.
 //
-// The parts of a record are its fields 1 to 6: spawn, intent, answer, note, change,
-// exit. The file parts.go has their fields and numbers.
+// The parts of a record are its fields 1 to 7: spawn, intent, answer, note, change,
+// exit, removed. The file parts.go has their fields and numbers.
 //
 // # Later versions
 //

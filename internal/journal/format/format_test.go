@@ -90,6 +90,16 @@ func fill(t *rapid.T, path string, v reflect.Value) {
 			*p = append(*p, abi.HashOf([]byte{byte(i), rapid.Byte().Draw(t, path)}))
 		}
 		return
+	case *[]abi.Pid:
+		for i := range rapid.IntRange(0, 3).Draw(t, path) {
+			*p = append(*p, abi.Pid(i))
+		}
+		return
+	case *[]abi.Sum:
+		for i := range rapid.IntRange(0, 3).Draw(t, path) {
+			*p = append(*p, abi.Sum{Account: strings.Repeat("a", i), Used: abi.Usage{abi.Money: rapid.Int64Range(0, 1<<60).Draw(t, path)}})
+		}
+		return
 	case *[]abi.Blob: // not part of what is written
 		return
 	case *[]byte:
@@ -227,6 +237,10 @@ func setOne(t *testing.T, path string, v reflect.Value) {
 		*p = []string{"", "x"}
 	case *[]abi.Hash:
 		*p = []abi.Hash{{31: 1}, {2}}
+	case *[]abi.Pid:
+		*p = []abi.Pid{3, 1}
+	case *[]abi.Sum:
+		*p = []abi.Sum{{Account: "team", Used: abi.Usage{abi.Money: 5}}}
 	default:
 		switch v.Kind() {
 		case reflect.String:

@@ -2,6 +2,7 @@ package format
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 
 	"github.com/kern-run/kern/abi"
@@ -19,6 +20,33 @@ func record(w *wire, r *abi.Record) {
 	part(w, 4, &r.Note, note)
 	part(w, 5, &r.Change, change)
 	part(w, 6, &r.Exit, exit)
+	part(w, 7, &r.Removed, removed)
+}
+
+var removed = func(w *wire, r *abi.Removed) {
+	str(w, 1, &r.By)
+	lines(2, &r.Pids, w)
+	lines(3, &r.Sums, w)
+}
+
+// lines writes or reads a list as JSON, for lists that are long, rarely written and
+// never searched. An empty list is left out.
+func lines[T any](f uint64, list *[]T, w *wire) {
+	var d abi.Data
+	if !w.in && len(*list) > 0 {
+		b, err := json.Marshal(*list)
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		d = abi.Data{Bytes: b, Size: int64(len(b))}
+	}
+	data(w, f, &d)
+	if w.in && len(d.Bytes) > 0 {
+		if err := json.Unmarshal(d.Bytes, list); err != nil {
+			w.fail(err)
+		}
+	}
 }
 
 func spawn(w *wire, s *abi.Spawn) {

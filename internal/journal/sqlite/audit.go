@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -16,6 +17,7 @@ type audit struct {
 	readers *readers
 	tail    *tail
 	last    map[abi.Pid]run // of the processes in the tail
+	unswept *pending        // a removal that a crash interrupted, or nil
 	settled uint64          // position of the last record before the tail
 	end     uint64          // position of the last record
 }
@@ -42,6 +44,11 @@ func (a *audit) compare(all total, ends map[abi.Pid]format.Sum) error {
 	ahead, err := a.ahead(m.end)
 	if err != nil {
 		return err
+	}
+	if a.unswept != nil && a.unswept.at > m.end {
+		for i, carry := len(all)-1, uint64(0); i >= 0; i-- { // the mark counts what was removed
+			all[i], carry = bits.Add64(all[i], a.unswept.gone[i], carry)
+		}
 	}
 	for pid, n := range ahead {
 		all.remove(ends[pid])
@@ -90,7 +97,7 @@ func (a *audit) totals() (all total, ends map[abi.Pid]format.Sum, err error) {
 func (a *audit) ahead(end uint64) (first map[abi.Pid]uint64, err error) {
 	first = map[abi.Pid]uint64{}
 	note := func(pid abi.Pid, n uint64) {
-		if _, ok := first[pid]; !ok {
+		if _, ok := first[pid]; !ok && n > 0 { // 0: it was removed
 			first[pid] = n
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
@@ -325,6 +326,50 @@ func TestKilled(t *testing.T) {
 		t.Errorf("only %d records were acknowledged and %d were read", total, len(read))
 	}
 	t.Logf("%d records acknowledged, %d kills", total, rounds)
+}
+
+// TestKilledWhileOpening kills a program at any moment from before it opens the journal
+// on, again and again, in a new directory and in one that was closed or killed.
+func TestKilledWhileOpening(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := 40
+	if os.Getenv("KERN_SOAK") != "" {
+		rounds = 2000
+	}
+	dir := t.TempDir()
+	for round := range rounds {
+		if round%8 == 0 {
+			dir = t.TempDir()
+		}
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), childDir+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// The kill comes some milliseconds later, or with the first words of the program.
+		kill := time.AfterFunc(time.Duration(round%8)*3*time.Millisecond, func() { cmd.Process.Kill() })
+		io.ReadFull(out, make([]byte, 1))
+		kill.Stop()
+		cmd.Process.Kill()
+		cmd.Wait()
+		if round%3 == 0 {
+			continue // the next one finds what this one left
+		}
+		s, _ := opened(t, dir)
+		if err := s.Scan(func(*abi.Record) error { return nil }); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // run starts the program, kills it when it has said so many lines, and notes all

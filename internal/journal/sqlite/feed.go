@@ -135,7 +135,7 @@ func (f *feed) read(r *reader, to uint64, wants func(abi.Pid) bool) ([]journal.E
 	// them.
 	wanted := map[abi.Pid]*span{}
 	for _, sp := range spans {
-		if wants != nil && !wants(sp.pid) {
+		if sp.n == 0 || wants != nil && !wants(sp.pid) { // 0: it was removed
 			continue
 		}
 		if w := wanted[sp.pid]; w != nil {
@@ -153,7 +153,7 @@ func (f *feed) read(r *reader, to uint64, wants func(abi.Pid) bool) ([]journal.E
 	// The spans bring the records back into commit order.
 	var list []journal.Entry
 	for _, sp := range spans {
-		if wanted[sp.pid] == nil {
+		if sp.n == 0 || wanted[sp.pid] == nil {
 			f.at += sp.count
 			continue
 		}
@@ -238,7 +238,9 @@ func (r *reader) order(from, to uint64) (spans []span, end uint64, err error) {
 		}
 		err = b.spans(func(at uint64, sp span) {
 			skip := min(sp.count, max(end+1, at)-at)
-			sp.n, sp.count = sp.n+skip, sp.count-skip
+			if sp.count -= skip; sp.n > 0 {
+				sp.n += skip
+			}
 			if sp.count = min(sp.count, to-end); sp.count > 0 {
 				spans = append(spans, sp)
 				end += sp.count

@@ -111,7 +111,13 @@ func (p *pids) raise(pid abi.Pid) {
 // Scan implements [journal.Reader].
 func (s *store) Scan(fn func(*abi.Record) error, trees ...abi.Pid) error {
 	if len(trees) == 0 {
-		if err := s.settleNow(); err != nil {
+		s.mu.Lock()
+		err := journal.ErrClosed
+		if s.w != nil {
+			err = s.settle()
+		}
+		s.mu.Unlock()
+		if err != nil {
 			return err
 		}
 		if err := s.readers.scanAll(fn); err != nil {

@@ -111,10 +111,21 @@ func (m *mark) bytes() []byte {
 	return append(b, markCheck(b)...)
 }
 
-// expects reports whether a log with these salts can follow the mark. SQLite counts
-// the first salt up when it begins the log again.
+// begin prepares the mark for a new log, whose salts are random. It runs before the
+// first commit, so a kill before the next write finds a mark that fits the log.
+func (m *mark) begin() error {
+	if m.exists && !m.noLog {
+		return nil
+	}
+	m.salts, m.frames, m.sum = [8]byte{}, 0, walSum{}
+	_, err := m.file.WriteAt(m.bytes(), 0)
+	return errors.Join(err, m.file.Sync())
+}
+
+// expects reports whether a log with these salts can follow the mark. Zero salts
+// expect a new log. SQLite counts the first salt up when it begins a log again.
 func (m *mark) expects(salts [8]byte) bool {
-	return salts == m.salts || binary.BigEndian.Uint32(salts[:]) == binary.BigEndian.Uint32(m.salts[:])+1
+	return salts == m.salts || m.salts == [8]byte{} || binary.BigEndian.Uint32(salts[:]) == binary.BigEndian.Uint32(m.salts[:])+1
 }
 
 // write notes what is durable now: where the log ends, and the records. The caller

@@ -373,15 +373,6 @@ func (p *readers) scanAll(fn func(*abi.Record) error) error {
 	})
 }
 
-func (s *store) settleNow() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.w == nil {
-		return journal.ErrClosed
-	}
-	return s.settle()
-}
-
 // Records implements [journal.Reader]. It takes entries of the tail from memory. It
 // takes them before it reads the file, because a batch that is settled in between is
 // found in the file then.

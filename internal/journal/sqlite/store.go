@@ -53,7 +53,7 @@ CREATE VIEW log AS SELECT pid, n,
 	strftime('%Y-%m-%dT%H:%M:%S', time / 1000000000, 'unixepoch') || printf('.%09dZ', time % 1000000000) AS time,
 	CASE kind WHEN 1 THEN 'spawned' WHEN 2 THEN 'began' WHEN 3 THEN 'ended' WHEN 4 THEN 'refused'
 		WHEN 5 THEN 'signaled' WHEN 6 THEN 'mailed' WHEN 7 THEN 'asked' WHEN 8 THEN 'decided' WHEN 9 THEN 'changed'
-		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' ELSE kind END AS kind,
+		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' WHEN 13 THEN 'removed' ELSE kind END AS kind,
 	call, row, tool FROM records;
 `
 
@@ -84,9 +84,10 @@ type store struct {
 	tail   tail
 	order  order // the commit order without the tail
 	mark   mark
-	total  total // of the last sums of all processes, the tail included
-	sick   error // the error of the last attempt to settle the tail
-	small  int   // batches of few processes since the last batch of many
+	keeper *keeper // of a sweep that is running
+	total  total   // of the last sums of all processes, the tail included
+	sick   error   // the error of the last attempt to settle the tail
+	small  int     // batches of few processes since the last batch of many
 
 	pids    pids
 	end     atomic.Uint64 // position of the last record; readers look at it without the lock
@@ -160,7 +161,7 @@ func (s *store) begin(dir string) error {
 		}
 		return s.readers.readTrees(add)
 	})
-	last, err := s.w.number("SELECT coalesce(max(id), 0) >> 32 FROM runs")
+	last, err := s.w.number(fmt.Sprintf("SELECT max((SELECT coalesce(max(id), 0) >> 32 FROM runs), coalesce((SELECT body FROM feed WHERE id = %d), 0))", highestRow))
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,11 @@ func (s *store) begin(dir string) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	a := audit{&s.mark, s.w, &s.readers, &s.tail, s.ends, s.order.end, s.end.Load()}
+	unswept, err := readPending(s.w.each)
+	if err != nil {
+		return err
+	}
+	a := audit{&s.mark, s.w, &s.readers, &s.tail, s.ends, unswept, s.order.end, s.end.Load()}
 	s.total, s.mark.damage = a.run()
 	if err := s.settle(); err != nil {
 		return err
@@ -186,7 +191,18 @@ func (s *store) begin(dir string) error {
 		return err
 	}
 	s.mark.write(s.end.Load(), s.total)
-	return errors.Join(s.mark.late, s.mark.file.Sync())
+	if err := errors.Join(s.mark.late, s.mark.file.Sync()); err != nil {
+		return err
+	}
+	if s.mark.damage != nil {
+		return nil
+	}
+	// The records are gone already. If their bytes cannot be erased now, the next
+	// start or removal tries again.
+	if err := s.Sweep(); !errors.Is(err, journal.ErrFull) {
+		return err
+	}
+	return nil
 }
 
 // emptyLog copies the whole write-ahead log into the file and cuts the log to
@@ -277,6 +293,9 @@ func (w *writer) beginUse(m *mark) error {
 		err = &journal.Damage{Why: fmt.Sprintf("%s is missing, and %s was in use when it was lost or copied: the latest records may be missing too", markFile, file),
 			Advice: fmt.Sprintf("restore all files of the journal together: %s, %s-wal and %s", file, file, markFile)}
 	}
+	if err == nil {
+		err = m.begin()
+	}
 	if err != nil {
 		return err
 	}
@@ -332,6 +351,7 @@ type load struct {
 	full    []fullRun       // runs that the batch completes
 	frame   frame           // the row for the tail
 	total   total           // of the store after the batch
+	removal *removal        // nil: the batch removes nothing
 }
 
 // A fullRun is a complete run, which never changes again.
@@ -344,6 +364,9 @@ type fullRun struct {
 // takes the lock.
 func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	ld, err := s.load(batch)
+	if err == nil {
+		ld.removal, err = removalOf(batch, s.Records)
+	}
 	if err != nil || len(batch) == 0 {
 		return err
 	}
@@ -366,6 +389,9 @@ func (s *store) Append(l journal.Lease, batch []abi.Record) error {
 	}
 	if err := s.mark.retry(); err != nil {
 		return orFull(err)
+	}
+	for i := range batch {
+		s.keeper.keep(&batch[i])
 	}
 	if err := s.chain(ld); err != nil {
 		return err
@@ -469,6 +495,16 @@ func (s *store) chain(ld *load) error {
 	for _, r := range ld.ends {
 		ld.total.add(r.sum)
 	}
+	if ld.removal != nil {
+		for pid := range ld.removal.pids {
+			r, err := s.lastRunOf(pid)
+			if err != nil {
+				return err
+			}
+			ld.total.remove(r.sum)
+			ld.removal.gone.add(r.sum)
+		}
+	}
 	return nil
 }
 
@@ -502,7 +538,7 @@ func (s *store) direct(ld *load) bool {
 
 // transact stores a load in one transaction, whole or not at all.
 func (s *store) transact(ld *load) error {
-	direct := s.direct(ld)
+	direct := s.direct(ld) || ld.removal != nil
 	next := s.order
 	if direct {
 		s.tail.addOrder(&next)
@@ -530,7 +566,14 @@ func (s *store) transact(ld *load) error {
 		if err := next.write(w); err != nil {
 			return err
 		}
-		return w.place(ld.entries, ld.full, ld.ends)
+		err := w.place(ld.entries, ld.full, ld.ends)
+		if err != nil || ld.removal == nil {
+			return err
+		}
+		if err = w.remove(ld.removal, s.end.Load()+uint64(len(ld.entries))); err == nil {
+			next, err = w.readOrder()
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -614,6 +657,11 @@ func (s *store) remember(ld *load) {
 	for pid, r := range ld.ends {
 		s.ends[pid] = r
 		s.pids.raise(pid)
+	}
+	if ld.removal != nil {
+		for pid := range ld.removal.pids {
+			delete(s.ends, pid)
+		}
 	}
 	if len(s.known) > maxKnown {
 		clear(s.known)

@@ -38,6 +38,7 @@ func Conformance(t *testing.T, open func(t *testing.T) func() (journal.Store, jo
 		{"the feed has the order of commits", feedOrder},
 		{"the feed goes on with what is new", feedNew},
 		{"the feed while others append", feedConcurrent},
+		{"removed processes are gone", removes},
 		{"a closed store says so", closed},
 		{"an error of the caller ends the scan", scanStops},
 	} {

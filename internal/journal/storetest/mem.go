@@ -21,12 +21,13 @@ import (
 // for tests and benchmarks of code above a journal. Its content ends with the
 // program.
 type Memory struct {
-	mu    sync.Mutex
-	epoch uint64  // of the newest lease
-	last  abi.Pid // the highest process number that is stored or given out
-	procs map[abi.Pid][]format.Entry
-	order []recordID // in commit order
-	blobs map[abi.Hash][]byte
+	mu      sync.Mutex
+	epoch   uint64  // of the newest lease
+	last    abi.Pid // the highest process number that is stored or given out
+	highest abi.Pid // the highest process number that was removed
+	procs   map[abi.Pid][]format.Entry
+	order   []recordID // in commit order
+	blobs   map[abi.Hash][]byte
 }
 
 type recordID struct {
@@ -52,7 +53,7 @@ func (m *Memory) take() (journal.Store, journal.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch++
-	m.last = 0
+	m.last = m.highest
 	for pid := range m.procs {
 		m.last = max(m.last, pid)
 	}
@@ -149,7 +150,49 @@ func (s *memStore) Append(l journal.Lease, batch []abi.Record) error {
 		m.procs[r.Pid] = append(m.procs[r.Pid], format.NewEntry(r, nil))
 		m.order = append(m.order, recordID{r.Pid, r.N})
 		m.last = max(m.last, r.Pid)
+		if r.Kind == abi.KindRemoved && r.Removed != nil {
+			m.remove(r.Removed.Pids)
+		}
 	}
+	return nil
+}
+
+// remove drops processes. Their places in the order stay and name no record.
+func (m *Memory) remove(pids []abi.Pid) {
+	for _, pid := range pids {
+		delete(m.procs, pid)
+		m.highest = max(m.highest, pid)
+	}
+	for i, id := range m.order {
+		if slices.Contains(pids, id.pid) {
+			m.order[i] = recordID{}
+		}
+	}
+}
+
+// Sweep drops the blobs that no record names.
+func (s *memStore) Sweep() error {
+	named := map[abi.Hash]bool{}
+	err := s.Scan(func(r *abi.Record) error {
+		for d := range r.Payloads() {
+			named[d.Hash] = true
+		}
+		if r.Intent != nil {
+			for _, h := range r.Intent.Parts {
+				named[h] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	maps.DeleteFunc(s.m.blobs, func(h abi.Hash, _ []byte) bool { return !named[h] })
 	return nil
 }
 
@@ -287,7 +330,7 @@ func (f *memFeed) Next(wants func(abi.Pid) bool) (list []journal.Entry, err erro
 	defer unlock()
 	for ; len(list) < maxNext && f.at < journal.Cursor(len(f.s.m.order)); f.at++ {
 		id := f.s.m.order[f.at]
-		if wants != nil && !wants(id.pid) {
+		if id.n == 0 || wants != nil && !wants(id.pid) {
 			continue
 		}
 		r, err := f.s.m.procs[id.pid][id.n-1].Record()
