@@ -103,6 +103,8 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 		x = nil
 	}()
 	if b.driver != nil {
+		// The limits hold before anything runs in the group. Helpers are the threads of init that are in it at the
+		// start.
 		if x.group, err = b.driver.Make(); err != nil {
 			return x, err
 		}
@@ -116,11 +118,13 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 		return x, err
 	}
 	if x.proc, err = b.startInit(slot, owner, ends.control); err != nil {
+		// The host refuses namespaces, which the caller can fix, so the error names the remedy.
 		if userns.Refused(err) || errors.Is(err, unix.EINVAL) { // the kernel has none
 			err = refuseNamespaces(err.Error())
 		}
 		return x, err
 	}
+	// From here listen owns the process: its notes tell when the box is gone.
 	go x.listen()
 	// The order of the descriptors is part of the protocol: see confine.Order.
 	files := []int{ends.stdin, ends.stdout, ends.stderr}
@@ -146,6 +150,7 @@ func (b *Backend) start(slot int, o confine.Order, l limits, owner *identity, le
 	if err == nil && o.Gate {
 		err = x.group.Leave(x.proc.Pid)
 	}
+	// The helpers have left, so the whole limit belongs to the program.
 	if err == nil && x.group != nil {
 		err = x.group.LimitProcesses(l.Processes)
 	}
@@ -194,6 +199,7 @@ func (x *box) listen() {
 		var n confine.Note
 		fds, err := x.wire.Receive(&n)
 		for _, fd := range fds {
+			// A blocking descriptor would take a thread of Go for each read.
 			unix.SetNonblock(fd, true)
 			x.links = append(x.links, os.NewFile(uintptr(fd), "link"))
 		}
@@ -202,6 +208,7 @@ func (x *box) listen() {
 		}
 		x.notes <- n
 	}
+	// The socket ended, so init is gone or no longer follows the protocol.
 	x.kill()
 	x.proc.Wait()
 	close(x.notes)
@@ -217,6 +224,7 @@ func (e *ends) open(x *box) error {
 	if err != nil {
 		return err
 	}
+	// The end of init goes into e at once, so that close finds it after an error.
 	e.control = pair[1]
 	if x.wire, err = frame.New(pair[0]); err != nil {
 		return errors.Join(err, unix.Close(pair[0]))
@@ -266,6 +274,7 @@ func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process
 		Setsid:     true,
 		Pdeathsig:  unix.SIGKILL,
 	}
+	// As root, each slot has users of its own on the host, so that two boxes share no files, limits or processes.
 	if b.root {
 		id := user(slot)
 		if owner != nil {
@@ -275,6 +284,7 @@ func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: confine.InsideUID, HostID: int(id.uid), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: 1}, {ContainerID: confine.InsideUID, HostID: int(id.gid), Size: 1}}
 		sys.GidMappingsEnableSetgroups = true
+		// Init is root inside of its namespace, and an unknown user without rights outside.
 		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 	} else {
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: confine.InsideUID, HostID: os.Geteuid(), Size: 1}}
@@ -286,6 +296,7 @@ func (b *Backend) startInit(slot int, owner *identity, control int) (*os.Process
 		p   *os.Process
 		err error
 	}
+	// The buffer lets the job end if the backend closes meanwhile.
 	got := make(chan result, 1)
 	job := func() {
 		p, err := os.StartProcess("/proc/self/exe", []string{confine.RoleInit}, &os.ProcAttr{Env: initEnv, Files: []*os.File{b.null, b.null, b.null, f}, Sys: sys})

@@ -27,6 +27,7 @@ var errNoIdmap = errors.New("its file system does not take idmapped mounts")
 // lend returns a mount of dir and the owner of dir. On the mount, the owner's files
 // belong to user; on the host, files that user makes belong to the owner.
 func (l *lender) lend(dir string, user identity) (int, identity, error) {
+	// A cloned mount gets its own attributes; the directory of the host stays as it is.
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return -1, identity{}, &os.PathError{Op: "workspace", Path: dir, Err: err}
@@ -35,6 +36,7 @@ func (l *lender) lend(dir string, user identity) (int, identity, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return -1, identity{}, errors.Join(err, unix.Close(fd))
 	}
+	// The owner is read from the descriptor, because the path may lead elsewhere by now.
 	owner := identity{st.Uid, st.Gid}
 	names, err := l.namespace(owner, user)
 	if err != nil {
@@ -78,6 +80,7 @@ func (l *lender) namespace(owner, user identity) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The child is not reaped yet, so its pid cannot belong to another process.
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
 	p.Kill()
 	p.Wait()

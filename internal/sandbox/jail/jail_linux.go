@@ -58,6 +58,7 @@ const (
 // New returns a Backend for this host. It removes the cgroups that killed backends
 // left. The caller closes the Backend.
 func New(cfg Config) (*Backend, error) {
+	// A box starts this binary again. Without program.Main its own main would run a second time.
 	if !program.Ready() {
 		return nil, refuse(program.ErrNotReady.Error(), "")
 	}
@@ -72,6 +73,7 @@ func New(cfg Config) (*Backend, error) {
 	}
 	b := &Backend{cfg: cfg, root: os.Geteuid() == 0, clones: make(chan func())}
 	b.ctx, b.cancel = context.WithCancelCause(context.Background())
+	// The directories were checked, so the caller must not change the list later.
 	b.cfg.ReadOnly = slices.Clone(cfg.ReadOnly)
 	for _, dir := range cfg.ReadOnly {
 		if err := checkReadOnly(dir); err != nil {
@@ -107,6 +109,7 @@ func (b *Backend) checkHost() {
 	if err == nil {
 		return
 	}
+	// Cgroups that cannot be swept cannot be trusted to limit either, so they count as missing.
 	b.driver = nil
 	fix := "run as root, or where the cgroups are yours: under systemd-run --user --scope -p Delegate=yes, in a service with Delegate=yes and DelegateSubgroup=kern"
 	for _, w := range []struct{ name, how string }{
@@ -180,6 +183,7 @@ func (b *Backend) check(s *sandbox.Spec) error {
 	if s.Dir == "" {
 		return nil
 	}
+	// A link could lead to a system directory, so the check is on the real path.
 	dir, err := filepath.EvalSymlinks(s.Dir)
 	if err != nil {
 		return refuse("workspace: "+err.Error(), "")
@@ -242,6 +246,7 @@ func findPython(cfg Config) string {
 		if err == nil && cfg.visible(real) && unix.Access(real, unix.X_OK) == nil {
 			return p
 		}
+		// A named interpreter that cannot run is an error. Another one could have other modules.
 		if p == cfg.Python {
 			return ""
 		}
@@ -276,10 +281,12 @@ func (b *Backend) Run(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, err
 	defer b.pool.leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// Close must end this run, although the caller's context does not.
 	defer context.AfterFunc(b.ctx, func() { cancel(errClosed) })()
 	r := &run{spec: &s, limits: s.Limits.WithDefaults()}
 	var err error
 	if r.box, err = b.takeBox(ctx, r); err != nil {
+		// An error of a cancelled start is no refusal: the same Spec may run later.
 		if ctx.Err() != nil {
 			return sandbox.Outcome{Cause: sandbox.Killed}, context.Cause(ctx)
 		}

@@ -265,8 +265,10 @@ func (b *Backend) claim(ctx context.Context, x *box, r *run, lent int) error {
 	if lent >= 0 {
 		defer unix.Close(lent)
 	}
+	// The wall time of the run bounds this too, because an interpreter that hangs must not hold the run.
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Wall)
 	defer cancel()
+	// The box was started with the default limits.
 	if x.group != nil {
 		if err := x.group.Limit(r.limits.Memory, r.limits.Processes); err != nil {
 			return err
@@ -301,6 +303,7 @@ func (b *Backend) workspace(s *sandbox.Spec, slot int) (int, *identity, error) {
 		return fd, nil, err
 	}
 	fix := "use a workspace on ext4, xfs, btrfs or tmpfs of a recent kernel"
+	// A program as root of the host is never allowed, whatever the caller accepts.
 	if owner.uid == 0 || owner.gid == 0 {
 		return -1, nil, refuse("workspace "+s.Dir+": "+err.Error()+", and it belongs to root", fix)
 	}

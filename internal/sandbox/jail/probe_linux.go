@@ -35,6 +35,7 @@ func (b *Backend) Probe(ctx context.Context) ([]sandbox.Weakness, error) {
 	}
 	defer b.pool.leave()
 	var accept []string
+	// Known weaknesses are accepted, so that the probe of another limit can run.
 	for _, w := range b.weaknesses() {
 		accept = append(accept, w.Name)
 	}
@@ -63,6 +64,7 @@ func (b *Backend) inBox(ctx context.Context, s sandbox.Spec, args ...string) (sa
 	if err != nil {
 		return sandbox.Outcome{}, err
 	}
+	// Run would refuse the weaknesses that this looks for, so the box is started directly.
 	s.Argv = append([]string{confine.RoleProbe}, args...)
 	r := &run{spec: &s, limits: s.Limits.WithDefaults(), began: time.Now()}
 	o := b.order(&s, r.limits)
@@ -85,6 +87,7 @@ func (b *Backend) tryWalls(ctx context.Context, accept []string) ([]sandbox.Weak
 	if ctx.Err() != nil {
 		return nil, err
 	}
+	// A box that does not start means that the namespaces cannot be built.
 	if err != nil {
 		w := sandbox.Weakness{Name: wallNamespaces, Why: err.Error()}
 		if r := new(sandbox.Refusal); errors.As(err, &r) {
@@ -139,6 +142,7 @@ func (b *Backend) tryLimits(ctx context.Context, accept []string) (all []sandbox
 		switch {
 		case err != nil:
 			return all, err
+		// The wall time would end this probe as well, so the CPU time must have ended it first.
 		case t.name == weakCPU && out.Usage.CPU < 10*t.limits.CPU && out.Usage.Wall < t.limits.Wall && out.Cause == t.want:
 		case t.name != weakCPU && out.Cause == t.want:
 		default:

@@ -83,6 +83,7 @@ func (x *box) expectFrame(ctx context.Context, want string) error {
 // error means that no code of s ran.
 func (x *box) sendCode(ctx context.Context, s *sandbox.Spec) error {
 	sent := make(chan error, 1)
+	// The code may be larger than the socket's buffer, so writing must not delay the watch on the answer.
 	go func() { sent <- writeCode(x.links[0], s) }()
 	if err := x.expectFrame(ctx, "taken"); err != nil {
 		x.kill() // ends writeCode too, because its reader is gone

@@ -56,6 +56,7 @@ func (r *run) noteMemoryError() {
 func (r *run) wait(ctx context.Context) sandbox.Outcome {
 	x := r.box
 	r.out.left, r.out.over = r.limits.Output, func() { r.end(sandbox.Output) }
+	// Functions must not outlive the run.
 	calls, stop := context.WithCancel(ctx)
 	defer stop()
 	var streams sync.WaitGroup
@@ -72,6 +73,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 			}
 		})
 	}
+	// Nobody waits for feed, because a Reader may never return.
 	go feed(x.stdin, r.spec.Stdin)
 	last := r.watch(ctx)
 	stop()
@@ -95,6 +97,7 @@ func (r *run) wait(ctx context.Context) sandbox.Outcome {
 func (r *run) watch(ctx context.Context) (last confine.Note) {
 	wall := time.NewTimer(r.limits.Wall - time.Since(r.began))
 	defer wall.Stop()
+	// A cgroup counts CPU time but ends nothing, so the backend looks.
 	check := time.NewTimer(r.next(0))
 	defer check.Stop()
 	gone := ctx.Done()
@@ -169,6 +172,7 @@ func (r *run) outcome(n confine.Note, wall time.Duration) sandbox.Outcome {
 	default:
 		out.Cause = sandbox.Failed
 	}
+	// The program ended before the kill reached it, but its output is cut.
 	if out.Truncated && out.Cause == sandbox.OK {
 		out.Cause = sandbox.Output
 	}

@@ -19,14 +19,13 @@ import (
 //go:embed testdata/escape
 var escapeFiles embed.FS
 
-// An Escape is a program of testdata/escape that tries to get out, to reach
-// what it must not, or to outlive its end.
+// An Escape is a program of testdata/escape that tries to leave its sandbox, or to
+// outlive its end.
 //
-// It runs as the confined program behind testdata/escape/preamble.txt, where
-// attempt(what, f) prints "held" when f fails and "ESCAPED" when it does not.
-// In its environment it finds what to look for: the name of a file and of a
-// Unix socket, a TCP port and a process of the host. It has escaped when it
-// says so, when it prints what only the host knows, or when the host sees it.
+// It runs after testdata/escape/preamble.txt, where attempt(what, f) prints "held" if
+// f fails, else "ESCAPED". Its environment names targets on the host: a file, a Unix
+// socket, a TCP port and a process. The program has escaped if it says so, if it
+// prints the secret of the host, or if the host sees a change.
 type Escape struct {
 	Name   string
 	Limits sandbox.Limits
@@ -111,6 +110,7 @@ func escape(t *testing.T, b sandbox.Backend, c Capabilities, e Escape, code stri
 	if err != nil {
 		t.Fatalf("Run: %v", err)
 	}
+	// A program that outlives its limit has escaped in time.
 	if d := time.Since(from); d > e.Limits.Wall+c.start() {
 		t.Errorf("it took %v of %v", d, e.Limits.Wall)
 	}
@@ -121,6 +121,7 @@ func escape(t *testing.T, b sandbox.Backend, c Capabilities, e Escape, code stri
 	if !slices.Contains(causes, out.Cause) {
 		t.Errorf("it ended with %s, want one of %v\n%.600s%.600s", out.Cause, causes, out.Stdout, out.Stderr)
 	}
+	// A program that broke before its first attempt proves nothing.
 	if out.Cause == sandbox.OK && !strings.Contains(string(out.Stdout), "held") {
 		t.Errorf("it did not try anything: %.600s", out.Stdout)
 	}
@@ -130,12 +131,13 @@ func escape(t *testing.T, b sandbox.Backend, c Capabilities, e Escape, code stri
 		}
 	}
 	h.check(t)
+	// An escape may also leave something for the next run, so the next run must be clean.
 	if got := printed(t, b, sandbox.Spec{Code: "print('next', *__import__('os').listdir('.'))"}); got != "next\n" {
 		t.Errorf("the next run printed %q", got)
 	}
 }
 
-// A bait is what a program would like to reach.
+// A bait is a set of targets on the host, with what was true of them at first.
 type bait struct {
 	secret    string
 	dir       string // of the host
@@ -161,7 +163,9 @@ func newBait(t *testing.T) *bait {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A change that is undone again still moves the time.
 	h.mode, h.time = st.Mode().Perm(), st.ModTime()
+	// A backend that passes its own environment on would show the secret.
 	t.Setenv("KERN_CANARY", h.secret)
 	if h.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -171,6 +175,7 @@ func newBait(t *testing.T) *bait {
 	}
 	for _, l := range []net.Listener{h.listener, h.unix} {
 		t.Cleanup(func() { l.Close() })
+		// A connection counts even if nothing is sent on it.
 		go func() {
 			for {
 				c, err := l.Accept()
@@ -193,7 +198,7 @@ func (h *bait) env() map[string]string {
 	}
 }
 
-// check looks from the host whether anything was touched.
+// check fails the test if a program reached or changed a target.
 func (h *bait) check(t *testing.T) {
 	t.Helper()
 	if got, err := os.ReadFile(h.file); err != nil || string(got) != h.secret {

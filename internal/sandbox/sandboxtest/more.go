@@ -15,7 +15,7 @@ import (
 
 func echo(_ context.Context, args json.RawMessage) (json.RawMessage, error) { return args, nil }
 
-// workspace: a named directory lives on, is bounded, and is the only one.
+// workspace: a named directory keeps its files, and no path leads out of it.
 func workspace(t *testing.T, b sandbox.Backend) {
 	here, other, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	secret := filepath.Join(outside, "secret")
@@ -29,6 +29,7 @@ func workspace(t *testing.T, b sandbox.Backend) {
 		t.Fatalf("on the host: %q, %v", got, err)
 	}
 
+	// The host made these links, as a program of an earlier run could have. None of them may lead outside.
 	for link, to := range map[string]string{"file": secret, "dir": outside, "up": "../../../../../../../.."} {
 		if err := os.Symlink(to, filepath.Join(here, link)); err != nil {
 			t.Fatal(err)
@@ -65,7 +66,7 @@ for change in (lambda: os.remove('dir/secret'), lambda: os.rename('dir/secret', 
 	ordinary(t, b, here)
 }
 
-// ordinary: what programs do with files works.
+// ordinary: the usual operations on files work.
 func ordinary(t *testing.T, b sandbox.Backend, dir string) {
 	code := `
 import os, shutil, glob, pathlib, tempfile
@@ -117,6 +118,7 @@ func quote(s string) string {
 
 func functions(t *testing.T, b sandbox.Backend, c Capabilities) {
 	fs := []sandbox.Function{
+		// The quotes would end a docstring in generated source, so they test that the text is passed as data.
 		{Namespace: "fs", Name: "read", Doc: "Reads a file.\n\nOr not: 'quoted' \"\"\"text\"\"\".", Call: echo,
 			Params: []sandbox.Param{{Name: "path", Type: "str"}, {Name: "size", Type: "int | None", Optional: true}}},
 		{Namespace: "fs", Name: "fail", Call: func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -186,7 +188,7 @@ loop
 	t.Run("killed while it waits", func(t *testing.T) { killedInCall(t, b, c) })
 }
 
-// flip gives bytes back to front.
+// flip returns bytes in reverse order.
 func flip(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 	var in struct{ Data sandbox.Bytes }
 	if err := json.Unmarshal(args, &in); err != nil {
@@ -198,12 +200,13 @@ func flip(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(in.Data)
 }
 
-// killedInCall: the end of a run ends the wait for a function, one that looks
-// at its context and one that does not.
+// killedInCall: the end of a run ends the wait for a function, whether the function
+// looks at its context or not.
 func killedInCall(t *testing.T, b sandbox.Backend, c Capabilities) {
 	release, ended := make(chan struct{}), make(chan struct{}, 2)
 	defer close(release)
 	for name, call := range map[string]func(ctx context.Context){
+		// A function that ignores its context must not keep the run alive.
 		"deaf":   func(context.Context) { <-release },
 		"polite": func(ctx context.Context) { <-ctx.Done(); ended <- struct{}{} },
 	} {
@@ -245,6 +248,7 @@ func sessions(t *testing.T, b sandbox.Sessioner, c Capabilities) {
 		return out
 	}
 	one, two := open(sandbox.Spec{Env: map[string]string{"E": "1"}}), open(sandbox.Spec{})
+	// Variables, files and descriptors of one session stay, and the other session never sees them.
 	step(one, "import os, json\nx = 41\ndef f(): return x + 1\nopen('kept', 'w').write('k')\nf2 = open('kept')")
 	step(two, "x = 1")
 	equal(t, string(step(one, "print(f(), open('kept').read(), f2.read(), json.dumps(x), os.environ['E'])").Stdout), "42 k k 41 1\n")
@@ -257,6 +261,7 @@ func sessions(t *testing.T, b sandbox.Sessioner, c Capabilities) {
 	}
 	equal(t, string(step(one, "print(f())").Stdout), "51\n")
 
+	// A stopped interpreter is in an unknown state, so the session must end and say so.
 	if out := step(one, "while True: pass"); out.Cause != sandbox.Timeout {
 		t.Errorf("a loop in a session: %+v", out)
 	}

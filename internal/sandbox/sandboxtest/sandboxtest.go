@@ -71,7 +71,7 @@ func run(t testing.TB, b sandbox.Backend, s sandbox.Spec) sandbox.Outcome {
 	return out
 }
 
-// want runs code that must end with a cause, and gives its outcome.
+// want runs code that must end with the cause c, and returns its outcome.
 func want(t testing.TB, b sandbox.Backend, c sandbox.Cause, s sandbox.Spec) sandbox.Outcome {
 	t.Helper()
 	out := run(t, b, s)
@@ -81,7 +81,7 @@ func want(t testing.TB, b sandbox.Backend, c sandbox.Cause, s sandbox.Spec) sand
 	return out
 }
 
-// printed runs code that must end well, and gives what it wrote.
+// printed runs code that must end with OK, and returns its stdout.
 func printed(t testing.TB, b sandbox.Backend, s sandbox.Spec) string {
 	t.Helper()
 	return string(want(t, b, sandbox.OK, s).Stdout)
@@ -173,18 +173,20 @@ func limits(t *testing.T, b sandbox.Backend, c Capabilities) {
 			if !strings.HasPrefix(string(out.Stdout), "kept\n") {
 				t.Errorf("stdout %.20q, want what was written before the end", out.Stdout)
 			}
+			// A caller that only looks at the exit code must see the failure.
 			if out.Exit == 0 && out.Signal == "" {
 				t.Error("exit 0 for a run that did not end well")
 			}
 			if n := int64(len(out.Stdout) + len(out.Stderr)); l.cause == sandbox.Output && (n != l.limits.Output || !out.Truncated) {
 				t.Errorf("%d bytes of output, truncated %v; want %d, true", n, out.Truncated, l.limits.Output)
 			}
+			// The backend must work after a run that it stopped, without its files.
 			equal(t, printed(t, b, sandbox.Spec{Code: "import os\nprint(os.listdir('.'))"}), "[]\n")
 		})
 	}
 }
 
-// caught: what a limit refused is an error that code may handle.
+// caught: if a limit refuses something, the code gets an error that it may handle.
 func caught(t *testing.T, b sandbox.Backend) {
 	for _, c := range []struct {
 		name, code string
@@ -198,7 +200,7 @@ func caught(t *testing.T, b sandbox.Backend) {
 			equal(t, printed(t, b, sandbox.Spec{Code: c.code, Limits: c.limits}), "told\n")
 		})
 	}
-	t.Run("freed", func(t *testing.T) { // what is removed again is not held
+	t.Run("freed", func(t *testing.T) { // removed files no longer count
 		code := "import os\nfor i in range(40):\n  with open('f', 'wb') as f: f.write(bytes(1 << 18))\n  os.remove('f')\nprint('done')"
 		equal(t, printed(t, b, sandbox.Spec{Code: code, Limits: sandbox.Limits{FileBytes: 1 << 20, Files: 20}}), "done\n")
 	})
@@ -268,6 +270,7 @@ func cancel(t *testing.T, b sandbox.Backend, c Capabilities) {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
+			// The kill must hit running code, so it waits for the first output.
 			begun := &signalWriter{c: make(chan struct{})}
 			stopped := make(chan time.Time, 1)
 			go func() {
@@ -301,46 +304,48 @@ func (w *signalWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A Talk is the other side of a program: for each line that it hears it says
-// one, until it has said so many. A program that waits for the answer to a line
-// waits for ever where lines do not come as they are written.
+// A Talk is the stdin and stdout of a program that waits for an answer to each line.
+// It answers each line with an empty one, up to a number of lines. If a backend holds
+// lines back, the program waits for ever.
 type Talk struct {
-	heard, said chan struct{}
-	left        int
+	unanswered chan struct{} // a token for each line without an answer
+	ended      chan struct{}
+	left       int // answers
 }
 
-// NewTalk makes one of n lines.
+// NewTalk returns a Talk with n answers.
 func NewTalk(n int) *Talk {
 	return &Talk{make(chan struct{}, n), make(chan struct{}), n}
 }
 
-// Write hears.
+// Write counts the lines of the program.
 func (k *Talk) Write(b []byte) (int, error) {
 	for range bytes.Count(b, []byte("\n")) {
-		k.heard <- struct{}{}
+		k.unanswered <- struct{}{}
 	}
 	return len(b), nil
 }
 
-// Read says.
+// Read waits for a line of the program, then answers it.
 func (k *Talk) Read(b []byte) (int, error) {
 	if k.left == 0 {
 		return 0, io.EOF
 	}
 	select {
-	case <-k.heard:
+	case <-k.unanswered:
 		k.left--
 		return copy(b, "\n"), nil
-	case <-k.said:
+	case <-k.ended:
 		return 0, io.EOF
 	}
 }
 
-// End ends it.
-func (k *Talk) End() { close(k.said) }
+// End ends the input of the program.
+func (k *Talk) End() { close(k.ended) }
 
 func stream(t *testing.T, b sandbox.Backend) {
 	var stderr bytes.Buffer
+	// The program waits for an answer to each line, so output that comes only at the end would stop it for ever.
 	k := NewTalk(3)
 	defer k.End()
 	code := "import sys\nfor i in range(3):\n  print('line', i)\n  sys.stdin.readline()\nprint('err', file=sys.stderr)"
@@ -366,7 +371,7 @@ func (w stuckWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// neverReader is a Stdin on which nothing comes.
+// neverReader is a Stdin without input and without an end.
 type neverReader struct{ release chan struct{} }
 
 func (r neverReader) Read([]byte) (int, error) {
@@ -383,11 +388,12 @@ func input(t *testing.T, b sandbox.Backend) {
 		defer close(release)
 		want(t, b, sandbox.Timeout, sandbox.Spec{Code: "input()", Stdin: neverReader{release}, Limits: sandbox.Limits{Wall: time.Second / 2}})
 	})
+	// The environment is exactly what the Spec names.
 	env := printed(t, b, sandbox.Spec{Code: "import os\nprint(os.environ.get('A'), os.getenv('HOME_OF_NOBODY'), 'KERN_CANARY' in os.environ)", Env: map[string]string{"A": "b=c ü"}})
 	equal(t, env, "b=c ü None False\n")
 }
 
-// isolation: of one run nothing is there in the next.
+// isolation: nothing of one run is left in the next.
 func isolation(t *testing.T, b sandbox.Backend) {
 	leave := `
 import os, sys, builtins, json, random, decimal, logging, tempfile, warnings
@@ -411,6 +417,7 @@ print(os.listdir('.'), os.path.exists('/tmp/left'), os.environ.get('LEFT'), os.p
 print(hasattr(builtins, 'left'), hasattr(json, 'left'), json.loads('[1]'), 'left' in sys.modules, '/left' in sys.path)
 print(decimal.getcontext().prec, logging.getLogger().level, sys.getrecursionlimit() == 1000, 'files' in globals())
 `
+	// Each change is one that a used interpreter could carry over: files, modules, settings, the random state.
 	clean := "[] False None workspace\nFalse False [1] False False\n28 30 True False\n"
 	seeded := ""
 	for range 6 {
@@ -422,6 +429,7 @@ print(decimal.getcontext().prec, logging.getLogger().level, sys.getrecursionlimi
 		equal(t, printed(t, b, sandbox.Spec{Code: look}), clean)
 	}
 	seen := map[string]bool{}
+	// Instances start from one image, so without care each would draw the same random numbers.
 	for range 12 {
 		n := printed(t, b, sandbox.Spec{Code: "import random, uuid, secrets, tempfile, os\nprint(random.random(), uuid.uuid4(), secrets.token_hex(8), os.urandom(8).hex(), random.SystemRandom().random())"})
 		for i, v := range strings.Fields(n) {
@@ -454,6 +462,7 @@ func usage(t *testing.T, b sandbox.Backend, c Capabilities) {
 
 func concurrent(t *testing.T, b sandbox.Backend) {
 	var wg sync.WaitGroup
+	// Each run reads its own file back, so a shared workspace or environment would show.
 	for i := range 24 {
 		wg.Go(func() {
 			n := strings.Repeat("x", i+1)

@@ -17,7 +17,7 @@ import (
 // becomes code of this process, so no other user may write there.
 type cache struct{ path, key string }
 
-// openCache makes dir and checks its owner. It returns nil for "".
+// openCache makes dir and checks its owner and mode. It returns nil for "".
 func openCache(dir string) (*cache, error) {
 	if dir == "" {
 		return nil, nil
@@ -36,9 +36,9 @@ func openCache(dir string) (*cache, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// loader gives a function that fills a buffer from the cache, or with unpack,
-// and then keeps it. A file that is not whole is made again. Without a cache
-// it is unpack.
+// loader returns a function that fills a buffer from the cache. If the cached file is
+// missing or torn, the function calls unpack and writes the file. Without a cache,
+// loader returns unpack.
 func (c *cache) loader(name string, size int, unpack func([]byte) error) func([]byte) error {
 	if c == nil {
 		return unpack
@@ -48,6 +48,7 @@ func (c *cache) loader(name string, size int, unpack func([]byte) error) func([]
 		if readWhole(path, b) {
 			return nil
 		}
+		// A torn file may have filled a part of b, and unpacking leaves out parts that are zero.
 		clear(b)
 		if err := unpack(b); err != nil {
 			return err
@@ -67,6 +68,7 @@ func readWhole(path string, b []byte) bool {
 	}
 	defer f.Close()
 	st, err := f.Stat()
+	// A crash may have cut the file, because writeWhole does not sync.
 	if err != nil || st.Size() != int64(len(b)+4) {
 		return false
 	}
@@ -78,7 +80,7 @@ func readWhole(path string, b []byte) bool {
 	return err == nil && n == len(b) && binary.LittleEndian.Uint32(sum[:]) == crc32.Checksum(b, castagnoli)
 }
 
-// writeWhole makes a file that is seen whole or not at all.
+// writeWhole writes b with its checksum. Readers see the whole file or no file.
 func writeWhole(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {

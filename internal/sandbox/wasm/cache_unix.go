@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// shared says why others may write to a directory; "" when they may not.
+// shared says why other users may write to a directory; "" if they may not.
 func shared(dir string) string {
 	st, err := os.Stat(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm/wasi"
 )
 
-// An engine is what all instances share: compiled code and the image.
+// An engine holds the compiled code and the image, which all instances share.
 type engine struct {
 	rt       wazero.Runtime
 	cache    wazero.CompilationCache
@@ -120,8 +120,8 @@ func (e *engine) close() error {
 	return err
 }
 
-// compiler is wazero's; its interpreter would be a hundred times slower, and is
-// not what was measured.
+// compiler returns wazero's compiler, or a refusal where it has none. Its interpreter
+// is a hundred times slower, and the limits were not measured with it.
 func compiler() (c wazero.RuntimeConfig, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,12 +131,13 @@ func compiler() (c wazero.RuntimeConfig, err error) {
 	return wazero.NewRuntimeConfigCompiler(), nil
 }
 
-// instance makes an interpreter that is the image.
+// instance makes an interpreter in the state of the image.
 func (e *engine) instance() (*instance, error) {
 	mem, err := e.picture.memory()
 	if err != nil {
 		return nil, err
 	}
+	// No start function: the image is the memory after it ran.
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	mod, err := e.rt.InstantiateModule(mem.within(context.Background()), e.compiled, config)
 	if err != nil {
@@ -149,6 +150,7 @@ func (e *engine) instance() (*instance, error) {
 		stack: mod.ExportedGlobal("__stack_pointer"),
 	}
 	in.top = in.stack.Get()
+	// Many goroutines make instances, and the peak must never fall.
 	for n := e.live.Add(1); ; {
 		p := e.peak.Load()
 		if n <= p || e.peak.CompareAndSwap(p, n) {

@@ -59,6 +59,7 @@ func (g *hostRun) resume() {
 func tick(ctx context.Context, _ api.Module, _ []uint64) {
 	g := runOf(ctx)
 	now := g.meter.tick()
+	// The time in which others ran does not count as CPU time.
 	if g.turn.pass(now, g.life.done) {
 		g.meter.enter()
 	}
@@ -96,6 +97,7 @@ const maxMessage = 16 << 20
 func hostCall(ctx context.Context, m api.Module, p []uint64) {
 	g := runOf(ctx)
 	g.meter.leave()
+	// The code chose the addresses. An address outside of its memory can only be an attack or a bug of the bridge.
 	in, inside := m.Memory().Read(uint32(p[1]), uint32(p[2]))
 	out, room := m.Memory().Read(uint32(p[3]), uint32(p[4]))
 	if !inside || !room {
@@ -108,9 +110,11 @@ func hostCall(ctx context.Context, m api.Module, p []uint64) {
 	n := len(reply)
 	if err != nil {
 		reply = describeError(err)
+		// A negative length marks an error, and the one added keeps an empty error apart from an empty reply.
 		n = -(len(reply) + 1)
 	}
 	g.reply = nil
+	// The code could not know the size. It reads a long reply with hostRead.
 	if len(reply) <= len(out) {
 		copy(out, reply)
 	} else {
@@ -159,6 +163,7 @@ func (g *hostRun) callFunction(f sandbox.Function, args []byte) ([]byte, error) 
 		reply, err := f.Call(ctx, args)
 		done <- answer{reply, err}
 	}(g.ctx)
+	// The instance does not compute while it waits, so another one may.
 	g.turn.give()
 	defer g.turn.take(g.life.done)
 	select {

@@ -111,6 +111,7 @@ func (in *instance) run(ctx context.Context, s *sandbox.Spec, flags uint64) sand
 	if o.Cause != sandbox.OK && o.Exit == 0 && o.Signal == "" {
 		o.Exit = -1
 	}
+	// A stopped interpreter may hold half of a change, so its memory is never used again.
 	if o.Cause == sandbox.Timeout || o.Cause == sandbox.Killed || o.Cause == sandbox.Output {
 		in.broken = true
 	}
@@ -137,6 +138,7 @@ func (in *instance) call(s *sandbox.Spec, flags uint64) sandbox.Outcome {
 	err := in.alloc.CallWithStack(ctx, stack[:])
 	if err == nil {
 		at := uint32(stack[0])
+		// kern_alloc returns zero when the memory limit leaves no room for the code.
 		if at == 0 || !in.mod.Memory().WriteString(at, s.Code) || !in.mod.Memory().WriteByte(at+uint32(len(s.Code)), 0) {
 			return sandbox.Outcome{Cause: sandbox.Memory, Exit: 1}
 		}
@@ -182,6 +184,7 @@ func (in *instance) trapped(err error) sandbox.Outcome {
 		return sandbox.Outcome{Cause: sandbox.OK}
 	case errors.As(err, &exit):
 		return sandbox.Outcome{Cause: in.failure(false), Exit: int(exit.Code)}
+	// CPython calls abort, and wasi-libc makes that an unreachable instruction.
 	case strings.Contains(err.Error(), "unreachable"):
 		return sandbox.Outcome{Cause: in.failure(false), Exit: 128 + 6, Signal: "SIGABRT"}
 	}

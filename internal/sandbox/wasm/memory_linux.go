@@ -11,13 +11,13 @@ import (
 	"github.com/kern-run/kern/internal/sandbox/wasm/image"
 )
 
-// A picture is the image's memory in a sealed memory file: nobody can change
-// it any more, whatever happens to the files it came from.
+// A picture is the image's memory in a sealed memory file. Nothing can change it any
+// more, not even a change of the files it came from.
 type picture struct {
 	fd      int
 	size    uint64
 	content []byte   // read-only
-	pages   *os.File // what the kernel says of this process's pages; nil: nothing
+	pages   *os.File // the page map of this process; nil: the kernel shows none
 }
 
 func newPicture(p *image.Packed, load func([]byte) error) (*picture, error) {
@@ -49,6 +49,7 @@ func (p *picture) fill(load func([]byte) error) error {
 	if err != nil {
 		return err
 	}
+	// All instances share these pages. The seals keep this process and any other from changing them.
 	_, err = unix.FcntlInt(uintptr(p.fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	if err == nil {
 		p.content, err = unix.Mmap(p.fd, 0, int(p.size), unix.PROT_READ, unix.MAP_SHARED)
@@ -66,9 +67,8 @@ func (p *picture) close() {
 	unix.Close(p.fd)
 }
 
-// A memory is one instance's: address space for all that wasm can address, of
-// which the first part is a private view of the picture. A page takes memory
-// of its own when it is first written.
+// A memory belongs to one instance. It reserves all addresses that wasm has. Its first
+// part is a private view of the picture, where a page takes memory once it is written.
 type memory struct {
 	of     *picture
 	space  []byte
@@ -79,6 +79,7 @@ type memory struct {
 }
 
 func (p *picture) memory() (*memory, error) {
+	// Reserving all that 32 bits address keeps the memory in place when it grows.
 	space, err := unix.Mmap(-1, 0, maxMemory, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox wasm: address space for an instance: %w", err)
@@ -112,14 +113,16 @@ func (m *memory) Free() {
 	}
 }
 
-// reset makes the memory the picture again, and reports whether it could. The
-// pages of hot that were written get their content back and stay this
-// instance's own, as the next run will write them too; all others are let go.
+// reset restores the content of the picture, and reports whether it could. Written
+// pages in hot get their content back and keep their memory, because the next run
+// writes them too. All other written pages lose their memory.
 func (m *memory) reset(hot touched) bool {
+	// The memory of wasm cannot shrink, so an instance that grew is replaced.
 	if m.size != m.image {
 		return false
 	}
 	states := m.states()
+	// Without the page map every page is dropped, and the hot ones are copied again.
 	if states == nil {
 		if unix.Madvise(m.space[:m.size], unix.MADV_DONTNEED) != nil {
 			return false
@@ -137,6 +140,7 @@ func (m *memory) reset(hot touched) bool {
 			own++
 		}
 		if own < len(hot.written) && hot.written[own].from <= at {
+			// Copying is cheaper than dropping the page and taking a fault in the next run.
 			copy(m.space[at:at+hostPage], m.of.content[at:])
 		} else {
 			drop = extend(drop, at)
@@ -152,8 +156,7 @@ const (
 	pageOwn            // a copy of this instance
 )
 
-// states reads what the kernel says of each page, eight bytes a page; nil if
-// it says nothing.
+// states reads the page map, eight bytes for each page; nil if there is none.
 func (m *memory) states() []byte {
 	if m.of.pages == nil {
 		return nil
@@ -177,8 +180,7 @@ func pageState(states []byte, i int) int {
 	return pageOwn
 }
 
-// touched lists the pages that a run has touched, those that it wrote and so
-// made its own apart from those that it read.
+// touched lists the pages that a run read and, separately, the pages that it wrote.
 func (m *memory) touched() (t touched) {
 	states := m.states()
 	for i := 0; i*8 < len(states); i++ {
@@ -200,8 +202,8 @@ func extend(s []span, at int) []span {
 	return append(s, span{at, at + hostPage})
 }
 
-// prefault makes pages ready before they are needed. An older kernel does not
-// know how: there they come when they are needed.
+// prefault makes pages ready before a run needs them. An older kernel cannot do that;
+// there each page comes at its first use.
 func (m *memory) prefault(t touched) {
 	m.advise(t.read, unix.MADV_POPULATE_READ)
 	m.advise(t.written, unix.MADV_POPULATE_WRITE)

@@ -4,8 +4,8 @@ package wasm
 
 import "github.com/kern-run/kern/internal/sandbox/wasm/image"
 
-// A picture is the image's memory, copied for each instance: slower to start,
-// the same in everything else.
+// A picture is the image's memory. Each instance copies it, which only makes the start
+// slower than on Linux.
 type picture struct{ b []byte }
 
 func newPicture(p *image.Packed, load func([]byte) error) (*picture, error) {
@@ -15,7 +15,7 @@ func newPicture(p *image.Packed, load func([]byte) error) (*picture, error) {
 
 func (p *picture) close() { p.b = nil }
 
-// A memory is one instance's.
+// A memory belongs to one instance.
 type memory struct {
 	space  []byte
 	of     *picture

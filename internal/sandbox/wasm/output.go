@@ -82,8 +82,8 @@ func (o *output) pump() {
 	}
 }
 
-// flush ends the output and waits until it was handed on, but not longer than
-// the run could have taken: a writer that never returns is left alone.
+// flush ends the output and waits until the writers have it, at most for the rest of
+// the wall time. A writer that never returns is abandoned.
 func (o *output) flush(ctx context.Context, rest time.Duration) {
 	if o.wake == nil {
 		return
@@ -97,11 +97,11 @@ func (o *output) flush(ctx context.Context, rest time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	select { // what a moment brings it gets
+	select { // a writer that only was slow gets one more moment
 	case <-o.done:
 	case <-time.After(10 * time.Millisecond):
 	}
-	o.mu.Lock() // a stuck writer must not see what comes later
+	o.mu.Lock() // a stuck writer must not get the rest after the run returned
 	o.queue = nil
 	o.mu.Unlock()
 }

@@ -86,6 +86,7 @@ func (p *pool) restock(in *instance) {
 	}
 	p.mu.Lock()
 	enough := p.closed || len(p.idle) >= p.warm
+	// An instance takes memory, so idle ones and held slots together stay within the bound.
 	room := len(p.idle)+len(p.slots) <= cap(p.slots)
 	p.mu.Unlock()
 	if enough || in == nil && !room {
@@ -97,12 +98,13 @@ func (p *pool) restock(in *instance) {
 	if in == nil {
 		var err error
 		if in, err = p.engine.instance(); err != nil {
-			return // the next to take one is told
+			return // the next take makes one itself and reports the error
 		}
 		in.mem.prefault(p.engine.hot)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The pool may have closed or filled while the instance was made.
 	if p.closed || len(p.idle) >= p.warm {
 		in.close()
 		return

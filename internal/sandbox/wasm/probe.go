@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/sandbox"
 )
 
-// A trial is a program that one limit must stop, or that must be told no.
+// A trial is a program that a limit must stop, or that must get an error.
 type trial struct {
 	name   string
 	code   string
@@ -30,7 +30,7 @@ var trials = []trial{
 	{"files", "for i in range(9): open(str(i), 'w').close()", sandbox.Limits{Files: 4}, sandbox.Files},
 }
 
-// Probe runs a program against each limit and tells which did not hold.
+// Probe runs a program against each limit and returns the limits that did not hold.
 func (b *Backend) Probe(ctx context.Context) ([]sandbox.Weakness, error) {
 	return probe(ctx, b.Run)
 }

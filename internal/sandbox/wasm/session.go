@@ -36,6 +36,7 @@ func (s *session) Run(ctx context.Context, spec sandbox.Spec) (sandbox.Outcome, 
 	if spec.Limits.Memory != 0 && spec.Limits.Memory != s.opened.Limits.Memory {
 		return refused, refuse("want Limits.Memory of the session, %d, or none, got %d", s.opened.Limits.Memory, spec.Limits.Memory)
 	}
+	// The memory of the instance lives on, so its limit cannot change from run to run.
 	spec.Limits.Memory = s.opened.Limits.Memory
 	if spec.Functions == nil {
 		spec.Functions = s.opened.Functions

@@ -22,7 +22,7 @@ const (
 
 func newTurns() *turns { return &turns{free: make(chan struct{}, runtime.GOMAXPROCS(0))} }
 
-// A turn is one instance's.
+// A turn is the right of one instance to compute.
 type turn struct {
 	of      *turns
 	held    bool
@@ -30,7 +30,7 @@ type turn struct {
 	yielded time.Time
 }
 
-// take waits for the turn, or for the end.
+// take waits for the turn, or until end is closed.
 func (t *turn) take(end <-chan struct{}) {
 	if t.held {
 		return
@@ -58,7 +58,7 @@ func (t *turn) give() {
 	}
 }
 
-// pass lets others in when it is time, and reports whether it did.
+// pass lets other instances or goroutines run if it is time, and reports whether it did.
 func (t *turn) pass(now time.Time, end <-chan struct{}) bool {
 	switch {
 	case now.Sub(t.yielded) < yieldTime:

@@ -104,7 +104,7 @@ func refuse(format string, args ...any) *sandbox.Refusal {
 	return &sandbox.Refusal{Backend: "wasm", Reason: fmt.Sprintf(format, args...)}
 }
 
-// check refuses what this backend cannot do or cannot hold to.
+// check refuses a Spec that this backend cannot run or cannot bound.
 func check(s *sandbox.Spec) error {
 	if err := s.Check(); err != nil {
 		return refuse("%v", err)
@@ -143,7 +143,7 @@ func checkHost(s *sandbox.Spec) error {
 	return nil
 }
 
-// causeOf is the cause for an error that came before anything ran.
+// causeOf returns the cause for an error from before anything ran.
 func causeOf(err error) sandbox.Cause {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return sandbox.Killed
@@ -151,8 +151,8 @@ func causeOf(err error) sandbox.Cause {
 	return sandbox.Refused
 }
 
-// learn runs a first program, and keeps which pages of the memory it touched:
-// those are made ready before an instance is needed.
+// learn runs a first program and notes the pages of memory that it touched. New
+// instances get these pages ready in advance.
 func (b *Backend) learn() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -115,6 +115,8 @@ func Open(packed string) (*Packed, error) {
 	for i := range sizes {
 		sizes[i] = u32()
 	}
+	// Sizes come from the file. Each is checked before it cuts a piece, so a damaged file cannot crash the
+	// process.
 	for i, n := range sizes {
 		if n > len(rest) {
 			return nil, fmt.Errorf("image: cut short in part %d of %d", i, len(sizes))
@@ -178,6 +180,7 @@ func inflatePart(out []byte, packed string) error {
 	if _, err := io.ReadFull(r, out); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
+	// A part that goes on would be cut silently, and the interpreter would start from a wrong memory.
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		return errors.New("image: a part is longer than it says")
 	}

@@ -93,10 +93,12 @@ func (in *inserter) function(body []byte) ([]byte, error) {
 			return nil, err
 		}
 		switch {
+		// Every way through unbounded code passes the head of a loop, so the countdown belongs there.
 		case op == opLoop:
 			out = append(out, body[done:r.i]...)
 			out = in.countdown(out, []byte{opI32Const, 1})
 			in.loops++
+		// One such instruction can take seconds, and nothing can interrupt it.
 		case op == opMisc && (sub == miscCopy || sub == miscFill):
 			out = append(out, body[done:at]...)
 			helper := in.helper

@@ -82,6 +82,7 @@ func FromImage(module []byte, pages, limit uint32) ([]byte, error) {
 		return nil, errors.New("rewrite: want a module with one memory of its own")
 	}
 	mem.body = appendUint(appendUint([]byte{1, 1}, uint64(pages)), uint64(limit))
+	// The memory image already holds the data. Copying it again would undo what the interpreter did since.
 	find(secs, data).body = []byte{0}
 	find(secs, dataCount).body = []byte{0}
 	return join(slices.DeleteFunc(secs, func(s section) bool { return s.id == custom })), nil
@@ -105,6 +106,7 @@ func Ticks(module []byte, tick string, period int32) (out []byte, loops int, err
 	if err != nil {
 		return nil, 0, err
 	}
+	// An imported global would shift the index of the counter.
 	if importsGlobal(find(secs, imports).body) {
 		return nil, 0, errors.New("rewrite: want a module that imports no global")
 	}

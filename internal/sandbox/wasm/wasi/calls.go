@@ -14,8 +14,8 @@ import (
 // Module is the name under which an instance imports these functions.
 const Module = "wasi_snapshot_preview1"
 
-// A Call is one function: its name, its parameters (i for 32 bits, I for 64),
-// and what it does with them. Each answers with an Errno.
+// A Call is one function: its name, its parameters (i for 32 bits, I for 64), and its
+// implementation, which returns an Errno.
 type Call struct {
 	Name   string
 	Params string
@@ -160,6 +160,7 @@ func poll(s *System, m Memory, p []uint64) Errno {
 	wait, ready := time.Duration(-1), false
 	for i := range n {
 		sub := in[i*subscription:]
+		// Not a clock: files and streams are ready at once.
 		if sub[8] != 0 {
 			ready = true
 			continue
@@ -179,6 +180,7 @@ func poll(s *System, m Memory, p []uint64) Errno {
 	for i := range n {
 		sub := in[i*subscription:]
 		if sub[8] == 0 {
+			// A relative time still shows its whole length after the sleep, so it is compared with the wait.
 			if d, _ := s.until(sub); ready && d > 0 || d > wait {
 				continue
 			}
@@ -258,6 +260,7 @@ func fdStat(s *System, m Memory, p []uint64) Errno {
 	var b [24]byte
 	rights := uint64(rightAll)
 	if f.stream >= 0 {
+		// A stream has no position.
 		rights &^= rightSeek | rightTell
 	} else {
 		b[0] = filetype(f.st.Mode)
@@ -350,6 +353,7 @@ func (s *System) setTimes(p string, access, modified, flags uint64) Errno {
 	if e != ok {
 		return e
 	}
+	// A time without a flag stays, so the old one is written again.
 	pick := func(given uint64, old int64, set, now uint64) time.Time {
 		switch {
 		case flags&now != 0:
@@ -391,6 +395,7 @@ func transfer(m Memory, p []uint64, result uint64, f func(b []byte) (int, Errno)
 	for i := range uint32(p[2]) {
 		at, in1 := m.ReadUint32Le(uint32(p[1]) + i*8)
 		n, in2 := m.ReadUint32Le(uint32(p[1]) + i*8 + 4)
+		// The code chose n. A bounded move ends soon, so the run can be stopped between two calls.
 		want := min(n, maxMove-total)
 		b, in3 := m.Read(at, want)
 		if !in1 || !in2 || !in3 {
@@ -398,12 +403,14 @@ func transfer(m Memory, p []uint64, result uint64, f func(b []byte) (int, Errno)
 		}
 		got, e := f(b)
 		if e != ok {
+			// An error after some bytes comes with the next call, as POSIX has it.
 			if total > 0 {
 				break
 			}
 			return e
 		}
 		total += uint32(got)
+		// A short read or write ends the call, because the rest may block.
 		if uint32(got) < n {
 			break
 		}

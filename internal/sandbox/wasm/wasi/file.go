@@ -61,6 +61,7 @@ func (t *Tree) open(p string, o openFlags) (*file, Errno) {
 	}
 	f := &file{path: p, stream: -1, read: o.read, write: o.write, st: st}
 	if w == base && !st.Mode.IsDir() {
+		// A zip cannot be read at an offset, so the file is unpacked once.
 		b, err := fs.ReadFile(t.Base, name)
 		if err != nil {
 			return nil, errnoOf(err)
@@ -71,6 +72,7 @@ func (t *Tree) open(p string, o openFlags) (*file, Errno) {
 }
 
 func (t *Tree) openHost(p string, w where, name string, o openFlags) (*file, Errno) {
+	// Nothing was written yet, so the private directory does not exist.
 	if t.root(w) == nil && name == "." {
 		if o.write || o.create {
 			return nil, eIsDir
@@ -127,6 +129,8 @@ func (t *Tree) openFile(root sandbox.FS, name string, o openFlags) (h sandbox.Fi
 			}
 			return nil, false, eNoEnt // a link to nothing is not written through
 		}
+		// A new file counts before it is made, so that the quota is never exceeded. O_EXCL proves that this open
+		// made it.
 		if !t.Quota.takeFile() {
 			return nil, false, eNoSpc
 		}
@@ -157,6 +161,7 @@ func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
 		return ok
 	case o.directory:
 		return eNotDir
+	// A FIFO or device of the host must not be read or written from here.
 	case !info.Mode().IsRegular():
 		return ePerm
 	}
@@ -169,6 +174,7 @@ func (t *Tree) adopt(f *file, o openFlags, created bool) Errno {
 	if !o.truncate || f.node.size == 0 && f.st.Size == 0 {
 		return ok
 	}
+	// Truncating goes through the quota, because the bytes that go are free again.
 	if e := f.resize(t, 0); e != ok {
 		t.Quota.closed(f.node)
 		f.node = nil
@@ -237,6 +243,7 @@ func (f *file) writeAt(t *Tree, b []byte, off int64) (int, Errno) {
 	if n < len(b) { // give back what was not written
 		t.Quota.resize(f.node, max(before, off+int64(n)))
 	}
+	// A partial write is a success; the next one shows the error.
 	if n > 0 {
 		err = nil
 	}
@@ -287,6 +294,7 @@ const listed = 256
 
 // entry returns the nth name of a directory, or "" past the end.
 func (f *file) entry(t *Tree, n int) (entry, Errno) {
+	// A directory of the host can only be read forward, so going back starts again.
 	if f.list == nil || n < f.list.from {
 		f.list = &listing{entries: []entry{
 			{".", fs.ModeDir, number(f.path)},

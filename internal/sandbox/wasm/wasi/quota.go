@@ -58,6 +58,7 @@ func (q *Quota) resize(n *node, size int64) bool {
 		return false
 	}
 	if d < 0 {
+		// Only bytes that this run added come back. An older file that shrinks gives nothing.
 		d = -min(-d, n.charged)
 	}
 	q.Bytes -= d
@@ -81,6 +82,7 @@ func (q *Quota) closed(n *node) {
 
 // settle drops a node that nothing can change any more.
 func (q *Quota) settle(n *node) {
+	// A removed file keeps its bytes on disk while it is open.
 	if n.opens > 0 {
 		return
 	}

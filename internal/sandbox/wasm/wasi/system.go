@@ -113,6 +113,7 @@ func (s *System) readInput(b []byte) (int, Errno) {
 		}
 		return n, errnoOf(err)
 	}
+	// The goroutine reads into a buffer of its own, because it may outlive the run and the memory of the instance.
 	if s.input == nil {
 		p := &pendingRead{done: make(chan struct{})}
 		r, size := s.Stdin, min(len(b), 64<<10)
@@ -136,6 +137,7 @@ func (s *System) readInput(b []byte) (int, Errno) {
 	if ended {
 		return 0, eIntr
 	}
+	// The code may have asked for less than was read. The rest waits for the next call.
 	n := copy(b, p.b)
 	p.b = p.b[n:]
 	if len(p.b) > 0 {

@@ -182,6 +182,7 @@ func (t *Tree) stat(p string, follow bool) (sys.Stat_t, Errno) {
 		return library(p, st), ok
 	case work, tmp:
 		root := t.root(w)
+		// The private directory is made at the first write. Until then it looks empty.
 		if root == nil {
 			if name == "." {
 				return directory(p), ok
@@ -210,6 +211,7 @@ func library(p string, st fs.FileInfo) sys.Stat_t {
 
 func (t *Tree) mkdir(p string) Errno {
 	root, _, name, e := t.writable(p)
+	// As on Linux, a name that exists is reported before the read-only file system.
 	if e == eRoFS {
 		if _, there := t.stat(p, true); there == ok {
 			return eExist
@@ -254,6 +256,7 @@ func (t *Tree) remove(p string, dir bool) Errno {
 	if err := root.Remove(name); err != nil {
 		return errnoOf(err)
 	}
+	// A file with another name keeps its bytes on disk.
 	if st := sys.NewStat_t(info); info.IsDir() || st.Nlink <= 1 {
 		t.Quota.removed(st)
 	}
@@ -275,12 +278,14 @@ func (t *Tree) rename(from, to string) Errno {
 	if name == "." || name2 == "." {
 		return ePerm
 	}
+	// A rename may remove the file that had the name. Its bytes return to the quota.
 	old, err := root.Lstat(name2)
 	if err := root.Rename(name, name2); err != nil {
 		return errnoOf(err)
 	}
 	if err == nil && name != name2 {
 		if st := sys.NewStat_t(old); old.IsDir() || st.Nlink <= 1 {
+			// Two names of one file stay as they are, so nothing was removed.
 			if now, err := root.Lstat(name2); err != nil || !os.SameFile(old, now) {
 				t.Quota.removed(st)
 			}
