@@ -48,8 +48,8 @@ type Group struct {
 	meter        map[string]*os.File
 }
 
-// On returns a Driver of v1 for directories, by controller, that mkdir makes
-// with the files in them and rmdir removes: with it a test lies to a jail.
+// NewDriver returns a Driver of v1 for a test: trees are plain directories, by
+// controller. mkdir makes a group with its files, and rmdir removes it.
 func NewDriver(trees map[string]string, mkdir, rmdir func(string) error) *Driver {
 	return &Driver{trees: trees, owner: "0-0", mkdir: mkdir, rmdir: rmdir}
 }
@@ -97,6 +97,8 @@ func firstWorking(all []*Driver, owner string) (*Driver, error) {
 		if err == nil {
 			err = d.tryGroup()
 		}
+		// A group with a process in it limits no group below it. Once this process has left, the same group may
+		// work.
 		if err != nil && d.v2 && d.trees[""] == d.home && d.moveAside() == nil {
 			err = d.tryGroup()
 		}
@@ -127,12 +129,13 @@ func delegated(dir string) bool {
 	if written(dir) {
 		return true
 	}
+	// A delegated group above belongs to the systemd of the user, which keeps its own list.
 	for at := filepath.Dir(dir); len(at) > 1; at = filepath.Dir(at) {
 		if written(at) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			said, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", filepath.Base(dir)).Output()
-			return err == nil && strings.TrimSpace(string(said)) == "yes"
+			answer, err := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Delegate", "--value", "--", filepath.Base(dir)).Output()
+			return err == nil && strings.TrimSpace(string(answer)) == "yes"
 		}
 	}
 	return false
@@ -142,6 +145,7 @@ func delegated(dir string) bool {
 // made by d. Such a limit is meant for everything that this process starts.
 func (d *Driver) checkAround() error {
 	for _, dir := range d.around {
+		// The number of processes is missing here, because processBound passes that limit on.
 		for _, file := range []string{"memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus", "io.max"} {
 			b, _ := os.ReadFile(filepath.Join(dir, file)) // a file that does not exist limits nothing
 			if f := strings.Fields(string(b)); len(f) > 0 && f[0] != "max" {
@@ -224,11 +228,13 @@ func candidates(mountinfo, own, below string) (all []*Driver) {
 			}
 			d.trees[k] = filepath.Join(at[k], where(k))
 		}
+		// These groups contain this process but not the new group, so their limits would be lost.
 		for dir := d.home; v2 && below == "" && strings.HasPrefix(dir, d.trees[""]+"/"); dir = filepath.Dir(dir) {
 			d.around = append(d.around, dir)
 		}
 		all = append(all, d)
 	}
+	// v1 comes first, because on a host with both versions it has the controllers.
 	for _, v := range []struct {
 		v2   bool
 		keys []string
@@ -268,6 +274,7 @@ func (d *Driver) Make() (*Group, error) {
 		meter:        map[string]*os.File{},
 	}
 	if err := g.create(d.trees); err != nil {
+		// A group that is half made must not stay behind.
 		return nil, errors.Join(err, g.Remove())
 	}
 	return g, nil
@@ -289,6 +296,7 @@ func (g *Group) create(trees map[string]string) error {
 		if err := g.controlled(); err != nil {
 			return err
 		}
+		// Out of memory, the kernel kills the whole group. A program without one of its processes could hang.
 		if err := os.WriteFile(g.dirs[""]+"/memory.oom.group", []byte("1"), 0); err != nil {
 			return err
 		}
@@ -299,6 +307,7 @@ func (g *Group) create(trees map[string]string) error {
 		}
 	} else {
 		for _, dir := range g.dirs {
+			// The files are opened here, because the thread that writes them sees another root.
 			f, err := os.OpenFile(dir+"/tasks", os.O_WRONLY, 0)
 			if err != nil {
 				return err
@@ -365,6 +374,7 @@ func (g *Group) limitMemory(memory int64) error {
 	if g.v2 {
 		m, files = "", []string{"memory.max", "memory.swap.max"}
 	}
+	// The order matters on v1: memory and swap together may never be less than memory alone.
 	if err := set(g.dirs[m]+"/"+files[0], memory); err != nil {
 		return err
 	}
@@ -505,6 +515,7 @@ func removeGroup(dir string, rmdir func(string) error, deadline time.Time) error
 		}
 		below, _ := os.ReadDir(dir)
 		for _, e := range below {
+			// A program may have made groups of its own, and a group with others in it cannot be removed.
 			if e.IsDir() {
 				emptyGroup(dir + "/" + e.Name())
 				_ = removeGroup(dir+"/"+e.Name(), rmdir, deadline) // if it stays, so does dir
@@ -540,6 +551,8 @@ func (d *Driver) Sweep() error {
 		for _, e := range entries {
 			owner, ok := strings.CutPrefix(e.Name(), groupPrefix)
 			i := strings.LastIndexByte(owner, '-')
+			// Pid and start time name one process for ever, so a later process with the same pid is not mistaken
+			// for the owner.
 			if !ok || !e.IsDir() || i < 0 || alive(owner[:i]) {
 				continue
 			}

@@ -56,6 +56,7 @@ func NewScope() (*Scope, error) {
 		return nil, err
 	}
 	if p.fd, err = unix.Open(p.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		// Without this file a scope kills no faster than the search for descendants, so there is none.
 		_, err = os.Stat(p.dir + "/cgroup.kill") // since Linux 5.14
 		if err == nil {
 			return p, nil
@@ -82,6 +83,7 @@ func NewBoundedScope(b Bounds) (*Scope, error) {
 		err = g.limitMemory(b.Memory)
 	}
 	if err == nil && b.Processes > 0 {
+		// The threads that start the program count until they leave, so they get room; Tighten takes it back.
 		err = g.LimitProcesses(b.Processes + g.Helpers())
 	}
 	switch {
@@ -96,6 +98,7 @@ func NewBoundedScope(b Bounds) (*Scope, error) {
 		for _, tree := range d.trees {
 			p.home = append(p.home, tree+"/tasks")
 		}
+		// Groups of v1 limit, but only v2 kills in one step.
 		if whole, e := NewScope(); e == nil { // else descendants are found one by one
 			p.dir, p.fd = whole.dir, whole.fd
 		}

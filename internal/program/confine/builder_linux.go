@@ -95,6 +95,7 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 		return 0, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
 	files := []uintptr{0, 1, 2, uintptr(fds[1])}
+	// The reaper must not count against the program's limits, and must survive when they are hit.
 	if fd := scope.Outside(); fd >= 0 {
 		c.Outside = true
 		files = append(files, uintptr(fd))
@@ -126,6 +127,7 @@ func (c *Command) Start(scope *cgroup.Scope) (int, *Jail, error) {
 // startBuilder starts a builder, in the cgroup if group is not negative.
 func startBuilder(env []string, files []uintptr, group int) (int, error) {
 	uid, gid := os.Geteuid(), os.Getegid()
+	// The user keeps its own number inside, so that files belong to it as outside.
 	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: &syscall.SysProcAttr{
 		Pdeathsig:   syscall.SIGKILL,
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
@@ -305,6 +307,7 @@ func (c *Command) startReaper() error {
 	defer unix.Close(ready[0])
 	_, err = syscall.ForkExec("/proc/self/exe", []string{RoleReaper}, &syscall.ProcAttr{Files: []uintptr{uintptr(null), uintptr(null), uintptr(ready[1]), controlFD},
 		Sys: &syscall.SysProcAttr{UseCgroupFD: c.Outside, CgroupFD: groupFD}})
+	// With a copy open here, the read below would wait for ever if the reaper dies.
 	_ = unix.Close(ready[1])
 	if err != nil {
 		return fmt.Errorf("the first process inside: %w", err)
@@ -327,8 +330,10 @@ func Reap() {
 		}
 		os.Exit(1)
 	}
+	// Programs inside have the same user, and must not read or trace the reaper.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	fmt.Fprint(os.Stderr, "ready")
+	// The pipe to the builder has done its work, and /dev/null takes its place.
 	_ = unix.Dup3(0, 2, 0)
 	dead := make(chan os.Signal, 1)
 	signal.Notify(dead, unix.SIGCHLD)
@@ -340,6 +345,7 @@ func Reap() {
 		}
 	}()
 	for {
+		// Nothing is ever sent here. The read ends when the supervisor ends, and the jail must end with it.
 		n, err := unix.Read(controlFD, make([]byte, 1))
 		if n == 0 || err != nil && err != unix.EINTR {
 			os.Exit(0)
@@ -353,6 +359,7 @@ func (c *Command) launch() (int, error) {
 	if err := dropRights(); err != nil {
 		return 0, err
 	}
+	// A group of its own lets the terminal stop and continue the program like a job of a shell.
 	sys := &syscall.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_PARENT}
 	if c.Front {
 		if tty, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
@@ -360,6 +367,7 @@ func (c *Command) launch() (int, error) {
 			sys.Foreground, sys.Ctty = true, tty
 		}
 	}
+	// Exec would say the same of a missing interpreter, so the program itself is checked first.
 	if _, err := os.Stat(c.Path); err != nil {
 		return 0, fmt.Errorf("the jail does not show %s: %w", c.Path, err)
 	}

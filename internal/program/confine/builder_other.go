@@ -4,5 +4,5 @@ package confine
 
 import "errors"
 
-// Able says that there is no fence on this system.
+// Able returns an error, because this system has no namespaces.
 func Able() error { return errors.New("a jail needs the namespaces of Linux") }

@@ -67,6 +67,7 @@ func (p *Plan) build() error {
 	if err := ownMounts(); err != nil {
 		return err
 	}
+	// The clones are made first, because the new root will cover /tmp of the host.
 	all, err := p.mounts()
 	if err != nil {
 		return err
@@ -88,6 +89,7 @@ func (p *Plan) build() error {
 	if err := coverPrivate("./etc"); err != nil {
 		return err
 	}
+	// Hidden paths may lie below a shown one, so they are covered last.
 	for _, h := range p.Hide {
 		if err := cover("." + h); err != nil {
 			return err
@@ -135,6 +137,7 @@ func coverPrivate(dir string) error {
 		if err != nil || fi.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
+		// A directory that others may not list or enter is private with everything in it.
 		if d.IsDir() && fi.Mode().Perm()&0o005 != 0o005 {
 			if err := cover(name); err != nil {
 				return err

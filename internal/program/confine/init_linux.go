@@ -204,6 +204,7 @@ func (p *initProc) fork(files []uintptr, errs chan<- error) {
 		runtime.UnlockOSThread()
 		return
 	}
+	// From here to the exec only this thread has lost its rights; init keeps its own to watch and to kill.
 	err := cutRights(&p.order, p.fds[3:3+p.order.Tasks], p.rules)
 	if err == nil {
 		p.program, err = syscall.ForkExec(p.order.Argv[0], p.order.Argv, &syscall.ProcAttr{
@@ -260,6 +261,7 @@ func (p *initProc) applyBounds(b Bounds, dir string) error {
 	p.usage.Store(w)
 	close(p.bound)
 	pid := p.program // 0 before the program starts: init limits itself, and its children inherit
+	// A host file system cannot limit a box, so no single file may grow beyond what the run may add.
 	if w.lent {
 		if err := lowerLimit(pid, unix.RLIMIT_FSIZE, uint64(w.largest+b.FileBytes)); err != nil {
 			return err
@@ -319,6 +321,7 @@ func (p *initProc) listen() {
 
 // accept gives a warm box to one run: it applies the bounds and mounts the workspace.
 func (p *initProc) accept(c Claim, fds []int) error {
+	// The box was made with the default limits; from here those of this run hold.
 	if err := resize("/tmp", c.Bounds); err != nil {
 		return err
 	}
@@ -336,6 +339,8 @@ func (p *initProc) accept(c Claim, fds []int) error {
 		}
 	}
 	if p.rules >= 0 {
+		// The rule names the workspace that is mounted now. The old directory below the mount would be another
+		// one.
 		if err := permit(p.rules, p.order.Landlock, writable...); err != nil {
 			return err
 		}
@@ -391,6 +396,7 @@ func (p *initProc) reap() int {
 		n.Peak = w.peak
 	}
 	var all unix.Rusage
+	// All children were reaped above, so this counts the whole run.
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &all) == nil {
 		n.CPU = time.Duration(all.Utime.Nano() + all.Stime.Nano())
 		n.Peak = max(n.Peak, all.Maxrss<<10)

@@ -16,6 +16,7 @@ import (
 // It then asks the kernel whether these rights are gone. The caller must have locked
 // the thread, because rights belong to one thread and the processes it starts.
 func cutRights(o *Order, tasks []int, rules int) error {
+	// The cgroup comes first, because the cgroup namespace below takes it as its root.
 	for _, fd := range tasks {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
@@ -47,6 +48,7 @@ func cutRights(o *Order, tasks []int, rules int) error {
 			return fmt.Errorf("landlock: %w", e)
 		}
 	}
+	// The filter comes last, because it forbids calls that the steps above need.
 	if err := seccomp.Install(o.Filter); err != nil {
 		return err
 	}

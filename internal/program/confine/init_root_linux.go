@@ -56,6 +56,7 @@ func build(o *Order, lent int) error {
 			return err
 		}
 	}
+	// The root becomes read-only here, so everything above had to be written before.
 	if err := openUp(o); err != nil {
 		return err
 	}
@@ -172,6 +173,7 @@ func makeBoxTree(o *Order) error {
 		}
 	}
 	for name, text := range map[string]string{
+		// The files of the host would name its users and servers.
 		"etc/passwd":        "user:x:1000:1000::/workspace:/bin/sh\n",
 		"etc/group":         "user:x:1000:\n",
 		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
@@ -196,6 +198,7 @@ func resize(at string, b Bounds) error {
 		}
 	}
 	f := &emptyFiles
+	// The files that the box itself put there must not count against the run.
 	blocks := uint64((b.FileBytes+f.Bsize-1)/f.Bsize) + f.Blocks - f.Bfree
 	inodes := uint64(b.Files) + f.Files - f.Ffree
 	opts := fmt.Sprintf("size=%d,nr_inodes=%d", blocks*uint64(f.Bsize), inodes)

@@ -88,6 +88,7 @@ func NewPlan(w Options) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Socket: w.Socket}
+	// The jail forwards one port of its own loopback, so any other address would lead nowhere.
 	if p.Port, err = strconv.Atoi(u.Port()); err != nil || u.Hostname() != "127.0.0.1" || u.Scheme != "http" {
 		return nil, fmt.Errorf("the gateway is at %s, and a program in a jail reaches only one at http://127.0.0.1:PORT", w.Base)
 	}
@@ -104,6 +105,7 @@ func NewPlan(w Options) (*Plan, error) {
 		if h, err = realPath(h); err != nil {
 			continue // it does not exist
 		}
+		// Hiding wins over everything, and a program without its directory cannot start.
 		if within(p.Dir, h) {
 			return nil, fmt.Errorf("the directory %s is below %s, which no program may see", p.Dir, h)
 		}
@@ -138,11 +140,11 @@ func (p *Plan) checkDir(write []string) error {
 	if why := p.tooBroad(p.Dir); why != "" {
 		return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s: start it in one of its own (mkdir work && cd work), and name what it must read beside that with --show", p.Dir, why)
 	}
-	said := slices.ContainsFunc(write, func(name string) bool {
+	named := slices.ContainsFunc(write, func(name string) bool {
 		at, err := realPath(name)
 		return err == nil && within(p.Dir, at)
 	})
-	if why := Shared(p.Dir); why != "" && !said {
+	if why := Shared(p.Dir); why != "" && !named {
 		return fmt.Errorf("a program in a jail may write in the directory it is started in, and %s is %s. Start it in one of its own (mkdir work && cd work), or say --write %s", p.Dir, why, p.Dir)
 	}
 	return nil
@@ -179,6 +181,7 @@ func (p *Plan) addGiven(w Options) (err error) {
 			return fmt.Errorf("%s cannot be its home: expected a directory", p.Keep)
 		}
 	}
+	// A program may not write where others keep settings or programs, because they would trust what it wrote.
 	for _, s := range slices.Concat([]string{p.Keep}, w.Write) {
 		if s == "" {
 			continue
@@ -201,6 +204,7 @@ func (p *Plan) addGiven(w Options) (err error) {
 		if s, err = p.resolveGiven(s); err != nil {
 			return err
 		}
+		// The host's own would lead out: /proc and /run show its processes and sockets.
 		if slices.ContainsFunc(rebuilt, func(d string) bool { return within(s, d) }) || s == "/" {
 			return fmt.Errorf("%s cannot be shown: a jail has its own", s)
 		}
@@ -227,14 +231,14 @@ func (p *Plan) resolveGiven(name string) (string, error) {
 	return s, nil
 }
 
-// escapesByLink looks for a link in name that leads from a directory where programs
-// write to is, outside of it. It returns that directory; "" if there is none.
-func (p *Plan) escapesByLink(name, is string) string {
+// escapesByLink looks for a link in name that leads out of a directory where programs
+// write. The argument real is name without links. The result is that directory, or "".
+func (p *Plan) escapesByLink(name, real string) string {
 	at, err := filepath.Abs(name)
 	for ; err == nil && at != "/"; at = filepath.Dir(at) {
 		a, _ := realPath(at)
 		for _, d := range slices.Concat([]string{p.Dir}, p.Write) {
-			if within(a, d) && !within(is, d) {
+			if within(a, d) && !within(real, d) {
 				return d
 			}
 		}
@@ -275,6 +279,7 @@ func (p *Plan) checkVisible(path string) error {
 // addProgram shows a program through all its links and interpreters. A name that is
 // no program adds nothing, because an earlier program may have written the name.
 func (p *Plan) addProgram(name string, deep int) {
+	// Links and interpreters may form a loop.
 	if name == "" || deep > 20 {
 		return
 	}
@@ -304,6 +309,7 @@ func (p *Plan) addProgram(name string, deep int) {
 	n, _ := f.Read(head)
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	if rest, ok := bytes.CutPrefix(line, []byte("#!")); ok {
+		// An interpreter may be a script or a link itself, and its arguments may name further programs.
 		for _, word := range strings.Fields(string(rest)) {
 			if filepath.IsAbs(word) && p.mayLeadTo(name, word) {
 				p.addProgram(word, deep+1)
@@ -333,6 +339,7 @@ func (p *Plan) addTree(dir string) {
 	}
 	up := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(up, "lib")); err == nil || filepath.Base(dir) == "shims" {
+		// ~/.local also holds the data of other programs.
 		if filepath.Base(up) != ".local" {
 			p.addReadOnly(up)
 		}

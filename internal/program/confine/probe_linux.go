@@ -66,6 +66,7 @@ func touch(mib string) error {
 		if err != nil {
 			return err
 		}
+		// Memory counts only once a page is written.
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
 		}
@@ -128,6 +129,7 @@ func breaches() []Breach {
 	}
 	for _, t := range tries {
 		err := t.try()
+		// A read-only mount answers EROFS before permissions are looked at. Both mean that the wall held.
 		if errors.Is(err, t.want) || t.wall == WallNamespaces && errors.Is(err, unix.EROFS) {
 			continue
 		}

@@ -31,6 +31,7 @@ func forward(c net.Conn, socket string) {
 		copyOneWay(c, up)
 	}()
 	copyOneWay(up, c)
+	// Each direction may end alone, so the connection stays until both have.
 	<-back
 }
 

@@ -12,6 +12,7 @@ import (
 // dropCapabilities drops every capability of the calling thread for ever. It calls
 // change before the last step, because change may need capabilities.
 func dropCapabilities(change func() error) error {
+	// The bounding set keeps a program with file capabilities from getting them back.
 	for c := uintptr(0); c < 64; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			break // the kernel has no further capability; the caller checks the rest
@@ -51,6 +52,7 @@ func dropRights() error {
 	}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none, left [2]unix.CapUserData
+	// A call may succeed without effect under an emulated kernel, so the kernel is asked.
 	if err := unix.Capget(&head, &left[0]); err != nil || left != none {
 		return fmt.Errorf("want no capability, the kernel says %v: %w", left, err)
 	}

@@ -42,6 +42,7 @@ func clone(name, at string, attr, resolve uint64) (mount, error) {
 	if err := unix.Fstat(found, &st); err != nil {
 		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
 	}
+	// The clone is made from the descriptor that was checked, so the name cannot be replaced in between.
 	fd, err := unix.OpenTree(found, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return mount{}, &os.PathError{Op: "show", Path: name, Err: err}
@@ -55,6 +56,7 @@ func (m mount) put() error {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err
 	}
+	// A mount needs something to cover. Below a shown directory it is there already, and cannot be written.
 	if m.file {
 		if err := os.WriteFile(at, nil, 0o644); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.EROFS) {
 			return err
@@ -112,6 +114,7 @@ func newRoot() error {
 
 // leaveHost makes the current directory the root, and detaches the root of the host.
 func leaveHost() error {
+	// Both arguments are one directory: the old root then lies above the new one, and the unmount takes it away.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

@@ -84,6 +84,7 @@ func (u *usage) final() (over string, full bool) {
 // the time.
 func (u *usage) due() bool {
 	since := time.Since(u.walked)
+	// A large workspace must not keep init busy with counting.
 	if since < 4*u.cost {
 		return false
 	}
@@ -113,6 +114,7 @@ func (u *usage) recount(fs unix.Statfs_t) bool {
 	t := tally{}
 	u.walk(&t)
 	u.now = t.held
+	// The private files count too: workspace and /tmp share one bound.
 	own := held{
 		bytes: int64(u.private.Bfree+fs.Blocks-u.private.Blocks-fs.Bfree) * fs.Bsize,
 		files: int(u.private.Ffree + fs.Files - u.private.Files - fs.Ffree),
@@ -120,6 +122,7 @@ func (u *usage) recount(fs unix.Statfs_t) bool {
 	bytes := t.bytes - u.base.bytes + own.bytes
 	files := t.files - u.base.files + own.files
 	u.full = u.full || bytes >= u.FileBytes || files >= u.Files
+	// A tree that cannot be counted may hold anything, so it counts as too much.
 	return t.err != nil || bytes > u.FileBytes || files > u.Files
 }
 
@@ -168,6 +171,7 @@ func (t *tally) entry(dir int, e os.DirEntry) {
 	if unix.Fstatat(dir, e.Name(), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return // deleted meanwhile
 	}
+	// A file with several names takes its bytes once.
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if t.linked == nil {
 			t.linked = make(map[uint64]bool)
@@ -178,6 +182,7 @@ func (t *tally) entry(dir int, e os.DirEntry) {
 		t.linked[st.Ino] = true
 	}
 	t.files++
+	// Blocks and not sizes: a sparse file takes only what was written.
 	t.bytes += st.Blocks * 512
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		t.largest = max(t.largest, st.Size)
@@ -205,6 +210,7 @@ func deletedBytes() (n int64) {
 		for _, fd := range fds {
 			path := dir + "/" + fd.Name()
 			to, err := os.Readlink(path)
+			// A walk does not see a deleted file, and its bytes stay on disk while it is open.
 			if err != nil || !strings.HasPrefix(to, Workspace+"/") || !strings.HasSuffix(to, " (deleted)") {
 				continue
 			}

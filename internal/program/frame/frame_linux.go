@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Packed value says the order in which its parts go over the wire. Both ends
-// are the same program, so there is nothing to negotiate; a general format
-// would cost a new process more than all else it does.
+// A Packed value writes or reads its parts in a fixed order. Both ends are the same
+// program, so there is nothing to negotiate. A general format would cost a new process
+// more than everything else it does.
 type Packed interface{ Pack(p *Packer) }
 
 // A Packer writes values to b, or reads them from it.
@@ -84,6 +84,7 @@ func (p *Packer) Strings(v *[]string) {
 	n := len(*v)
 	Number(p, &n)
 	if p.reading {
+		// Each string takes bytes of its own, so a larger count is damage and must not allocate memory.
 		if p.short = p.short || n < 0 || n > len(p.b); p.short {
 			return
 		}
@@ -94,7 +95,7 @@ func (p *Packer) Strings(v *[]string) {
 	}
 }
 
-// Max is how large a frame may be.
+// Max is the most bytes of a frame.
 const Max = 8 << 20
 
 // A Conn is one end of the socket between supervisor and init.
@@ -119,6 +120,7 @@ func (w *Conn) Close() error { return w.file.Close() }
 
 // try calls f until it would no longer block.
 func (w *Conn) try(write bool, f func() error) error {
+	// Init's end blocks: its threads have nothing else to do.
 	if w.file == nil {
 		return f()
 	}
@@ -166,6 +168,7 @@ func (w *Conn) Send(v Packed, files ...int) error {
 		if err != nil {
 			return err
 		}
+		// The descriptors travel with the first byte. Sent again, they would arrive twice.
 		b, rights = b[n:], nil
 	}
 	return nil
@@ -180,6 +183,7 @@ func (w *Conn) Receive(v Packed) ([]int, error) {
 		return files, err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
+	// The other end runs beside untrusted code, so its length must not decide how much memory is taken.
 	if n > Max {
 		return files, fmt.Errorf("want a frame of at most %d bytes, got %d", Max, n)
 	}
@@ -201,6 +205,7 @@ func (w *Conn) fill(b, room []byte) (files []int, err error) {
 	for len(b) > 0 {
 		var n, oobn int
 		err := w.try(false, func() (err error) {
+			// Close-on-exec is set in the same step, so that no program inherits the descriptors.
 			n, oobn, _, _, err = unix.Recvmsg(w.fd, b, room, unix.MSG_CMSG_CLOEXEC)
 			return err
 		})

@@ -42,6 +42,7 @@ func Confine(since uintptr) error {
 		return nil // the keeper kills what a killed supervisor leaves
 	}
 	const scopeSignal = 1 << 1
+	// Only signals are kept in. The program keeps all rights on files and network.
 	attr := struct{ fs, net, scoped uint64 }{scoped: scopeSignal}
 	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if e != 0 {
@@ -67,12 +68,15 @@ func Keep(start func() (pid int, err error)) int {
 	for {
 		var ws unix.WaitStatus
 		p, err := unix.Wait4(-1, &ws, flags, nil)
+		// After the first report all others are read without waiting, so that one search for descendants serves
+		// all of them.
 		flags = every | unix.WNOHANG
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
 			return status
 		case p == 0: // nothing more is known
+			// Killed processes hand their children to this one, so it searches again until nothing is left.
 			if flags = every; gone {
 				KillDescendants()
 			}
@@ -89,8 +93,8 @@ func Keep(start func() (pid int, err error)) int {
 	}
 }
 
-// A Child is what happened to one child of this process: it ended, unless it
-// Stopped or was Continued.
+// A Child is a report about one child of this process: it ended, unless it Stopped or
+// was Continued.
 type Child struct {
 	Pid, Exit, Signal  int
 	CPU                time.Duration
@@ -99,13 +103,13 @@ type Child struct {
 	Last               bool // no child is left
 }
 
-// Wait sends what happens to children until none is left. Flags are those of
-// wait4, such as WUNTRACED.
+// Wait sends a report for each change of a child until no child is left. Flags are
+// those of wait4, such as WUNTRACED.
 func Wait(flags int, to chan<- Child) {
 	c, err := wait(flags)
 	for err == nil {
-		// Whether c was the last is known at once: the usual case is a
-		// program that left nothing, and then nothing need be looked for.
+		// The usual program leaves nothing behind. Last tells the reader so at once,
+		// and saves it a search for descendants.
 		next, nextErr := wait(flags | unix.WNOHANG)
 		c.More, c.Last = next.Pid > 0, nextErr != nil
 		to <- c
@@ -154,6 +158,7 @@ func KillDescendants() { SignalDescendants(unix.SIGKILL) }
 // to groups as a whole, which works in one step even for a fork bomb, and to each
 // by its number.
 func SignalDescendants(sig syscall.Signal) {
+	// The own group must not be signalled, because this process is in it.
 	own := unix.Getpgrp()
 	groups := map[int]bool{own: true}
 	seen := map[int]bool{}

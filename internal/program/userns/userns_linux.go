@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settings of kernels that keep ordinary users out, and what each is then.
+// settings are the kernel settings that deny user namespaces to ordinary users: the
+// value that denies, and the command that allows.
 var settings = []struct{ name, off, fix string }{
 	{"user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"},
 	{"kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"},
@@ -16,8 +17,8 @@ var settings = []struct{ name, off, fix string }{
 		"sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for this program that says userns"},
 }
 
-// Refused says whether an error is that of a host that makes no namespaces, or
-// gives no rights in them, as AppArmor does.
+// Refused reports whether err means that this host allows no namespaces, or gives no
+// rights in them, as AppArmor does.
 func Refused(err error) bool {
 	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS} {
 		if errors.Is(err, e) {
