@@ -173,6 +173,7 @@ func (t *Tool) Run(ctx context.Context, f FS, args json.RawMessage, limit int64)
 		return nil, c.errorf(abi.InvalidArguments, "", "%v", err)
 	}
 	text, e := t.run(c)
+	// A tool may end before it notices the stop. Its answer must not count then.
 	if e == nil && ctx.Err() != nil {
 		e = c.interrupted()
 	}
@@ -224,6 +225,7 @@ func (c *call) readFile() ([]byte, fsys.Entry, *abi.Error) {
 		bad.Hint = "fs.list shows what is in it"
 		return nil, e, bad
 	}
+	// Reading a FIFO or a device could wait for ever.
 	if e.Kind != fsys.File {
 		return nil, e, c.errorf(abi.FileKind, "/path", "%s is not a file", c.Path)
 	}
@@ -256,6 +258,7 @@ func (c *call) errorOf(err error) *abi.Error {
 	case c.ctx.Err() != nil:
 		return c.interrupted()
 	case errors.As(err, &w):
+		// The text alone: the error of the workspace may hold a path of the host.
 		e := c.errorf(abi.Code(w.Code), "/path", "%s: %s", c.Path, w.Text)
 		switch w.Code {
 		case fsys.Refused:
@@ -311,6 +314,7 @@ func (c *call) missing() *abi.Error {
 	if err != nil {
 		return e
 	}
+	// The first missing part is what the model got wrong, so only its neighbours are offered.
 	rest := strings.TrimPrefix(strings.TrimPrefix(c.Path, "./"), at+"/")
 	want, _, _ := strings.Cut(rest, "/")
 	if want != rest {

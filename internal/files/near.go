@@ -28,12 +28,14 @@ const (
 // shows the most similar lines. The message names the difference if it is a simple one.
 func (c *call) noMatch(b []byte) *abi.Error {
 	e := c.errorf(abi.EditNoMatch, "/old", "old does not occur in %s", c.Path)
+	// The usual mistake is to copy the line numbers of fs.read.
 	if why := c.numbered(b); why != "" {
 		e.Hint = why
 		return e
 	}
 	lines := splitLines(b)
 	n := nearest(lines, splitLines([]byte(c.Old)))
+	// A bad guess would lead the model to the wrong place.
 	if n.like < nearEnough {
 		e.Hint = fmt.Sprintf("nothing in the file is like it; fs.read shows its %s", plural(len(lines), "line"))
 		return e
@@ -88,9 +90,11 @@ func difference(have, want []byte) string {
 // nearest returns the run of lines that is most similar to want and as long. It first
 // looks for the longest line of want. It compares all lines only at the best places.
 func nearest(lines, want [][]byte) near {
+	// Both bounds keep the work small: the hint must not cost more than the edit.
 	want = want[:min(len(want), nearLines)]
 	lines = lines[:min(len(lines), nearMost)]
 	key, keyAt := "", 0
+	// The longest line is the least likely to occur by chance.
 	for i, l := range want {
 		if t := strings.TrimSpace(string(l)); len(t) > len(key) {
 			key, keyAt = t, i
@@ -129,6 +133,7 @@ func candidates(lines [][]byte, key string) (at []int) {
 		}
 	}
 	for i, s := range scores {
+		// The best line alone may be a copy elsewhere, so near ones are compared too.
 		if s > 0 && s >= top-0.15 && len(at) < nearTried {
 			at = append(at, i)
 		}

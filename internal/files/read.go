@@ -21,6 +21,7 @@ func (c *call) read() (string, *abi.Error) {
 	if c.Lines > 0 {
 		most = min(most, c.Lines)
 	}
+	// Line 1 of an empty file may be asked for.
 	if from > max(len(lines), 1) {
 		bad := c.errorf(abi.InvalidArguments, "/from", "%s has %s, and line %d was asked for", c.Path, plural(len(lines), "line"), from)
 		return "", bad
@@ -162,6 +163,7 @@ func (c *call) descend(at string, depth int, f func(string, fsys.Entry, bool) bo
 		if at != "." {
 			name = at + "/" + base
 		}
+		// A link to a directory above would be walked for ever if it were followed.
 		e, err := c.fs.Lstat(name)
 		if err != nil {
 			return false, err

@@ -69,6 +69,7 @@ func (q *query) searchFile(name string, size int64) bool {
 		q.skipped++
 		return true
 	}
+	// A call must end in bounded time, and half an answer is better than none.
 	if q.bytes += size; q.bytes > maxSearched {
 		q.stopped = fmt.Sprintf("stopped after %s", plural(q.files, "file"))
 		return false
@@ -83,6 +84,7 @@ func (q *query) searchFile(name string, size int64) bool {
 		return true
 	}
 	q.files++
+	// Most files have no match, and this is much faster than the expression.
 	if q.prefix != "" && !bytes.Contains(b, []byte(q.prefix)) {
 		return true
 	}

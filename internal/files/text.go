@@ -70,6 +70,7 @@ func shown(line []byte, most int) string {
 		return strings.ToValidUTF8(string(line), "\uFFFD")
 	}
 	cut := line[:most]
+	// A character may not be cut in half.
 	for n := 0; n < utf8.UTFMax-1 && len(cut) > 0; n++ {
 		if r, size := utf8.DecodeLastRune(cut); r != utf8.RuneError || size != 1 {
 			break
@@ -101,6 +102,7 @@ func newSheet(most int64) *sheet { return &sheet{left: most - footer} }
 
 // line adds a line and reports whether the limit allowed it.
 func (s *sheet) line(text string) bool {
+	// Escapes make a line longer in JSON, and the limit counts JSON.
 	n := int64(len(quote(text)))
 	if n > s.left {
 		return false

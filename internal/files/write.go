@@ -133,6 +133,7 @@ func (c *call) remove() (string, *abi.Error) {
 	if p := path.Clean(c.Path); p == "." || p == ".." {
 		return "", c.errorf(abi.InvalidArguments, "/path", "the workspace itself cannot be removed")
 	}
+	// With a slash at the end, a link would be followed to its directory.
 	name := strings.TrimRight(c.Path, "/")
 	e, err := c.fs.Lstat(name)
 	if err != nil {
@@ -144,6 +145,7 @@ func (c *call) remove() (string, *abi.Error) {
 		}
 		return "removed " + name, nil
 	}
+	// The count goes into the answer, so that a model notices when it removed more than it meant.
 	n, bad := c.below(name)
 	if bad != nil {
 		return "", bad
