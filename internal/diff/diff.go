@@ -62,6 +62,7 @@ func File(path string, from, to *Version) (string, Stat) {
 	if bytes.Equal(was, is) { // only the mode differs, or the file is empty
 		return b.String(), Stat{}
 	}
+	// A zero byte or a huge file makes a patch that nobody reads and that costs much to compute.
 	if binary(was) || binary(is) || len(was) > maxText || len(is) > maxText {
 		fmt.Fprintf(&b, "Binary files %s and %s differ\n", a, z)
 		return b.String(), Stat{Binary: true}
@@ -125,6 +126,7 @@ func hunks(w *strings.Builder, a, b []string) (s Stat) {
 	runs := runsOf(a, b)
 	for i := 0; i < len(runs); {
 		j := i + 1
+		// Runs whose context would overlap share a hunk, because a patch may name each line once.
 		for j < len(runs) && runs[j].a0-runs[j-1].a1 <= 2*context {
 			j++
 		}

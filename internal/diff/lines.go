@@ -49,6 +49,7 @@ func (c *comparison) differs(r run) {
 // finds it. Otherwise it compares the parts between anchors. Without anchors all of r
 // differs. With split false, compare looks for no anchors.
 func (c *comparison) compare(r run, split bool) {
+	// Most edits are small, so equal ends are cut off before the search, whose cost grows with its square.
 	for r.a0 < r.a1 && r.b0 < r.b1 && c.a[r.a0] == c.b[r.b0] {
 		r.a0, r.b0 = r.a0+1, r.b0+1
 	}
@@ -70,6 +71,7 @@ func (c *comparison) compare(r run, split bool) {
 		return
 	}
 	var anchors [][2]int
+	// Anchors are looked for once. Between them the parts are small, or differ as a whole.
 	if split {
 		anchors = c.anchors(r)
 	}
@@ -94,6 +96,7 @@ func shortest(a, b []int) (pairs [][2]int, ok bool) {
 	at := func(k int) int { return k + most + 1 }
 	var trace [][]int
 	for d := 0; d <= most; d++ {
+		// Only the diagonals of this round are kept, so memory grows with the edits and not with the files.
 		trace = append(trace, slices.Clone(far[at(-d)-1:at(d)+2]))
 		for k := -d; k <= d; k += 2 {
 			x := far[at(k-1)] + 1
@@ -124,6 +127,7 @@ func backtrack(trace [][]int, x, y int) (pairs [][2]int) {
 		}
 		px := far(from)
 		py := px - from
+		// Round 0 has no edit: only equal lines lead back to the beginning.
 		if d == 0 {
 			px, py = 0, 0
 		}
@@ -157,6 +161,7 @@ func (c *comparison) anchors(r run) [][2]int {
 	}
 	var both [][2]int
 	for _, p := range seen {
+		// A line that occurs once on each side is most likely the same line. A closing bracket occurs often.
 		if p.na == 1 && p.nb == 1 {
 			both = append(both, [2]int{p.a, p.b})
 		}
@@ -170,6 +175,7 @@ func rising(pairs [][2]int) [][2]int {
 	var tops []int // tops[n] is the last pair of the best subsequence of length n+1
 	before := make([]int, len(pairs))
 	for i, p := range pairs {
+		// The smallest end of each length leaves the most room for what follows.
 		n, _ := slices.BinarySearchFunc(tops, p[1], func(t, b int) int { return pairs[t][1] - b })
 		before[i] = -1
 		if n > 0 {
