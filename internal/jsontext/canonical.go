@@ -81,6 +81,7 @@ func appendObject(out []byte, r *Reader) []byte {
 			}
 			out = append(out, out[m.from:m.to]...)
 		}
+		// The copies are as long as the members themselves, so they fit exactly over them.
 		copy(out[start:end], out[end:])
 		out = out[:end]
 	}
@@ -111,6 +112,7 @@ func sortMembers(out []byte, members []member) {
 // appendString appends a quoted string with the fewest escapes.
 func appendString(out, v []byte) []byte {
 	i := bytes.IndexByte(v, '\\')
+	// Without a backslash the text has no escape, and so is canonical already.
 	if i < 0 {
 		return append(out, v...)
 	}
@@ -121,6 +123,7 @@ func appendString(out, v []byte) []byte {
 		switch {
 		case char == '"' || char == '\\':
 			out = append(out, '\\', byte(char))
+		// JSON allows no control character without an escape.
 		case char < ' ':
 			out = append(out, '\\', 'u', '0', '0', hex[char>>4], hex[char&15])
 		default:

@@ -147,6 +147,7 @@ func (c *checker) number() bool {
 	if c.peek() == '-' {
 		c.i++
 	}
+	// JSON allows no zero in front of other digits.
 	if c.peek() == '0' {
 		c.i++
 	} else if !c.digits() {
@@ -205,6 +206,7 @@ func (c *checker) str() (k key, ok bool) {
 		switch c.peek() {
 		case '"':
 			k.To = c.i
+			// Checked for the whole string at once, because that is faster than each character.
 			if c.rules == Strict && !utf8.Valid(c.b[k.From:k.To]) {
 				c.i = k.From
 				return k, c.fail("a string in UTF-8")
@@ -244,6 +246,7 @@ func (c *checker) escape() bool {
 		low := c.i
 		paired := bytes.HasPrefix(c.b[low:], []byte(`\u`))
 		if c.i++; !paired || !c.hexDigits() || utf16.DecodeRune(unit(c.b[from+2:]), unit(c.b[low+2:])) == utf8.RuneError {
+			// The error of the second half would hide that the first half is alone.
 			c.i, c.err = from, nil
 			return c.fail("a whole surrogate pair")
 		}
@@ -320,6 +323,7 @@ func (c *checker) object() bool {
 		if !ok {
 			return false
 		}
+		// Two readers may take different values of a key that comes twice.
 		if c.rules > Lenient && !c.unique(&seen, k) || !c.member() {
 			return c.within(Pointer(c.name(k)))
 		}
@@ -359,6 +363,7 @@ type keySet struct {
 // unique adds k to the keys of an object. It fails if the object has k already,
 // however the two are escaped.
 func (c *checker) unique(s *keySet, k key) bool {
+	// The map grows with the keys, so a text from outside must not decide its size.
 	if s.n++; s.n > MaxKeys {
 		return c.fail("at most " + strconv.Itoa(MaxKeys) + " members of one object")
 	}

@@ -38,6 +38,7 @@ func ParseDecimal(buf, number []byte) Decimal {
 		zeros++
 	}
 	d.digits = bytes.TrimRight(buf[zeros:], "0")
+	// Zero has one form, so -0 and 0e5 are the same number.
 	if d.point -= zeros; len(d.digits) == 0 {
 		return Decimal{}
 	}
@@ -53,6 +54,7 @@ func (d *Decimal) Compare(e *Decimal) int {
 	switch {
 	case ds != es:
 		return cmp.Compare(ds, es)
+	// The first digit is not 0, so the larger power of ten decides.
 	case d.point != e.point:
 		return ds * cmp.Compare(d.point, e.point)
 	}

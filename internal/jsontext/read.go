@@ -73,6 +73,7 @@ func Skip(b []byte, i int) int {
 		for depth := 0; ; {
 			switch b[i] {
 			case '"':
+				// A bracket within a string does not count.
 				i = Skip(b, i)
 				continue
 			case '{', '[':
@@ -272,6 +273,7 @@ func decodeEscape(v []byte) (char rune, n int) {
 		if !utf16.IsSurrogate(char) {
 			return char, 6
 		}
+		// Half a pair is possible here, because Lenient accepts it.
 		if len(v) >= 12 && v[6] == '\\' && v[7] == 'u' {
 			if pair := utf16.DecodeRune(char, unit(v[8:])); pair != utf8.RuneError {
 				return pair, 12
@@ -304,6 +306,7 @@ func Whole(v []byte) (int64, bool) {
 		return n, true
 	}
 	f, err := strconv.ParseFloat(string(v), 64)
+	// Beyond 2^53 a float no longer holds every integer, so the number could be another one.
 	if err != nil || f != float64(int64(f)) || f >= 1<<53 || f <= -1<<53 {
 		return 0, false
 	}
