@@ -80,11 +80,13 @@ func parse(name string, data []byte) (*ast.File, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: %d bytes, expected at most %d", name, len(data), maxFile)
 	}
+	// Errors quote parts of the file, and JSON allows only UTF-8.
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		if !utf8.Valid(line) {
 			return nil, fmt.Errorf("%s:%d:1: the line is not UTF-8", name, i+1)
 		}
 	}
+	// The parser calls itself for each level. Go cannot recover from a stack that overflows.
 	if line := tooDeep(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:1: nested too deeply, expected at most %d levels", name, line, maxDepth)
 	}
@@ -92,6 +94,7 @@ func parse(name string, data []byte) (*ast.File, error) {
 	if err != nil {
 		if ye, ok := err.(yaml.Error); ok && ye.GetToken() != nil {
 			p, why := ye.GetToken().Position, ye.GetMessage()
+			// The parser's own message for this common mistake names something else.
 			if tabbed(data, p.Line) {
 				why = "the line begins with a tab, expected spaces"
 			}
@@ -153,6 +156,7 @@ func (d *Document) Errorf(n ast.Node, format string, args ...any) error {
 func (d *Document) Value(n ast.Node) (ast.Node, error) {
 	at := n
 	for range maxDepth {
+		// Aliases of aliases can make a small file grow without bound.
 		if d.nodes++; d.nodes > maxNodes {
 			return nil, d.Errorf(at, "the file grows beyond %d values", maxNodes)
 		}
@@ -330,6 +334,7 @@ func (d *Document) Dollars(n ast.Node, what string) (int64, error) {
 // nanos parses digits with at most nine decimals.
 func nanos(s string) (int64, bool) {
 	whole, frac, _ := strings.Cut(s, ".")
+	// No float is used: money must be exact to the last digit.
 	if len(whole) > 7 || len(frac) > 9 || whole == "" {
 		return 0, false
 	}
@@ -384,6 +389,7 @@ func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 		b = append(b, '{')
 		sep := ""
 		for it := v.MapRange(); it.Next(); {
+			// A merge would add keys that do not stand here.
 			if it.Key().IsMergeKey() {
 				return nil, d.Errorf(it.Key(), "the merge key << is not supported, expected the keys themselves")
 			}
@@ -417,6 +423,7 @@ func (d *Document) appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 	case *ast.NullNode:
 		return append(b, "null"...), nil
 	case *ast.IntegerNode, *ast.FloatNode:
+		// As it is written, a number keeps all its digits. Forms that only YAML has, such as 0x10, are converted.
 		if raw := n.GetToken().Value; json.Valid([]byte(raw)) {
 			return append(b, raw...), nil
 		}
