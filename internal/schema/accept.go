@@ -105,6 +105,7 @@ func readSchema(raw []byte, root bool) (*node, bool) {
 			return nil, false
 		}
 	}
+	// A few names are found faster by comparing them.
 	if len(n.props) > 8 {
 		n.index = make(map[string]int, len(n.props))
 		for i, p := range n.props {
@@ -228,6 +229,7 @@ func (n *node) readRequired(v []byte) bool {
 		}
 		n.prop(*name)
 		i := slices.IndexFunc(n.props, func(p prop) bool { return string(p.name) == *name })
+		// The library decides about a name that comes twice, which is a mistake in the schema.
 		if i >= maxProps || n.required&(1<<i) != 0 {
 			return false
 		}
@@ -388,6 +390,7 @@ func (n *node) acceptsObject(r *jsontext.Reader) bool {
 		name := jsontext.Bare(r.Key())
 		count++
 		value := n.open
+		// A name that is only required has no schema of its own, so additionalProperties applies to it.
 		if i := n.find(name, next); i >= 0 {
 			seen |= 1 << i
 			next = i + 1

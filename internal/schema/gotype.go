@@ -55,6 +55,7 @@ func (w *typeWriter) write(b []byte, t reflect.Type, more string) ([]byte, error
 		return put(`"type":"string","format":"date-time"`)
 	case t == typeNumber:
 		return put(`"type":"number"`)
+	// The type reads its own JSON, so nothing is known of its form.
 	case t == typeRaw, t.Kind() != reflect.Pointer && p.Implements(typeJSONReads):
 		return put("")
 	case t.Kind() != reflect.Pointer && p.Implements(typeTextReads):
@@ -120,6 +121,7 @@ func (w *typeWriter) pointer(b []byte, t reflect.Type, more string) ([]byte, err
 	if !strings.HasPrefix(string(inner), `{"type":"`) {
 		return append(b, inner...), nil // accepts null already
 	}
+	// An enum without null would refuse null, whatever the type says.
 	if strings.Contains(more, `"enum":`) {
 		return append(append(append(b, `{"anyOf":[`...), inner...), `,{"type":"null"}]}`...), nil
 	}
@@ -128,6 +130,7 @@ func (w *typeWriter) pointer(b []byte, t reflect.Type, more string) ([]byte, err
 }
 
 func (w *typeWriter) list(b []byte, t reflect.Type, more string) ([]byte, error) {
+	// encoding/json reads bytes from base64, not from an array of numbers.
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
 		return append(append(append(b, `{"type":"string","contentEncoding":"base64"`...), more...), '}'), nil
 	}
@@ -152,6 +155,7 @@ func (w *typeWriter) dictionary(b []byte, t reflect.Type, more string) ([]byte, 
 }
 
 func (w *typeWriter) object(b []byte, t reflect.Type, more string) ([]byte, error) {
+	// Such a schema would never end.
 	for _, o := range w.open {
 		if o == t {
 			return nil, fmt.Errorf("%s contains itself; give the schema as JSON instead", t)
@@ -224,6 +228,7 @@ func structFields(t reflect.Type, depth int, fs []field) ([]field, error) {
 		case name == "-" && opts == "":
 			continue
 		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct:
+			// encoding/json cannot set such a pointer, and fails at run time.
 			if !f.IsExported() && f.Type.Kind() == reflect.Pointer {
 				return nil, fmt.Errorf("field %s: an embedded pointer that is not exported cannot be read from JSON", f.Name)
 			}
@@ -269,6 +274,7 @@ func tagKeywords(f reflect.StructField) (string, error) {
 	var b []byte
 	desc := f.Tag.Get("description")
 	if tag := f.Tag.Get("jsonschema"); tag != "" {
+		// A sentence may hold a comma or an equals sign, so only a first word with "=" begins keywords.
 		if name, _, ok := strings.Cut(tag, "="); !ok || strings.ContainsAny(name, " ,") {
 			desc = tag
 		} else {

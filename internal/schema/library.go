@@ -68,6 +68,7 @@ func compileLibrary(raw []byte) (l *library, err error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
+	// The library has no bound on its work. A vocabulary is called for each subschema, so it can count them.
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + ":effort",
 		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) { return effort{l}, nil }})
 	c.AssertVocabs()
@@ -113,6 +114,7 @@ func (l *library) check(doc []byte) (v *Violation) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A panic of the counter, or of the library, becomes a violation. Accepting the document would be wrong.
 	defer func() {
 		if p := recover(); p != nil {
 			v = &Violation{Expected: expected(l.raw, ""), Got: clip(doc), Message: fmt.Sprintf("the schema cannot be evaluated: %v", p)}
@@ -127,6 +129,7 @@ func (l *library) check(doc []byte) (v *Violation) {
 	}
 	bad = worst(bad)
 	where := bad.InstanceLocation
+	// The library names the object. A model needs the field, always the same one.
 	if k, ok := bad.ErrorKind.(*kind.AdditionalProperties); ok {
 		where = append(slices.Clip(where), slices.Min(k.Properties))
 	}
@@ -173,6 +176,7 @@ func before(a, b *jsonschema.ValidationError) bool {
 	if alternative(b) && !alternative(a) {
 		return false
 	}
+	// The words are the last resort, so that two errors are never equal and the choice is always the same.
 	order := func(e *jsonschema.ValidationError) string {
 		return strings.Join([]string{pointer(e.InstanceLocation), e.SchemaURL, strings.Join(e.ErrorKind.KeywordPath(), "/"), libraryWords(e)}, "\x00")
 	}
@@ -229,6 +233,7 @@ func words(e *jsonschema.ValidationError, place []byte) string {
 	case *kind.AnyOf:
 		s = "none of " + plural(len(e.Causes), "alternative") + " fits: " + alternatives(e)
 	case *kind.OneOf:
+		// Nil means that no alternative fitted; otherwise two did.
 		if k.Subschemas == nil {
 			s = "none of " + plural(len(e.Causes), "alternative") + " fits: " + alternatives(e)
 			break

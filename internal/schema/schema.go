@@ -50,6 +50,7 @@ func Compile(raw []byte) (*Schema, error) {
 	}
 	s := &Schema{raw: bytes.Clone(raw)}
 	s.library = sync.OnceValues(func() (*library, error) { return compileLibrary(s.raw) })
+	// A schema with a mistake has no node, so the library finds it here and not at the first document.
 	if s.node = compileNode(s.raw); s.node == nil {
 		if _, err := s.library(); err != nil {
 			return nil, err
@@ -83,6 +84,7 @@ func (s *Schema) Check(doc []byte) *Violation {
 		from := max(0, min(bad.Offset, len(doc))-40)
 		return &Violation{Got: clip(doc[from:]), Message: "not a JSON document: " + bad.Error()}
 	}
+	// The quick check can only accept. Violations get their words from the library.
 	if r := jsontext.NewReader(doc); s.node != nil && s.node.accepts(&r) {
 		return nil
 	}
@@ -106,6 +108,7 @@ func clip(b []byte) string {
 	}
 	const dots = "..."
 	b = b[:maxGot-len(dots)]
+	// A character may be cut in half at the end.
 	for n := 0; n < utf8.UTFMax && len(b) > 0 && !utf8.Valid(b); n++ {
 		b = b[:len(b)-1]
 	}
