@@ -21,6 +21,7 @@ func (e *Elastic) Least() int64 { return min(max(e.Min, e.Floor), e.Max) }
 
 // cost returns the price of n of the elastic unit, rounded up.
 func (e *Elastic) cost(n int64) int64 {
+	// The product of tokens and price may exceed 64 bits. An overflow would make a huge call free.
 	hi, lo := bits.Mul64(uint64(n), uint64(e.Price))
 	if hi >= 1_000_000 {
 		return math.MaxInt64
@@ -71,6 +72,7 @@ func (e *Elastic) most(a *Account, base *abi.Usage, claims []Claim) (n int64, by
 		if e.Tokens {
 			lower(left(abi.Tokens), abi.Tokens)
 		}
+		// More money than this buys any number of tokens, and the product below would overflow.
 		if money := left(abi.Money); e.Price > 0 && money < math.MaxInt64/1_000_000 {
 			lower(money*1_000_000/e.Price, abi.Money)
 		}
@@ -115,6 +117,7 @@ func (a *Account) Fit(base *abi.Usage, e *Elastic, claims []Claim) Fit {
 	var f Fit
 	if e.Max > 0 {
 		most, by := e.most(a, base, claims)
+		// Less than the least is useless, so the call asks for that much and is refused if it does not fit.
 		f.Granted, f.By = max(most, e.Least()), by
 	}
 	f.Need = e.Need(*base, f.Granted)
@@ -128,6 +131,7 @@ func (a *Account) Fit(base *abi.Usage, e *Elastic, claims []Claim) Fit {
 func (a *Account) findRoom(f *Fit, claims []Claim) {
 	need := &f.Need
 	var claimed abi.Usage
+	// Both loops go to the root: a refusal far above counts more than a wait below.
 	for b := a; b != nil; b = b.Parent {
 		claims = addClaims(&claimed, b, claims)
 		if u, short := b.lacks(need, &claimed); short {
@@ -157,6 +161,7 @@ func (a *Account) lacks(need, claimed *abi.Usage) (abi.Unit, bool) {
 		if set && limit == 0 && abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0 {
 			return abi.Money, true // no money means no model call, even if the model is free
 		}
+		// Subtracting from the limit cannot overflow; adding the need to the sums could.
 		if set && need[u] > 0 && a.Settled[u]+a.Doubt[u]+claimed[u] > limit-need[u] {
 			return abi.Unit(u), true
 		}

@@ -85,6 +85,7 @@ func (a *Account) Left() (left abi.Limits) {
 			if !set {
 				continue
 			}
+			// Drift can lead below zero.
 			n := max(0, limit-a.Settled[u]-a.Reserved[u]-a.Held[u])
 			if least, ok := left.Get(u); !ok || n < least {
 				left.Set(u, n)

@@ -56,6 +56,7 @@ func (w *Waiter) Join(f *Fit, least abi.Usage, claims []Claim) bool {
 			b.waiters = &waiters{elsewhere: make(map[*Waiter]struct{})}
 		}
 	}
+	// A waiter that stays keeps its place. Joining again would put it behind calls that came later.
 	if w.at != f.At {
 		w.Leave()
 		w.at = f.At
@@ -69,6 +70,7 @@ func (w *Waiter) Join(f *Fit, least abi.Usage, claims []Claim) bool {
 	}
 	queue := w.at.waiters.queue
 	for _, next := range queue[slices.Index(queue, w)+1:] {
+		// Only a waiter that has claims, needs less, or can no longer fit at all may have better luck.
 		if next.claimed || next.Least[f.Unit] < f.Need[f.Unit] || w.at.isFull(&next.Least) {
 			next.Poke()
 			break
@@ -108,6 +110,7 @@ func (w *Waiter) Leave() {
 	for b := w.Account; b != nil; b = b.Parent {
 		delete(b.waiters.elsewhere, w)
 	}
+	// The room that this waiter would have taken may be enough for the next one.
 	if i < len(q.queue) {
 		q.queue[i].Poke()
 	}
@@ -117,6 +120,7 @@ func (w *Waiter) Leave() {
 func (w *Waiter) Poke() {
 	select {
 	case w.Wake <- struct{}{}:
+	// The token that is there already makes the waiter look.
 	default:
 	}
 }
@@ -137,6 +141,7 @@ func (a *Account) WakeWaiters() {
 
 // wakeFull wakes the calls that wait elsewhere and ask for more than a has left.
 func (a *Account) wakeFull() {
+	// The largest demand is checked first, because this runs at every settlement.
 	if len(a.waiters.elsewhere) == 0 || !a.isFull(&a.waiters.largest) {
 		return
 	}
@@ -174,6 +179,7 @@ func (w *Waiter) isHopeless(f *Fit) bool {
 	count := func(o *Waiter) {
 		least = min(least, o.Least[f.Unit])
 		for _, c := range o.Claims() {
+			// Several waiters may lie below the same call, whose claim counts once.
 			if id := (call{c.Pid, c.Call}); !seen[id] && c.At.IsBelow(f.At) {
 				seen[id] = true
 				left -= c.Use[f.Unit]

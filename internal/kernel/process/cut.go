@@ -33,6 +33,7 @@ func (c *Cut) Note(r *abi.Record) {
 			c.index += int(in.Reserve[abi.ModelCalls])
 		}
 	case abi.KindRefused:
+		// The next process has limits of its own, and must not read that its run is over.
 		if in != nil && in.For != "" && EndsRun(r.Answer.Err.Code) {
 			c.drop[r.N] = true
 		}
@@ -50,9 +51,11 @@ func (c *Cut) end(r *abi.Record, in *abi.Intent) {
 	case in == nil:
 	case c.isLastWords(r.Call, in):
 		c.drop[r.N] = true
+		// The state already leaves out a call in doubt, so it must not be subtracted twice.
 		if a.Outcome == abi.Unknown {
 			c.index -= int(in.Reserve[abi.ModelCalls])
 		}
+	// A provider refuses a conversation in which a tool call has no result.
 	case in.For != "" && a.Outcome == abi.Unknown && a.Page == nil && !a.Again:
 		b, _ := json.Marshal(a.Err) // an error always encodes
 		c.doubt = append(c.doubt, Page{Pid: r.Pid, N: r.N, Role: RoleTool, Tokens: int32(len(b)+2) / 3, ID: in.For})

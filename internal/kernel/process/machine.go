@@ -125,6 +125,7 @@ func (m *Machine) Bury(s *State) {
 	sum := s.Summary()
 	m.Buried[s.Pid] = Buried{s.Account.Parent, sum.Pack()}
 	delete(m.States, s.Pid)
+	// An ancestor that is not buried has its account, and this usage is booked there.
 	for pid := m.Tree.Parent(s.Pid); ; pid = m.Tree.Parent(pid) {
 		g, ok := m.Buried[pid]
 		if !ok {

@@ -21,6 +21,7 @@ func (s NumberSet) Has(n uint64) bool {
 
 // find returns the first range that ends at n or later.
 func (s NumberSet) find(n uint64) int {
+	// Callers count upwards, so nearly every number is behind the last range.
 	if k := len(s); k > 0 && n > s[k-1].To {
 		return k
 	}
@@ -39,6 +40,7 @@ func (s *NumberSet) Add(n uint64) {
 	if i < len(t) && t[i].From <= n {
 		return
 	}
+	// Ranges that touch become one, so the set stays small.
 	left := i > 0 && t[i-1].To+1 == n
 	right := i < len(t) && t[i].From == n+1
 	switch {

@@ -80,12 +80,14 @@ func (t *Tree) After(pid abi.Pid, n int) (all []abi.Pid) {
 // last children of each that lives, and all ancestors of those. More is how many
 // others there are.
 func (t *Tree) Recent(living []abi.Pid, n int) (all []abi.Pid, more int) {
+	// A clock that was set back leaves exits out of order.
 	if t.unsorted {
 		slices.SortStableFunc(t.exits, func(a, b exitTime) int { return cmp.Compare(a.at, b.at) })
 		t.unsorted = false
 	}
 	pick := make(map[abi.Pid]bool)
 	add := func(pid abi.Pid) {
+		// Without its ancestors a process could not be shown in its tree.
 		for pid != 0 && !pick[pid] {
 			pick[pid] = true
 			pid = t.nodes[pid].parent

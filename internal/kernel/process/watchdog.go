@@ -245,6 +245,7 @@ func (w *Watchdog) findCycle(s *WatchedCall, period, repeat int) *abi.Error {
 	}
 	patience := 0
 	for i := range period {
+		// One call that may repeat gives its patience to the whole cycle.
 		patience = max(patience, w.at(s, i).patience(repeat))
 	}
 	rounds := max(2, (patience+period-1)/period)
