@@ -89,6 +89,7 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A RoundTripper may not change the request of its caller.
 	sent := req.Clone(req.Context())
 	sent.Body = io.NopCloser(bytes.NewReader(body))
 	resp, err := r.inner.RoundTrip(sent)
@@ -115,6 +116,7 @@ func (r *Recorder) write(x *exchange, keys []string) {
 	}
 	x.Broke = hide(x.Broke, keys)
 	var err error
+	// JSON would replace the other bytes, and the replay would differ silently.
 	if !utf8.ValidString(x.Text) {
 		err = fmt.Errorf("%s %s: the answer is not UTF-8, and a cassette holds text", x.Method, x.Path)
 	}
@@ -195,6 +197,7 @@ func (b *recordedBody) Read(p []byte) (int, error) {
 	n, err := b.inner.Read(p)
 	if n > 0 {
 		b.text = append(b.text, p[:n]...)
+		// The pieces are kept, because a reader of a stream may fail only at certain cuts.
 		b.x.Sizes = append(b.x.Sizes, n)
 	}
 	if err != nil {
@@ -236,6 +239,7 @@ func Replay(path string) (*Player, error) {
 		if len(bytes.TrimSpace(b)) > 0 {
 			var x exchange
 			dec := json.NewDecoder(bytes.NewReader(b))
+			// A field with a typo would be ignored, and the test would prove less than it says.
 			dec.DisallowUnknownFields()
 			if err := dec.Decode(&x); err != nil {
 				return nil, fmt.Errorf("%s:%d: not an exchange: %w", path, line, err)
@@ -270,6 +274,7 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	got := exchange{Method: req.Method, Path: req.URL.Path, Body: asJSON(hide(string(body), keysOf(req.Header)))}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Concurrent requests arrive in any order, so each takes the first exchange that fits.
 	for i, x := range p.left {
 		if x.differs(got) == "" {
 			p.left = slices.Delete(p.left, i, i+1)

@@ -67,6 +67,7 @@ func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
 	most := 0
 	for _, e := range Known(nil, at) {
 		n := alike(e.Model, vendor+":"+name) - len(vendor+":")
+		// A shorter match would show the price of an unrelated model.
 		if n >= family && (n > most || n == most && e.From.After(near.From)) {
 			near, most = e, n
 		}
@@ -116,6 +117,7 @@ func LoadPrices(name string, data []byte) (*Prices, error) {
 		if err != nil {
 			return err
 		}
+		// Two prices from one day would make the price depend on their order in the file.
 		for _, other := range p.entries[e.Model] {
 			if other.From.Equal(e.From) {
 				return d.Errorf(n, "%s has two prices from %s", e.Model, e.From.Format(time.DateOnly))
@@ -146,6 +148,7 @@ func (d document) entry(n ast.Node) (e Entry, err error) {
 		if err := d.Mapping(n, what, append([]string{"beyond"}, price...), fields); err != nil {
 			return err
 		}
+		// Without beyond, no request would ever have the long price.
 		if !whole(&e.Long) || e.Beyond == 0 {
 			return d.Errorf(n, "%s is incomplete, expected at least beyond, input and output", what)
 		}
@@ -244,6 +247,7 @@ func Find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
 			return e, true
 		}
 		if e, ok := table.Lookup(vendor, name, at); ok {
+			// An entry for the host itself already is the price there; only the vendor's is raised.
 			if strings.HasSuffix(host, regional) {
 				e.Price, e.Long = tenthMore(e.Price), tenthMore(e.Long)
 			}
@@ -257,6 +261,7 @@ func Find(user *Prices, provider, name string, at time.Time) (Entry, bool) {
 // [model.Facts].
 func CounterOf(provider, name string) tokens.Counter {
 	vendor, _, _ := strings.Cut(provider, "@")
+	// A server of the same format may run any model, and only OpenAI's own have these vocabularies.
 	if vendor == "openai" && (provider == vendor || builtin().knows(vendor, name)) {
 		return tokens.OpenAI(name)
 	}

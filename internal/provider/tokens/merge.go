@@ -33,6 +33,7 @@ func (m *merger) merge(t *table, piece string) int {
 	for i := range n {
 		m.tree[n+i] = m.rank(t, piece, int32(i))
 	}
+	// The tree finds the least rank in one step, so a long piece costs n log n and not n squared.
 	for i := n - 1; i > 0; i-- {
 		m.tree[i] = min(m.tree[2*i], m.tree[2*i+1])
 	}
@@ -43,6 +44,7 @@ func (m *merger) merge(t *table, piece string) int {
 		gone := m.next[i]
 		m.next[i] = m.next[gone]
 		m.prev[m.next[i]] = i
+		// Three places change: the part that is gone, the longer part, and the part before it.
 		m.set(gone, never)
 		m.set(i, m.rank(t, piece, i))
 		if i > 0 {
@@ -70,6 +72,7 @@ func (m *merger) set(i int32, rank uint64) {
 	at := len(m.tree)/2 + int(i)
 	for m.tree[at] = rank; at > 1; at /= 2 {
 		least := min(m.tree[at], m.tree[at^1])
+		// Nothing above changes either.
 		if m.tree[at/2] == least {
 			return
 		}

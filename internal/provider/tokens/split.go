@@ -29,6 +29,7 @@ func (r rule) piece(c *classes, s string) int {
 		return c.numbers(s)
 	case of&letter != 0, of&opens != 0 && r == o200k: // a combining mark before a word belongs to the word
 		return r.word(c, s)
+	// One character that is neither letter nor digit may stand before a word and belongs to it.
 	case of&line == 0:
 		if w := r.word(c, s[n:]); w > 0 {
 			return n + w
@@ -161,6 +162,7 @@ func (c *classes) spaces(s string) int {
 	switch {
 	case lines > 0:
 		return lines
+	// The next piece is a word or a sign, which takes one space before it.
 	case i < len(s) && last > 0:
 		return last
 	}

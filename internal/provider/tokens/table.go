@@ -38,6 +38,7 @@ func newTable(c *codec.Codec) *table {
 		t.ends = append(t.ends, uint32(len(text)))
 	}
 	t.text = string(text)
+	// At most half full, so that a search looks at few slots.
 	t.slots = make([]uint32, 2<<bits.Len(uint(len(t.ends))))
 	for id := range t.ends {
 		t.put(uint32(id))
@@ -84,6 +85,7 @@ func (t *table) find(s string, h uint64) (id uint32, ok bool) {
 	want := mark(h)
 	for i := t.first(h); t.slots[i] != 0; i = t.after(i) {
 		if slot := t.slots[i]; slot&(1<<markBits-1) == want {
+			// The mark is only a part of the hash, so the text decides.
 			if id := slot>>markBits - 1; t.token(id) == s {
 				return id, true
 			}

@@ -65,6 +65,7 @@ func (v *Vocabulary) Tokens(s string) iter.Seq2[uint32, string] {
 			r.merge(v.tokens, piece)
 			for from := int32(0); int(from) < len(piece); from = r.next[from] {
 				token := piece[from:r.next[from]]
+				// Every part that merge leaves is a token, so the id is always found.
 				id, _ := v.tokens.id(token)
 				if !yield(id, token) {
 					return
@@ -130,6 +131,7 @@ func (r *room) look(t *table, piece string) found {
 	if !ok {
 		f.count = uint32(r.merge(t, piece))
 	}
+	// Long pieces seldom repeat, and would push out words that do.
 	if len(piece) <= len(last.text) {
 		last.found, last.size = f, uint8(copy(last.text[:], piece))
 	}

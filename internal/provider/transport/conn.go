@@ -66,7 +66,7 @@ type call struct {
 // the connection for writing. It returns false and does nothing if that would
 // also stop another request. Bytes that the provider already sent still arrive,
 // and then the end of the answer.
-func HangUp(body io.Reader) (told bool) {
+func HangUp(body io.Reader) (closed bool) {
 	l, ok := body.(*call)
 	if !ok {
 		return false
@@ -77,6 +77,7 @@ func HangUp(body io.Reader) (told bool) {
 	if c.hung || c.n != l.n { // the connection already carries the next request
 		return false
 	}
+	// Set under the lock of Write: no request can begin between the check and the close.
 	c.hung = true
 	return c.CloseWrite() == nil
 }

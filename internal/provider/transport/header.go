@@ -46,6 +46,7 @@ func ForSecret(name string) bool {
 func (h *Headers) Set(name, value string) error {
 	canon := http.CanonicalHeaderKey(name)
 	switch {
+	// kern.yaml is no secret file, so a secret in it would be read by anybody.
 	case ForSecret(name):
 		return fmt.Errorf("%s is for a secret, and the secret itself has no place here: expected {key_env: VARIABLE} or {key_file: FILE}", canon)
 	case !sendable(value, maxHeaderValue):
@@ -75,6 +76,7 @@ func (h *Headers) add(c chosen) error {
 	case len(h.all) >= maxHeaders:
 		return fmt.Errorf("expected at most %d headers", maxHeaders)
 	}
+	// The canonical form makes "x-key" and "X-Key" the same header, so neither is sent twice.
 	c.name = canon
 	h.all = append(h.all, c)
 	return nil
@@ -117,6 +119,7 @@ func (h Headers) Read(getenv func(string) string, readFile func(string) ([]byte,
 			switch {
 			case err != nil:
 				return nil, fmt.Errorf("the header %s: %w", c.name, err)
+			// The gateway would refuse an empty header with an error that does not name the cause.
 			case secret == "":
 				return nil, fmt.Errorf("the header %s: %w in %s", c.name, ErrUnset, c.from)
 			case !sendable(secret, maxSecretValue):

@@ -37,6 +37,7 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 		return nil, &Lost{Cause: err}
 	}
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.carrier()), nil }
+	// The caller may send the same headers again to a fallback, so the key must not stay in them.
 	req.Header = maps.Clone(h)
 	l.Sign(req.Header, l.Key.reveal())
 	if h.Get("Authorization") == "" && h.Get("X-Api-Key") == "" { // a program's own credential means the program's own account
@@ -45,8 +46,10 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 		}
 	}
 	client := *l.Client
+	// A redirect would carry the key and the request to another address.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := client.Do(req)
+	// The answer has begun or the request failed, so the body is not sent again.
 	p.drop()
 	if err != nil {
 		return nil, way.ended(ctx, err)
@@ -111,6 +114,7 @@ func (w *passage) line() *conn {
 
 // ended returns the error of a failed request, with how far the request came.
 func (w *passage) ended(ctx context.Context, err error) *Lost {
+	// A caller that gave up while it waited for a connection learned nothing about the provider.
 	return &Lost{Cause: err, Seen: w.seen.Load(), Unreached: w.sought.Load() && !w.had.Load() && ctx.Err() == nil}
 }
 
@@ -134,6 +138,7 @@ func (p *parcel) carrier() *bytes.Reader {
 // drop releases the body. It keeps the readers while a send is still running.
 func (p *parcel) drop() {
 	p.body = nil
+	// The transport may still read the body after the answer began.
 	if p.begun.Load() != p.ended.Load() {
 		return
 	}
