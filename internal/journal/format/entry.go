@@ -41,12 +41,14 @@ func NewEntry(r *abi.Record, buf []byte) Entry {
 // because the payloads of the record are parts of it.
 func (e *Entry) Record() (*abi.Record, error) {
 	r := &abi.Record{Pid: e.Pid, N: e.N, Time: e.Time, Kind: e.Kind, Call: e.Call}
+	// Such a body means something that this version would misread.
 	if len(e.Body) > 0 && e.Body[0] == 0 {
 		return nil, fmt.Errorf("its body is of a later version")
 	}
 	w := wire{b: e.Body, in: true}
 	w.next(0)
 	record(&w, r)
+	// Fields of a later version are skipped, but must be whole.
 	for w.field != 0 {
 		w.skip()
 	}
@@ -56,6 +58,7 @@ func (e *Entry) Record() (*abi.Record, error) {
 	if r.Intent != nil {
 		r.Intent.Row, r.Intent.Tool = e.Row, e.Tool
 	} else if e.Row != "" || e.Tool != "" {
+		// Row and tool belong to the intent. Without one, a column was changed outside of Kern.
 		return nil, fmt.Errorf("it has a row and no intent")
 	}
 	return r, nil
@@ -70,6 +73,7 @@ func (e *Entry) Sum(prev Sum) Sum {
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Time))
 	b = append(b, byte(e.Kind))
 	b = binary.BigEndian.AppendUint64(b, e.Call)
+	// The lengths keep row and tool apart: "a"+"bc" must not sum like "ab"+"c".
 	b = append(binary.AppendUvarint(b, uint64(len(e.Row))), e.Row...)
 	b = append(binary.AppendUvarint(b, uint64(len(e.Tool))), e.Tool...)
 	b = append(b, e.Body...)

@@ -103,6 +103,7 @@ var ceiling = func(w *wire, c *abi.Ceiling) {
 func price(w *wire, f uint64, p *abi.Price) {
 	row := [...]int64{p.Input, p.Output, p.CacheRead, p.CacheWrite}
 	table(w, f, row[:])
+	// Writing must not change the record, because others may read it.
 	if !w.in {
 		return
 	}
@@ -211,6 +212,7 @@ func putData(w *wire, f uint64, d *abi.Data) {
 	named := !d.Hash.IsZero()
 	switch {
 	case d.Bytes == nil && d.Size == 0 && !named:
+	// The short forms hold only payloads that they give back exactly; all others take the long one.
 	case d.Bytes != nil && d.Size == int64(len(d.Bytes)) && !named:
 		raw(w, f, &d.Bytes)
 	case d.Bytes == nil && named:
@@ -299,6 +301,7 @@ func texts(w *wire, f uint64, list *[]string) {
 		*list = append(*list, w.text())
 		w.next(n)
 	}
+	// A gap in the numbers would shorten the list silently.
 	if w.field != 0 {
 		w.fail(fmt.Errorf("text %d of a list of %d is there", w.field, len(*list)))
 	}

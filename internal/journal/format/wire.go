@@ -54,6 +54,7 @@ func (w *wire) fail(err error) {
 	if w.err == nil {
 		w.err = err
 	}
+	// Reading goes on without effect, so that no caller must check each field.
 	w.b, w.field = nil, 0
 }
 
@@ -77,6 +78,7 @@ func (w *wire) next(last uint64) {
 	case h == 0 && w.depth > 0, w.err != nil:
 	case w.field == 0 || w.field > maxFields:
 		w.fail(fmt.Errorf("it has a field number %d", w.field))
+	// Ascending order makes a record have one body, and its sum one value.
 	case w.field <= last:
 		w.fail(errOrder)
 	}
@@ -161,6 +163,7 @@ func (w *wire) take(n int) []byte {
 		w.fail(errShort)
 		return nil
 	}
+	// The cap keeps an append by the caller from writing into the next field.
 	b := w.b[:n:n]
 	w.b = w.b[n:]
 	return b
@@ -168,6 +171,7 @@ func (w *wire) take(n int) []byte {
 
 func (w *wire) bytes() []byte {
 	n := w.uvarint()
+	// Compared before the conversion, because a huge length would become negative.
 	if n > uint64(len(w.b)) {
 		w.fail(errShort)
 		return nil
@@ -267,6 +271,7 @@ func table(w *wire, f uint64, row []int64) {
 // mask reads a mask of at most width numbers, and calls set with each.
 func (w *wire) mask(width int, set func(i int, n int64)) {
 	m := w.uvarint()
+	// An amount that this version cannot book would be lost from the accounts.
 	if m>>width != 0 {
 		w.fail(fmt.Errorf("field %d has more than the %d numbers that this version knows", w.field, width))
 		return
@@ -401,6 +406,7 @@ func group[T any](w *wire, f uint64, p *T, fields func(*wire, *T)) {
 	start := len(w.b)
 	w.head(f, typeGroup)
 	body := len(w.b)
+	// Whether a group is empty is known only after its fields.
 	if fields(w, p); len(w.b) == body {
 		w.b = w.b[:start]
 		return
