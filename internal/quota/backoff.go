@@ -151,16 +151,16 @@ func (b *bucket) exceededLimit(c *call, f *report) string {
 	if f.status != RateLimited {
 		return ""
 	}
-	told := false
+	stated := false // by the provider
 	for u := range f.levels {
 		l := f.levels[u]
 		// The whole minute was left and the call was refused, so no later minute would serve it.
-		if told = told || l.limit > 0; l.limit > 0 && c.bound[u] > l.limit && l.left >= l.limit-l.limit/50 {
+		if stated = stated || l.limit > 0; l.limit > 0 && c.bound[u] > l.limit && l.left >= l.limit-l.limit/50 {
 			return excess(u, c.bound[u], l.limit)
 		}
 	}
 	for u, limit := range b.configured {
-		if !told && limit > 0 && c.bound[u] > limit && c.atStart.used[u] <= c.counted[u] { // no other call ran
+		if !stated && limit > 0 && c.bound[u] > limit && c.atStart.used[u] <= c.counted[u] { // no other call ran
 			return excess(u, c.bound[u], limit)
 		}
 	}
