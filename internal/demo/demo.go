@@ -68,6 +68,7 @@ func Run(ctx context.Context, s Stage) (failed int, err error) {
 	}
 	d := &demo{Stage: s, ctx: ctx, bin: bin}
 	began := time.Now()
+	// testscript runs every story as a subtest of this one.
 	d.run("", func(t *teller) {
 		testscript.RunT(t, testscript.Params{Dir: filepath.Join(dir, "stories"), WorkdirRoot: dir, Setup: d.setup,
 			Condition: d.condition, Cmds: d.commands(), Deadline: began.Add(limit)})
@@ -112,6 +113,7 @@ func (d *demo) run(name string, f func(*teller)) {
 		case r == nil:
 		case r != errStop:
 			panic(r)
+		// A story that ends with the demo has not failed.
 		case d.ctx.Err() == nil:
 			d.failed++
 			lines := strings.Split(strings.TrimSpace(t.log.String()), "\n")
@@ -140,6 +142,7 @@ func (d *demo) setup(env *testscript.Env) error {
 	env.Vars = append(env.Vars, "HOME="+os.Getenv("HOME"), "XDG_CACHE_HOME="+cache, "KERN_DATA="+filepath.Join(dir, strconv.Itoa(d.told+1)), "NO_COLOR=1", "TMPDIR="+dir,
 		"NODE_PATH="+filepath.Join(clients, "node", "node_modules"), "PYTHONDONTWRITEBYTECODE=1", "GOWORK=off",
 		"PATH="+strings.Join([]string{d.bin, filepath.Join(clients, "py", "bin"), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	// The story may change its variables, and the daemon must be found by those of the start.
 	vars := slices.Clone(env.Vars)
 	env.Defer(func() {
 		stop := exec.Command(d.Self, "stop-daemon")
@@ -186,6 +189,7 @@ func (d *demo) commands() map[string]func(*testscript.TestScript, bool, []string
 				ts.Fatalf("the exit code is %d, expected %s", code, args[0])
 			}
 		},
+		// Only the context bounds the wait, so a slow machine does not fail a story.
 		"until": func(ts *testscript.TestScript, _ bool, args []string) {
 			for ts.Exec(args[0], args[1:]...) != nil {
 				select {
@@ -253,6 +257,7 @@ func (d *demo) sendCrowd(ts *testscript.TestScript, _ bool, args []string) {
 	r := load.Agents{Base: address + "/v1", Number: 50}.Run(d.ctx)
 	d.say("     without Kern: %d finished and %d died, in %s", r.Finished, r.Died, r.Took.Round(10*time.Millisecond))
 	d.say("     the first died of: %s", r.Why)
+	// Without deaths there is nothing that Kern prevents, and the story would prove nothing.
 	if r.Died == 0 {
 		ts.Fatalf("none of the agents died")
 	}

@@ -67,6 +67,7 @@ func (c *Channel) replaceList(change func([]*Subscription) []*Subscription) {
 		list = slices.Clone(*old)
 	}
 	if list = change(list); len(list) == 0 {
+		// Without a list, Publish costs one load.
 		c.subscribers.Store(nil)
 		return
 	}
@@ -93,6 +94,7 @@ func (s *Subscription) put(item abi.LiveItem) {
 		s.items = make([]abi.LiveItem, Buffer)
 	}
 	if s.count == Buffer {
+		// An item that is lost may itself stand for lost items.
 		s.dropped += 1 + s.items[s.first].Dropped
 		s.first, s.count = (s.first+1)%Buffer, s.count-1
 	}
@@ -112,6 +114,7 @@ func (s *Subscription) take() (item abi.LiveItem, ok bool) {
 	if s.count == 0 {
 		return item, false
 	}
+	// The slot is emptied, so that the ring does not keep the text in memory.
 	item, s.items[s.first] = s.items[s.first], abi.LiveItem{}
 	s.first, s.count = (s.first+1)%Buffer, s.count-1
 	item.Dropped, s.dropped = item.Dropped+s.dropped, 0

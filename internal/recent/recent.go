@@ -25,6 +25,7 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 		return v, true
 	}
 	v, ok := c.old[k]
+	// The entry is in use, so it must survive the next change of generations.
 	if ok {
 		c.put(k, v)
 	}
