@@ -60,6 +60,7 @@ func measure(dir string) error {
 		}
 		fmt.Printf("  %4d (%d) %4d  %s.%s\n", t.Methods, t.Declared, t.Fields, t.Dir, t.Name)
 	}
+	// Sorted again: the list above is by methods.
 	slices.SortStableFunc(c.Types, func(a, b shape.Type) int { return cmp.Compare(b.Fields, a.Fields) })
 	fmt.Println("most fields")
 	for i, t := range c.Types {

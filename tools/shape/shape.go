@@ -96,6 +96,7 @@ func (r *reader) visit(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	if d.IsDir() {
+		// The root itself may be ".".
 		skip := d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && name != r.root
 		if skip {
 			return filepath.SkipDir
@@ -221,6 +222,7 @@ func (f *fileReader) readFunc(d *ast.FuncDecl) {
 // first after a context.
 func firstParam(params []*ast.Field) string {
 	if len(params) > 0 {
+		// A function that takes a type first is a method in disguise, and a context may stand before it.
 		if s, ok := params[0].Type.(*ast.SelectorExpr); ok && s.Sel.Name == "Context" {
 			params = params[1:]
 		}
@@ -320,6 +322,7 @@ func (f *fileReader) readTexts() {
 		case *ast.ImportSpec:
 			return false
 		case *ast.BasicLit:
+			// Struct tags, templates and expressions are no sentences.
 			if n.Kind == token.STRING && strings.Count(n.Value, " ") >= 3 && !strings.Contains(n.Value, `:"`) && !strings.Contains(n.Value, "\n") && !strings.Contains(n.Value, `\n`) && !strings.HasPrefix(n.Value, "`^") {
 				f.code.Strings = append(f.code.Strings, Comment{Where: f.where(n.Pos()), Text: strings.Trim(n.Value, "`\"")})
 			}
@@ -364,6 +367,7 @@ func (r *reader) inherit(d *declared, names map[string]bool, seen map[*declared]
 	if seen[d] {
 		return 0
 	}
+	// Two types may embed each other by pointers.
 	seen[d] = true
 	for m := range d.methods {
 		names[m] = true
@@ -375,6 +379,7 @@ func (r *reader) inherit(d *declared, names map[string]bool, seen map[*declared]
 			continue
 		}
 		fields += r.inherit(e, names, seen)
+		// Its own fields take its place; a type without any counts as one field.
 		if len(e.methods) > 0 && !e.IsIface || e.fields > 0 {
 			fields-- // the embedded field itself
 		}
@@ -391,6 +396,7 @@ func (c *Code) Depth(counted func(dir string) bool) (int, []string) {
 		if got, ok := memo[dir]; ok {
 			return got
 		}
+		// A cycle, which only broken code has, must not recurse for ever.
 		memo[dir] = nil
 		var longest []string
 		for _, i := range c.Imports[dir] {

@@ -59,6 +59,7 @@ func run(module, usr, boot, out string) error {
 		return err
 	}
 	library := &recorder{FS: os.DirFS(usr), read: map[string]bool{}}
+	// Ticks change code and add a global, but no memory. So the image may come from the module without them.
 	memory, err := initialise(raw, string(text), library)
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func rest(library *recorder, out string) error {
 	})
 	files := 0
 	err := fs.WalkDir(library.FS, ".", func(name string, d fs.DirEntry, err error) error {
+		// A file that the interpreter read is in its memory already.
 		if err != nil || d.IsDir() || library.read[name] {
 			return err
 		}
@@ -148,9 +150,11 @@ func initialise(module []byte, boot string, usr fs.FS) ([]byte, error) {
 	if r[0] != 0 {
 		return nil, fmt.Errorf("kern_init gave %d", r[0])
 	}
+	// Otherwise every instance would carry the bootstrap text.
 	if _, err := m.ExportedFunction("kern_free").Call(ctx, p[0]); err != nil {
 		return nil, err
 	}
+	// The stack pointer is a global, and the image holds only the memory.
 	if stack.Get() != before {
 		return nil, errors.New("the stack pointer moved: the image would not hold the whole state")
 	}
@@ -161,6 +165,7 @@ func initialise(module []byte, boot string, usr fs.FS) ([]byte, error) {
 // host gives the interpreter its system, and a host with one function, for the
 // bootstrap to try.
 func host(ctx context.Context, rt wazero.Runtime, usr fs.FS) error {
+	// Clock and random numbers stand still, so that the same input gives the same image.
 	still := time.Unix(1767225600, 0)
 	var now time.Duration
 	s := &wasi.System{
