@@ -83,18 +83,21 @@ const (
 	WorkspaceEnded       Code = "WORKSPACE_ENDED"
 	InvariantFailed      Code = "INVARIANT_FAILED"
 
-	EmptyAnswer    Code = "EMPTY_ANSWER"
-	OutcomeUnknown Code = "OUTCOME_UNKNOWN"
-	ProcessKilled  Code = "PROCESS_KILLED"
-	ProcessEnding  Code = "PROCESS_ENDING"
-	ProcessExited  Code = "PROCESS_EXITED"
-	Interrupted    Code = "INTERRUPTED"
-	StorageFull    Code = "STORAGE_FULL"
-	StorageBroken  Code = "STORAGE_BROKEN"
-	DaemonGone     Code = "DAEMON_GONE"
-	ProgramFailed  Code = "PROGRAM_FAILED"
-	ProgramGone    Code = "PROGRAM_GONE"
-	Internal       Code = "INTERNAL"
+	EmptyAnswer     Code = "EMPTY_ANSWER"
+	OutcomeUnknown  Code = "OUTCOME_UNKNOWN"
+	ProcessKilled   Code = "PROCESS_KILLED"
+	ProcessEnding   Code = "PROCESS_ENDING"
+	ProcessExited   Code = "PROCESS_EXITED"
+	Interrupted     Code = "INTERRUPTED"
+	StorageFull     Code = "STORAGE_FULL"
+	StorageBroken   Code = "STORAGE_BROKEN"
+	DaemonGone      Code = "DAEMON_GONE"
+	ProgramFailed   Code = "PROGRAM_FAILED"
+	ProgramGone     Code = "PROGRAM_GONE"
+	TooManyRequests Code = "TOO_MANY_REQUESTS"
+	DaemonBusy      Code = "DAEMON_BUSY"
+	KeyFull         Code = "KEY_FULL"
+	Internal        Code = "INTERNAL"
 )
 
 // Codes explains every code in one line, in the order of kern help codes.
@@ -175,6 +178,9 @@ var Codes = []struct {
 	{DaemonGone, "the daemon ended during the request"},
 	{ProgramFailed, "the program ended with an exit code other than 0, or by a signal"},
 	{ProgramGone, "the client that ran the program went away, and the program was ended"},
+	{TooManyRequests, "too many bytes of requests of this key are under way; ask again later"},
+	{DaemonBusy, "too many bytes of requests of all programs are under way; ask again later"},
+	{KeyFull, "the requests of this key have filled its part of the journal"},
 	{Internal, "the kernel could not keep a promise; this is a defect"},
 }
 

@@ -75,6 +75,7 @@ type About struct {
 	Config   string    `json:"config"`
 	Started  time.Time `json:"started"`
 	Settings any       `json:"settings"`
+	Moved    string    `json:"moved,omitempty"` // why the gateway has another address than before
 }
 
 // VersionHeader has the version of the daemon, in every answer.

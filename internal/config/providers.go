@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/transport"
@@ -297,13 +298,23 @@ type Gateway struct {
 	Listen          string
 	TLSCert, TLSKey string // files
 	InsecurePublic  bool
+	Bytes           int64 // of requests that one key may store in the journal; 0: the default
 }
 
 func (s *Settings) readGateway(d *yamlfile.Document, n ast.Node, what string) error {
 	g := &s.Gateway
-	err := d.Mapping(n, what, []string{"listen", "tls_cert", "tls_key", "insecure_public"}, map[string]yamlfile.Field{
+	err := d.Mapping(n, what, []string{"listen", "tls_cert", "tls_key", "insecure_public", "bytes"}, map[string]yamlfile.Field{
 		"listen": yamlfile.Into(&g.Listen, d.Text), "tls_cert": s.beside(d, &g.TLSCert), "tls_key": s.beside(d, &g.TLSKey),
-		"insecure_public": yamlfile.Into(&g.InsecurePublic, d.Boolean),
+		"insecure_public": yamlfile.Into(&g.InsecurePublic, d.Boolean), "bytes": func(n ast.Node, what string) error {
+			text, err := d.Scalar(n, what)
+			if err == nil {
+				g.Bytes, err = abi.ParseUnit(abi.OutputBytes, text)
+			}
+			if err != nil || g.Bytes < 1<<20 {
+				return d.Errorf(n, "%s is %q, expected a size of at least 1MiB such as 4GiB", what, jsontext.Clip(text))
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		return err

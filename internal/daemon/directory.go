@@ -171,9 +171,9 @@ func (d *Directory) Connect(ctx context.Context) (*api.Client, error) {
 	return c, err
 }
 
-// Outdated describes the first setting that changed since the daemon started:
-// the configuration file, or the key of the named provider. It is empty if
-// nothing changed.
+// Outdated describes the first setting that changed since the daemon started: the
+// configuration file, the address of the gateway, or the key of the named provider.
+// It is empty if nothing changed.
 func (d *Directory) Outdated(ctx context.Context, c *api.Client, provider string) string {
 	const restart = "; kern stop-daemon stops the daemon, and the next command starts it with the new settings"
 	about, err := c.About(ctx)
@@ -191,6 +191,9 @@ func (d *Directory) Outdated(ctx context.Context, c *api.Client, provider string
 	now := s.View(d.Getenv)
 	if now.Sum != started.Sum {
 		return file + " changed since the daemon started" + restart
+	}
+	if about.Moved != "" {
+		return about.Moved
 	}
 	if key, ok := strings.CutPrefix(now.Providers[provider].Key, "from "); ok && strings.HasPrefix(started.Providers[provider].Key, "not there") {
 		return key + " is set here, but was not set where the daemon started" + restart

@@ -198,12 +198,19 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 	if s.gateway, err = host.OpenGateway(ctx, s.kernel, s.dir, settings.Gateway); err != nil {
 		return errors.Join(err, api.Unlisten(s.dir))
 	}
-	s.gateway.HTTP.ConnState = s.countConn
+	if s.gateway.Moved != "" {
+		d.Note(s.gateway.Moved)
+	}
+	bound := s.gateway.HTTP.ConnState
+	s.gateway.HTTP.ConnState = func(c net.Conn, state http.ConnState) {
+		bound(c, state)
+		s.countConn(c, state)
+	}
 	control := s.kernel.API()
 	control.Keys, control.Request = s.gateway, s.gateway.StoredRequest
 	control.Stop = s.requestStop
 	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
-		Started: time.Now().UTC(), Settings: settings.View(d.Getenv)}
+		Started: time.Now().UTC(), Settings: settings.View(d.Getenv), Moved: s.gateway.Moved}
 	s.http = api.NewHTTPServer(ctx, control.Handler())
 	s.http.ConnState = s.countConn
 	return nil

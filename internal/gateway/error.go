@@ -26,10 +26,10 @@ func (v *inbound) fail(err error) {
 	}
 	status := format.Status(e.Code)
 	switch {
+	case v.budget != nil && e == v.budget.tooLarge:
+		status = http.StatusRequestEntityTooLarge
 	case e.Code == abi.BadKey:
 		status = http.StatusUnauthorized
-	case e == tooLarge:
-		status = http.StatusRequestEntityTooLarge
 	case e == noSocket:
 		status = http.StatusUpgradeRequired
 	case e == notByKey:
@@ -47,6 +47,7 @@ func (v *inbound) fail(err error) {
 	}
 	v.w.WriteHeader(status)
 	_, _ = v.w.Write(format.ErrorBody(v.format, status, e.Code, message, e.Hint)) // the client may have disconnected
+	v.linger()
 }
 
 // head sets the headers of an answer that the gateway itself writes. They name the

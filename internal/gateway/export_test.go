@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -32,4 +33,20 @@ func (a after) DoVia(ctx context.Context, c abi.Call, via any) abi.Result {
 	res := a.Kernel.DoVia(ctx, c, via)
 	a.f(c, res)
 	return res
+}
+
+// HoldBodies sets how many bytes of bodies are held at a time, in all and by one tree.
+func (g *Gateway) HoldBodies(all, tree int64) { g.budget.all, g.budget.tree = all, tree }
+
+// HeldBodies returns how many bytes of bodies are held.
+func (g *Gateway) HeldBodies() int64 {
+	g.budget.mu.Lock()
+	defer g.budget.mu.Unlock()
+	return g.budget.held
+}
+
+// Bound bounds the connections to a server.
+func Bound(s *http.Server, most int) {
+	c := connections{most: most}
+	s.ConnContext, s.ConnState = c.accept, c.changed
 }

@@ -31,6 +31,9 @@
 // The files:
 //
 //	gateway.go    the path of a request: its origin, its process, its endpoint
+//	body.go       the body of a request, and the budget of its bytes
+//	refuse.go     requests that are refused before their body is read
+//	connections.go the bound on connections
 //	endpoints.go  the endpoints that ask no model
 //	key.go        keys and children
 //	hold.go       processes that end when no client holds them
@@ -51,8 +54,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -102,6 +103,8 @@ type Config struct {
 
 	// Away returns how long a resource is still in backoff.
 	Away func(resource string) time.Duration
+
+	Bytes int64 // of requests that one tree of processes may store in the journal; 0: 1 GiB
 }
 
 // A Gateway serves programs. It is safe for concurrent use.
@@ -118,9 +121,8 @@ type Gateway struct {
 	cancel context.CancelFunc
 	open   sync.WaitGroup
 
-	mu       sync.Mutex
-	sessions map[abi.Pid]*session
-	sweep    int // the number of sessions at which ended sessions are dropped
+	sessions sessionTable
+	budget   *budget
 }
 
 // New returns the gateway of a kernel, with the keys that its journal holds.
@@ -131,7 +133,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Pulse == 0 {
 		cfg.Pulse = 10 * time.Second
 	}
-	g := &Gateway{cfg: cfg, sessions: make(map[abi.Pid]*session)}
+	g := &Gateway{cfg: cfg, budget: newBudget(cfg.Bytes)}
 	g.routes.cfg = cfg.Models
 	g.storedBlobs.Max, g.learned.Max, g.learned.heard.Max, g.answered.Max = maxRemembered, maxRemembered, maxRemembered>>6, maxRemembered
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -162,12 +164,6 @@ const (
 	cutHeader     = "X-Kern-Cut"     // in whole answers: the answer ended at that maximum
 )
 
-// Bounds of a request.
-const (
-	maxBody  = 64 << 20
-	bodyTime = 60 * time.Second
-)
-
 // An endpoint is a path that the gateway serves.
 type endpoint struct {
 	method string
@@ -195,13 +191,18 @@ type inbound struct {
 	session *session
 	rest    string // the name of a model in the path, after the path of the endpoint
 	own     bool   // the key is in the path or in KeyHeader, so other credentials are the program's own
+
+	budget *budget
+	held   int64 // bytes of the body that are taken from the budget
+	whole  bool  // the body was read
 }
 
 // ServeHTTP implements [http.Handler]. It checks the origin of the request, finds
 // its process by the key, and calls the endpoint at its path.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &inbound{w: &deadlineWriter{ResponseWriter: w}, r: r, kernel: g.cfg.Kernel}
+	v := &inbound{w: &deadlineWriter{ResponseWriter: w}, r: r, kernel: g.cfg.Kernel, budget: g.budget}
 	v.hurry()
+	defer v.giveBack()
 	key, path := splitPath(r.URL.Path)
 	if name, ok := strings.CutPrefix(path, "/models/"); ok {
 		path, v.rest = "/models", name
@@ -227,6 +228,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.fail(badKey)
 		return
 	}
+	defer serving(r)()
 	switch e := spent(g.cfg.Kernel, pid); {
 	case e != nil:
 		v.fail(e)
@@ -317,58 +319,12 @@ func errorFormat(r *http.Request) format.Format {
 	return format.Chat
 }
 
-// hurry sets the deadline for the body of a request. Method body removes the
-// deadline after it read the whole body. A refused request keeps the deadline,
-// because the server still reads its body and could wait for ever.
-func (v *inbound) hurry() {
-	c, until := http.NewResponseController(v.w), time.Now().Add(bodyTime)
-	_ = c.SetReadDeadline(until)  // a test's recorder has no deadline
-	_ = c.SetWriteDeadline(until) // the server writes "100 Continue" to a client that waits for it
-}
-
-// body reads the body of a request, at most maxBody bytes within bodyTime.
-func (v *inbound) body() ([]byte, error) {
-	if v.r.ContentLength > maxBody {
-		return nil, tooLarge
-	}
-	if enc := v.r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "expected a body that is not compressed", Got: abi.Clip(enc)}
-	}
-	b, err := readAll(http.MaxBytesReader(v.w, v.r.Body, maxBody), v.r.ContentLength)
-	var big *http.MaxBytesError
-	switch {
-	case errors.As(err, &big):
-		return nil, tooLarge
-	case err != nil:
-		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "the request broke off"}
-	}
-	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // a test's recorder has no deadline
-	return b, nil
-}
-
-var tooLarge = &abi.Error{Code: abi.InvalidArguments, Message: "the request is larger than 64 MiB"}
-
-// readAll is io.ReadAll with one allocation for a body of the given size. It
-// allocates at most believed bytes in advance, because the client states the size.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	const believed = 1 << 20
-	b := make([]byte, 0, max(512, min(size+1, believed)))
-	for {
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		switch {
-		case err == io.EOF:
-			return b, nil
-		case err != nil:
-			return b, err
-		case len(b) == cap(b):
-			b = append(b, 0)[:len(b)]
-		}
-	}
-}
-
 // relayed serves a request to a model.
 func (g *Gateway) relayed(v *inbound) {
+	if e := g.refuseEarly(v); e != nil {
+		v.fail(e)
+		return
+	}
 	body, err := v.body()
 	if err != nil {
 		v.fail(err)
@@ -401,14 +357,18 @@ func (g *Gateway) relayed(v *inbound) {
 		return
 	}
 	x.call = abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
-	x.answer.call = x.call
+	x.answer.call, x.raw = x.call, body
+	fresh := x.stored.bytes()
 	res := g.cfg.Kernel.DoVia(v.r.Context(), x.call, x)
 	switch {
+	case x.shortened: // the journal has none of the blobs
+		fresh = maxRefused
 	case !momentary(res):
 		g.storedBlobs.add(x.stored.pid, x.stored.parts[x.stored.named:])
 	case res.Err.Code == abi.Interrupted: // the client is still there, so the daemon is closing
 		res.Err = closing
 	}
+	s.share.store(fresh)
 	x.answer.finish(res)
 }
 

@@ -411,12 +411,14 @@ func TestStanding(t *testing.T) {
 			t.Errorf("%s: %v", what, h)
 		}
 	}
+	for _, f := range faces {
+		says(f.name+" garbled", r.refused(k.Key, f.path, "{", abi.InvalidArguments, http.StatusBadRequest).header, false)
+	}
 	for _, f := range faces[:7] {
 		says(f.name, r.ok(k.Key, f.path, f.body).header, true)
 	}
 	for _, f := range faces {
 		says(f.name+" refused", r.refused(k.Key, f.path, f.body, abi.LimitSteps, http.StatusPaymentRequired).header, true)
-		says(f.name+" garbled", r.refused(k.Key, f.path, "{", abi.InvalidArguments, http.StatusBadRequest).header, false)
 	}
 	says("count", r.ok(k.Key, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"x"}]}`).header, false)
 	says("child", r.refused(k.Key, "/v1/chat/completions", chat("x"), abi.InvalidArguments, http.StatusBadRequest, "X-Kern-Child", "y", "X-Kern-Limits", "gold=1").header, false)

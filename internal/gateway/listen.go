@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -29,38 +30,51 @@ type Address struct {
 	Dir       string // the data directory
 	Listen    string
 	Cert, Key string // files; empty: no TLS
+	Keyed     bool   // processes live whose programs know the remembered port
 }
 
-// Open opens the address. It takes the remembered port again if it is free, so that
-// programs find the gateway after a restart.
-func (a Address) Open() (net.Listener, error) {
+// Open opens the address. It takes the remembered port again, so that programs find
+// the gateway after a restart. If another program listens there, Open takes another
+// port and returns the lost address. If processes with keys live, it fails, because
+// their programs would send keys and prompts to that other program.
+func (a Address) Open() (l net.Listener, lost string, err error) {
 	if a.Listen != "" {
-		l, err := net.Listen("tcp", a.Listen)
-		if err != nil || a.Cert == "" {
-			return l, err
-		}
-		cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
-		if err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}), nil
+		l, err = a.configured()
+		return l, "", err
 	}
 	name := filepath.Join(a.Dir, portFile)
 	if b, err := os.ReadFile(name); err == nil {
 		if at, err := netip.ParseAddrPort(strings.TrimSpace(string(b))); err == nil && at.Addr().IsLoopback() {
-			if l, err := net.Listen("tcp", at.String()); err == nil {
-				return l, nil
+			if l, err = net.Listen("tcp", at.String()); err == nil {
+				return l, "", nil
 			}
+			lost = at.String()
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	if lost != "" && a.Keyed {
+		return nil, lost, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("another program listens at %s, where programs with keys of this daemon send their requests", lost),
+			Hint: fmt.Sprintf("end that program (ss -ltnp shows it), or delete %s: the gateway then takes another port, and those programs must be started again", name)}
+	}
+	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, lost, err
 	}
 	if err := os.WriteFile(name, []byte(l.Addr().String()+"\n"), 0o600); err != nil {
+		return nil, lost, errors.Join(err, l.Close())
+	}
+	return l, lost, nil
+}
+
+// configured opens the address of the settings.
+func (a Address) configured() (net.Listener, error) {
+	l, err := net.Listen("tcp", a.Listen)
+	if err != nil || a.Cert == "" {
+		return l, err
+	}
+	cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}), nil
 }
 
 // Found sets the URL that programs use from the address of l. secure selects https.
@@ -86,8 +100,11 @@ const (
 
 // Server returns the HTTP server of the gateway. Running requests end with ctx.
 func (g *Gateway) Server(ctx context.Context) *http.Server {
+	bound := connections{most: maxConnections()}
 	return &http.Server{
 		Handler:           g,
+		ConnContext:       bound.accept,
+		ConnState:         bound.changed,
 		ReadHeaderTimeout: headTime,
 		IdleTimeout:       restTime,
 		MaxHeaderBytes:    headMax,

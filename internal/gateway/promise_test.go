@@ -304,7 +304,7 @@ func TestAddress(t *testing.T) {
 	a := gateway.Address{Dir: t.TempDir()}
 	open := func() string {
 		t.Helper()
-		l, err := a.Open()
+		l, _, err := a.Open()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 // that were open when the daemon ended have their answers there.
 type session struct {
 	pid    abi.Pid
+	share  *share     // of its tree
 	naming sync.Mutex // serializes the lookup and start of named children
 
 	mu      sync.Mutex
@@ -28,28 +30,50 @@ type session struct {
 // wanted only the call itself.
 const maxPending = 1000
 
+// A sessionTable holds the sessions by process, and the shares by tree.
+type sessionTable struct {
+	mu     sync.Mutex
+	all    map[abi.Pid]*session
+	shares map[abi.Pid]*share
+	sweep  int // the number of sessions at which ended sessions are dropped
+}
+
 // session returns the session of a process, and makes it if there is none. It
 // sometimes drops the sessions of ended processes.
-func (g *Gateway) session(pid abi.Pid) (*session, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s := g.sessions[pid]; s != nil {
+func (g *Gateway) session(pid abi.Pid) (*session, error) { return g.sessions.of(g.cfg.Kernel, pid) }
+
+func (t *sessionTable) of(k View, pid abi.Pid) (*session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.all[pid]; s != nil {
 		return s, nil
 	}
-	at, err := g.cfg.Kernel.Where(pid)
+	at, err := k.Where(pid)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{pid: pid, next: at.Next}
-	if len(g.sessions) >= g.sweep {
-		for pid := range g.sessions {
-			if g.cfg.Kernel.Ending(pid) != nil {
-				delete(g.sessions, pid)
-			}
+	top := pid
+	for parent := at.View.Spawn.Parent; parent != 0; {
+		i, err := k.Info(parent)
+		if err != nil {
+			return nil, err
 		}
-		g.sweep = 2*len(g.sessions) + 1000
+		top, parent = parent, i.Parent
 	}
-	g.sessions[pid] = s
+	if t.all == nil {
+		t.all, t.shares = make(map[abi.Pid]*session), make(map[abi.Pid]*share)
+	}
+	if t.shares[top] == nil {
+		t.shares[top] = new(share)
+	}
+	s := &session{pid: pid, next: at.Next, share: t.shares[top]}
+	if len(t.all) >= t.sweep {
+		drop := func(pid abi.Pid) bool { return k.Ending(pid) != nil }
+		maps.DeleteFunc(t.all, func(pid abi.Pid, _ *session) bool { return drop(pid) })
+		maps.DeleteFunc(t.shares, func(top abi.Pid, _ *share) bool { return drop(top) })
+		t.sweep = 2*len(t.all) + 1000
+	}
+	t.all[pid] = s
 	return s, nil
 }
 

@@ -81,6 +81,14 @@ func (k *storedBlobs) store(pid abi.Pid, q *format.Request) (c storedRequest) {
 	return c
 }
 
+// bytes returns the size of the blobs that may be new.
+func (c *storedRequest) bytes() (n int64) {
+	for i := range c.fresh {
+		n += int64(len(c.fresh[i].Bytes))
+	}
+	return n
+}
+
 // shortElement is the size up to which a link holds the element itself.
 const shortElement = 128
 
@@ -103,6 +111,9 @@ func Stored(f string, parts []abi.Hash, blob func(abi.Hash) ([]byte, error)) ([]
 	}
 	rest, err := blob(parts[0])
 	if err != nil {
+		return nil, err
+	}
+	if err := refusedNote(rest); err != nil {
 		return nil, err
 	}
 	groups := lists(format.Format(f), rest)

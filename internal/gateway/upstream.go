@@ -41,6 +41,9 @@ type upstreamCall struct {
 	pays   bool         // the program's own credential pays for the attempt
 	learns lesson       // what learn remembers of a whole answer
 
+	raw       []byte // the body as it came; nil after release
+	shortened bool   // the journal has only the beginning of the body
+
 	answer        programAnswer
 	asked         asked
 	resultsBooked bool // the OutputBytes of the tool results in the request are booked
@@ -210,7 +213,8 @@ func (c *upstreamCall) release(j *kernel.Job) {
 	if s := &c.stored; c.body.Steady() && !c.bound.Elsewhere && len(s.links) > 0 {
 		c.learns = s.lesson(c.call.Pid, c.route().Facts.Name)
 	}
-	c.body, c.stored.prefix = nil, prefix{}
+	c.body, c.raw, c.stored.prefix = nil, nil, prefix{}
+	c.answer.inbound.giveBack()
 	c.stored.fresh, j.Plan.Blobs, c.header, c.answer.failure = nil, nil, nil, nil
 }
 

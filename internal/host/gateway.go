@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
@@ -22,6 +23,7 @@ type GatewayServer struct {
 	gateway *gateway.Gateway
 	kernel  *Kernel
 	HTTP    *http.Server
+	Moved   string // why the address is not the remembered one; empty: it is
 	socket  string
 	open    []net.Listener
 }
@@ -30,7 +32,19 @@ type GatewayServer struct {
 func OpenGateway(ctx context.Context, k *Kernel, dir string, s config.Gateway) (*GatewayServer, error) {
 	g := &GatewayServer{gateway: k.Gateway, kernel: k}
 	g.HTTP = g.gateway.Server(ctx)
-	tcp, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey}.Open()
+	living, _ := k.Processes.Recent(0)
+	keyed := slices.ContainsFunc(living, func(pid abi.Pid) bool {
+		i, err := k.Processes.Info(pid)
+		return err == nil && i.Exit == nil && k.Gateway.Keyed(&i)
+	})
+	tcp, lost, err := gateway.Address{Dir: dir, Listen: s.Listen, Cert: s.TLSCert, Key: s.TLSKey, Keyed: keyed}.Open()
+	var e *abi.Error
+	if errors.As(err, &e) {
+		return nil, e
+	}
+	if lost != "" && err == nil {
+		g.Moved = fmt.Sprintf("the gateway moved from %s to %s, because another program listens at the old address", lost, tcp.Addr())
+	}
 	if err != nil {
 		return nil, &abi.Error{Code: abi.InvalidCall, Message: "the gateway cannot listen: " + err.Error(), Hint: "check gateway in kern.yaml: the address under listen, and the files under tls_cert and tls_key"}
 	}

@@ -120,7 +120,7 @@ func Open(cfg Config) (*Kernel, error) {
 	if err == nil {
 		k.Processes = k.Kernel.Processes()
 		k.Files = &FileHistory{kernel: running{k.Kernel, k.Processes}, world: k.world, journal: &k.reader, workspaces: &k.spaces}
-		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, MinOutput: cfg.Settings.MinOutput, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
+		k.Gateway = gateway.New(gateway.Config{Kernel: running{k.Kernel, k.Processes}, Ring: ring, Models: k.models, Live: &k.Feed.Live, Away: k.turns.Backoff, MinOutput: cfg.Settings.MinOutput, Bytes: cfg.Settings.Gateway.Bytes, Spawn: func(ctx context.Context, p abi.Agent, s gateway.Key) (abi.Pid, error) {
 			return k.SpawnSpec(ctx, abi.Run{Program: p, Limits: s.Limits, Priority: s.Priority, Watchdog: s.Watchdog, Account: s.Account, Title: s.Title})
 		}})
 	}

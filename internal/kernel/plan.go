@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
 	"github.com/kern-run/kern/internal/kernel/process"
@@ -59,6 +61,7 @@ type draft struct {
 	intent   abi.Intent // without what an attempt adds
 	answer   abi.Answer // of the first attempt
 	blobs    []abi.Blob
+	from, to int        // the blobs of the plan's parts
 	recorded bool       // intent belongs to the journal now
 	used     bool       // answer belongs to the journal now
 	tooLarge *abi.Error // why the journal cannot take the call
@@ -69,11 +72,28 @@ type draft struct {
 func (d *draft) fill(c *abi.Call, pl *Plan, count func([]byte) int) {
 	d.intent = abi.Intent{Row: c.Row, Tool: pl.Tool, Key: keyOfCall(c, pl, d.scratch[:0]), Effect: pl.effect(), Within: c.Within, For: c.For}
 	d.intent.Args = d.payload(c.Args)
+	d.from = len(d.blobs)
 	d.intent.Parts, d.blobs = pl.Parts, append(d.blobs, pl.Blobs...)
+	d.to = len(d.blobs)
 	if len(pl.Say) > 0 {
 		d.intent.Say, d.intent.SayTokens = d.payload(pl.Say), count(pl.Say)
 	}
 	d.tooLarge = journal.Fits(&d.intent, d.blobs)
+}
+
+// A Refusable is the work of a plan whose refusal takes less room in the journal than
+// the call itself. Refused returns the parts of the intent, and those that are new.
+type Refusable interface {
+	Refused() (parts []abi.Hash, blobs []abi.Blob)
+}
+
+// shorten replaces the parts of a call that was refused before its first attempt.
+func (d *draft) shorten(r Refusable) {
+	if d.recorded {
+		return
+	}
+	parts, blobs := r.Refused()
+	d.intent.Parts, d.blobs = parts, slices.Replace(d.blobs, d.from, d.to, blobs...)
 }
 
 func (d *draft) payload(b []byte) abi.Data {

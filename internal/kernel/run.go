@@ -103,6 +103,9 @@ func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
 		o.release()
 		return abi.Result{Outcome: abi.Refused, Err: e}
 	}
+	if r, ok := j.Plan.Work.(Refusable); ok {
+		o.draft.shorten(r)
+	}
 	a := o.draft.newAnswer()
 	a.Outcome, a.Err = abi.Refused, e
 	if o.row != nil && o.row.Watch && e.Code.Watched() {

@@ -241,7 +241,7 @@ func TestCallsAndResults(t *testing.T) {
 // try again.
 func TestStatus(t *testing.T) {
 	mend := map[abi.Code]bool{abi.ModelRateLimit: true, abi.ModelOverloaded: true, abi.ModelNetwork: true, abi.ModelMalformed: true,
-		abi.StorageFull: true, abi.StorageBroken: true, abi.DaemonGone: true, abi.Internal: true}
+		abi.StorageFull: true, abi.StorageBroken: true, abi.DaemonGone: true, abi.DaemonBusy: true, abi.TooManyRequests: true, abi.Internal: true}
 	for _, c := range abi.Codes {
 		s := Status(c.Code)
 		again := s == 408 || s == 409 || s == 429 || s >= 500

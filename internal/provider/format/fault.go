@@ -23,16 +23,16 @@ func Status(code abi.Code) int {
 		return http.StatusNotFound
 	case abi.ModelAuth:
 		return http.StatusUnauthorized
-	case abi.NotGranted, abi.NotApproved, abi.WatchdogLoop, abi.ToolBlocked,
+	case abi.NotGranted, abi.NotApproved, abi.WatchdogLoop, abi.ToolBlocked, abi.KeyFull,
 		abi.ProcessKilled, abi.ProcessEnding, abi.ProcessExited:
 		return http.StatusForbidden
 	case abi.OutcomeUnknown, abi.Interrupted, abi.ToolGone, abi.ToolFailed, abi.ToolTimeout, abi.EmptyAnswer:
 		return http.StatusFailedDependency
-	case abi.ModelRateLimit:
+	case abi.ModelRateLimit, abi.TooManyRequests:
 		return http.StatusTooManyRequests
 	case abi.ModelNetwork, abi.ModelMalformed:
 		return http.StatusBadGateway
-	case abi.ModelOverloaded, abi.StorageFull, abi.StorageBroken, abi.DaemonGone:
+	case abi.ModelOverloaded, abi.StorageFull, abi.StorageBroken, abi.DaemonGone, abi.DaemonBusy:
 		return http.StatusServiceUnavailable
 	case abi.Internal:
 		return http.StatusInternalServerError
