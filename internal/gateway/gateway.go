@@ -321,7 +321,7 @@ func errorFormat(r *http.Request) format.Format {
 
 // relayed serves a request to a model.
 func (g *Gateway) relayed(v *inbound) {
-	if e := g.refuseEarly(v); e != nil {
+	if e := v.refuseEarly(g.cfg.Kernel); e != nil {
 		v.fail(e)
 		return
 	}

@@ -32,12 +32,12 @@ const maxOverdrawn = 1 << 20
 
 // refuseEarly refuses a request before its body is read, if a limit of the process
 // allows no model call or if the tree has stored too much.
-func (g *Gateway) refuseEarly(v *inbound) *abi.Error {
+func (v *inbound) refuseEarly(k Kernel) *abi.Error {
 	s := v.session
 	if e := v.budget.full(s.share); e != nil {
 		return e
 	}
-	e := exhausted(g.cfg.Kernel, s.pid, v.format)
+	e := exhausted(k, s.pid, v.format)
 	if e == nil || !s.share.mayRefuse() {
 		return e
 	}
@@ -46,7 +46,7 @@ func (g *Gateway) refuseEarly(v *inbound) *abi.Error {
 		return &abi.Error{Code: abi.Internal, Message: err.Error()}
 	}
 	call := abi.Call{Pid: s.pid, N: s.number(), Row: "model", Args: args}
-	res := g.cfg.Kernel.DoVia(v.r.Context(), call, overdrawn{e})
+	res := k.DoVia(v.r.Context(), call, overdrawn{e})
 	s.share.store(0)
 	v.w.Header().Set(callHeader, strconv.FormatUint(call.N, 10))
 	return res.Err
