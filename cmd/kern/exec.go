@@ -44,6 +44,8 @@ type execFlags struct {
 	write   []string // what it may change
 	home    string   // its home
 
+	ungoverned bool // the program may ask models past Kern although a limit is set
+
 	memory, processes string // as written on the command line
 	bounds            cgroup.Bounds
 }
@@ -57,13 +59,15 @@ func execCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 gateway. For this, kern exec sets the variables that the SDKs of OpenAI and
 Anthropic read: OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL,
 ANTHROPIC_API_KEY and their variants. The program also gets KERN_PID, KERN_KEY, KERN_URL and KERN_DATA.
-Codex reads none of these, so kern exec adds arguments for it, also behind npx, env,
-timeout and the like.
+Codex reads none of these, so kern exec gives it a CODEX_HOME of its own, with links to
+the user's login and sessions. In a jail Codex gets arguments, if the line begins with it.
 
 If no provider key is configured, Kern passes on the program's own key or login,
 and never stores it. If the program's base URL differs from the daemon's provider,
 the program is not started. Kern does not govern models that are reached with other
-variables (Azure, Gemini and others), and names those variables at the start.
+variables (Azure, Gemini and others), or by agents that ask only their vendor. With a
+limit on calls such a program is not started, unless --ungoverned accepts that. Without
+such a limit, Kern says at the start and at the end what is NOT limited.
 
 The program has the terminal, the standard streams and the signals, in its own
 process group. At a limit the call is refused and the program gets SIGTERM. After
@@ -141,6 +145,7 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.show, "show", nil, "a `directory` or file that the jail may read; repeatable")
 	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that the jail may change; repeatable")
 	flags.StringVar(&f.home, "home", "", "a `directory` that is the home in the jail, and stays")
+	flags.BoolVar(&f.ungoverned, "ungoverned", false, "start the program although a limit cannot hold, because some calls go past Kern")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the output of the program, and errors")
 	addLimits(flags, &f.key.Limits, abi.SettableUnits())
 	_ = flags.MarkHidden(flagName(abi.OutputBytes)) // accepted only to explain why it is refused
@@ -255,6 +260,9 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 	if err != nil {
 		return notStarted(err)
 	}
+	if err := f.checkGoverned(argv); err != nil {
+		return &exitError{exitNoStart, err}
+	}
 	if err := f.createSummary(); err != nil {
 		return &exitError{exitNoStart, err}
 	}
@@ -273,8 +281,14 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 	env := os.Environ()
 	gateway, err := p.gatewayAccess(env, argv)
 	spec := program.Spec{Argv: access.Argv(argv, gateway, f.billed(), f.sandbox != ""), Env: access.Environ(env, argv, gateway), Bounds: f.bounds}
-	if err == nil && f.sandbox != "" {
+	switch {
+	case err != nil:
+	case f.sandbox != "":
 		err = p.confine(&spec, path)
+	default:
+		var more []string
+		more, err = access.CodexHome(env, gateway, f.billed())
+		spec.Env = append(spec.Env, more...)
 	}
 	if err == nil {
 		g, err = program.Start(spec)
@@ -297,6 +311,34 @@ func notStarted(err error) error {
 		err = cli.Usage("use kern key new, and start the program with the base URL that it prints; limits then bind its model calls, but Kern cannot stop the program", "%v", err)
 	}
 	return &exitError{code, err}
+}
+
+// elsewhere says which model calls of the program do not go through Kern; "": none that
+// Kern knows. In a jail they reach nobody.
+func (f *execFlags) elsewhere(argv []string) string {
+	if f.sandbox != "" {
+		return ""
+	}
+	return access.Elsewhere(os.Environ(), argv)
+}
+
+// checkGoverned refuses a program whose calls go past Kern, if a limit counts calls.
+func (f *execFlags) checkGoverned(argv []string) error {
+	where := f.elsewhere(argv)
+	if where == "" || f.ungoverned || !f.counted() {
+		return nil
+	}
+	return cli.Usage("unset the variable (env -u NAME kern exec ...), or add --sandbox jail, which stops these calls, or --ungoverned, which accepts them",
+		"the limit cannot hold, because Kern does not see %s", where)
+}
+
+// counted reports whether a limit depends on calls that go through Kern. A named account
+// may have one.
+func (f *execFlags) counted() bool {
+	return f.billed() || f.key.Account != "" || slices.ContainsFunc([]abi.Unit{abi.Steps, abi.ModelCalls, abi.ToolCalls}, func(u abi.Unit) bool {
+		_, set := f.key.Limits.Get(u)
+		return set
+	})
 }
 
 // billed reports whether a limit depends on what the provider counts.

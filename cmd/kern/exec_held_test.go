@@ -85,7 +85,7 @@ func TestExecHeld(t *testing.T) {
 	if code != exitStopped || e.Process.Exit != abi.ExitKilled { // by its own last command
 		t.Errorf("exit %d, %+v: %s", code, e, errs)
 	}
-	parts := strings.Split(out, "TRY ")[1:]
+	parts := strings.Split("\n"+out, "\nTRY ")[1:]
 	for i, c := range tries {
 		_, said, _ := strings.Cut(parts[i], "\n")
 		if refused := !strings.Contains(said, "RC 0"); refused != (c.code != "") || !strings.Contains(said, c.code) || refused && !strings.Contains(said, "hint:") {

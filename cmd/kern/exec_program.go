@@ -33,6 +33,7 @@ type execution struct {
 	session *cli.Session
 	guest   *program.Program
 	secrets []string
+	past    string // which model calls go past Kern, in words; "": none that is known
 
 	mu      sync.Mutex
 	last    uint64        // the last record that was read
@@ -132,11 +133,11 @@ func (p *execution) gatewayAccess(env, argv []string) (a access.Gateway, err err
 			p.term.Note("kern: no provider is configured, and the environment has no key for one\n" +
 				"  hint: set OPENAI_API_KEY or ANTHROPIC_API_KEY and run kern stop-daemon, or configure providers in kern.yaml; kern mock is a provider for tests")
 		}
-		if ungoverned := access.Ungoverned(env); len(ungoverned) > 0 {
-			p.term.Note("kern: Kern does not govern model calls that use %s", strings.Join(ungoverned, ", "))
+		if p.past = p.flags.elsewhere(argv); p.past != "" {
+			p.term.Note("kern: warning: %s is NOT limited by Kern\n  hint: --sandbox jail stops such calls", p.past)
 		}
-		if access.HidesCodex(argv) {
-			p.term.Note("kern: Codex bypasses Kern if it is started this way\n  hint: start the line with codex: kern exec -- codex ...; npx, env and timeout may come before it")
+		if p.flags.sandbox != "" && access.HidesCodex(argv) {
+			p.term.Note("kern: in a jail Codex does not find Kern if it is started this way\n  hint: start the line with codex: kern exec -- codex ...; npx, env and timeout may come before it")
 		}
 	}
 	data, err := p.dir.Path()
@@ -327,14 +328,19 @@ func (p *execution) result(ctx context.Context) (raw json.RawMessage, err error)
 	return raw, err
 }
 
-// countCalls says how many calls the program made. A program without any may
-// have asked models directly, and the person must learn this.
-func (p *execution) countCalls(r *host.Result) string {
-	switch {
-	case r.Usage.ToolCalls > 0:
+// notePast prints the end of a program that asked no model through Kern. It may have
+// asked models elsewhere, so an amount of money would be wrong.
+func (p *execution) notePast(r *host.Result) {
+	p.term.Note("kern: process %d %s · no model call went through Kern · %s", r.Pid, outcomeOf(p.term, r), cli.Age(time.Duration(r.Usage.WallMS)*time.Millisecond))
+	if p.past == "" && p.flags.sandbox == "" && p.flags.counted() {
+		p.term.Note("  NOT limited by Kern: models that the program asked elsewhere, if it did")
+	}
+}
+
+// countCalls says how many calls the program made.
+func countCalls(r *host.Result) string {
+	if r.Usage.ToolCalls > 0 {
 		return cli.Plural(r.Usage.ModelCalls, "model call") + ", " + cli.Plural(r.Usage.ToolCalls, "tool call")
-	case r.Usage.ModelCalls == 0 && !p.called:
-		return "no model call went through Kern"
 	}
 	return cli.Plural(r.Usage.ModelCalls, "model call")
 }
@@ -346,7 +352,14 @@ func (p *execution) summary(raw json.RawMessage, e program.Ended) error {
 		return fmt.Errorf("cannot read the result: %w", err)
 	}
 	if !p.flags.quiet {
-		p.term.Note("%s", summaryOf(p.term, &r, p.countCalls(&r)))
+		if r.Usage.ModelCalls == 0 && !p.called {
+			p.notePast(&r)
+		} else {
+			p.term.Note("%s", summaryOf(p.term, &r, countCalls(&r)))
+		}
+		if p.past != "" {
+			p.term.Note("  NOT limited by Kern: %s", p.past)
+		}
 		if r.Exit == abi.ExitLimit && p.refused != nil { // the program may have been stopped before it printed the refusal
 			p.term.Note("  %s", cli.Clean(p.refused.Message))
 		}

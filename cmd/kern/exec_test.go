@@ -96,7 +96,7 @@ func TestExecCodes(t *testing.T) {
 		exit abi.Exit
 		says string
 	}{
-		{[]string{"--", "sh", "-c", "echo out; exit 0"}, 0, abi.ExitDone, "process 1 done · no model call went through Kern · 0 tokens in"},
+		{[]string{"--", "sh", "-c", "echo out; exit 0"}, 0, abi.ExitDone, "process 1 done · no model call went through Kern · "},
 		{[]string{"sh", "-c", "exit 3"}, 3, abi.ExitFailed, "PROGRAM_FAILED"},
 		{[]string{"--", "sh", "-c", "kill -15 $$"}, 143, abi.ExitFailed, "SIGTERM"},
 		{[]string{"--", "no-such-program"}, 127, "", "hint: check the name and PATH"},
@@ -573,6 +573,55 @@ kern fork 2; echo "fork $?"`
 	}
 }
 
+// TestExecScenario58 starts programs whose calls go past Kern. With a limit that counts
+// calls they are not started, unless the user accepts that. What they spend is never
+// said to be nothing.
+func TestExecScenario58(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"bin/gemini": "#!/bin/sh\necho asked elsewhere\n", ".codex/config.toml": "model_provider = \"elsewhere\"\n"})
+	if err := os.Chmod(w.file("bin/gemini"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	newUpstream(t, w, "", true)
+	w.ok("account", "set", "crew", "--money", "5")
+	plain := append(slices.Clone(w.env), "HOME="+os.Getenv("HOME")) // a jail may not write in it
+	with := append(slices.Clone(plain), "GEMINI_API_KEY=x", "PATH="+w.file("bin")+":"+os.Getenv("PATH"))
+	for _, c := range []struct {
+		env  []string
+		args string
+		code int
+		says []string
+		not  string
+	}{
+		{with, "--money 0.5 -- gemini -p hi", exitNoStart, []string{"the limit cannot hold", "what gemini asks its vendor", "GEMINI_API_KEY", "--ungoverned"}, "asked"},
+		{with, "--steps 5 -- sh -c true", exitNoStart, []string{"the limit cannot hold", "GEMINI_API_KEY"}, ""},
+		{with, "--account crew -- true", exitNoStart, []string{"the limit cannot hold"}, ""},
+		{with, "--money 0.5 --ungoverned -- gemini -p hi", 0, []string{"asked elsewhere", "is NOT limited by Kern\n  hint:", "\n  NOT limited by Kern: what gemini asks its vendor, and what the program asks with GEMINI_API_KEY"}, "$"},
+		{with, "--wall 1h -- gemini -p hi", 0, []string{"is NOT limited by Kern\n  hint:", "\n  NOT limited by Kern: what gemini"}, "$"},
+		{with, "--money 0.5 --sandbox jail -- true", 0, []string{"no model call went through Kern"}, "NOT"},
+		{plain, "--money 0.5 -- true", 0, []string{"no model call went through Kern", "NOT limited by Kern: models that the program asked elsewhere"}, "$"},
+		{plain, "-- true", 0, []string{"no model call went through Kern"}, "$"},
+		{plain, "--money 0.5 -- agent 1", 0, []string{"1 model call ", "of $0.5"}, "NOT"},
+		{w.env, "--money 0.5 -- sh -c true;grep~base_url~$CODEX_HOME/config.toml|grep~-q~$OPENAI_BASE_URL&&cat~$CODEX_HOME/config.toml", 0, []string{"model_provider = \"kern\""}, "elsewhere\""},
+	} {
+		w.env = c.env
+		args := strings.Fields(c.args)
+		for i, a := range args {
+			args[i] = strings.ReplaceAll(a, "~", " ")
+		}
+		out, errs, code, _ := w.exec(args...)
+		said := out + errs
+		if code != c.code || c.not != "" && strings.Contains(said, c.not) {
+			t.Errorf("%s: exit %d: %s", c.args, code, said)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: want %q: %s", c.args, want, said)
+			}
+		}
+	}
+}
+
 // TestExecScenario34 looks for the provider's key in what a program is given.
 func TestExecScenario34(t *testing.T) {
 	t.Parallel()
@@ -597,7 +646,7 @@ func TestExecScenario34(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, vars[name], want)
 		}
 	}
-	if !strings.Contains(errs, "Kern does not govern model calls that use GEMINI_API_KEY") {
+	if !strings.Contains(errs, "warning: what the program asks with GEMINI_API_KEY is NOT limited by Kern") {
 		t.Errorf("%s", errs)
 	}
 	if n := m.Stats().Requests; n != 1 {

@@ -73,8 +73,8 @@ func exitWith(code int) error {
 	return &exitError{code: code}
 }
 
-// summaryOf says in one line how a process ended, what it did and what it used.
-func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
+// outcomeOf says how a process ended.
+func outcomeOf(t *cli.Terminal, r *host.Result) string {
 	how := string(r.Exit)
 	colour := cli.Red
 	switch {
@@ -95,7 +95,12 @@ func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
 	if r.Err != nil {
 		how += ": " + cli.Clean(r.Err.Message)
 	}
-	s := fmt.Sprintf("kern: process %d %s · %s · %d tokens in, %d out · $%s", r.Pid, t.PaintErr(colour, how),
+	return t.PaintErr(colour, how)
+}
+
+// summaryOf says in one line how a process ended, what it did and what it used.
+func summaryOf(t *cli.Terminal, r *host.Result, did string) string {
+	s := fmt.Sprintf("kern: process %d %s · %s · %d tokens in, %d out · $%s", r.Pid, outcomeOf(t, r),
 		did, r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.Money)
 	if n, set := r.Limits.Get(abi.Money); set {
 		s += " of $" + abi.FormatMoney(n) + leftOver(r, n)

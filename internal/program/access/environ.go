@@ -125,11 +125,18 @@ func DirectAccess(env []string) map[string]Direct {
 	return all
 }
 
-// Ungoverned names the variables of an environment with which a program may reach
-// models past the gateway.
-func Ungoverned(env []string) []string {
+// Elsewhere says in words which model calls of a program do not go through the gateway,
+// as far as its environment and its command line show; "": none.
+func Elsewhere(env, argv []string) string {
 	e := environ{env}
-	return slices.DeleteFunc(slices.Clone(ungoverned), func(name string) bool { return e.get(name) == "" })
+	var all []string
+	if agent := findVendor(argv); agent != "" {
+		all = append(all, "what "+agent+" asks its vendor")
+	}
+	if set := slices.DeleteFunc(slices.Clone(ungoverned), func(name string) bool { return e.get(name) == "" }); len(set) > 0 {
+		all = append(all, "what the program asks with "+strings.Join(set, ", "))
+	}
+	return strings.Join(all, ", and ")
 }
 
 type environ struct{ vars []string }

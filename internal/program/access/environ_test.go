@@ -77,7 +77,17 @@ func TestEnviron(t *testing.T) {
 			t.Errorf("of %q: %+v, want %+v", v.env, got, v.want)
 		}
 	}
-	if e := Ungoverned([]string{"GEMINI_API_KEY=x", "GOOGLE_API_KEY=", "PATH=/bin"}); !slices.Equal(e, []string{"GEMINI_API_KEY"}) {
-		t.Errorf("ungoverned: %v", e)
+	for line, want := range map[string]string{
+		"python": "", "cat gemini": "", "sh -c|cat gemini copilot.md": "", "sh -c|echo amp": "", "npx -y cowsay": "",
+		"gemini -p hi": "what gemini asks its vendor", "npx -y @google/gemini-cli": "what gemini asks its vendor", "bash -c|cd x && gemini -p hi": "what gemini asks its vendor",
+		"timeout 9 /opt/bin/copilot": "what copilot asks its vendor", "sh -c|(cd x; /opt/amp)": "what amp asks its vendor",
+	} {
+		if got := Elsewhere(nil, split(line)); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	env = []string{"GEMINI_API_KEY=x", "GOOGLE_API_KEY=", "PATH=/bin", "XAI_API_KEY=y"}
+	if got := Elsewhere(env, []string{"gemini"}); got != "what gemini asks its vendor, and what the program asks with GEMINI_API_KEY, XAI_API_KEY" {
+		t.Errorf("%q", got)
 	}
 }

@@ -44,7 +44,28 @@ var wrappers = map[string]wrapper{
 }
 
 // packages are other names of agents.
-var packages = map[string]string{"@anthropic-ai/claude-code": "claude", "@openai/codex": "codex"}
+var packages = map[string]string{"@anthropic-ai/claude-code": "claude", "@openai/codex": "codex", "@google/gemini-cli": "gemini",
+	"@github/copilot": "copilot", "@sourcegraph/amp": "amp", "@augmentcode/auggie": "auggie"}
+
+// vendors are agents that ask models of their vendor, whatever their environment says.
+var vendors = []string{"gemini", "copilot", "amp", "auggie", "cursor-agent", "droid"}
+
+// started matches such an agent where a script starts a command.
+var started = regexp.MustCompile(`(?:^|[;&|(\n]\s*|\b(?:exec|then|do|npx|timeout \S+)\s+)(?:\S*/)?(` + strings.Join(vendors, "|") + `)(?:\s|$|[;|&)])`)
+
+// findVendor returns the agent in a command line that asks models of its vendor.
+func findVendor(argv []string) string {
+	if agent := findAgent(argv).agent; slices.Contains(vendors, agent) {
+		return agent
+	}
+	rest := Unwrap(argv)
+	if i := scriptIndex(rest); i > 0 {
+		if m := started.FindStringSubmatch(rest[i]); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
 
 // agentName returns the name of a program without its path and the version of its
 // package.
