@@ -87,6 +87,7 @@ func (c *call) list() (string, *abi.Error) {
 	}
 	s, n, cut := newSheet(c.max), 0, false
 	err := c.walk(c.Path, max(c.Depth, 1), func(name string, e fsys.Entry, deeper bool) bool {
+		// Ending the walk here also bounds the time of a huge tree.
 		if n >= maxEntries || !s.line(c.entry(name, e, deeper)) {
 			cut = true
 			return false

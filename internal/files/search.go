@@ -33,6 +33,7 @@ func (c *call) search() (string, *abi.Error) {
 	switch e.Kind {
 	case fsys.Dir:
 		err = c.walk(c.Path, math.MaxInt, func(name string, e fsys.Entry, _ bool) bool {
+			// A link is not followed: its target would be found twice, or lies outside.
 			return e.Kind != fsys.File || q.searchFile(name, e.Size)
 		})
 	case fsys.File:

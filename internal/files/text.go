@@ -145,6 +145,7 @@ func alike(want string, names []string, most int) []string {
 	var list []scored
 	w := pairsOf(strings.ToLower(want))
 	for _, n := range names {
+		// Below one half the names have little in common, and a hint would mislead.
 		if s := w.like(pairsOf(strings.ToLower(n))); s >= 0.5 {
 			list = append(list, scored{n, s})
 		}

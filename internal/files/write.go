@@ -22,11 +22,13 @@ func (c *call) write() (string, *abi.Error) {
 		return "", c.errorf(abi.FileKind, "/path", "%s is not a file", c.Path)
 	case err == nil:
 		return c.replace(e)
+	// The error of the file system would not say which part of the path is a file.
 	case c.throughFile():
 		return "", c.missing()
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", c.errorOf(err)
 	}
+	// Without this check a file with the name of the directory would be made.
 	if strings.HasSuffix(c.Path, "/") {
 		return "", c.errorf(abi.InvalidArguments, "/path", "%s names a directory, expected a file", c.Path)
 	}

@@ -34,6 +34,7 @@ func (t *Turns) Snapshots() []Snapshot {
 	now := t.clock()
 	all := make([]Snapshot, 0, len(t.scheduler.buckets))
 	add := func(b *bucket) {
+		// An unused bucket would otherwise show what it used long ago.
 		b.window.slide(now)
 		v := Snapshot{Name: strings.TrimRight(b.name, "#"), Configured: named(b.configured), Learned: named(b.learned), Used: named(b.window.sum),
 			Running: b.running, Margin: float64(b.pace.margin) / 1000, PausedMS: max(0, b.pace.paused-now) / 1e6}

@@ -175,6 +175,7 @@ func (w *typeWriter) object(b []byte, t reflect.Type, more string) ([]byte, erro
 		}
 		b = append(appendString(b, f.name), ':')
 		kw, err := tagKeywords(f.StructField)
+		// With the option string, encoding/json reads the value from a string.
 		if err == nil && f.quoted {
 			b, err = append(append(append(b, `{"type":"string"`...), kw...), '}'), nil
 		} else if err == nil {
@@ -314,6 +315,7 @@ func appendKeyword(b []byte, part string, t reflect.Type) ([]byte, error) {
 			if b = append(b, ','); i == 0 {
 				b = append(b, `"enum":[`...)
 			}
+			// "1" is a string for a field of strings, and a number for all others.
 			if t.Kind() == reflect.String {
 				b = appendString(b, one)
 			} else if jsontext.Check([]byte(one), jsontext.Strict) == nil {

@@ -224,6 +224,7 @@ func words(e *jsonschema.ValidationError, place []byte) string {
 		s = size("most", k.Want, "field", k.Got)
 	case *kind.Pattern:
 		s = "expected a string that matches " + k.Want
+	// These two name fields, which may be long, so fieldList and quoted cut them one by one.
 	case *kind.Required:
 		return "missing " + fieldList(k.Missing)
 	case *kind.AdditionalProperties:

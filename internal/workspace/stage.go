@@ -122,6 +122,7 @@ func (s *stage) fillSlot(c *view.Staged, name string) (err error) {
 			return err
 		}
 	}
+	// The owner comes before the mode, because a change of owner clears setuid and setgid.
 	if err := fsys.Chown(name, s.ownerOf(c.Path)); err != nil {
 		return err
 	}

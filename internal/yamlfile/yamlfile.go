@@ -136,6 +136,7 @@ func tooDeep(b []byte) int {
 		case ']', '}':
 			open = max(0, open-1)
 		}
+		// Far above the real bound, because brackets in text count too, and far below what the stack holds.
 		if open > 16*maxDepth || lead > 4*maxDepth {
 			return line
 		}

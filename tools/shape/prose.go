@@ -83,6 +83,7 @@ func sentences(text string) (all []string) {
 			strings.HasPrefix(trimmed, "|"), strings.HasPrefix(trimmed, "#"), strings.HasPrefix(trimmed, "<"):
 			flush()
 			continue
+		// An item of a list often has no full stop, so it would run into the next one.
 		case item.MatchString(trimmed):
 			flush()
 			trimmed = item.ReplaceAllString(trimmed, "")
@@ -112,6 +113,7 @@ func ProseFaults(root, module string) (faults []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Errors and help are strings in the code, and a person reads them too.
 	for _, t := range append(c.Comments, c.Strings...) {
 		for _, f := range Prose(t.Text) {
 			faults = append(faults, t.Where+": "+f)

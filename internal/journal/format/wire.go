@@ -102,6 +102,7 @@ func (w *wire) skip() {
 	case typeBytes:
 		w.bytes()
 	case typeGroup:
+		// Entering and leaving checks the fields inside, so damage is found there too.
 		w.enter()
 		w.leave(f)
 		return

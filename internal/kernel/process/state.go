@@ -177,6 +177,7 @@ func (s *State) Apply(r *abi.Record) {
 		s.Calls.Max = s.Calls.highest(r.Call)
 		s.Calls.pend(r.Call, r.Intent, r.Time).Ask = &Question{Text: r.Note.Body}
 	case abi.KindDecided:
+		// Only the first decision counts, whatever a later record says.
 		if q := s.Calls.Pending[r.Call]; q != nil && q.Ask != nil && !q.Ask.Decided {
 			q.Ask.Decided, q.Ask.Yes, q.Ask.By, q.Ask.Reason = true, r.Note.Yes, r.Note.From, r.Note.Body
 		}
@@ -191,6 +192,7 @@ func (s *State) Apply(r *abi.Record) {
 		s.Ending = r.Exit
 	case abi.KindExited:
 		s.Phase, s.Exit = NextPhase(s.Phase, EventExit), r.Exit
+		// Nothing can use these any more, and the state may stay in memory for a while.
 		s.Mail, s.Failures, s.Calls.Pending, s.Calls.Open = nil, nil, nil, nil
 	}
 }

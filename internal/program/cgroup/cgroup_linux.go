@@ -440,6 +440,7 @@ func (g *Group) Read() (r Readings, err error) {
 		if f == nil {
 			return 0
 		}
+		// Reading at 0 again gives new numbers without opening the file again.
 		n, e := unix.Pread(int(f.Fd()), buf[:], 0)
 		if e != nil {
 			err = &os.PathError{Op: "read", Path: f.Name(), Err: e}

@@ -172,6 +172,7 @@ func (c *Command) await(control *frame.Conn) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// The socket belongs to the network inside, and this process accepts from outside of it.
 	go relay(ln, c.Plan.Socket)
 	return b.Pid, nil
 }

@@ -21,6 +21,7 @@ func (p *Plan) mounts() ([]mount, error) {
 	if p.Home != "" {
 		all = append(all, mount{at: p.Home, fd: -1, perms: "700"})
 	}
+	// A program of an earlier run may have replaced the name by a link, so links are refused.
 	add := func(name string, attr uint64) error {
 		m, err := clone(name, name, attr, unix.RESOLVE_NO_SYMLINKS)
 		all = append(all, m)
@@ -57,6 +58,7 @@ func (p *Plan) mounts() ([]mount, error) {
 			break
 		}
 	}
+	// A mount covers what lies below it, so a parent must come before its children.
 	slices.SortStableFunc(all, func(a, b mount) int { return strings.Compare(a.at, b.at) })
 	return all, nil
 }

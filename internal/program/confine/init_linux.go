@@ -426,6 +426,7 @@ func (p *initProc) patrol(stop <-chan struct{}, over chan<- string) {
 		case <-tick.C:
 		}
 		if w := p.usage.Load(); w != nil && reason == "" {
+			// The first reason is kept, because the kill may break other limits.
 			if reason = w.look(); reason != "" {
 				unix.Kill(-1, unix.SIGKILL)
 			}

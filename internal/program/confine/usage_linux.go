@@ -260,6 +260,7 @@ func (u *usage) count() string {
 		if len(f) < 22 {
 			return
 		}
+		// Time of the process and of its children that were waited for, in user and system mode.
 		for _, i := range []int{11, 12, 13, 14} {
 			v, _ := strconv.ParseInt(f[i], 10, 64)
 			ticks += v

@@ -118,6 +118,7 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 	default:
 	}
 	p.mu.Lock()
+	// A run that waits is more urgent than a warm box that may never be used.
 	x := p.first()
 	if x == nil {
 		p.waiting++ // put now keeps no warm box
@@ -128,6 +129,7 @@ func (p *pool) slot(ctx context.Context) (int, error) {
 		}()
 	}
 	p.mu.Unlock()
+	// The slot is free only when the box is gone, because its user may still own processes.
 	if x != nil {
 		x.end()
 		return x.slot, nil

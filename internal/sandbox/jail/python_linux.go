@@ -105,6 +105,7 @@ func writeCode(l *os.File, s *sandbox.Spec) error {
 		Doc       string  `json:"doc"`
 		Params    []param `json:"params"`
 	}
+	// An empty table tells the bootstrap that there is no module tools.
 	var table []byte
 	if len(s.Functions) > 0 {
 		fs := make([]function, len(s.Functions))
@@ -123,6 +124,7 @@ func writeCode(l *os.File, s *sandbox.Spec) error {
 	for k, v := range s.Env {
 		env = append(env, k+"="+v)
 	}
+	// Check refused NUL in the environment, so it separates the variables.
 	if err := putFrame(l, []byte(strings.Join(env, "\x00"))); err != nil {
 		return err
 	}

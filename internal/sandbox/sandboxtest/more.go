@@ -22,6 +22,7 @@ func workspace(t *testing.T, b sandbox.Backend) {
 	if err := os.WriteFile(secret, []byte("canary"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// Three runs: the files stay in their directory, are seen by the next run there, and by no other.
 	printed(t, b, sandbox.Spec{Dir: here, Code: "import os\nos.makedirs('a/b')\nopen('a/b/f.txt', 'w').write('kept')"})
 	equal(t, printed(t, b, sandbox.Spec{Dir: here, Code: "print(open('/workspace/a/b/f.txt').read())"}), "kept\n")
 	equal(t, printed(t, b, sandbox.Spec{Dir: other, Code: "import os\nprint(os.listdir('.'))"}), "[]\n")
@@ -91,6 +92,7 @@ for bad in (lambda: os.rmdir('d'), lambda: os.remove('d'), lambda: open('d'), la
     except OSError as e: print(type(e).__name__)
 shutil.rmtree('d'); shutil.rmtree('d3'); print([n for n in os.listdir('.') if n.startswith('d') and n != 'dir'])
 `
+	// The output is that of CPython on Linux, so programs need not know that they are in a sandbox.
 	equal(t, printed(t, b, sandbox.Spec{Dir: dir, Code: code}), `['d/e/f/x.txt'] 9 ['hi', 'hi', 'hi']
 'hi!hi' 5
 ['e', 'y.txt'] True True False
@@ -184,6 +186,7 @@ ModuleNotFoundError
 loop
 `)
 	want(t, b, sandbox.Failed, sandbox.Spec{Code: "import tools.fs\ntools.fs.fail()", Functions: fs})
+	// Without functions there is no module: code that needs one must fail and not call nothing.
 	want(t, b, sandbox.Failed, sandbox.Spec{Code: "import tools.fs"})
 	t.Run("killed while it waits", func(t *testing.T) { killedInCall(t, b, c) })
 }

@@ -127,6 +127,7 @@ func outcomes(t *testing.T, b sandbox.Backend) {
 			if out.Exit != c.exit || out.Truncated {
 				t.Fatalf("exit %d, truncated %v; want %d, false", out.Exit, out.Truncated, c.exit)
 			}
+			// Tracebacks differ between versions of Python, so only a part of stderr is compared.
 			if c.stderr == "" && len(out.Stderr) > 0 || !strings.Contains(string(out.Stderr), c.stderr) {
 				t.Fatalf("stderr %q, want %q", out.Stderr, c.stderr)
 			}
@@ -235,6 +236,7 @@ func refusals(t *testing.T, b sandbox.Backend, c Capabilities) {
 		"twice":   {Code: "pass", Functions: []sandbox.Function{f, f}},
 		"no call": {Code: "pass", Functions: with(func(g *sandbox.Function) { g.Call = nil })},
 	} {
+		// Names and types become Python source, so text in them must not become code.
 		t.Run(name, func(t *testing.T) { refused(t, b, s) })
 	}
 	if !c.Programs {

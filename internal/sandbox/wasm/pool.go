@@ -38,6 +38,7 @@ func (p *pool) take(ctx context.Context) (*instance, error) {
 		return nil, context.Cause(ctx)
 	}
 	p.mu.Lock()
+	// close may have come while this call waited for the slot.
 	if p.closed {
 		p.mu.Unlock()
 		<-p.slots

@@ -41,6 +41,7 @@ func putString(b []byte, s string) []byte {
 func putEntry(b []byte, e *Item) []byte {
 	b = append(putString(b, e.Name), byte(e.Kind))
 	flags := uint64(0)
+	// Racy must survive a restart, or the next scan would trust a file that may have changed.
 	for i, f := range []bool{e.Ignored, e.Racy} {
 		if f {
 			flags |= 1 << i

@@ -384,6 +384,7 @@ func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 	c := &Commit{Hash: id}
 	head, body, _ := strings.Cut(string(b), "\n\n")
 	for line := range strings.SplitSeq(head, "\n") {
+		// Other header lines are skipped, because Git may add some, such as a signature.
 		switch k, v, _ := strings.Cut(line, " "); k {
 		case "tree":
 			c.tree, err = fsys.ParseHash(v)
@@ -407,6 +408,7 @@ func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 			c.Kind = v
 		case "Kern-Seq":
 			c.Seq, err = strconv.ParseUint(v, 10, 64)
+		// Quoted when written, so that no text of a caller could end its line.
 		case "Kern-Id":
 			c.ID, err = strconv.Unquote(v)
 		case "Kern-Pid":

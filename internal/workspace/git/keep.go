@@ -106,6 +106,7 @@ func (o *Objects) fillJoined(all *Pack, packs []*Pack, want map[fsys.Hash]bool) 
 	seen := map[fsys.Hash]bool{}
 	for _, p := range packs {
 		for i := range p.n {
+			// Packs may share objects, and Git refuses a pack that has one twice.
 			if id := p.id(i); !seen[id] && (want == nil || want[id]) {
 				seen[id] = true
 				pieces = append(pieces, piece{p, i})
@@ -326,6 +327,7 @@ func (h *History) addReachable(id fsys.Hash, want map[fsys.Hash]bool) error {
 			return fsys.Errorf(fsys.Damaged, id.String(), "the tree is cut")
 		}
 		sub := fsys.Hash(b[nul+1:])
+		// Only a tree leads on. A blob may be large and need not be read.
 		if string(b[:sp]) == "40000" {
 			if err := h.addReachable(sub, want); err != nil {
 				return err

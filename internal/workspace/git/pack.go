@@ -397,6 +397,7 @@ func (p *Pack) object(h *Objects, off int64) (typ byte, size int64, r io.Reader,
 	if typ, size, err = objectHead(br); err != nil {
 		return 0, 0, nil, err
 	}
+	// Whole objects are streamed, so a large file is never held in memory.
 	if typ < typOfs {
 		z, err := zlib.NewReader(br)
 		return typ, size, z, err

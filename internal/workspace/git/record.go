@@ -148,6 +148,7 @@ func encodeTree(n *fsys.Node) []byte {
 		case e.Mode&0o100 != 0:
 			l.mode = "100755"
 		}
+		// A blank, a zero byte and 32 bytes of hash.
 		size += len(l.mode) + len(l.name) + 34
 		lines = append(lines, l)
 	}
@@ -226,6 +227,7 @@ func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) 
 	if err != nil {
 		return nil, bad(err)
 	}
+	// The record of modes leads, because it has the order and the kinds of all names.
 	_, b, err := h.Objects.read(sub["="])
 	if err != nil {
 		return nil, bad(err)
@@ -236,6 +238,7 @@ func (h *History) loadNode(at string, content, meta fsys.Hash, have *fsys.Node) 
 		if err != nil {
 			return nil, bad(err)
 		}
+		// Both trees were written together. A name in only one of them means damage.
 		id, ok := ids[e.Name]
 		if !ok {
 			return nil, bad(fmt.Errorf("%q has modes but no content", e.Name))

@@ -140,6 +140,7 @@ func contents(ctx context.Context, w *workspace.Workspace, at *workspace.Snapsho
 			return staging.Error(err)
 		}
 		sum := sha256.New()
+		// Git hashes this head before the content, so plain Git can check the same objects.
 		fmt.Fprintf(sum, "blob %d\x00", e.Size)
 		_, err = io.Copy(sum, r)
 		if err = errors.Join(err, r.Close()); err != nil {

@@ -262,6 +262,7 @@ func (h *History) version(e *workspace.Entry) (*diff.Version, error) {
 		return &diff.Version{Mode: 0o120000, Content: []byte(e.Target)}, nil
 	}
 	v := &diff.Version{Mode: 0o100644}
+	// Git knows only this bit of the permissions.
 	if e.Mode&0o100 != 0 {
 		v.Mode = 0o100755
 	}

@@ -132,6 +132,7 @@ func (c *copyView) fill(ctx context.Context, top *fsys.Item) error {
 func (c *copyView) copyOne(at, name string, e *fsys.Item) error {
 	p := c.ground.Place
 	if e.Kind == fsys.Symlink {
+		// A link is copied as text and never followed.
 		t, err := p.Readlink(at)
 		if err != nil {
 			return err
@@ -145,6 +146,7 @@ func (c *copyView) copyOne(at, name string, e *fsys.Item) error {
 			return err
 		}
 		defer f.Close()
+		// The walk saw an earlier moment, and size and times must fit the content that is copied.
 		now, err := fsys.Stat(f)
 		if err != nil {
 			return err

@@ -372,6 +372,7 @@ func (l *Layer) Remove(name string) error {
 		return err
 	}
 	if n.Kind == fsys.Dir {
+		// A directory that nobody looked into may still be full.
 		if err := l.tree.loadDir(n); err != nil {
 			return err
 		}

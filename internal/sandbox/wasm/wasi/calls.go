@@ -513,6 +513,7 @@ func fdSeek(s *System, m Memory, p []uint64) Errno {
 	default:
 		return eInval
 	}
+	// An overflow of the sum ends here, too.
 	if to < 0 {
 		return eInval
 	}
@@ -547,6 +548,7 @@ func fdReaddir(s *System, m Memory, p []uint64) Errno {
 	}
 	used := 0
 	for n := int(p[3]); used < len(out); n++ {
+		// The cookie comes from the code, and a large one is negative as an int.
 		if n < 0 {
 			return eInval
 		}
@@ -642,6 +644,7 @@ func pathOpen(s *System, m Memory, p []uint64) Errno {
 	}
 	fd, e := s.add(f)
 	if e != ok {
+		// The code never gets a number for it, so nobody else would close it.
 		f.close(&s.Tree)
 		return e
 	}

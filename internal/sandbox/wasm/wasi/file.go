@@ -322,6 +322,7 @@ func (f *file) entry(t *Tree, n int) (entry, Errno) {
 func (f *file) readMore(t *Tree) Errno {
 	l := f.list
 	l.from += len(l.entries)
+	// The part before is dropped, so a directory of a million names takes no more memory than a small one.
 	l.entries = l.entries[:0]
 	add := func(name string, mode fs.FileMode) {
 		l.entries = append(l.entries, entry{name, mode.Type(), number(f.path + "/" + name)})
@@ -331,6 +332,7 @@ func (f *file) readMore(t *Tree) Errno {
 		for _, d := range ds {
 			add(d.Name(), d.Type())
 		}
+		// ReadDir may return fewer names than asked for before the end.
 		l.end = len(ds) == 0
 		if err == io.EOF {
 			err = nil
