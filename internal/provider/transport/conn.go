@@ -13,9 +13,9 @@ import (
 // request.
 type conn struct {
 	*net.TCPConn
-	mu   sync.Mutex
-	n    uint64 // number of writes
-	hung bool
+	mu          sync.Mutex
+	n           uint64 // number of writes
+	writeClosed bool
 }
 
 // dialed wraps dial so that each TCP connection becomes a [conn]. A connection
@@ -30,15 +30,15 @@ func dialed(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 }
 
-var errHung = errors.New("the line was hung up")
+var errWriteClosed = errors.New("the line was hung up")
 
 // Write refuses to write after [HangUp]. The HTTP transport then sends the
 // request on another connection.
 func (c *conn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hung {
-		return 0, errHung
+	if c.writeClosed {
+		return 0, errWriteClosed
 	}
 	c.n++
 	return c.TCPConn.Write(b)
@@ -74,10 +74,10 @@ func HangUp(body io.Reader) (closed bool) {
 	c := l.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hung || c.n != l.n { // the connection already carries the next request
+	if c.writeClosed || c.n != l.n { // the connection already carries the next request
 		return false
 	}
 	// Set under the lock of Write: no request can begin between the check and the close.
-	c.hung = true
+	c.writeClosed = true
 	return c.CloseWrite() == nil
 }

@@ -18,19 +18,19 @@ const (
 )
 
 var (
-	headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
-	ofAMessage = []string{"Accept", "Accept-Encoding", "Anthropic-Version", "Connection", "Expect", "Host", "Keep-Alive", "Origin", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
-	ofASecret  = []string{"auth", "key", "token", "secret", "cookie", "password", "credential"}
+	headerName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	messageHeaders = []string{"Accept", "Accept-Encoding", "Anthropic-Version", "Connection", "Expect", "Host", "Keep-Alive", "Origin", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+	secretWords    = []string{"auth", "key", "token", "secret", "cookie", "password", "credential"}
 )
 
 // Headers are the configured headers of every request to a provider. They name
 // the organization or project to bill or the application that asks, or they open
 // a gateway in front of the provider. The zero Headers are empty.
-type Headers struct{ all []chosen }
+type Headers struct{ all []configured }
 
-// chosen is one configured header. Its value is either plain text or a secret
+// configured is one configured header. Its value is either plain text or a secret
 // that is read from a [Source].
-type chosen struct {
+type configured struct {
 	name, plain string
 	from        Source
 }
@@ -39,7 +39,7 @@ type chosen struct {
 // secret.
 func ForSecret(name string) bool {
 	name = strings.ToLower(name)
-	return slices.ContainsFunc(ofASecret, func(s string) bool { return strings.Contains(name, s) })
+	return slices.ContainsFunc(secretWords, func(s string) bool { return strings.Contains(name, s) })
 }
 
 // Set adds a header with a public value. It refuses the name of a secret header.
@@ -52,7 +52,7 @@ func (h *Headers) Set(name, value string) error {
 	case !sendable(value, maxHeaderValue):
 		return fmt.Errorf("the value of %s: expected 1 to %d plain characters", canon, maxHeaderValue)
 	}
-	return h.add(chosen{name: name, plain: value})
+	return h.add(configured{name: name, plain: value})
 }
 
 // SetSecret adds a header with a secret value. [Headers.Read] reads the value
@@ -61,17 +61,17 @@ func (h *Headers) SetSecret(name string, from Source) error {
 	if from.Count() != 1 {
 		return fmt.Errorf("%s: expected its value in one place, a variable or a file", http.CanonicalHeaderKey(name))
 	}
-	return h.add(chosen{name: name, from: from})
+	return h.add(configured{name: name, from: from})
 }
 
-func (h *Headers) add(c chosen) error {
+func (h *Headers) add(c configured) error {
 	canon := http.CanonicalHeaderKey(c.name)
 	switch {
 	case !headerName.MatchString(c.name):
 		return errors.New("expected the name of a header, of letters, digits, - and _")
-	case slices.Contains(ofAMessage, canon), strings.HasPrefix(canon, "Content-"), strings.HasPrefix(canon, "Proxy-"), strings.HasPrefix(canon, "X-Kern-"):
+	case slices.Contains(messageHeaders, canon), strings.HasPrefix(canon, "Content-"), strings.HasPrefix(canon, "Proxy-"), strings.HasPrefix(canon, "X-Kern-"):
 		return fmt.Errorf("%s belongs to the request itself, and is not set here", canon)
-	case slices.ContainsFunc(h.all, func(o chosen) bool { return o.name == canon }):
+	case slices.ContainsFunc(h.all, func(o configured) bool { return o.name == canon }):
 		return fmt.Errorf("%s stands twice", canon)
 	case len(h.all) >= maxHeaders:
 		return fmt.Errorf("expected at most %d headers", maxHeaders)

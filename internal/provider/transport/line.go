@@ -30,13 +30,13 @@ type Line struct {
 // credential of its own. The caller closes the answer's body. An error is a
 // [*Lost].
 func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte) (*http.Response, error) {
-	p := &parcel{body: body}
-	var way passage
-	req, err := http.NewRequestWithContext(way.watched(ctx, p), http.MethodPost, l.Base+path, p.carrier())
+	p := &requestBody{body: body}
+	var reached progress
+	req, err := http.NewRequestWithContext(reached.watched(ctx, p), http.MethodPost, l.Base+path, p.reader())
 	if err != nil {
 		return nil, &Lost{Cause: err}
 	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.carrier()), nil }
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(p.reader()), nil }
 	// The caller may send the same headers again to a fallback, so the key must not stay in them.
 	req.Header = maps.Clone(h)
 	l.Sign(req.Header, l.Key.reveal())
@@ -52,9 +52,9 @@ func (l *Line) Post(ctx context.Context, path string, h http.Header, body []byte
 	// The answer has begun or the request failed, so the body is not sent again.
 	p.drop()
 	if err != nil {
-		return nil, way.ended(ctx, err)
+		return nil, reached.lost(ctx, err)
 	}
-	if c := way.line(); c != nil {
+	if c := reached.connection(); c != nil {
 		resp.Body = &call{resp.Body, c, c.writes()}
 	}
 	return resp, nil
@@ -82,29 +82,29 @@ type Lost struct {
 func (e *Lost) Error() string { return e.Cause.Error() }
 func (e *Lost) Unwrap() error { return e.Cause }
 
-// A passage records how far a request came: a connection was sought, was had,
-// and the headers were written.
-type passage struct {
-	sought, had, seen atomic.Bool
-	conn              atomic.Pointer[net.Conn]
+// A progress records how far a request came: it wanted a connection, had one, and
+// wrote its headers.
+type progress struct {
+	wanted, connected, headersSent atomic.Bool
+	conn                           atomic.Pointer[net.Conn]
 }
 
 // watched returns ctx with a trace that records the request in w and p.
-func (w *passage) watched(ctx context.Context, p *parcel) context.Context {
+func (w *progress) watched(ctx context.Context, p *requestBody) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { w.sought.Store(true) },
+		GetConn: func(string) { w.wanted.Store(true) },
 		GotConn: func(i httptrace.GotConnInfo) {
-			w.had.Store(true)
+			w.connected.Store(true)
 			w.conn.Store(&i.Conn)
-			p.begun.Add(1)
+			p.sendsBegun.Add(1)
 		},
-		WroteHeaders: func() { w.seen.Store(true) },
-		WroteRequest: func(httptrace.WroteRequestInfo) { p.ended.Add(1) },
+		WroteHeaders: func() { w.headersSent.Store(true) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { p.sendsEnded.Add(1) },
 	})
 }
 
-// line returns the connection of the request; nil if [HangUp] cannot close it.
-func (w *passage) line() *conn {
+// connection returns the connection of the request; nil if [HangUp] cannot close it.
+func (w *progress) connection() *conn {
 	if c := w.conn.Load(); c != nil {
 		l, _ := (*c).(*conn)
 		return l
@@ -112,37 +112,37 @@ func (w *passage) line() *conn {
 	return nil
 }
 
-// ended returns the error of a failed request, with how far the request came.
-func (w *passage) ended(ctx context.Context, err error) *Lost {
+// lost returns the error of a failed request, with how far the request came.
+func (w *progress) lost(ctx context.Context, err error) *Lost {
 	// A caller that gave up while it waited for a connection learned nothing about the provider.
-	return &Lost{Cause: err, Seen: w.seen.Load(), Unreached: w.sought.Load() && !w.had.Load() && ctx.Err() == nil}
+	return &Lost{Cause: err, Seen: w.headersSent.Load(), Unreached: w.wanted.Load() && !w.connected.Load() && ctx.Err() == nil}
 }
 
-// A parcel is the body of a request. drop releases its memory when the answer
+// A requestBody is the body of a request. drop releases its memory when the answer
 // begins, because the rest of the answer may take long.
-type parcel struct {
-	body     []byte
-	carriers []*bytes.Reader
-	begun    atomic.Int32 // sends that began
-	ended    atomic.Int32 // sends that ended
+type requestBody struct {
+	body       []byte
+	readers    []*bytes.Reader
+	sendsBegun atomic.Int32 // sends that began
+	sendsEnded atomic.Int32 // sends that ended
 }
 
-// carrier returns a reader of the body. It is a [bytes.Reader], because
+// reader returns a reader of the body. It is a [bytes.Reader], because
 // [http.Transport] then sends the head and the body together.
-func (p *parcel) carrier() *bytes.Reader {
+func (p *requestBody) reader() *bytes.Reader {
 	r := bytes.NewReader(p.body)
-	p.carriers = append(p.carriers, r)
+	p.readers = append(p.readers, r)
 	return r
 }
 
 // drop releases the body. It keeps the readers while a send is still running.
-func (p *parcel) drop() {
+func (p *requestBody) drop() {
 	p.body = nil
 	// The transport may still read the body after the answer began.
-	if p.begun.Load() != p.ended.Load() {
+	if p.sendsBegun.Load() != p.sendsEnded.Load() {
 		return
 	}
-	for _, r := range p.carriers {
+	for _, r := range p.readers {
 		r.Reset(nil)
 	}
 }
