@@ -168,6 +168,7 @@ kern help agent explains agent files.`,
 			signalCommand(t, d, abi.Term, "Ask processes to finish, with last words", "A program under kern exec gets SIGTERM."),
 			resumeCommand(t, d), niceCommand(t, d), limitCommand(t, d), accountCommand(t, d), decideCommand(t, d, true), decideCommand(t, d, false)}},
 		{"Files of a process", []*cobra.Command{historyCommand(t, d), diffCommand(t, d), undoCommand(t, d), workspaceCommand(t, d)}},
+		{"Journal", []*cobra.Command{removeCommand(t, d), pruneCommand(t, d)}},
 		{"Kern itself", []*cobra.Command{doctorCommand(t, d), toolsCommand(t), serveCommand(t, d), stopDaemonCommand(t, d), versionCommand(t)}},
 		{"Try it out", []*cobra.Command{demoCommand(t), mockCommand(t)}},
 	} {

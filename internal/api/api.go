@@ -32,6 +32,7 @@ type Server struct {
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r abi.Run) (abi.Pid, error)
 	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
+	Remove     func(ctx context.Context, r abi.Removal) (abi.RemovalResult, error)
 	Continue   func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
@@ -121,6 +122,7 @@ func (srv *Server) Handler() http.Handler {
 		"GET /v1/keys/{pid}/hold":         forProcess(keys.hold),
 		"GET /v1/accounts":                accounts.list,
 		"GET /v1/feed":                    srv.feed,
+		"POST /v1/remove":                 removing(srv.Remove),
 		"GET /v1/traffic":                 srv.traffic,
 		"PUT /v1/accounts/{name}":         accounts.set,
 	} {

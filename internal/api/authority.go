@@ -42,6 +42,7 @@ var rights = map[string]right{
 // purposes say in words what a request for people is about.
 var purposes = map[string]string{
 	"POST /v1/daemon/stop":            "stop the daemon",
+	"POST /v1/remove":                 "remove processes",
 	"PUT /v1/accounts/{name}":         "change an account",
 	"POST /v1/processes/{pid}/decide": "answer a question to a person",
 	"POST /v1/processes/{pid}/fork":   "fork a process, because a fork has limits of its own",

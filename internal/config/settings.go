@@ -28,6 +28,7 @@ type Settings struct {
 	MinOutput abi.MinOutput
 	Gateway   Gateway
 	Spaces    WorkspaceRules
+	Journal   JournalRules
 
 	notes  []string // warnings: valid settings that are probably not intended
 	prices *catalog.Prices
@@ -48,10 +49,11 @@ func ReadSettings(file string) (s Settings, err error) {
 		return s, err
 	}
 	s = Settings{File: file, Providers: make(map[string]provider.Provider), Traffic: make(map[string]Traffic), sum: sha256.Sum256(data)}
-	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "prices", "yield", "min_output"}, map[string]yamlfile.Field{
+	err = d.Mapping(root, "the settings", []string{"providers", "gateway", "workspaces", "journal", "prices", "yield", "min_output"}, map[string]yamlfile.Field{
 		"providers":  func(n ast.Node, what string) error { return s.readProviders(d, n, what) },
 		"gateway":    func(n ast.Node, what string) error { return s.readGateway(d, n, what) },
 		"workspaces": func(n ast.Node, what string) error { return s.Spaces.read(d, n, what) },
+		"journal":    func(n ast.Node, what string) error { return s.Journal.read(d, n, what) },
 		"prices":     func(n ast.Node, what string) error { return s.readPrices(d, n, what) },
 		"yield": func(n ast.Node, what string) (err error) {
 			if s.Yield, err = d.Text(n, what); err == nil && !slices.Contains([]string{"ask", "deny"}, s.Yield) {

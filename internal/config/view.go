@@ -23,6 +23,7 @@ type SettingsView struct {
 	Gateway   string                  `json:"gateway"` // its address
 	Providers map[string]ProviderView `json:"providers"`
 	Spaces    WorkspaceRules          `json:"workspaces"`
+	Journal   JournalRules            `json:"journal"`
 }
 
 // ProviderView is the effective configuration of one provider.
@@ -65,7 +66,7 @@ var envs = map[string]struct{ base, key, usual string }{
 // View returns the effective configuration: the settings together with the
 // environment.
 func (s *Settings) View(getenv func(string) string) SettingsView {
-	v := SettingsView{File: s.File, Yield: s.Yield, MinOutput: s.MinOutput, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Providers: make(map[string]ProviderView)}
+	v := SettingsView{File: s.File, Yield: s.Yield, MinOutput: s.MinOutput, Prices: s.PriceFile, Gateway: s.Gateway.String(), Spaces: s.Spaces, Journal: s.Journal, Providers: make(map[string]ProviderView)}
 	if s.File != "" {
 		v.Sum = hex.EncodeToString(s.sum[:])
 	}

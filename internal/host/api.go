@@ -12,8 +12,9 @@ import (
 func (k *Kernel) API() *api.Server {
 	return &api.Server{
 		Kernel: k, Views: k, Workspaces: k.Files,
-		Spawn: func(ctx context.Context, r abi.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, r) },
-		Fork:  k.Fork,
+		Spawn:  func(ctx context.Context, r abi.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, r) },
+		Fork:   k.Fork,
+		Remove: k.remover.remove,
 		Continue: func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
 			return k.Continue(ctx, pid, o)
 		},

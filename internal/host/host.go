@@ -57,6 +57,7 @@ type Kernel struct {
 
 	reader
 	opener
+	remover   remover
 	world     *syscalls.World
 	turns     quota.Turns
 	pool      program.Pool
@@ -136,6 +137,8 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, errors.Join(missing, k.Kernel.Close(ctx), k.shut())
 	}
 	k.Resume()
+	k.remover = remover{kernel.Remover{Kernel: k.Kernel}, k.Processes.Info, cfg.Dir, cfg.Settings.Journal}
+	k.loops.Go(func() { k.remover.keepRules(k.ctx) })
 	return k, nil
 }
 

@@ -19,6 +19,7 @@ type Machine struct {
 	Buried   map[abi.Pid]Buried // exited processes whose state was dropped; nil: drop none
 	Accounts map[string]*ledger.Account
 	NextPid  abi.Pid
+	Sources  map[abi.Pid]abi.Pid // the processes that forks continue, by fork
 
 	root     ledger.Account
 	Settings uint64 // records of pid 0
@@ -32,7 +33,7 @@ type Buried struct {
 
 // NewMachine returns the fold of no records.
 func NewMachine() *Machine {
-	return &Machine{States: make(map[abi.Pid]*State), Accounts: make(map[string]*ledger.Account), NextPid: 1}
+	return &Machine{States: make(map[abi.Pid]*State), Accounts: make(map[string]*ledger.Account), Sources: make(map[abi.Pid]abi.Pid), NextPid: 1}
 }
 
 // ReadBlob returns the blob with a hash.
@@ -58,7 +59,11 @@ func (m *Machine) ReplayAll(records iter.Seq2[*abi.Record, error], blob ReadBlob
 func (m *Machine) Replay(r *abi.Record, blob ReadBlob) error {
 	if r.Pid == 0 {
 		m.Settings = r.N
-		m.setAccount(r.Change)
+		if r.Removed != nil {
+			m.addRemoved(r.Removed)
+		} else {
+			m.setAccount(r.Change)
+		}
 		return nil
 	}
 	s := m.States[r.Pid]
@@ -105,6 +110,9 @@ func (m *Machine) Add(pid abi.Pid, spawn *abi.Spawn) *State {
 		s.Account.Parent = m.account(spawn.Account)
 	}
 	m.States[pid] = s
+	if spawn.Fork != nil {
+		m.Sources[pid] = spawn.Fork.Pid
+	}
 	m.Tree.Add(pid, spawn.Parent)
 	m.NextPid = max(m.NextPid, pid+1)
 	return s
