@@ -178,6 +178,7 @@ type Answer struct {
 	First   int64   `json:"first,omitempty"`  // model: nanoseconds to the first token
 	Commit  Hash    `json:"commit,omitzero"`  // of the workspace, by this call; this record confirms it
 	Rolled  bool    `json:"rolled,omitempty"` // the changes to the workspace were rolled back
+	Whole   Data    `json:"whole,omitzero"`   // tool: all of an output of which Value or Err holds only a part
 	Took    uint64  `json:"took,omitempty"`   // recv: the record of the message; wait: the child that exited
 
 	Cut   *Ceiling `json:"cut,omitempty"`   // model: the answer reached the maximum that a limit had lowered
@@ -279,7 +280,7 @@ func (r *Record) Payloads() iter.Seq[*Data] {
 			list = append(list, &i.Args, &i.Say)
 		}
 		if a := r.Answer; a != nil {
-			list = append(list, &a.Value)
+			list = append(list, &a.Value, &a.Whole)
 		}
 		if n := r.Note; n != nil {
 			list = append(list, &n.Body)

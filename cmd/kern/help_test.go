@@ -2,13 +2,17 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/manual"
 )
 
 // TestHelp holds that the help of every command fits a terminal, wide or narrow:
@@ -41,6 +45,22 @@ func TestHelp(t *testing.T) {
 		}
 		if c.HasParent() && c.Parent() == c.Root() && c.GroupID == "" && c.Runnable() {
 			t.Errorf("%s is in no group", c.CommandPath())
+		}
+	}
+}
+
+// TestHelpNamesTools: the help of agent files names the system calls that a model may
+// use as tools, each of them and no other.
+func TestHelpNamesTools(t *testing.T) {
+	for _, p := range manual.Pages() {
+		if p.Name != "agent" {
+			continue
+		}
+		_, list, _ := strings.Cut(p.Text, "# a system call: ")
+		list, _, _ = strings.Cut(list, "\n    - name:")
+		names := strings.FieldsFunc(list, func(r rune) bool { return r == '#' || r == ',' || unicode.IsSpace(r) })
+		if want := abi.ModelRows(); !slices.Equal(names, want) {
+			t.Errorf("the help names %q, want %q", names, want)
 		}
 	}
 }

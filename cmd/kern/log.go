@@ -20,6 +20,7 @@ import (
 type logFlags struct {
 	follow, json, verify bool
 	request, last        uint64
+	output               string
 	filter               cli.Filter
 	since                string
 	clock                bool
@@ -34,7 +35,8 @@ func logCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 running process until it exits; -n 20 prints only the last 20 records. --json
 prints each record whole, one per line. --verify reads every record and payload
 and checks the chain of hashes. --request prints the request of a call that was
-made with a key, unchanged.
+made with a key, unchanged. --output prints all that a tool printed in a call,
+where the journal shows only a part of it.
 
 --kind, --tool, --errors and --since select records; all of them must hold. A kind
 is a kind of call (` + strings.Join(cli.CallKinds(), ", ") + `)
@@ -91,6 +93,7 @@ func (f *logFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.clock, "clock", false, "print the date and time of each record")
 	flags.BoolVar(&f.json, "json", false, "print the records as lines of JSON")
 	flags.Uint64Var(&f.request, "request", 0, "print the request of this `call`")
+	flags.StringVar(&f.output, "output", "", "print all that a tool printed in this `call`")
 	flags.BoolVar(&f.verify, "verify", false, "check every record and the chain of hashes")
 }
 
@@ -103,6 +106,19 @@ func (f *logFlags) print(ctx context.Context, t *cli.Terminal, d *daemon.Directo
 			return err
 		}
 		return t.Print("%s\n", b)
+	case f.output != "":
+		call, err := cli.ParseCall(f.output)
+		if err != nil {
+			return cli.Usage("kern log PID shows the numbers", "--output is %q, expected the number of a call, such as 7 or 7.2", f.output)
+		}
+		var text string
+		if err := s.Do(ctx, func(c *api.Client) (err error) { text, err = c.Output(ctx, pid, call); return err }); err != nil {
+			return err
+		}
+		if t.OutTTY {
+			text = cli.CleanText(text)
+		}
+		return t.Print("%s", text)
 	case f.verify:
 		return s.Do(ctx, func(c *api.Client) error { return verifyLog(ctx, t, d, c, pid, f.json) })
 	}

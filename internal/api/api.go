@@ -42,6 +42,7 @@ type Server struct {
 	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
 	Keys       KeyService
 	Request    func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
+	Output     func(pid abi.Pid, call uint64) ([]byte, error) // all that a tool printed in a call
 	Traffic    func() []quota.Snapshot                        // the use of the limits of providers
 	Stop       func()                                         // makes the daemon stop; returns at once
 
@@ -108,6 +109,8 @@ func (srv *Server) Handler() http.Handler {
 		"POST /v1/processes/{pid}/replay": withBody(maxRun, srv.replay),
 
 		"POST /v1/processes/{pid}/continue": withBody(maxRun, srv.goOn),
+
+		"GET /v1/processes/{pid}/calls/{call}/output": forProcess(keys.output),
 
 		"GET /v1/processes/{pid}/commits": forProcess(workspaces.commits),
 		"GET /v1/processes/{pid}/diff":    forProcess(workspaces.diff),

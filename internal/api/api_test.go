@@ -330,6 +330,9 @@ func (f *fake) api() *Server {
 		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
 		},
+		Output: func(pid abi.Pid, call uint64) ([]byte, error) {
+			return fmt.Appendf(nil, "printed by %d", call), f.known(pid)
+		},
 		Traffic: func() []quota.Snapshot { return []quota.Snapshot{{Name: "p/m", Waiting: 3}} },
 		Stop:    func() { close(f.stopped) },
 	}
@@ -750,7 +753,7 @@ func TestPayloads(t *testing.T) {
 	f.records = []*abi.Record{
 		{Pid: 7, N: 1, Kind: abi.KindSpawned, Spawn: &abi.Spawn{Program: big("program"), Task: big("task"), Fork: &abi.Fork{State: big("state")}}},
 		{Pid: 7, N: 2, Kind: abi.KindBegan, Intent: &abi.Intent{Args: big("args"), Say: big("say")}},
-		{Pid: 7, N: 3, Kind: abi.KindEnded, Answer: &abi.Answer{Value: big("value")}},
+		{Pid: 7, N: 3, Kind: abi.KindEnded, Answer: &abi.Answer{Value: big("value"), Whole: big("whole")}},
 		{Pid: 7, N: 4, Kind: abi.KindMailed, Note: &abi.Note{Body: big("body")}},
 		{Pid: 7, N: 5, Kind: abi.KindExited, Exit: &abi.ExitInfo{Output: big("output")}},
 	}
@@ -766,14 +769,14 @@ func TestPayloads(t *testing.T) {
 		case 2:
 			got = append(got, r.Intent.Args, r.Intent.Say)
 		case 3:
-			got = append(got, r.Answer.Value)
+			got = append(got, r.Answer.Value, r.Answer.Whole)
 		case 4:
 			got = append(got, r.Note.Body)
 		case 5:
 			got = append(got, r.Exit.Output)
 		}
 		return nil
-	}); err != nil || len(got) != 16 {
+	}); err != nil || len(got) != 18 {
 		t.Errorf("%d payloads, %v", len(got), err)
 	}
 	for _, d := range got {
@@ -855,6 +858,7 @@ func TestClient(t *testing.T) {
 		"key":        {func(pid abi.Pid) (any, error) { return c.Keys.Show(ctx, pid) }, "", `{"pid":7,`},
 		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.Keys.End(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
 		"request":    {func(pid abi.Pid) (any, error) { return c.Keys.Request(ctx, pid, 12) }, "", `{"asked":12}`},
+		"output":     {func(pid abi.Pid) (any, error) { return c.Output(ctx, pid, 12) }, "", `"printed by 12"`},
 		"commits":    {func(pid abi.Pid) (any, error) { return c.Workspaces.Commits(ctx, pid) }, "", `"tool":"commits"`},
 		"diff":       {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 0) }, "", `diff of 0`},
 		"diff of 12": {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 12) }, "", `diff of 12`},

@@ -248,9 +248,9 @@ func (c KeyClient) Show(ctx context.Context, pid abi.Pid) (Process, error) {
 
 // request answers with the request of a call, unchanged.
 func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
-	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
-	if err != nil || n == 0 {
-		return nil, expected("/call", r.PathValue("call"), "the number of a call")
+	n, err := callNumber(r)
+	if err != nil {
+		return nil, err
 	}
 	b, err := h.server.Request(pid, n)
 	if err == nil {
@@ -258,6 +258,25 @@ func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid)
 		_, _ = w.Write(b) // fails if the client is gone
 	}
 	return nil, err
+}
+
+// callNumber reads the call in the path of a request.
+func callNumber(r *http.Request) (uint64, error) {
+	n, err := strconv.ParseUint(r.PathValue("call"), 10, 64)
+	if err != nil || n == 0 {
+		return 0, expected("/call", r.PathValue("call"), "the number of a call")
+	}
+	return n, nil
+}
+
+// output answers with all that a tool printed in a call, as a text.
+func (h keyHandler) output(_ http.ResponseWriter, r *http.Request, pid abi.Pid) (any, error) {
+	n, err := callNumber(r)
+	if err != nil {
+		return nil, err
+	}
+	b, err := h.server.Output(pid, n)
+	return string(b), err
 }
 
 // Request reads the request of a call that came with a key, unchanged.

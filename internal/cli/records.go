@@ -152,11 +152,17 @@ func (p *RecordPrinter) answered(r *abi.Record) (what, colour string, below []st
 	}
 	if an.Err != nil {
 		below = append(below, string(an.Err.Code)+": "+an.Err.Error())
+		if an.Err.Got != "" {
+			below = append(below, "got: "+an.Err.Got)
+		}
 		if an.Err.Hint != "" {
 			below = append(below, "hint: "+an.Err.Hint)
 		}
 	}
 	below = append(below, spoken(an)...)
+	if an.Whole.Size > 0 {
+		below = append(below, fmt.Sprintf("all %d bytes of it: kern log PID --output %s", an.Whole.Size, CallNumber(r.Call)))
+	}
 	if an.Warning != nil {
 		below = append(below, "warning: "+an.Warning.Message)
 	}
@@ -293,4 +299,15 @@ func CallNumber(n uint64) string {
 		return strconv.FormatUint(n, 10)
 	}
 	return fmt.Sprintf("%d.%d", n%kernel.NestedFrom, n/kernel.NestedFrom)
+}
+
+// ParseCall reads what [CallNumber] wrote.
+func ParseCall(s string) (uint64, error) {
+	outer, inner, nested := strings.Cut(s, ".")
+	n, err := strconv.ParseUint(outer, 10, 32)
+	if err != nil || !nested {
+		return n, err
+	}
+	within, err := strconv.ParseUint(inner, 10, 16)
+	return n + within*kernel.NestedFrom, err
 }

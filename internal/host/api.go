@@ -25,6 +25,7 @@ func (k *Kernel) API() *api.Server {
 		},
 		Verify:  k.Verify,
 		Records: k.Records,
+		Output:  k.world.Journal.Output,
 		Feed:    k.Feed.Follow,
 		Traffic: k.Traffic,
 	}

@@ -168,6 +168,12 @@ func (k *Kernel) joinWorld(cfg Config) *syscalls.World {
 		Journal: syscalls.Journal{
 			Bytes:  func(d abi.Data) ([]byte, error) { return k.Kernel.Bytes(d) },
 			Record: k.Record,
+			Answer: func(pid abi.Pid, call uint64) (*abi.Record, error) {
+				if err := k.log.Flush(k.ctx); err != nil { // some records may still be in memory
+					return nil, err
+				}
+				return k.store.Answer(pid, call)
+			},
 			Records: func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error] {
 				if err := k.log.Flush(k.ctx); err != nil { // some records may still be in memory
 					return func(yield func(*abi.Record, error) bool) { yield(nil, err) }

@@ -120,6 +120,7 @@ type Done struct {
 	Took     uint64        // recv: the record of the message; wait: the child
 	Cut      bool          // the answer of a model ended at the output maximum
 	Claim    *abi.Claim    // the reported usage, if nobody can believe it
+	Whole    []byte        // tool: all of an output of which Value or Err holds only a part
 	Said     []byte        // model: what the watchdog compares of a text answer: the new part of the request, and the text
 
 	Commit abi.Hash // of the workspace: published, and in doubt until Kept
@@ -140,6 +141,7 @@ type View struct {
 	Exit    *abi.ExitInfo // nil: the process lives
 	Limited bool          // a money limit is on the path
 	Counted bool          // a token limit is on the path
+	Bounded bool          // a limit on output is on the path
 	Before  any           // Work of the previous attempt's plan; nil on the first attempt
 	Via     any           // what [Kernel.DoVia] was given; nil: the row carries the call out
 }

@@ -91,6 +91,8 @@ func viewOf(s *process.State) View {
 		if _, set := a.Limits.Get(abi.Money); set {
 			v.Limited = true
 		}
+		_, set := a.Limits.Get(abi.OutputBytes)
+		v.Bounded = v.Bounded || set
 		for _, u := range []abi.Unit{abi.Tokens, abi.InputTokens, abi.OutputTokens} {
 			_, set := a.Limits.Get(u)
 			v.Counted = v.Counted || set

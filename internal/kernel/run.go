@@ -92,7 +92,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 	if d.Said != nil && a.Outcome == abi.OK {
 		a.Result = process.KeyOf(process.ModelRow, d.Said)
 	}
-	res = o.recordEnd(j, a, d.Value)
+	res = o.recordEnd(j, a, d.Value, d.Whole)
 	return res, a.Again
 }
 
@@ -111,12 +111,12 @@ func (o *op) refuse(j *Job, e *abi.Error) abi.Result {
 	if o.row != nil && o.row.Watch && e.Code.Watched() {
 		a.Result = process.KeyOf(string(abi.Refused), []byte(e.Code))
 	}
-	return o.recordEnd(j, a, nil)
+	return o.recordEnd(j, a, nil, nil)
 }
 
 // recordEnd journals the end of an attempt, or a refusal, and waits until it is
 // on disk.
-func (o *op) recordEnd(j *Job, a *abi.Answer, value []byte) abi.Result {
+func (o *op) recordEnd(j *Job, a *abi.Answer, value, whole []byte) abi.Result {
 	k := o.p.k
 	r := abi.Record{Kind: abi.KindEnded, Call: o.call.N, Answer: a}
 	if a.Outcome == abi.Refused && !a.Again {
@@ -126,6 +126,7 @@ func (o *op) recordEnd(j *Job, a *abi.Answer, value []byte) abi.Result {
 	if a.Err == nil {
 		a.Value = payload(&r, value)
 	}
+	a.Whole = payload(&r, whole)
 	if a.Page = pageOf(&o.call, a); a.Page != nil {
 		if a.Err != nil {
 			page, _ = json.Marshal(a.Err)

@@ -20,6 +20,8 @@ type Journal struct {
 	Bytes func(abi.Data) ([]byte, error)
 	// Record reads one record.
 	Record func(pid abi.Pid, n uint64) (*abi.Record, error)
+	// Answer reads the record that answers a call; nil if there is none.
+	Answer func(pid abi.Pid, call uint64) (*abi.Record, error)
 	// Records reads the records of a process after record n.
 	Records func(pid abi.Pid, n uint64) iter.Seq2[*abi.Record, error]
 
@@ -114,12 +116,16 @@ func (j *Journal) message(pg process.Page, r *abi.Record) (m model.Message, err 
 		return addWarning(m, r), err
 	}
 	b, err := j.Bytes(r.Answer.Value)
-	var text string
-	if json.Unmarshal(b, &text) != nil {
-		text = string(b)
-	}
-	m.Text = text
+	m.Text = plainText(b)
 	return addWarning(m, r), err
+}
+
+// plainText returns a value as a person reads it: a string without its quotes.
+func plainText(value []byte) (text string) {
+	if json.Unmarshal(value, &text) != nil {
+		text = string(value)
+	}
+	return text
 }
 
 // addWarning adds the warning of the watchdog to the result.

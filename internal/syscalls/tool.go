@@ -28,7 +28,8 @@ type ToolArgs struct {
 	Undoes uint64 `json:"undoes,omitempty"` // the call that this one undoes
 }
 
-// toolOutput is the most bytes that one tool call may return.
+// toolOutput is what a call of a tool or of code reserves of the limit on output. Code
+// is stopped at it. A tool is stopped only at a limit that somebody set.
 const toolOutput = 1 << 20
 
 // toolWork is the work of a plan of tool.
@@ -66,6 +67,9 @@ func (w *World) planTool(v kernel.View, c abi.Call) (pl kernel.Plan, e *abi.Erro
 	pl.Intent = t.Effect != abi.Pure || t.Cost > 0
 	pl.Reserve = abi.Usage{abi.ToolCalls: 1, abi.Money: t.Cost}
 	pl.Elastic = kernel.Elastic{Unit: abi.OutputBytes, Min: 1, Max: toolOutput}
+	if v.Bounded {
+		pl.Elastic.Max = tools.MaxKept
+	}
 	if t.Approval {
 		pl.Ask = fmt.Sprintf("may %s run with %s?", name, abi.Clip(args))
 	}
@@ -141,10 +145,16 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 		return r.Run(ctx, j)
 	}
 	t := j.Plan.Work.(*toolWork)
-	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Agent.Dir, MaxOutput: j.Granted}
+	in := tools.Input{Pid: j.Call.Pid, Call: j.Call.N, Attempt: j.Attempt, Args: t.args, Dir: t.loaded.Agent.Dir, Code: j.Call.Within != 0}
+	if j.View.Bounded {
+		in.MaxOutput = j.Granted
+	}
+	if t.loaded.tools[readTool] != nil {
+		in.Rest = fmt.Sprintf("read the rest with %s %s", readTool, outputPath(in.Call))
+	}
 	f := t.loaded.files[t.tool.Name]
 	if outer := staging.FromContext(ctx); outer != nil && f != nil && j.Call.Within != 0 {
-		return t.done(runFileTool(ctx, outer, f, in))
+		return t.done(w.runFileTool(ctx, outer, f, in))
 	}
 	rules := workspaceRules(&t.loaded.Agent)
 	view := workspace.Layered
@@ -156,7 +166,7 @@ func (w *World) runTool(ctx context.Context, j *kernel.Job) kernel.Done {
 		return failed(e)
 	}
 	if f != nil {
-		return finishStage(ctx, s, j, t.done(runFileTool(ctx, s, f, in)))
+		return finishStage(ctx, s, j, t.done(w.runFileTool(ctx, s, f, in)))
 	}
 	if s != nil && view != workspace.Layered {
 		in.Dir = s.Dir()
@@ -177,12 +187,12 @@ func finishStage(ctx context.Context, s *staging.Stage, j *kernel.Job, d kernel.
 
 // done converts the output of a tool.
 func (t *toolWork) done(out tools.Output) kernel.Done {
-	return kernel.Done{Value: out.Value, Err: out.Err,
+	return kernel.Done{Value: out.Value, Err: out.Err, Whole: out.Whole,
 		Usage: abi.Usage{abi.ToolCalls: 1, abi.Money: t.tool.Cost, abi.OutputBytes: out.Bytes, abi.CPU: int64(out.CPU)}}
 }
 
 // runFileTool runs a file tool on a stage.
-func runFileTool(ctx context.Context, s *staging.Stage, f *files.Tool, in tools.Input) (out tools.Output) {
+func (w *World) runFileTool(ctx context.Context, s *staging.Stage, f *files.Tool, in tools.Input) (out tools.Output) {
 	fs, closeFS, err := s.FS()
 	if err != nil {
 		return tools.Output{Err: staging.Error(err)}
@@ -190,7 +200,7 @@ func runFileTool(ctx context.Context, s *staging.Stage, f *files.Tool, in tools.
 	timed, cancel := context.WithTimeoutCause(ctx, abi.DefaultToolTimeout, &abi.Error{Code: abi.ToolTimeout,
 		Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", f.Name, abi.DefaultToolTimeout), Hint: "ask for less at once"})
 	defer cancel()
-	out.Value, out.Err = f.Run(timed, fs, in.Args, in.MaxOutput)
+	out.Value, out.Err = f.Run(timed, outputs{fs, w, in.Pid}, in.Args, in.MaxOutput)
 	out.Bytes = int64(len(out.Value))
 	if err := closeFS(); err != nil && out.Err == nil {
 		out = tools.Output{Err: staging.Error(err)}

@@ -204,7 +204,7 @@ func unlessSet(off bool, c <-chan struct{}) <-chan struct{} {
 // which of several errors the process sees.
 func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pipes, exceeded bool, out Output) Output {
 	name := c.tool.Name
-	stdout := c.censor.text(p.stdout, exceeded)
+	stdout := p.stdout.text(c.censor, exceeded)
 	switch {
 	case exceeded:
 		out.Err = outputError(name, in.outputLimit())
@@ -221,7 +221,10 @@ func (c *command) outcome(ctx context.Context, in Input, r program.Report, p *pi
 	default:
 		return c.answered(in, stdout, out)
 	}
-	out.Value = quoted(stdout)
+	if out.Err.Got == "" {
+		out.Err.Got = tail(strings.TrimSpace(string(c.censor.text(p.stderr.bytes(), false))), maxText)
+	}
+	out.printed(in, stdout)
 	return out
 }
 
@@ -255,13 +258,17 @@ func (c *command) answered(in Input, stdout []byte, out Output) Output {
 			out.Value = json.RawMessage(`""`)
 		}
 	}
-	if c.tool.Results != nil {
+	if c.tool.Results == nil {
+		out.show(in, out.Value, text)
+	} else {
 		v := c.tool.Results.Check(out.Value)
 		if out.Err = Invalid(abi.InvalidResult, c.tool.Name, v); out.Err != nil {
 			if bad != nil && len(text) > 0 && strings.IndexByte("{[\"", text[0]) >= 0 {
 				out.Err.Message += fmt.Sprintf(" (its output is text, not JSON: %v)", bad)
 			}
 			out.Value = nil
+		} else {
+			out.show(in, out.Value, text)
 		}
 	}
 	return out
@@ -281,7 +288,7 @@ type pipes struct {
 	done   sync.WaitGroup
 
 	count  atomic.Int64 // bytes of output, both streams
-	stdout []byte       // at most the limit on output; read after finish
+	stdout kept         // read after finish
 	stderr ring
 }
 
@@ -345,7 +352,7 @@ func (p *pipes) begin(args []byte, most int64, over func()) {
 			}
 		}
 	}
-	go listen(p.out[0], func(b []byte) { p.stdout = append(p.stdout, b...) })
+	go listen(p.out[0], p.stdout.write)
 	go listen(p.out[1], p.stderr.write)
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,7 @@ func TestNasty(t *testing.T) {
 		says    string   // part of the message
 		got     string   // part of what came
 		bytes   int64
+		forCode bool // code reads the result
 	}{
 		{name: "json", command: sh(`printf ' { "a" : [1, 2.0],\n "b":"<&>" }\n\n'`), value: `{"a":[1,2.0],"b":"<&>"}`, bytes: 33},
 		{name: "text", command: sh(`echo hello; echo world`), value: `"hello\nworld"`},
@@ -50,14 +52,14 @@ func TestNasty(t *testing.T) {
 		{name: "binary", command: nastyProgram(t, "bytes", "6100ff62"), value: `"a\u0000` + "\uFFFD" + `b"`},
 		{name: "half a character", command: nastyProgram(t, "bytes", "61c3"), value: `"a` + "\uFFFD" + `"`},
 		{name: "large in", command: nastyProgram(t, "deaf"), args: big, value: `{"deaf":true}`},
-		{name: "large through", command: nastyProgram(t, "echo"), args: big, most: 2 << 20, value: string(big), bytes: int64(len(big))},
+		{name: "large through", command: nastyProgram(t, "echo"), args: big, forCode: true, value: string(big), bytes: int64(len(big))},
 		{name: "stderr and 0", command: sh(`echo 'Traceback (most recent call last)' >&2; echo '{"ok":1}'`), value: `{"ok":1}`},
-		{name: "exit 3", command: sh(`echo partial; echo first >&2; echo last words >&2; exit 3`), code: abi.ToolFailed, value: `"partial\n"`,
-			says: "exited with 3: last words", got: "first\nlast words", bytes: 25},
+		{name: "exit 3", command: sh(`echo partial; echo first >&2; echo last words >&2; exit 3`), code: abi.ToolFailed,
+			says: "exited with 3: last words", got: "partial\n\nfirst\nlast words", bytes: 25},
 		{name: "SIGSEGV", command: sh(`kill -SEGV $$`), code: abi.ToolFailed, says: "ended by SIGSEGV"},
 		{name: "SIGKILL", command: nastyProgram(t, "signal", "9"), code: abi.ToolFailed, says: "ended by SIGKILL"},
 		{name: "SIGTERM", command: nastyProgram(t, "signal", "15"), code: abi.ToolFailed, says: "ended by SIGTERM"},
-		{name: "flood", command: nastyProgram(t, "flood"), most: 1000, code: abi.LimitOutputBytes, value: `"` + strings.Repeat(`0123456789abcde\n`, 62) + `01234567"`, says: "more than 1000 bytes"},
+		{name: "flood", command: nastyProgram(t, "flood"), most: 1000, code: abi.LimitOutputBytes, got: strings.Repeat("0123456789abcde\n", 62) + "01234567", says: "more than 1000 bytes"},
 		{name: "flood of errors", command: sh(`while :; do echo no >&2; done`), most: 1000, code: abi.LimitOutputBytes, says: "more than 1000 bytes"},
 		{name: "just enough", command: sh(`printf 12345; printf 67890 >&2`), most: 10, value: `12345`, bytes: 10},
 		{name: "one too many", command: sh(`printf 123456; printf 67890 >&2`), most: 10, code: abi.LimitOutputBytes},
@@ -71,7 +73,7 @@ func TestNasty(t *testing.T) {
 			if c.args == nil {
 				c.args = none
 			}
-			out := tl.Run(context.Background(), Input{Args: c.args, MaxOutput: c.most})
+			out := tl.Run(context.Background(), Input{Args: c.args, MaxOutput: c.most, Code: c.forCode})
 			if c.code == "" && out.Err != nil || c.code != "" && (out.Err == nil || out.Err.Code != c.code) {
 				t.Fatalf("got %.200s, %+v; want code %q", out.Value, out.Err, c.code)
 			}
@@ -85,11 +87,75 @@ func TestNasty(t *testing.T) {
 				if !strings.Contains(out.Err.Message, c.says) || !strings.Contains(out.Err.Got, c.got) {
 					t.Errorf("says %q, got %q; want %q, %q", out.Err.Message, out.Err.Got, c.says, c.got)
 				}
-				if len(out.Err.Got) > maxText || len(out.Err.Message) > maxText {
+				if len(out.Err.Got) > maxText+errorShown || len(out.Err.Message) > maxText {
 					t.Errorf("%d bytes got, %d message", len(out.Err.Got), len(out.Err.Message))
 				}
 			}
 		})
+	}
+}
+
+// TestLongOutput: a command that prints much is not stopped for it. A model gets the
+// beginning, the end and the way to the rest, and all of it is kept up to MaxKept.
+func TestLongOutput(t *testing.T) {
+	r := supervised(t)
+	for _, c := range []struct {
+		name, script string
+		fails        bool
+		says         string // between the parts
+		parts, whole int
+		gap          string // in what is kept; empty: all of it is kept
+	}{
+		{"ten megabytes", `yes 123456789 | head -c 10000000; echo end`, false, "\n... 9.9 MB left out; read the rest ...\n", partShown, 10_000_004, ""},
+		{"more than is kept", `yes 123456789 | head -c 40000000; echo end`, false, "\n... 39.9 MB left out; read the rest ...\n", partShown, MaxKept + 50, "\n... 23.2 MB left out; Kern did not keep them ...\n"},
+		{"just short enough", `yes 123456789 | head -c 1048000; echo end`, false, "", 1048004, 0, ""},
+		{"a failure", `yes 123456789 | head -c 100000; echo end; exit 1`, true, "\n... 95.9 kB left out; read the rest ...\n", errorShown / 2, 100_004, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := command1(t, abi.ToolSpec{Command: sh(c.script), Timeout: time.Minute}, r).Run(context.Background(), Input{Args: none, Rest: "read the rest"})
+			var shown string
+			if c.fails {
+				if out.Err == nil || out.Err.Code != abi.ToolFailed {
+					t.Fatalf("%+v", out.Err)
+				}
+				shown = out.Err.Got
+			} else if err := json.Unmarshal(out.Value, &shown); err != nil || out.Err != nil {
+				t.Fatalf("%v, %+v", err, out.Err)
+			}
+			before, after, cut := strings.Cut(shown, c.says)
+			if c.says != "" && (!cut || !strings.HasPrefix(before, "123456789\n") || !strings.HasSuffix(after, "89\nend\n") && !strings.HasSuffix(after, "end") || len(before) > c.parts || len(after) > c.parts+100) {
+				t.Errorf("%d bytes, %q, %d bytes: %.100q ... %.100q", len(before), c.says, len(after), before, after)
+			}
+			if n := len(out.Whole); n > c.whole || n < c.whole-50 {
+				t.Errorf("%d bytes kept, want %d", n, c.whole)
+			}
+			if c.gap != "" && !bytes.Contains(out.Whole, []byte(c.gap)) {
+				t.Error("what is kept does not say what is missing")
+			}
+		})
+	}
+}
+
+// TestPartialOutput: what a command printed survives its time-out and its kill.
+func TestPartialOutput(t *testing.T) {
+	r := supervised(t)
+	for code, timeout := range map[abi.Code]time.Duration{abi.ToolTimeout: 300 * time.Millisecond, abi.Interrupted: time.Minute} {
+		file := filepath.Join(t.TempDir(), "printed")
+		ctx, cancel := context.WithCancel(context.Background())
+		tl := command1(t, abi.ToolSpec{Command: sh(`echo partial; echo complaint >&2; : > ` + file + `; sleep 60`), Timeout: timeout}, r)
+		if code == abi.Interrupted {
+			go func() {
+				defer cancel()
+				for len(mustGlob(file)) == 0 {
+					runtime.Gosched()
+				}
+			}()
+		}
+		out := tl.Run(ctx, Input{Args: none})
+		cancel()
+		if out.Err == nil || out.Err.Code != code || out.Err.Got != "partial\n\ncomplaint" {
+			t.Errorf("%s: %+v", code, out.Err)
+		}
 	}
 }
 

@@ -53,6 +53,9 @@ func quoted(text []byte) json.RawMessage {
 	return b
 }
 
+// valid replaces bytes that are not UTF-8.
+func valid(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }
+
 // mask replaces a secret.
 const mask = "[secret]"
 
@@ -86,6 +89,18 @@ func (c censor) text(b []byte, cut bool) []byte {
 				if bytes.HasSuffix(b, []byte(s[:n])) {
 					return append(bytes.Clone(b[:len(b)-n]), mask...)
 				}
+			}
+		}
+	}
+	return b
+}
+
+// withoutRest drops a beginning of b that may be the end of a secret.
+func (c censor) withoutRest(b []byte) []byte {
+	for _, s := range c {
+		for n := min(len(s)-1, len(b)); n >= minSecret/2; n-- {
+			if bytes.HasPrefix(b, []byte(s[len(s)-n:])) {
+				return b[n:]
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -40,18 +41,18 @@ type Input struct {
 	Attempt   int
 	Args      json.RawMessage
 	Dir       string            // working directory of a command; "" is a private, empty one, the same as TMPDIR
-	MaxOutput int64             // the most bytes of output; 0 is DefaultMaxOutput, negative is none
+	MaxOutput int64             // the most bytes of output; the tool is stopped at it; 0 is no limit, negative is none
+	Rest      string            // where the rest of a long output can be read; it stands in the gap
+	Code      bool              // code reads the result, and not a model
 	Env       map[string]string // variables of a command besides PATH, HOME, LANG and TMPDIR
 }
 
-// DefaultMaxOutput is the most bytes of output of a call without MaxOutput.
-const DefaultMaxOutput = 1 << 20
-
-// Output is the result of an attempt. Err is nil if the attempt succeeded. With an Err,
-// Value holds the output before the error as a JSON string, if there was any.
+// Output is the result of an attempt. Err is nil if the attempt succeeded. The Got of
+// an Err holds what a command had written before, shortened.
 type Output struct {
 	Value json.RawMessage
 	Err   *abi.Error
+	Whole []byte        // all of the output, at most MaxKept bytes, if Value or Err has only a part of it
 	Bytes int64         // the size of the output, also after a failed attempt
 	CPU   time.Duration // the CPU time of a command and everything it started
 	Wall  time.Duration
@@ -225,22 +226,25 @@ func (t *Tool) funcError(ctx, timed context.Context, err error) *abi.Error {
 // the schema of results.
 func (t *Tool) checkOutput(out Output, in Input) Output {
 	if most := in.outputLimit(); int64(len(out.Value)) > most {
-		out.Err = outputError(t.Name, most)
-		out.Value = quoted(out.Value[:most])
+		out.Err, out.Value = outputError(t.Name, most), nil
 		return out
 	}
 	if t.Results != nil {
 		if out.Err = Invalid(abi.InvalidResult, t.Name, t.Results.Check(out.Value)); out.Err != nil {
 			out.Value = nil
+			return out
 		}
 	}
+	var k kept
+	k.write(out.Value)
+	out.show(in, out.Value, k.text(nil, false))
 	return out
 }
 
 func (in *Input) outputLimit() int64 {
 	switch {
 	case in.MaxOutput == 0:
-		return DefaultMaxOutput
+		return math.MaxInt64
 	case in.MaxOutput < 0:
 		return 0
 	}
@@ -250,11 +254,6 @@ func (in *Input) outputLimit() int64 {
 func (t *Tool) timeoutError() *abi.Error {
 	return &abi.Error{Code: abi.ToolTimeout, Message: fmt.Sprintf("tool %s was stopped at its timeout of %s", t.Name, t.Timeout),
 		Hint: "ask for less at once, or declare a longer timeout"}
-}
-
-func outputError(name string, most int64) *abi.Error {
-	return &abi.Error{Code: abi.LimitOutputBytes, Message: fmt.Sprintf("tool %s gave more than %d bytes of output and was stopped", name, most),
-		Hint: "ask for a part of it: a range, a filter, a summary"}
 }
 
 // interrupted returns the error for a call whose context ended. It is the cause of the

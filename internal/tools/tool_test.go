@@ -61,7 +61,7 @@ func TestFunc(t *testing.T) {
 		{name: "too large an integer", args: `{"a":99999999999999999999}`, code: abi.InvalidArguments, says: "cannot be read"},
 		{name: "wrong type", args: `{"a":"1"}`, code: abi.InvalidArguments, says: "expected integer"},
 		{name: "extra field", args: `{"a":1,"c":1}`, code: abi.InvalidArguments, says: `unexpected field "c"`},
-		{name: "too much", args: `{"a":1}`, most: 5, code: abi.LimitOutputBytes, value: `"{\"sum"`},
+		{name: "too much", args: `{"a":1}`, most: 5, code: abi.LimitOutputBytes},
 		{name: "context that ended", ctx: ended, args: `{"a":1}`, code: abi.LimitWall, says: "the time is up"},
 		{name: "error", args: `{"a":1}`, code: abi.ToolFailed, says: "tool add failed: no luck",
 			tool: add(func(context.Context, addIn) (addOut, error) { return addOut{}, errors.New("no luck") })},

@@ -130,6 +130,7 @@ func answer(w *wire, a *abi.Answer) {
 		num(w, 1, &c.Input)
 		num(w, 2, &c.Output)
 	})
+	data(w, 17, &a.Whole)
 }
 
 // hash writes or reads a hash as a field of 32 bytes.
