@@ -227,10 +227,14 @@ func (p *execution) apply(r *abi.Record) {
 			p.mu.Lock()
 			p.refused = cmp.Or(p.refused, r.Answer.Err)
 			p.mu.Unlock()
-			p.stop(fmt.Sprintf("has reached its limit on %s", u), p.flags.grace)
+			p.stop(fmt.Sprintf("has reached its limit on %s", u), refusalTime, p.flags.grace)
 		}
 	}
 }
+
+// refusalTime is how long a program may run after its call was refused. Nearly every
+// program reports the error and ends, and SIGTERM would cut its report.
+const refusalTime = 300 * time.Millisecond
 
 // follow acts on the program as the orders to its process say.
 func (p *execution) follow(o kernel.Orders) {
@@ -247,30 +251,32 @@ func (p *execution) follow(o kernel.Orders) {
 	switch {
 	case o.Exit == abi.ExitDone: // the program ended by itself
 	case o.Exit == abi.ExitLimit:
-		p.stop(fmt.Sprintf("has reached its limit on %s", o.Reason), p.flags.grace)
+		p.stop(fmt.Sprintf("has reached its limit on %s", o.Reason), refusalTime, p.flags.grace)
 	case o.Exit == abi.ExitLoop:
-		p.stop("runs in a loop", p.flags.grace)
+		p.stop("runs in a loop", refusalTime, p.flags.grace)
 	case o.Exit != "":
-		p.stop("was killed", 0)
+		p.stop("was killed", 0, 0)
 	case o.Term && !was.Term:
-		p.stop("was asked to finish", p.flags.grace)
+		p.stop("was asked to finish", 0, p.flags.grace)
 	}
 }
 
-// stop stops the program, and notes the reason.
-func (p *execution) stop(why string, grace time.Duration) {
+// stop stops the program, and notes the reason. The delay comes before SIGTERM.
+func (p *execution) stop(why string, delay, grace time.Duration) {
 	p.mu.Lock()
 	again := p.stopped || p.over
 	p.stopped = p.stopped || !p.over
 	p.mu.Unlock()
-	if !again && grace > 0 && p.term.ErrTTY && !p.flags.quiet && !p.guest.Over() {
-		p.term.Note("kern: process %d %s; the program got SIGTERM, and is killed in %s", p.key.Pid, why, grace)
-	}
-	if grace > 0 {
-		p.guest.End(grace)
-	} else {
+	if grace == 0 {
 		p.guest.Kill()
+		return
 	}
+	p.guest.End(delay, grace, func() {
+		if !again && p.term.ErrTTY && !p.flags.quiet {
+			p.term.FreshLine()
+			p.term.Note("kern: process %d %s; the program gets SIGTERM, and is killed in %s", p.key.Pid, why, grace)
+		}
+	})
 }
 
 // finish ends the process in the way that its program ended.
@@ -352,6 +358,7 @@ func (p *execution) summary(raw json.RawMessage, e program.Ended) error {
 		return fmt.Errorf("cannot read the result: %w", err)
 	}
 	if !p.flags.quiet {
+		p.term.FreshLine()
 		if r.Usage.ModelCalls == 0 && !p.called {
 			p.notePast(&r)
 		} else {

@@ -573,6 +573,30 @@ kern fork 2; echo "fork $?"`
 	}
 }
 
+// TestExecReports has a program report the refusal of its call in two parts: Kern lets it
+// come to the end of the report, and of itself.
+func TestExecReports(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"agent.py": `
+import json, os, sys, time, urllib.error, urllib.request
+head = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+for i in range(10):
+    body = {"model": "m", "messages": [{"role": "user", "content": "question %d" % i}]}
+    try:
+        urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), head), timeout=60).read()
+    except urllib.error.HTTPError as e:
+        print("first half of", e.code, file=sys.stderr, flush=True)
+        time.sleep(0.1)
+        print("second half", file=sys.stderr, flush=True)
+        sys.exit(7)
+`})
+	newUpstream(t, w, "", true)
+	_, errs, code, e := w.exec("--steps", "2", "--", "python3", "agent.py")
+	if code != exitStopped || e.Program.Exit != 7 || e.Program.Signal != 0 || !e.Program.Stopped || !strings.HasPrefix(errs, "first half of 402\nsecond half\nkern: process 1 stopped by its limit") {
+		t.Errorf("exit %d, %+v: %s", code, e, errs)
+	}
+}
+
 // TestExecScenario58 starts programs whose calls go past Kern. With a limit that counts
 // calls they are not started, unless the user accepts that. What they spend is never
 // said to be nothing.

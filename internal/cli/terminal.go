@@ -93,6 +93,21 @@ func (t *Terminal) Note(format string, args ...any) {
 	}
 }
 
+// FreshLine moves to the next line of a terminal, unless the line is empty: a program may
+// have left a line without an end. A terminal does not say where its cursor is, so
+// FreshLine fills the line: the cursor comes to the next one only if it was not the first.
+func (t *Terminal) FreshLine() {
+	f, ok := t.Err.(*os.File)
+	if !ok || !t.ErrTTY || t.Getenv("TERM") == "dumb" {
+		return
+	}
+	if n := columnsOf(f); n >= narrowest {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		fmt.Fprint(t.Err, strings.Repeat(" ", n-1)+clearLine)
+	}
+}
+
 // Complain prints an error, and a hint what to do about it.
 func (t *Terminal) Complain(err error) {
 	if err == nil {

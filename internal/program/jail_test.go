@@ -600,7 +600,7 @@ func TestJailPause(t *testing.T) {
 		g.Resume()
 		until(t, "the end of the stop", func() bool { return state(g.Pid) == "R" || state(g.Pid) == "S" })
 	}
-	g.End(patience)
+	g.End(0, patience, nil)
 	if e := <-done; e.Exit != 4 || e.Lost || e.CPU == 0 {
 		t.Errorf("%+v", e)
 	}

@@ -295,18 +295,27 @@ func (p *Program) Resume() {
 	})
 }
 
-// End sends the program SIGTERM. If it still runs after the grace, End kills it and
-// everything it started.
-func (p *Program) End(grace time.Duration) {
+// End sends the program SIGTERM if it still runs after the delay, and calls told before.
+// If it still runs after the grace, End kills it and everything it started.
+func (p *Program) End(delay, grace time.Duration, told func()) {
 	p.do(func() {
 		if p.broken {
 			return
 		}
-		p.broken, p.paused, p.halted = true, false, false
-		p.grace = time.AfterFunc(grace, p.Kill)
-		p.group(unix.SIGTERM)
-		p.all(unix.SIGCONT)
+		p.broken = true
+		p.grace = time.AfterFunc(delay, func() { p.do(func() { p.terminate(grace, told) }) })
 	})
+}
+
+// terminate sends SIGTERM, and kills after the grace.
+func (p *Program) terminate(grace time.Duration, told func()) {
+	if told != nil && !p.ended.Load() {
+		told()
+	}
+	p.paused, p.halted = false, false
+	p.grace = time.AfterFunc(grace, p.Kill)
+	p.group(unix.SIGTERM)
+	p.all(unix.SIGCONT)
 }
 
 // Kill kills the program and everything it started.

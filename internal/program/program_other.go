@@ -27,7 +27,7 @@ func (p *Program) Pause() {}
 func (p *Program) Resume() {}
 
 // End does nothing.
-func (p *Program) End(time.Duration) {}
+func (p *Program) End(time.Duration, time.Duration, func()) {}
 
 // Kill does nothing.
 func (p *Program) Kill() {}

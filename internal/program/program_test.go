@@ -121,7 +121,7 @@ time.sleep(1000)
 	done := make(chan Ended, 1)
 	go func() { done <- g.Wait() }()
 	number(t, dir, "me")
-	g.End(patience)
+	g.End(0, patience, nil)
 	if e := <-done; e.Exit != 4 || e.Signal != 0 {
 		t.Errorf("%+v", e)
 	}
@@ -301,7 +301,7 @@ func TestBomb(t *testing.T) {
 			go func() { done <- g.Wait() }()
 			defer g.Kill()
 			until(t, "the bomb", func() bool { return len(marked(file)) > 40 })
-			g.End(10 * time.Millisecond)
+			g.End(0, 10*time.Millisecond, nil)
 			if e := <-done; e.Lost {
 				t.Errorf("%+v", e)
 			}
@@ -516,7 +516,7 @@ func TestPause(t *testing.T) {
 	}
 	g.Pause() // it is too late for all of these
 	g.Resume()
-	g.End(0)
+	g.End(0, 0, nil)
 	g.Kill()
 }
 
@@ -549,10 +549,10 @@ func TestEnd(t *testing.T) {
 		if c.want.Signal == 9 {
 			grace = 50 * time.Millisecond
 		}
-		g.End(grace)
+		g.End(0, grace, nil)
 		if strings.Contains(c.script, "count") {
 			until(t, "the word", exists(dir, "terms"))
-			g.End(grace) // it was told already
+			g.End(0, grace, nil) // it was told already
 			g.do(func() { g.group(unix.SIGWINCH) })
 		}
 		e := <-done
