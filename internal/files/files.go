@@ -245,7 +245,7 @@ func (c *call) readFile() ([]byte, fsys.Entry, *abi.Error) {
 func (c *call) readText() ([]byte, fsys.Entry, *abi.Error) {
 	b, e, bad := c.readFile()
 	if bad == nil && binary(b) {
-		bad = c.errorf(abi.FileKind, "/path", "%s is a binary file of %d bytes%s", c.Path, len(b), likely(b))
+		bad = c.errorf(abi.FileKind, "/path", "%s is a binary file of %d bytes%s", c.Path, len(b), kindNote(b))
 		bad.Hint = "this tool is for text; use a command, or code"
 	}
 	return b, e, bad
@@ -320,7 +320,7 @@ func (c *call) missing() *abi.Error {
 	if want != rest {
 		e.Message += fmt.Sprintf("; there is no %s", path.Join(at, want))
 	}
-	if like := alike(want, names, 5); len(like) > 0 {
+	if like := similarNames(want, names, 5); len(like) > 0 {
 		for i := range like {
 			like[i] = path.Join(at, like[i])
 		}

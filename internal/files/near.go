@@ -9,10 +9,10 @@ import (
 	"github.com/kern-run/kern/abi"
 )
 
-// A near is the run of lines that is most similar to the old text of an edit.
-type near struct {
-	from, to int // line numbers
-	like     float64
+// A nearMatch is the run of lines that is most similar to the old text of an edit.
+type nearMatch struct {
+	from, to   int // line numbers
+	similarity float64
 }
 
 // Bounds of the comparison and of the hint.
@@ -36,7 +36,7 @@ func (c *call) noMatch(b []byte) *abi.Error {
 	lines := splitLines(b)
 	n := nearest(lines, splitLines([]byte(c.Old)))
 	// A bad guess would lead the model to the wrong place.
-	if n.like < nearEnough {
+	if n.similarity < nearEnough {
 		e.Hint = fmt.Sprintf("nothing in the file is like it; fs.read shows its %s", plural(len(lines), "line"))
 		return e
 	}
@@ -52,7 +52,7 @@ func (c *call) noMatch(b []byte) *abi.Error {
 			fmt.Fprintf(&s, "\n... fs.read shows the rest")
 			break
 		}
-		fmt.Fprintf(&s, "\n%d\t%s", i, shown(lines[i-1], 200))
+		fmt.Fprintf(&s, "\n%d\t%s", i, clipLine(lines[i-1], 200))
 	}
 	e.Hint = s.String()
 	return e
@@ -89,7 +89,7 @@ func difference(have, want []byte) string {
 
 // nearest returns the run of lines that is most similar to want and as long. It first
 // looks for the longest line of want. It compares all lines only at the best places.
-func nearest(lines, want [][]byte) near {
+func nearest(lines, want [][]byte) nearMatch {
 	// Both bounds keep the work small: the hint must not cost more than the edit.
 	want = want[:min(len(want), nearLines)]
 	lines = lines[:min(len(lines), nearMost)]
@@ -101,9 +101,9 @@ func nearest(lines, want [][]byte) near {
 		}
 	}
 	if key == "" || len(lines) == 0 {
-		return near{}
+		return nearMatch{}
 	}
-	var best near
+	var best nearMatch
 	for _, at := range candidates(lines, key) {
 		from := max(at-keyAt, 0)
 		to := min(from+len(want), len(lines))
@@ -111,8 +111,8 @@ func nearest(lines, want [][]byte) near {
 		for i := from; i < to; i++ {
 			sum += similar(lines[i], want[i-from])
 		}
-		if like := sum / float64(len(want)); like > best.like {
-			best = near{from + 1, to, like}
+		if like := sum / float64(len(want)); like > best.similarity {
+			best = nearMatch{from + 1, to, like}
 		}
 	}
 	return best
@@ -128,7 +128,7 @@ func candidates(lines [][]byte, key string) (at []int) {
 		if t == "" {
 			continue
 		}
-		if scores[i] = k.like(pairsOf(t)); scores[i] > top {
+		if scores[i] = k.similarity(pairsOf(t)); scores[i] > top {
 			top = scores[i]
 		}
 	}
@@ -151,5 +151,5 @@ func similar(a, b []byte) float64 {
 	if x != "" && y != "" && (strings.Contains(x, y) || strings.Contains(y, x)) {
 		return 0.9
 	}
-	return pairsOf(strings.ToLower(x)).like(pairsOf(strings.ToLower(y)))
+	return pairsOf(strings.ToLower(x)).similarity(pairsOf(strings.ToLower(y)))
 }

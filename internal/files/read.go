@@ -28,12 +28,12 @@ func (c *call) read() (string, *abi.Error) {
 	}
 	s, to := newSheet(c.max), from-1
 	for _, line := range lines[min(from-1, len(lines)):] {
-		if to-from+1 >= most || !s.line(fmt.Sprintf("%d\t%s", to+1, shown(line, maxLine))) {
+		if to-from+1 >= most || !s.line(fmt.Sprintf("%d\t%s", to+1, clipLine(line, maxLine))) {
 			break
 		}
 		to++
 	}
-	return s.end(c.rangeNote(from, to, len(lines)), manner(b)), nil
+	return s.end(c.rangeNote(from, to, len(lines)), textNote(b)), nil
 }
 
 // rangeNote returns a note with the lines that an answer holds; "" if it holds all.
@@ -51,8 +51,8 @@ func (c *call) rangeNote(from, to, all int) string {
 	return fmt.Sprintf("lines %d to %d of %d; go on with from: %d", from, to, all, to+1)
 }
 
-// manner returns a note about properties of a file that its lines do not show.
-func manner(b []byte) string {
+// textNote returns a note about properties of a file that its lines do not show.
+func textNote(b []byte) string {
 	var s string
 	add := func(what string) {
 		if s != "" {
@@ -112,7 +112,7 @@ func (c *call) list() (string, *abi.Error) {
 func (c *call) entry(name string, e fsys.Entry, deeper bool) string {
 	switch e.Kind {
 	case fsys.Dir:
-		if name = clean(name) + "/"; deeper && passedOver(path.Base(name)) {
+		if name = clean(name) + "/"; deeper && isSkipped(path.Base(name)) {
 			return name + "  (not looked into)"
 		}
 		return name
@@ -138,9 +138,9 @@ func clean(name string) string {
 	return name
 }
 
-// passedOver reports whether list and search skip a directory of this name, because
+// isSkipped reports whether list and search skip a directory of this name, because
 // programs write its content and people do not.
-func passedOver(name string) bool { return name == ".git" || name == "node_modules" }
+func isSkipped(name string) bool { return name == ".git" || name == "node_modules" }
 
 // walk calls f for every entry below the directory at, sorted, down to depth levels.
 // The argument deeper says that the entry's level is not the last. Walk stops when f
@@ -172,7 +172,7 @@ func (c *call) descend(at string, depth int, f func(string, fsys.Entry, bool) bo
 		if !f(path.Clean(name), e, depth > 1) {
 			return false, nil
 		}
-		if e.Kind != fsys.Dir || depth <= 1 || passedOver(base) {
+		if e.Kind != fsys.Dir || depth <= 1 || isSkipped(base) {
 			continue
 		}
 		if more, err := c.descend(name, depth-1, f); !more || err != nil {

@@ -95,7 +95,7 @@ func (q *query) searchFile(name string, size int64) bool {
 			line = b[:n+1]
 		}
 		b = b[len(line):]
-		if m := q.re.FindIndex(bare(line)); m != nil && !q.addMatch(name, i, bare(line), m) {
+		if m := q.re.FindIndex(trimLineEnd(line)); m != nil && !q.addMatch(name, i, trimLineEnd(line), m) {
 			return false
 		}
 	}
@@ -109,9 +109,9 @@ func (q *query) addMatch(name string, n int, line []byte, m []int) bool {
 		q.stopped = fmt.Sprintf("the first %s", plural(maxMatches, "line"))
 		return false
 	}
-	text := shown(line, maxMatchLine)
+	text := clipLine(line, maxMatchLine)
 	if len(line) > maxMatchLine && m[0] > maxMatchLine/2 {
-		text = "... " + shown(line[m[0]-maxMatchLine/3:], maxMatchLine)
+		text = "... " + clipLine(line[m[0]-maxMatchLine/3:], maxMatchLine)
 	}
 	if !q.sheet.line(fmt.Sprintf("%s:%d:%s", clean(name), n, text)) {
 		q.stopped = fmt.Sprintf("the first %s", plural(q.lines, "line"))

@@ -29,8 +29,8 @@ func binary(b []byte) bool {
 	return bad*10 > len(b)
 }
 
-// likely returns a guess at the kind of a binary file.
-func likely(b []byte) string {
+// kindNote returns a guess at the kind of a binary file.
+func kindNote(b []byte) string {
 	kind, _, _ := strings.Cut(http.DetectContentType(b), ";")
 	switch kind {
 	case "application/octet-stream", "text/plain":
@@ -52,8 +52,8 @@ func splitLines(b []byte) (lines [][]byte) {
 	return lines
 }
 
-// bare returns a line without its line end.
-func bare(line []byte) []byte {
+// trimLineEnd returns a line without its line end.
+func trimLineEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
@@ -63,9 +63,9 @@ func crlf(b []byte) bool {
 	return n > 0 && n == bytes.Count(b, []byte("\r\n"))
 }
 
-// shown returns a line as it appears in an answer: UTF-8, and at most most bytes.
-func shown(line []byte, most int) string {
-	line = bare(line)
+// clipLine returns a line as it appears in an answer: UTF-8, and at most most bytes.
+func clipLine(line []byte, most int) string {
+	line = trimLineEnd(line)
 	if len(line) <= most {
 		return strings.ToValidUTF8(string(line), "\uFFFD")
 	}
@@ -136,8 +136,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// alike returns the names that are most similar to want, the best first.
-func alike(want string, names []string, most int) []string {
+// similarNames returns the names that are most similar to want, the best first.
+func similarNames(want string, names []string, most int) []string {
 	type scored struct {
 		name  string
 		score float64
@@ -146,7 +146,7 @@ func alike(want string, names []string, most int) []string {
 	w := pairsOf(strings.ToLower(want))
 	for _, n := range names {
 		// Below one half the names have little in common, and a hint would mislead.
-		if s := w.like(pairsOf(strings.ToLower(n))); s >= 0.5 {
+		if s := w.similarity(pairsOf(strings.ToLower(n))); s >= 0.5 {
 			list = append(list, scored{n, s})
 		}
 	}
@@ -186,8 +186,8 @@ func pairsOf(s string) pairs {
 	return p
 }
 
-// like returns the similarity of two texts, from 0 to 1.
-func (p pairs) like(q pairs) float64 {
+// similarity returns the similarity of two texts, from 0 to 1.
+func (p pairs) similarity(q pairs) float64 {
 	if p.n+q.n == 0 {
 		return 1
 	}
