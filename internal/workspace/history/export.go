@@ -110,7 +110,7 @@ func Verify(ctx context.Context, w *workspace.Workspace) (abi.WorkspaceCheck, er
 		// The newest commit comes first. Any difference from it was made outside of Kern.
 		if s.Commits++; s.Commits == 1 {
 			for _, ch := range at.Diff(snap) {
-				if what := what(ch.Before, ch.After); what != "" {
+				if what := changeName(ch.Before, ch.After); what != "" {
 					s.Outside = append(s.Outside, abi.PathChange{Path: ch.Path, Change: what})
 				}
 			}

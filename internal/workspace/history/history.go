@@ -143,7 +143,7 @@ func (h *History) Commits() ([]abi.Commit, error) {
 			c.Note = s.Message
 		}
 		for _, ch := range changes {
-			if w := what(ch.Before, ch.After); w != "" {
+			if w := changeName(ch.Before, ch.After); w != "" {
 				c.Paths = append(c.Paths, abi.PathChange{Path: ch.Path, Change: w})
 			}
 		}
@@ -152,14 +152,14 @@ func (h *History) Commits() ([]abi.Commit, error) {
 	return list, nil
 }
 
-// what names the change of a path. It is empty if only the time changed.
-func what(before, after *workspace.Entry) string {
+// changeName names the change of a path. It is empty if only the time changed.
+func changeName(before, after *workspace.Entry) string {
 	switch {
 	case before == nil:
 		return "added"
 	case after == nil:
 		return "removed"
-	case !alike(before, after):
+	case !sameContent(before, after):
 		if before.Kind == after.Kind && before.Hash == after.Hash && before.Target == after.Target {
 			return "mode"
 		}
@@ -168,8 +168,8 @@ func what(before, after *workspace.Entry) string {
 	return ""
 }
 
-// alike reports whether two entries are the same, apart from their times.
-func alike(a, b *workspace.Entry) bool {
+// sameContent reports whether two entries are the same, apart from their times.
+func sameContent(a, b *workspace.Entry) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -204,7 +204,7 @@ func (h *History) Diff(seq uint64) ([]abi.FileDiff, error) {
 	list := []abi.FileDiff{}
 	for _, p := range slices.Sorted(maps.Keys(before)) {
 		// A path that was changed and changed back is no difference.
-		if alike(before[p], after[p]) {
+		if sameContent(before[p], after[p]) {
 			continue
 		}
 		d, err := h.file(p, before[p], after[p])
@@ -233,7 +233,7 @@ func (h *History) noCommit(seq uint64) error {
 
 // file returns the patch of one path. For a directory it names the change only.
 func (h *History) file(p string, before, after *workspace.Entry) (abi.FileDiff, error) {
-	d := abi.FileDiff{PathChange: abi.PathChange{Path: p, Change: what(before, after)}}
+	d := abi.FileDiff{PathChange: abi.PathChange{Path: p, Change: changeName(before, after)}}
 	from, err := h.version(before)
 	if err != nil {
 		return d, err

@@ -61,7 +61,7 @@ func (h *History) Undo(ctx context.Context, u abi.UndoOptions) (abi.UndoResult, 
 	}
 	done.Kept = append(done.Kept, r.full...)
 	for _, p := range r.todo {
-		if w := what(r.now(p), r.want[p]); w != "" && !slices.Contains(r.full, p) {
+		if w := changeName(r.now(p), r.want[p]); w != "" && !slices.Contains(r.full, p) {
 			done.Paths = append(done.Paths, abi.PathChange{Path: p, Change: w})
 		}
 	}
@@ -96,7 +96,7 @@ func (r *restore) follow(changes []workspace.Change) {
 	for _, c := range changes {
 		if was, seen := r.last[c.Path]; !seen {
 			r.want[c.Path] = c.Before
-		} else if !alike(was, c.Before) {
+		} else if !sameContent(was, c.Before) {
 			r.foreign[c.Path] = true
 		}
 		r.last[c.Path] = c.After
@@ -119,9 +119,9 @@ func (r *restore) look(ctx context.Context) (err error) {
 	for _, p := range slices.Sorted(maps.Keys(r.want)) {
 		now, want := r.now(p), r.want[p]
 		switch {
-		case alike(now, want) && (now == nil || now.Kind != workspace.File || now.Time == want.Time):
+		case sameContent(now, want) && (now == nil || now.Kind != workspace.File || now.Time == want.Time):
 		// Somebody else wrote here after the last commit, or between two of them. Going back would lose that.
-		case !alike(now, r.last[p]) || r.foreign[p] && !alike(now, want):
+		case !sameContent(now, r.last[p]) || r.foreign[p] && !sameContent(now, want):
 			r.conflicts = append(r.conflicts, p)
 		default:
 			r.todo = append(r.todo, p)
