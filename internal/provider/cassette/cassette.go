@@ -41,8 +41,8 @@ type exchange struct {
 	Broke  string          `json:"broke,omitempty"` // the error that cut the answer
 }
 
-// adds reports whether the sizes add up to the length of the text.
-func (x exchange) adds() bool {
+// sizesMatch reports whether the sizes add up to the length of the text.
+func (x exchange) sizesMatch() bool {
 	sum := 0
 	for _, n := range x.Sizes {
 		if n <= 0 || n > len(x.Text)-sum {
@@ -244,7 +244,7 @@ func Replay(path string) (*Player, error) {
 			if err := dec.Decode(&x); err != nil {
 				return nil, fmt.Errorf("%s:%d: not an exchange: %w", path, line, err)
 			}
-			if !x.adds() {
+			if !x.sizesMatch() {
 				return nil, fmt.Errorf("%s:%d: the sizes do not add up to the text", path, line)
 			}
 			p.left = append(p.left, x)
@@ -306,7 +306,7 @@ func (x exchange) differs(got exchange) string {
 	maps.Copy(all, now)
 	for _, at := range slices.Sorted(maps.Keys(all)) {
 		if want[at] != now[at] {
-			return fmt.Sprintf("at %q recorded %s, got %s", at, show(want[at]), show(now[at]))
+			return fmt.Sprintf("at %q recorded %s, got %s", at, clip(want[at]), clip(now[at]))
 		}
 	}
 	return ""
@@ -333,7 +333,7 @@ func flatten(to map[string]string, at string, text json.RawMessage) {
 	}
 }
 
-func show(s string) string {
+func clip(s string) string {
 	const most = 80
 	switch {
 	case s == "":

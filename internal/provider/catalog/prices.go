@@ -66,7 +66,7 @@ func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
 	vendor, _, _ := strings.Cut(provider, "@")
 	most := 0
 	for _, e := range Known(nil, at) {
-		n := alike(e.Model, vendor+":"+name) - len(vendor+":")
+		n := sharedPrefix(e.Model, vendor+":"+name) - len(vendor+":")
 		// A shorter match would show the price of an unrelated model.
 		if n >= family && (n > most || n == most && e.From.After(near.From)) {
 			near, most = e, n
@@ -78,8 +78,8 @@ func Nearest(provider, name string, at time.Time) (near Entry, ok bool) {
 // family is the length of the shared beginning that makes two names one family.
 const family = len("gpt-")
 
-// alike returns the length of the beginning that a and b share.
-func alike(a, b string) (n int) {
+// sharedPrefix returns the length of the beginning that a and b share.
+func sharedPrefix(a, b string) (n int) {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
 	}
@@ -149,7 +149,7 @@ func (d document) entry(n ast.Node) (e Entry, err error) {
 			return err
 		}
 		// Without beyond, no request would ever have the long price.
-		if !whole(&e.Long) || e.Beyond == 0 {
+		if !complete(&e.Long) || e.Beyond == 0 {
 			return d.Errorf(n, "%s is incomplete, expected at least beyond, input and output", what)
 		}
 		return nil
@@ -157,33 +157,33 @@ func (d document) entry(n ast.Node) (e Entry, err error) {
 	if err = d.Mapping(n, "a price", order, fields); err != nil {
 		return e, err
 	}
-	if e.Model == "" || !whole(&e.Price) {
+	if e.Model == "" || !complete(&e.Price) {
 		return e, d.Errorf(n, "a price is incomplete, expected at least model, input and output")
 	}
 	return e, nil
 }
 
-// none marks a price that is missing in the file.
-const none = -1
+// missing marks a price that is missing in the file.
+const missing = -1
 
 // price returns the fields of a price in the file, and sets all of p to none.
 func (d document) price(p *model.Price) (order []string, fields map[string]yamlfile.Field) {
-	*p = model.Price{Input: none, Output: none, CacheRead: none, CacheWrite: none}
+	*p = model.Price{Input: missing, Output: missing, CacheRead: missing, CacheWrite: missing}
 	return []string{"input", "output", "cache_read", "cache_write"}, map[string]yamlfile.Field{
 		"input": yamlfile.Into(&p.Input, d.Dollars), "output": yamlfile.Into(&p.Output, d.Dollars),
 		"cache_read": yamlfile.Into(&p.CacheRead, d.Dollars), "cache_write": yamlfile.Into(&p.CacheWrite, d.Dollars),
 	}
 }
 
-// whole reports whether p has its required prices, and sets missing cache prices to
+// complete reports whether p has its required prices, and sets missing cache prices to
 // the input price.
-func whole(p *model.Price) bool {
+func complete(p *model.Price) bool {
 	for _, cache := range []*int64{&p.CacheRead, &p.CacheWrite} {
-		if *cache == none {
+		if *cache == missing {
 			*cache = p.Input
 		}
 	}
-	return p.Input != none && p.Output != none
+	return p.Input != missing && p.Output != missing
 }
 
 func (d document) modelName(n ast.Node, what string) (string, error) {
