@@ -170,7 +170,7 @@ func (p *initProc) start() (links []int, err error) {
 		files, links = append(files, uintptr(pair[1])), append(links, pair[0])
 	}
 	if p.order.Landlock > 0 {
-		if p.rules, err = ruleset(p.order.Landlock, shown(&p.order)); err != nil {
+		if p.rules, err = ruleset(p.order.Landlock, readablePaths(&p.order)); err != nil {
 			return nil, fmt.Errorf("landlock: %w", err)
 		}
 		// A warm program puts the rules in force itself, after its claim.

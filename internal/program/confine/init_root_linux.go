@@ -208,9 +208,9 @@ func resize(at string, b Bounds) error {
 	return nil
 }
 
-// shown returns the paths that Landlock lets the program read in this box, in addition
+// readablePaths returns the paths that Landlock lets the program read in this box, in addition
 // to the paths that it may read in every box.
-func shown(o *Order) []string {
+func readablePaths(o *Order) []string {
 	if o.Probe {
 		return append([]string{"/probe"}, o.Shown...)
 	}
