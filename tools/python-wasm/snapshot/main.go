@@ -76,7 +76,7 @@ func run(module, usr, boot, out string) error {
 	if err := os.WriteFile(filepath.Join(out, "python.image"), packed, 0o644); err != nil {
 		return err
 	}
-	return rest(library, filepath.Join(out, "library.zip"))
+	return writeLibrary(library, filepath.Join(out, "library.zip"))
 }
 
 // A recorder remembers which files of the library the image holds.
@@ -90,8 +90,8 @@ func (r *recorder) ReadFile(name string) ([]byte, error) {
 	return fs.ReadFile(r.FS, name)
 }
 
-// rest writes what the image does not hold.
-func rest(library *recorder, out string) error {
+// writeLibrary writes what the image does not hold.
+func writeLibrary(library *recorder, out string) error {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	w.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) {
