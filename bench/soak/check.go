@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,6 +97,7 @@ func (w *world) finish(ctx context.Context) error {
 		}
 	}
 	w.checkLimits(ctx)
+	w.replayAll(ctx, list)
 	w.printSample("after the end of all processes")
 	for _, p := range findMarked(w.mark, w.pid) {
 		w.fault("a process is left: %s", p)
@@ -104,6 +106,33 @@ func (w *world) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.o.kills > 0 {
+		err = w.stopCrashed(ctx)
+	} else {
+		err = w.dumpAndStop()
+	}
+	if err != nil {
+		return err
+	}
+	a, err := w.audit(ctx)
+	if err != nil {
+		return err
+	}
+	a.compare(w, list, accounts)
+	a.effects.compare(w)
+	w.checkRemoved()
+	for name, t := range books.Models {
+		if most := a.models[name]; t.Nano > most {
+			w.fault("model %s: the provider billed %s, and the daemon has booked and reserved %s", name, abi.FormatMoney(t.Nano), abi.FormatMoney(most))
+		}
+	}
+	fmt.Printf("    provider: %d requests, %d ok, %d refused, %d errors, %d aborted, billed $%s; %d crashes; %d records, %d processes, %.1f KB of journal a request\n",
+		books.Requests, books.OK, books.Refused, books.Errors, books.Aborted, books.Dollars, w.crashes, a.records, len(list), float64(journalSize(w.daemon.Dir))/1024/float64(max(1, books.Requests)))
+	return nil
+}
+
+// dumpAndStop stops the daemon, which prints its goroutines first.
+func (w *world) dumpAndStop() error {
 	if err := syscall.Kill(w.pid, syscall.SIGQUIT); err != nil {
 		return err
 	}
@@ -112,18 +141,6 @@ func (w *world) finish(ctx context.Context) error {
 	}
 	_, procs, _ := w.hears.take()
 	fmt.Printf("    %d goroutines at the end: %s\n", procs["all"], mostCommon(procs, 20))
-	a, err := w.audit(ctx)
-	if err != nil {
-		return err
-	}
-	a.compare(w, list, accounts)
-	for name, t := range books.Models {
-		if most := a.models[name]; t.Nano > most {
-			w.fault("model %s: the provider billed %s, and the daemon has booked and reserved %s", name, abi.FormatMoney(t.Nano), abi.FormatMoney(most))
-		}
-	}
-	fmt.Printf("    provider: %d requests, %d ok, %d refused, %d errors, %d aborted, billed $%s; %d crashes; %d records, %d processes, %.1f KB of journal a request\n",
-		books.Requests, books.OK, books.Refused, books.Errors, books.Aborted, books.Dollars, w.crashes, a.records, len(list), float64(journalSize(w.daemon.Dir))/1024/float64(max(1, books.Requests)))
 	return nil
 }
 
@@ -135,6 +152,7 @@ type audit struct {
 	exits   map[abi.Pid]int
 	last    map[abi.Pid]abi.Kind
 	models  map[string]int64 // money booked or in doubt, by the model of the process on top
+	effects *effects
 }
 
 type callName struct {
@@ -149,11 +167,12 @@ func (w *world) audit(_ context.Context) (*audit, error) {
 		return nil, err
 	}
 	defer s.Close()
-	a := &audit{doubt: map[abi.Pid]abi.Usage{}, parent: map[abi.Pid]abi.Pid{}, exits: map[abi.Pid]int{}, last: map[abi.Pid]abi.Kind{}, models: map[string]int64{}}
+	a := &audit{doubt: map[abi.Pid]abi.Usage{}, parent: map[abi.Pid]abi.Pid{}, exits: map[abi.Pid]int{}, last: map[abi.Pid]abi.Kind{}, models: map[string]int64{}, effects: newEffects()}
 	open := map[callName]*abi.Intent{}
 	answered := map[callName]bool{}
 	err = s.Scan(func(r *abi.Record) error {
 		a.records++
+		a.effects.add(r)
 		c := callName{r.Pid, r.Call}
 		a.last[r.Pid] = r.Kind
 		switch r.Kind {
@@ -189,6 +208,9 @@ func (a *audit) addAttempt(w *world, r *abi.Record, in *abi.Intent) {
 		top = a.parent[top]
 	}
 	name := cmp.Or(w.names[top], "agent")
+	if strings.HasPrefix(a.effects.names[top], effectName) {
+		name = "effect"
+	}
 	a.models[name] += r.Answer.Usage[abi.Money]
 	if r.Answer.Outcome != abi.Unknown || in == nil {
 		return

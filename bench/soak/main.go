@@ -11,6 +11,7 @@
 // that growth becomes visible.
 //
 //	go run ./bench/soak -for 30m          # -seed decides everything but the times
+//	go run ./bench/soak -kills 500        # kill -9 twice a second, and so often
 //	go run ./bench/soak -ended 50000      # the cost of ended processes
 package main
 
@@ -48,6 +49,7 @@ func main() {
 	var o options
 	flag.DurationVar(&o.length, "for", 20*time.Second, "how long everything runs")
 	flag.DurationVar(&o.life, "life", time.Minute, "how long a daemon lives, about")
+	flag.IntVar(&o.kills, "kills", 0, "end after so many kills, instead of after a time")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of all that is left to chance")
 	flag.IntVar(&o.clients, "clients", 24, "clients at a time")
 	flag.IntVar(&o.tenants, "tenants", 30, "keys that live at a time")
@@ -55,6 +57,9 @@ func main() {
 	flag.IntVar(&o.calls, "calls", 1, "how many calls each of those made; agents eight times as many")
 	flag.BoolVar(&o.keep, "keep", false, "keep the data directory")
 	flag.Parse()
+	if o.kills > 0 {
+		o.length, o.life = 24*time.Hour, 500*time.Millisecond
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
@@ -73,6 +78,7 @@ type options struct {
 	seed             uint64
 	clients, tenants int
 	ended, calls     int
+	kills            int // 0: no bound
 	keep             bool
 }
 
@@ -91,16 +97,27 @@ func (o *options) soak(ctx context.Context) error {
 	for i := range o.clients {
 		all.Go(func() { w.runClient(busy, w.random(uint64(1000+i))) })
 	}
-	for i, work := range []func(context.Context, *rand.Rand){w.makeKeys, w.sendOrders, w.sendOrders, w.typeCommands, w.execPrograms, w.execPrograms, w.runAgents, w.followRecords} {
+	for i, work := range []func(context.Context, *rand.Rand){w.makeKeys, w.sendOrders, w.sendOrders, w.typeCommands, w.execPrograms, w.execPrograms, w.runAgents, w.runEffects, w.runEffects, w.runEffects, w.removeProcesses, w.followRecords} {
 		all.Go(func() { work(busy, w.random(uint64(2000+i))) })
 	}
 	rnd := w.random(1)
 	fmt.Println(heading)
 	for left := time.Until(deadline); left > 0 && ctx.Err() == nil; left = time.Until(deadline) {
 		life := min(left, o.life/2+time.Duration(rnd.Int64N(int64(o.life))))
-		w.observe(ctx, life)
+		if o.kills > 0 {
+			w.pause(ctx, life)
+		} else {
+			w.observe(ctx, life)
+		}
+		if o.kills > 0 && w.crashes >= o.kills {
+			break
+		}
 		if time.Until(deadline) > 0 && ctx.Err() == nil {
-			if err := w.restart(ctx, rnd.IntN(2) == 0); err != nil {
+			again := func() error { return w.restart(ctx, rnd.IntN(2) == 0) }
+			if o.kills > 0 {
+				again = func() error { return w.crash(ctx) }
+			}
+			if err := again(); err != nil {
 				quit()
 				all.Wait()
 				return err

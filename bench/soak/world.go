@@ -62,6 +62,8 @@ type notes struct {
 	names  map[abi.Pid]string     // models, by the process on top
 	wrongs map[string]int         // what must not be
 	asked  map[string]int         // what was asked, by how it ended
+
+	removed []string // words of processes that were removed
 }
 
 // A tenant is an open key, as its clients know it.
@@ -110,12 +112,13 @@ func newWorld(o *options) (w *world, err error) {
 	if w.dir, err = os.MkdirTemp("", "kern-soak-"); err != nil {
 		return nil, err
 	}
-	for name, text := range map[string]string{"script.yaml": fmt.Sprintf(script, strings.Repeat("a longer answer ", 40)), "agentscript.yaml": agentScript, "agent.yaml": agentFile} {
+	for name, text := range map[string]string{"script.yaml": fmt.Sprintf(script, strings.Repeat("a longer answer ", 40)), "agentscript.yaml": agentScript, "effectscript.yaml": effectScript, "gone.yaml": goneScript, "agent.yaml": agentFile} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
 	}
 	w.provider, w.end, err = rig.StartMock("--script", filepath.Join(w.dir, "script.yaml"), "--script", "agent="+filepath.Join(w.dir, "agentscript.yaml"),
+		"--script", "effect="+filepath.Join(w.dir, "effectscript.yaml"),
 		"--seed", fmt.Sprint(o.seed), "--overload", "2%", "--latency", "p50=20ms,p99=400ms", "--tps", "3000", "--chunk", "3", "--rpm", "240",
 		"--fault", "cut@3=2%", "--fault", "malformed@4=1%", "--fault", "nousage=2%", "--fault", "hang@2=0.2%", "--fault", "slow@2=0.5%")
 	if err != nil {
@@ -131,6 +134,7 @@ func newWorld(o *options) (w *world, err error) {
 		for i := range models {
 			fmt.Fprintf(&conf, "      m%03d: {input: 1, output: 10, window: 32768, max_output: 1024}\n", i)
 		}
+		fmt.Fprintf(&conf, "      effect: {input: 1, output: 10, window: 32768, max_output: 1024}\n")
 		fmt.Fprintf(&conf, "      agent: {input: 1, output: 10, window: 32768, max_output: 1024}\n")
 	}
 	if w.daemon, err = rig.NewDaemon("", "providers:\n"+conf.String()); err != nil {
