@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/sha256"
+	"strconv"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/recent"
@@ -16,19 +17,16 @@ type answered struct {
 // asked is what a request asks, as the watchdog compares it.
 type asked struct {
 	whole abi.Hash // the conversation, for answered; zero: it is not known here
-	news  abi.Hash // the elements that the model has not read, if the request continues a conversation
+	news  abi.Hash // the elements that the model has not read; zero: the request continues no conversation
 }
 
-// askedIn returns what a request asks. If the request does not continue an answered
-// conversation, all of it is new. The conversation of many requests may end with the
-// same question, and the same answer to it is not a loop.
+// askedIn returns what a request asks.
 func (k *answered) askedIn(pid abi.Pid, c *upstreamCall) (a asked) {
 	links := c.stored.links
 	if len(links) == 0 {
 		return a
 	}
 	a.whole = prefixName(pid, "", c.stored.common, links[len(links)-1])
-	a.news = a.whole
 	said, news := c.body.News()
 	if before := len(links) - said - news; said > 0 && before > 0 {
 		if _, ok := k.Get(prefixName(pid, "", c.stored.common, links[before-1])); ok {
@@ -44,9 +42,14 @@ func (k *answered) askedIn(pid abi.Pid, c *upstreamCall) (a asked) {
 
 // said returns what the watchdog compares of an answer without tool calls; nil if
 // the provider keeps a part of the conversation, because Kern does not see that part.
+// The answer to a request that continues no conversation is like no other: it may be
+// one of many samples, or one of many texts that end with the same question.
 func (c *upstreamCall) said(text string, calls int) []byte {
-	if c.asked.whole.IsZero() || c.bound.Elsewhere || text == "" || calls > 0 {
+	switch {
+	case c.asked.whole.IsZero() || c.bound.Elsewhere || text == "" || calls > 0:
 		return nil
+	case c.asked.news.IsZero():
+		return strconv.AppendUint(nil, c.call.N, 10)
 	}
 	return append(c.asked.news[:], text...)
 }
