@@ -11,7 +11,7 @@ import (
 )
 
 // scriptExample shows all that a script may say.
-const scriptExample = `  price: {input: 3.00, output: 15.00}    # dollars a million tokens
+const scriptExample = `  price: {input: 3.00, output: 15.00}    # dollars a million tokens; without it the price that Kern knows
   window: 200000                         # a longer prompt is refused
   latency: 200ms                         # before each answer
   repeat: true                           # after the last reply comes the first

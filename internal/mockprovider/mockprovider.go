@@ -45,6 +45,7 @@ type Config struct {
 	Scripts map[string]*model.Script // by model; other models use Script
 	Reply   string                   // the text of every answer without a script
 	Price   model.Price              // without a script
+	Known   bool                     // a model without a price has the one of Kern's table
 	Models  []string                 // the models there are; empty: any name
 	Keys    []string                 // the keys that are accepted; empty: any key, or none
 
@@ -255,7 +256,7 @@ func (x *handler) enterLimits(a *answer) (leave func(model.Usage), p *problem) {
 func (x *handler) sendAnswer(f format, a *answer) {
 	c := &x.mock.config
 	a.billed = model.Usage{Input: a.usage.Input, CacheRead: a.usage.CacheRead, CacheWrite: a.usage.CacheWrite}
-	defer func() { x.entry.Usage, x.entry.nano = a.billed, a.price.Cost(a.billed) }()
+	defer func() { x.entry.Usage, x.entry.nano = a.billed, c.priceOf(a.req.model, a.usage.Input+a.usage.CacheRead+a.usage.CacheWrite).Cost(a.billed) }()
 	s := &stream{x: x, fault: x.fault(), chunk: max(c.Chunk, 1), total: a.paidBytes(), first: c.TTFT.draw(x.rand)}
 	x.entry.Fault = s.fault.Kind
 	if c.TPS > 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kern-run/kern/internal/provider/catalog"
 	"github.com/kern-run/kern/internal/provider/tokens"
 	"github.com/kern-run/kern/model"
 )
@@ -26,7 +27,6 @@ type answer struct {
 	text     string
 	calls    []model.ToolCall
 	stop     model.Stop
-	price    model.Price
 	latency  time.Duration // from the script
 
 	usage    model.Usage  // of the whole answer
@@ -39,7 +39,7 @@ type answer struct {
 func (x *handler) findReply(q *request) (*answer, *problem) {
 	a := &answer{id: fmt.Sprintf("%012d", x.seq), created: x.begun.Unix(), req: q}
 	s := x.mock.script(q)
-	a.price, a.latency = s.Price, s.Latency
+	a.latency = s.Latency
 	if q.silent() {
 		a.usage.Input = q.inputTokens()
 		return a, nil
@@ -189,7 +189,7 @@ func (x *handler) scriptedError(r *model.Reply) *problem {
 	if r.Output != nil {
 		x.entry.Usage.Output = int64(*r.Output)
 	}
-	x.entry.nano = x.mock.config.priceOf(x.entry.Model).Cost(x.entry.Usage)
+	x.entry.nano = x.mock.config.priceOf(x.entry.Model, x.entry.Usage.Input).Cost(x.entry.Usage)
 	p := &problem{message: "the script says so"}
 	switch r.Error {
 	case model.RateLimit:
@@ -208,14 +208,27 @@ func (x *handler) scriptedError(r *model.Reply) *problem {
 	return p
 }
 
-func (c *Config) priceOf(name string) model.Price {
+// priceOf returns the price of a request with so many input tokens: of the script,
+// else of the flag, else of the table by which Kern books.
+func (c *Config) priceOf(name string, input int64) model.Price {
+	p := c.Price
 	switch {
 	case c.Scripts[name] != nil:
-		return c.Scripts[name].Price
+		p = c.Scripts[name].Price
 	case c.Script != nil:
-		return c.Script.Price
+		p = c.Script.Price
 	}
-	return c.Price
+	if p != (model.Price{}) || !c.Known {
+		return p
+	}
+	now := time.Now()
+	for _, provider := range []string{"openai", "anthropic"} {
+		if e, ok := catalog.Find(nil, provider, name, now); ok {
+			f := model.Facts{Price: e.Price, Long: e.Long, Beyond: e.Beyond}
+			return f.At(input)
+		}
+	}
+	return p
 }
 
 // reportUsage sets the usage that the answer states.

@@ -35,7 +35,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.Port, "port", 0, "the port on 127.0.0.1; 0: a free one")
 	flags.StringArrayVar(&f.scripts, "script", nil, "what it says: a `file`, or MODEL=FILE for one model")
 	flags.StringVar(&c.Reply, "reply", "", "what it says without a script")
-	flags.StringVar(&f.price, "price", "", "dollars a million tokens without a script, as `IN/OUT`")
+	flags.StringVar(&f.price, "price", "", "dollars a million tokens without a script, as `IN/OUT`; none: the price that Kern knows")
 	flags.StringSliceVar(&c.Models, "model", nil, "the models there are; any, if none is given")
 	flags.StringSliceVar(&c.Keys, "key", nil, "the keys that are accepted; any, if none is given")
 	flags.Int64Var(&f.rpm, "rpm", 0, "requests a minute")
@@ -58,6 +58,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 // Config parses the flags.
 func (f *Flags) Config() (c Config, err error) {
 	c = f.config
+	c.Known = true
 	c.Limits = Limits{Requests: f.rpm, Tokens: f.tpm, Input: f.itpm, Output: f.otpm, Concurrency: f.concurrency, Ban: f.ban}
 	c.Chunk = f.chunking
 	if min(f.rpm, f.tpm, f.itpm, f.otpm, int64(f.concurrency), int64(f.ban), int64(f.chunking)) < 0 || c.TPS < 0 {
