@@ -64,6 +64,8 @@ type Removed struct {
 	Pids []Pid  `json:"pids"` // whole trees, every process of them
 	By   string `json:"by,omitempty"`
 	Sums []Sum  `json:"sums,omitempty"`
+
+	Spent []Spent `json:"spent,omitempty"` // what they used, by hour, model, account and name
 }
 
 // Sum is what removed processes used under a named account, or under none.
@@ -121,6 +123,7 @@ type Intent struct {
 	Reserve   Usage  `json:"reserve,omitzero"`
 	Granted   int64  `json:"granted,omitempty"` // model: the output tokens it may give
 	Price     Price  `json:"price,omitzero"`    // model: the price that was used
+	Model     string `json:"model,omitempty"`   // model: its name, with the provider
 	Say       Data   `json:"say,omitzero"`      // model: a page that goes before the call
 	SayTokens int    `json:"say_tokens,omitempty"`
 	Parts     []Hash `json:"parts,omitempty"` // blobs that Args name, including blobs stored with this record
@@ -220,6 +223,7 @@ type Change struct {
 	Limits   *Limits `json:"limits,omitempty"` // all of them
 	Priority *int    `json:"priority,omitempty"`
 	By       string  `json:"by,omitempty"`
+	Period   *Period `json:"period,omitempty"` // Account: from now on; nil: as before
 }
 
 // An Edit is a change to the limits and the priority. A limit that it does not name
@@ -230,6 +234,7 @@ type Edit struct {
 	Narrow   bool   // refuse the edit if it raises or removes a limit
 	Priority *int
 	By       string // the person or call that asks
+	Per      string // of an account: renew its limits each day, week or month; never ends that
 }
 
 // ChangesLimits reports whether e names a limit.

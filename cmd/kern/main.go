@@ -160,7 +160,7 @@ kern help agent explains agent files.`,
 		commands []*cobra.Command
 	}{
 		{"Run", []*cobra.Command{runCommand(t, d), execCommand(t, d), keyCommand(t, d), codeCommand(t), continueCommand(t, d), forkCommand(t, d), waitCommand(t, d)}},
-		{"Watch", []*cobra.Command{psCommand(t, d), showCommand(t, d), logCommand(t, d), trafficCommand(t, d), replayCommand(t, d)}},
+		{"Watch", []*cobra.Command{psCommand(t, d), showCommand(t, d), logCommand(t, d), spendCommand(t, d), trafficCommand(t, d), replayCommand(t, d)}},
 		{"Control", []*cobra.Command{
 			signalCommand(t, d, abi.Kill, "End processes at once", "Everything that a process started ends with it."),
 			signalCommand(t, d, abi.Stop, "Pause processes: running calls finish, no new call begins", "kern cont continues them."),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 )
@@ -15,7 +16,7 @@ type accountHandler struct{ server *Server }
 func (h accountHandler) list(http.ResponseWriter, *http.Request) (any, error) {
 	all := []Account{}
 	for _, b := range h.server.Views.Accounts() {
-		all = append(all, accountView(&b))
+		all = append(all, accountView(&b, time.Now()))
 	}
 	return all, nil
 }
@@ -44,7 +45,7 @@ func (h accountHandler) set(w http.ResponseWriter, r *http.Request) (any, error)
 	}
 	for _, b := range h.server.Views.Accounts() {
 		if b.Name == name {
-			return accountView(&b), nil
+			return accountView(&b, time.Now()), nil
 		}
 	}
 	return nil, &abi.Error{Code: abi.Internal, Message: "the account is not there"}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
-	"github.com/kern-run/kern/internal/quota"
 )
 
 // A Server serves the control API of a kernel. Its fields are what the host of the
@@ -43,8 +42,8 @@ type Server struct {
 	Keys       KeyService
 	Request    func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
 	Output     func(pid abi.Pid, call uint64) ([]byte, error) // all that a tool printed in a call
-	Traffic    func() []quota.Snapshot                        // the use of the limits of providers
-	Stop       func()                                         // makes the daemon stop; returns at once
+	Reports    Reports
+	Stop       func() // makes the daemon stop; returns at once
 
 	holders holders
 	origins origins
@@ -126,7 +125,8 @@ func (srv *Server) Handler() http.Handler {
 		"GET /v1/accounts":                accounts.list,
 		"GET /v1/feed":                    srv.feed,
 		"POST /v1/remove":                 removing(srv.Remove),
-		"GET /v1/traffic":                 srv.traffic,
+		"GET /v1/traffic":                 srv.Reports.traffic,
+		"GET /v1/spend":                   srv.Reports.spend,
 		"PUT /v1/accounts/{name}":         accounts.set,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -179,13 +179,6 @@ func withBody[T any](most int64, f func(ctx context.Context, pid abi.Pid, body *
 }
 
 func (srv *Server) about(http.ResponseWriter, *http.Request) (any, error) { return srv.About, nil }
-
-func (srv *Server) traffic(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := query(r); err != nil {
-		return nil, err
-	}
-	return srv.Traffic(), nil
-}
 
 func (srv *Server) stop(http.ResponseWriter, *http.Request) (any, error) {
 	srv.Stop()
@@ -318,11 +311,12 @@ type Change struct {
 	Narrow   bool       `json:"narrow,omitempty"`
 	Priority *int       `json:"priority,omitempty"`
 	By       string     `json:"by,omitempty"`
+	Per      string     `json:"per,omitempty"` // of an account: renew its limits each day, week or month; never ends that
 }
 
 // edit converts the change for the kernel.
 func (c *Change) edit() (abi.Edit, error) {
-	e := abi.Edit{Limits: c.Limits, Narrow: c.Narrow, Priority: c.Priority, By: c.By}
+	e := abi.Edit{Limits: c.Limits, Narrow: c.Narrow, Priority: c.Priority, By: c.By, Per: c.Per}
 	for i, name := range c.Unset {
 		u, ok := abi.UnitOf(name)
 		if !ok {
@@ -343,6 +337,9 @@ func (srv *Server) change(ctx context.Context, pid abi.Pid, c *Change) (any, err
 	e, err := c.edit()
 	if err != nil {
 		return nil, err
+	}
+	if c.Per != "" {
+		return nil, expected("/per", c.Per, "nothing, because only the limits of an account renew")
 	}
 	if !e.ChangesLimits() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}

@@ -333,8 +333,11 @@ func (f *fake) api() *Server {
 		Output: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, "printed by %d", call), f.known(pid)
 		},
-		Traffic: func() []quota.Snapshot { return []quota.Snapshot{{Name: "p/m", Waiting: 3}} },
-		Stop:    func() { close(f.stopped) },
+		Reports: Reports{Traffic: func() []quota.Snapshot { return []quota.Snapshot{{Name: "p/m", Waiting: 3}} }, Spent: func() []abi.Spent {
+			return []abi.Spent{{Hour: 24, Model: "m", Account: "team", Usage: abi.Usage{abi.Money: 1e9}}, {Hour: 25, Model: "m", Name: "crew", Usage: abi.Usage{abi.Money: 2e9}},
+				{Hour: 48, Model: "n", Usage: abi.Usage{abi.Money: 4e9}}}
+		}},
+		Stop: func() { close(f.stopped) },
 	}
 }
 
@@ -437,6 +440,12 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/processes/7/replay", `{"with":` + okRun + `}`, 200, `"same":true`, "replay 7 true"},
 		{"POST", "/v1/processes/7/replay", `{"with":{"priority":1,"task":""}}`, 400, "/program/model", ""},
 		{"POST", "/v1/processes/7/verify", ``, 200, `{"pid":7,"records":3}`, ""},
+		{"GET", "/v1/spend", "", 200, `{"by":[],"lines":[{"usage":{"money":"7",`, ""},
+		{"GET", "/v1/spend?by=day", "", 200, `{"day":"1970-01-02","usage":{"money":"3",`, ""},
+		{"GET", "/v1/spend?by=model,name&since=86400000000001", "", 200, `"since":"1970-01-02T00:00:00Z","lines":[{"model":"m","name":"-","usage":{"money":"1",`, ""},
+		{"GET", "/v1/spend?by=account&since=90000000000000", "", 200, `[{"account":"-","usage":{"money":"6",`, ""},
+		{"GET", "/v1/spend?by=week", "", 400, `"where":"/by"`, ""},
+		{"GET", "/v1/spend?since=x", "", 400, `"where":"/since"`, ""},
 		{"GET", "/v1/keys", "", 200, `"openai_base_url":"http://o","anthropic_base_url":"http://a","socket":"s"},"keys":[{"pid":7,`, ""},
 		{"GET", "/v1/keys?all=1", "", 400, "only the parameters", ""},
 		{"GET", "/v1/keys/7", "", 200, `{"pid":7,`, ""},

@@ -102,7 +102,10 @@ type Account struct {
 	Limits   abi.Limits `json:"limits"`
 	Usage    Usage      `json:"usage"`
 	Reserved Usage      `json:"reserved"`
-	Left     abi.Limits `json:"left"` // for every limited unit
+	Left     abi.Limits `json:"left"`               // for every limited unit
+	Per      string     `json:"per,omitempty"`      // the limits renew each day, week or month
+	Renews   *time.Time `json:"renews,omitempty"`   // when they do next
+	InPeriod *Usage     `json:"in_period,omitzero"` // what counts against them
 }
 
 func usage(u *abi.Usage) Usage {
@@ -138,11 +141,21 @@ func (srv *Server) view(i *kernel.Info, now time.Time) (Process, error) {
 	return p, err
 }
 
-func accountView(b *kernel.Account) Account {
+func accountView(b *kernel.Account, now time.Time) Account {
 	v := Account{Name: b.Name, Limits: b.Limits, Usage: usage(&b.Used), Reserved: usage(&b.Reserved)}
+	counted := b.Used
+	if p := b.Period; p.Per != "" {
+		// The kernel renews an account when a call needs it, so the period may be over.
+		if next, err := abi.NewPeriod(p.Per, now); err == nil && now.UnixNano() >= p.Until {
+			p, p.Base = next, b.Used
+		}
+		counted.Sub(&p.Base)
+		renews, in := time.Unix(0, p.Until).UTC(), usage(&counted)
+		v.Per, v.Renews, v.InPeriod = p.Per, &renews, &in
+	}
 	b.Limits.Each(func(u abi.Unit, n int64) {
 		if u < abi.Units {
-			v.Left.Set(u, max(0, n-b.Used[u]-b.Reserved[u]))
+			v.Left.Set(u, max(0, n-counted[u]-b.Reserved[u]))
 		}
 	})
 	return v

@@ -27,6 +27,6 @@ func (k *Kernel) API() *api.Server {
 		Records: k.Records,
 		Output:  k.world.Journal.Output,
 		Feed:    k.Feed.Follow,
-		Traffic: k.Traffic,
+		Reports: api.Reports{Traffic: k.Traffic, Spent: k.Processes.Spent},
 	}
 }

@@ -101,12 +101,24 @@ func overLimit(s *process.State, plan *Plan, f *ledger.Fit) *abi.Error {
 	a, u := f.At, f.Unit
 	limit, _ := a.Limits.Get(u)
 	owner := "this process"
-	if a != s.Account {
+	switch {
+	case a.Name != "":
+		owner = "the account " + a.Name
+	case a != s.Account:
 		owner = "an account above this process"
 	}
-	used, held := abi.FormatUnit(u, a.Settled[u]+a.Doubt[u]), ""
+	counted := a.Counted(u) + a.Doubt[u]
+	used, held := amount(u, counted), ""
 	if n := a.Reserved[u] + a.Held[u] - a.Doubt[u]; n > 0 {
-		held = ", " + abi.FormatUnit(u, n) + " is held by open calls"
+		held = ", " + amount(u, n) + " is held by open calls"
+	}
+	if left := limit - counted - (a.Reserved[u] + a.Held[u] - a.Doubt[u]); left > 0 {
+		held += ", " + amount(u, left) + " is left"
+	}
+	bound, hint := amount(u, limit), "finish with what you have"
+	if per := a.Period.Per; per != "" {
+		bound += " a " + per
+		hint += "; the limit renews with the next " + per + ", at midnight UTC"
 	}
 	least := ""
 	if e := &plan.Elastic; e.Floor > e.Min && f.Granted < e.Max {
@@ -115,10 +127,18 @@ func overLimit(s *process.State, plan *Plan, f *ledger.Fit) *abi.Error {
 	return &abi.Error{
 		Code: abi.LimitCode(u),
 		Message: fmt.Sprintf("the %s limit of %s is %s; %s is used%s and the call may use %s%s",
-			u, owner, abi.FormatUnit(u, limit), used, held, abi.FormatUnit(u, f.Need[u]), least),
+			u, owner, bound, used, held, amount(u, f.Need[u]), least),
 		Got:  abi.FormatUnit(u, f.Need[u]),
-		Hint: "finish with what you have",
+		Hint: hint,
 	}
+}
+
+// amount formats an amount for a person.
+func amount(u abi.Unit, n int64) string {
+	if u == abi.Money {
+		return "$" + abi.FormatUnit(u, n)
+	}
+	return abi.FormatUnit(u, n)
 }
 
 // fitsContext checks the request of a model call against the context limit of the

@@ -93,7 +93,7 @@ func TestFirm(t *testing.T) {
 		m.idle()
 		if r := m.do(pid, 2, "act", deed{Reserve: money(3), Firm: true}); r.Outcome != abi.Refused || code(r) != abi.LimitMoney || m.effects(pid, 2) != 0 {
 			t.Errorf("%+v", r)
-		} else if want := "0 is used, 0.000000008 is held by open calls and the call may use 0.000000003"; !strings.HasSuffix(r.Err.Message, want) {
+		} else if want := "$0 is used, $0.000000008 is held by open calls, $0.000000002 is left and the call may use $0.000000003"; !strings.HasSuffix(r.Err.Message, want) {
 			t.Errorf("%s, want %s", r.Err.Message, want)
 		}
 		if r := m.do(pid, 3, "act", deed{Reserve: money(2), Firm: true}); r.Err != nil {

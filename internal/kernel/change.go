@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/ledger"
+	"github.com/kern-run/kern/internal/kernel/process"
 )
 
 // ask puts the question of a call before a person, once. The lock is held.
@@ -114,7 +117,7 @@ func (p *proc) reorder() {
 // is none.
 func (k *Kernel) SetAccount(ctx context.Context, name string, e abi.Edit) error {
 	k.procs.mu.Lock()
-	t, bad := k.editAccount(name, &e)
+	t, bad := k.accounts.edit(name, &e)
 	k.procs.mu.Unlock()
 	if bad != nil {
 		return bad
@@ -122,7 +125,14 @@ func (k *Kernel) SetAccount(ctx context.Context, name string, e abi.Edit) error 
 	return t.Wait(ctx)
 }
 
-func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Pending, bad *abi.Error) {
+// settings changes the named accounts, which are the records of tree 0. The kernel's
+// lock is held.
+type settings struct {
+	machine *process.Machine
+	cfg     *Config
+}
+
+func (s settings) edit(name string, e *abi.Edit) (t journal.Pending, bad *abi.Error) {
 	var odd []string
 	e.Limits.Each(func(u abi.Unit, _ int64) {
 		if u >= abi.Units {
@@ -133,10 +143,10 @@ func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Pending, bad *
 		return t, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("account %q: an account adds up usage, so it cannot limit %v", name, odd),
 			Hint: "name the account, and set these limits for each process"}
 	}
-	if bad = k.cfg.Log.Err(); bad != nil {
+	if bad = s.cfg.Log.Err(); bad != nil {
 		return t, bad
 	}
-	machine := k.procs.machine
+	machine := s.machine
 	var l abi.Limits
 	if a := machine.Accounts[name]; a != nil {
 		l = a.Limits
@@ -145,7 +155,53 @@ func (k *Kernel) editAccount(name string, e *abi.Edit) (t journal.Pending, bad *
 		return t, bad
 	}
 	c := &abi.Change{Account: name, Limits: &l, By: e.By}
-	r := &abi.Record{N: machine.SetAccount(c), Time: k.cfg.Now().UnixNano(), Kind: abi.KindAccount, Change: c}
-	machine.Accounts[name].WakeWaiters()
-	return k.cfg.Log.Put(r), nil
+	if c.Period, bad = periodFor(machine.Accounts[name], e.Per, s.cfg.Now()); bad != nil {
+		return t, bad
+	}
+	return s.put(c), nil
+}
+
+// put records a change of a named account. The lock is held.
+func (s settings) put(c *abi.Change) journal.Pending {
+	r := &abi.Record{N: s.machine.SetAccount(c), Time: s.cfg.Now().UnixNano(), Kind: abi.KindAccount, Change: c}
+	s.machine.Accounts[c.Account].WakeWaiters()
+	return s.cfg.Log.Put(r)
+}
+
+// NeverRenews is the length of a period that has no end.
+const NeverRenews = "never"
+
+// periodFor returns the period that an edit begins; nil if it changes none. Earlier
+// use does not count in the first period.
+func periodFor(a *ledger.Account, per string, now time.Time) (*abi.Period, *abi.Error) {
+	if per == NeverRenews {
+		return new(abi.Period), nil
+	}
+	if per == "" || a != nil && a.Period.Per == per {
+		return nil, nil
+	}
+	p, err := abi.NewPeriod(per, now)
+	if err != nil {
+		return nil, &abi.Error{Code: abi.InvalidArguments, Where: "/per", Message: err.Error(), Hint: "never ends the renewal"}
+	}
+	if a != nil {
+		p.Base = a.Settled
+	}
+	return &p, nil
+}
+
+// renew begins the next period of each account on the path of a whose period is over.
+// The record has what was settled before, so a replay does not depend on the order
+// of the records of different trees. The lock is held.
+func (s settings) renew(a *ledger.Account) {
+	now := s.cfg.Now()
+	for _, over := range a.Over(now.UnixNano()) {
+		next, err := abi.NewPeriod(over.Period.Per, now)
+		if err != nil || s.cfg.Log.Err() != nil {
+			return // the limits stay as they are
+		}
+		next.Base = over.Settled
+		limits := over.Limits
+		s.put(&abi.Change{Account: over.Name, Limits: &limits, Period: &next, By: "kern"})
+	}
 }

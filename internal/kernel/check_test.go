@@ -49,8 +49,8 @@ func (k *Kernel) each(f func(name string, a *ledger.Account)) {
 	}
 }
 
-// total is what is booked on an account in a unit.
-func total(a *ledger.Account, u abi.Unit) int64 { return a.Settled[u] + a.Reserved[u] + a.Held[u] }
+// total is what is booked on an account in a unit, in this period.
+func total(a *ledger.Account, u abi.Unit) int64 { return a.Counted(u) + a.Reserved[u] + a.Held[u] }
 
 // allowances are sums above a limit that are excused, because a person lowered
 // the limit under what was booked already.
@@ -188,8 +188,21 @@ func (m *rig) forgotten() (err error) {
 // records on disk, to the byte.
 func (m *rig) unfolded() error {
 	read := process.NewMachine()
-	if err := m.store.Scan(func(r *abi.Record) error { return read.Replay(r, m.store.Blob) }); err != nil {
+	read.Book = process.NewBook()
+	settled := int64(0)
+	if err := m.store.Scan(func(r *abi.Record) error {
+		if r.Answer != nil && r.Answer.Outcome != abi.Unknown {
+			settled += r.Answer.Usage[abi.Money]
+		}
+		return read.Replay(r, m.store.Blob)
+	}); err != nil {
 		return err
+	}
+	for _, s := range read.Book.Lines() {
+		settled -= s.Usage[abi.Money]
+	}
+	if settled != 0 {
+		return fmt.Errorf("the book lacks %d of the money that was settled", settled)
 	}
 	return m.differs(read)
 }
@@ -224,6 +237,9 @@ func (m *rig) differs(read *process.Machine) error {
 	k.procs.mu.Lock()
 	defer k.procs.mu.Unlock()
 	live := k.procs.machine
+	if got, want := live.Book.Lines(), read.Book.Lines(); read.Book != nil && !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("the book has %+v, folded %+v", got, want)
+	}
 	for _, s := range live.States {
 		for _, pid := range live.Tree.Children(s.Pid) {
 			if _, there := s.Living[pid]; there == live.HasExited(pid) {
@@ -238,7 +254,7 @@ func (m *rig) differs(read *process.Machine) error {
 	}
 	for name, a := range k.procs.machine.Accounts {
 		b := read.Accounts[name]
-		if a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt {
+		if a.Limits != b.Limits || a.Settled != b.Settled || a.Reserved != b.Reserved || a.Doubt != b.Doubt || a.Period != b.Period {
 			return fmt.Errorf("account %s: %+v, folded %+v", name, *a, *b)
 		}
 	}

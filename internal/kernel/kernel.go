@@ -79,6 +79,7 @@ type Plan struct {
 
 // A Source is the resource at which a call needs a turn.
 type Source struct {
+	Model    string // for the person that pays; empty: the call asks none
 	Resource string // empty: none
 	Other    bool   // there is another resource: plan the call again when this one is away
 }
@@ -197,6 +198,8 @@ type Kernel struct {
 	answers answers
 	closed  bool // guarded by procs.mu
 	exits   exitQueue
+
+	accounts settings
 }
 
 // proc is a process in a running kernel: its state, and what only this run knows.
@@ -225,6 +228,7 @@ func New(cfg Config) (*Kernel, error) {
 	cfg.Grace, cfg.Last = cmp.Or(cfg.Grace, 2*time.Second), cmp.Or(cfg.Last, 10*time.Second)
 	from := answers{cfg.Store, cfg.Log}
 	k := &Kernel{cfg: cfg, answers: from, procs: newProcesses(from), exits: exitQueue{keep: keepWhole}}
+	k.accounts = settings{k.procs.machine, &k.cfg}
 	if err := k.recover(); err != nil {
 		return nil, err
 	}

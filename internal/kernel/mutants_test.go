@@ -27,7 +27,7 @@ var mutants = []mutant{
 	{"settled twice", "process/state.go", "	s.Account.Settle(&in.Reserve, &a.Usage)\n", "	s.Account.Settle(&in.Reserve, &a.Usage)\n	s.Account.Settle(&abi.Usage{}, &a.Usage)\n", "TestMoneyLimit|TestLedger", ""},
 	{"only its own account", "ledger/ledger.go", "func (a *Account) Hold(u *abi.Usage) {\n	for ; a != nil; a = a.Parent {\n", "func (a *Account) Hold(u *abi.Usage) {\n	for ; a != nil; a = nil {\n", "TestManyCallers|TestLedger", ""},
 	{"a refund", "run.go", "		d.Usage[u] = max(0, d.Usage[u])", "		d.Usage[u] = d.Usage[u]", "TestNoRefund", ""},
-	{"the limit may be passed by one", "ledger/fit.go", "a.Settled[u]+a.Doubt[u]+claimed[u] > limit-need[u] {", "a.Settled[u]+a.Doubt[u]+claimed[u] > limit-need[u]+1 {", "TestMoneyLimit|TestAdmitEdges|TestLedger", ""},
+	{"the limit may be passed by one", "ledger/fit.go", "a.Counted(abi.Unit(u))+a.Doubt[u]+claimed[u] > limit-need[u] {", "a.Counted(abi.Unit(u))+a.Doubt[u]+claimed[u] > limit-need[u]+1 {", "TestMoneyLimit|TestAdmitEdges|TestLedger", ""},
 	{"children cost nothing", "process/state.go", "		s.Account.Parent.Settle(&abi.Usage{}, &abi.Usage{abi.Children: 1})\n", "", "TestLedger|TestEnds", ""},
 	{"a child gets what it asks for", "spawn.go", "		if asked, set := child.Get(u); set && asked > n {\n			child.Set(u, n)\n", "		if asked, set := child.Get(u); set && asked > n {\n", "TestSpawnNarrows", ""},
 	// nobody waits for ever
@@ -80,7 +80,7 @@ var mutants = []mutant{
 	{"a program is not told on a full disk", "../../cmd/kern/exec_program.go", "	p.orders = o\n", "	o = was\n", "TestKillOnFullDisk", "cmd/kern"},
 	{"a free model is asked without money", "ledger/fit.go", "abi.Unit(u) == abi.Money && need[abi.ModelCalls] > 0", "abi.Unit(u) == abi.Money && false", "TestNoMoneyNoModel", ""},
 	{"a restart gives all time for last words", "recover.go", "			p.watchTerm()\n", "			_ = p\n", "TestTermAcrossRestarts", ""},
-	{"a fork gets what is in doubt", "ledger/ledger.go", "limit - a.Settled[u] - a.Doubt[u], limited", "limit - a.Settled[u], limited", "TestForkOfDoubt", ""},
+	{"a fork gets what is in doubt", "ledger/ledger.go", "limit - a.Counted(u) - a.Doubt[u], limited", "limit - a.Counted(u), limited", "TestForkOfDoubt", ""},
 	{"an exit is believed", "exit.go", "	case limit && p.state.Calls.Hits&(1<<u) != 0:", "	case limit:", "TestExitByALimit", ""},
 	{"a wait that was given up is an answer", "run.go", "	if e.Code.Momentary() {\n", "	if false {\n", "TestAskedAgain", ""},
 	// what has ended is let go, and nothing is lost with it

@@ -116,6 +116,7 @@ func (d *draft) intentFor(r *abi.Record, j *Job, held abi.Usage) *abi.Intent {
 		in.Say, in.SayTokens = abi.Data{}, 0
 	}
 	in.Attempt, in.Reserve, in.Granted, in.Price, in.Lowered = j.Attempt, held, j.Granted, j.Plan.Price, j.Lowered
+	in.Model = j.Plan.Source.Model
 	r.Blobs, d.blobs = append(r.Blobs, d.blobs...), nil
 	return in
 }

@@ -23,7 +23,7 @@ type Processes struct {
 
 func newProcesses(from answers) *Processes {
 	m := process.NewMachine()
-	m.Buried = make(map[abi.Pid]process.Buried)
+	m.Buried, m.Book = make(map[abi.Pid]process.Buried), process.NewBook()
 	return &Processes{machine: m, byPid: make(map[abi.Pid]*proc), answers: from}
 }
 
@@ -227,6 +227,14 @@ type Account struct {
 	Limits   abi.Limits
 	Used     abi.Usage
 	Reserved abi.Usage
+	Period   abi.Period // of its limits; Per is empty if they do not renew
+}
+
+// Spent returns what all calls used, by hour, model, account and name.
+func (ps *Processes) Spent() []abi.Spent {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.machine.Book.Lines()
 }
 
 // Accounts describes the named accounts, by name.
@@ -236,7 +244,7 @@ func (ps *Processes) Accounts() []Account {
 	var all []Account
 	for _, name := range slices.Sorted(maps.Keys(ps.machine.Accounts)) {
 		a := ps.machine.Accounts[name]
-		b := Account{name, a.Limits, a.Settled, a.Reserved}
+		b := Account{name, a.Limits, a.Settled, a.Reserved, a.Period}
 		b.Reserved.Add(&a.Held)
 		all = append(all, b)
 	}

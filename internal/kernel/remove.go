@@ -43,7 +43,7 @@ func (rm Remover) Remove(ctx context.Context, tops []abi.Pid, by string) (pids [
 		return nil, k.answers.broken()
 	}
 	// The sums are read without the lock, because exited processes do not change.
-	sums, err := rm.sumsOf(pids)
+	sums, spent, err := rm.sumsOf(pids)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (rm Remover) Remove(ctx context.Context, tops []abi.Pid, by string) (pids [
 	}
 	// Memory forgets first, so that nobody looks for records that are gone.
 	r := &abi.Record{N: k.procs.machine.Remove(pids), Time: k.cfg.Now().UnixNano(), Kind: abi.KindRemoved,
-		Removed: &abi.Removed{Pids: pids, By: by, Sums: sums}}
+		Removed: &abi.Removed{Pids: pids, By: by, Sums: sums, Spent: spent}}
 	for _, pid := range pids {
 		delete(k.procs.byPid, pid)
 	}
@@ -117,10 +117,10 @@ func topOf(t *process.Tree, pid abi.Pid) abi.Pid {
 }
 
 // sumsOf folds the records of whole trees for themselves.
-func (rm Remover) sumsOf(pids []abi.Pid) ([]abi.Sum, error) {
+func (rm Remover) sumsOf(pids []abi.Pid) ([]abi.Sum, []abi.Spent, error) {
 	store := rm.Kernel.cfg.Store
 	m := process.NewMachine()
-	m.Buried = make(map[abi.Pid]process.Buried)
+	m.Buried, m.Book = make(map[abi.Pid]process.Buried), process.NewBook()
 	records := func(yield func(*abi.Record, error) bool) {
 		for _, pid := range pids { // parents have lower pids
 			for r, err := range store.Records(pid, 0) {
@@ -131,7 +131,7 @@ func (rm Remover) sumsOf(pids []abi.Pid) ([]abi.Sum, error) {
 		}
 	}
 	if err := m.ReplayAll(iter.Seq2[*abi.Record, error](records), store.Blob, everyRecord); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.Sums(), nil
+	return m.Sums(), m.Book.Lines(), nil
 }

@@ -243,7 +243,7 @@ func TestNiceAndRoom(t *testing.T) {
 		m.idle()
 		later := 20
 		m.Kernel.procs.mu.Lock() // nobody looks between the two edits
-		_, e := m.editAccount("team", &abi.Edit{Limits: limits(abi.Money, 12)})
+		_, e := m.accounts.edit("team", &abi.Edit{Limits: limits(abi.Money, 12)})
 		_, err := m.procs.byPid[large].change(0, &abi.Edit{Priority: &later})
 		m.Kernel.procs.mu.Unlock()
 		if e != nil || err != nil {

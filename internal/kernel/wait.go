@@ -48,6 +48,7 @@ func (o *op) admit(j *Job, bad *abi.Error) *abi.Error {
 			k.procs.mu.Unlock()
 			return closing()
 		}
+		k.accounts.renew(p.state.Account)
 		claims := p.claimsBefore(&o.call)
 		v := admit(&admission{state: p.state, call: &o.call, row: o.row, plan: &j.Plan, bad: bad, claims: claims, now: k.cfg.Now().UnixNano()})
 		if v.wait != "" {

@@ -154,7 +154,7 @@ func TestBan(t *testing.T) {
 
 func TestPrice(t *testing.T) {
 	c := Config{Price: model.Price{Input: 1}, Script: &model.Script{Price: model.Price{Input: 2}}, Scripts: map[string]*model.Script{"m": {Price: model.Price{Input: 3}}}}
-	if c.priceOf("m").Input != 3 || c.priceOf("other").Input != 2 {
+	if c.priceOf("m", 1).Input != 3 || c.priceOf("other", 1).Input != 2 {
 		t.Error("the price is not that of the script which answers")
 	}
 }

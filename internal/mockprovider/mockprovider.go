@@ -256,7 +256,9 @@ func (x *handler) enterLimits(a *answer) (leave func(model.Usage), p *problem) {
 func (x *handler) sendAnswer(f format, a *answer) {
 	c := &x.mock.config
 	a.billed = model.Usage{Input: a.usage.Input, CacheRead: a.usage.CacheRead, CacheWrite: a.usage.CacheWrite}
-	defer func() { x.entry.Usage, x.entry.nano = a.billed, c.priceOf(a.req.model, a.usage.Input+a.usage.CacheRead+a.usage.CacheWrite).Cost(a.billed) }()
+	defer func() {
+		x.entry.Usage, x.entry.nano = a.billed, c.priceOf(a.req.model, a.usage.Input+a.usage.CacheRead+a.usage.CacheWrite).Cost(a.billed)
+	}()
 	s := &stream{x: x, fault: x.fault(), chunk: max(c.Chunk, 1), total: a.paidBytes(), first: c.TTFT.draw(x.rand)}
 	x.entry.Fault = s.fault.Kind
 	if c.TPS > 0 {

@@ -149,7 +149,7 @@ func (m *modelWork) plan(pl *kernel.Plan, a ModelArgs, minimum abi.MinOutput) {
 func ReserveRequest(pl *kernel.Plan, b *tariff.Bound, f *model.Facts, minimum abi.MinOutput) {
 	in := provider.Input(b, f)
 	p := f.At(in)
-	pl.Price, pl.Context = abi.Price(p), in
+	pl.Price, pl.Source.Model, pl.Context = abi.Price(p), f.Name, in
 	pl.Reserve = abi.Usage{abi.Money: b.CostOf(in, p), abi.Tokens: in, abi.InputTokens: in, abi.Steps: 1, abi.ModelCalls: 1}
 	if b.Choices > 0 {
 		least, most := provider.Output(b, f, in)

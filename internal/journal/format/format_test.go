@@ -100,6 +100,11 @@ func fill(t *rapid.T, path string, v reflect.Value) {
 			*p = append(*p, abi.Sum{Account: strings.Repeat("a", i), Used: abi.Usage{abi.Money: rapid.Int64Range(0, 1<<60).Draw(t, path)}})
 		}
 		return
+	case *[]abi.Spent:
+		for i := range rapid.IntRange(0, 3).Draw(t, path) {
+			*p = append(*p, abi.Spent{Hour: int64(i), Model: strings.Repeat("m", i), Usage: abi.Usage{abi.Money: rapid.Int64Range(0, 1<<60).Draw(t, path)}})
+		}
+		return
 	case *[]abi.Blob: // not part of what is written
 		return
 	case *[]byte:
@@ -241,6 +246,8 @@ func setOne(t *testing.T, path string, v reflect.Value) {
 		*p = []abi.Pid{3, 1}
 	case *[]abi.Sum:
 		*p = []abi.Sum{{Account: "team", Used: abi.Usage{abi.Money: 5}}}
+	case *[]abi.Spent:
+		*p = []abi.Spent{{Hour: 7, Account: "team", Usage: abi.Usage{abi.Money: 5}}}
 	default:
 		switch v.Kind() {
 		case reflect.String:

@@ -27,6 +27,7 @@ var removed = func(w *wire, r *abi.Removed) {
 	str(w, 1, &r.By)
 	lines(2, &r.Pids, w)
 	lines(3, &r.Sums, w)
+	lines(4, &r.Spent, w)
 }
 
 // lines writes or reads a list as JSON, for lists that are long, rarely written and
@@ -92,6 +93,7 @@ func intent(w *wire, i *abi.Intent) {
 	num(w, 11, &i.SayTokens)
 	hashes(w, 12, &i.Parts)
 	part(w, 13, &i.Lowered, ceiling)
+	str(w, 14, &i.Model)
 }
 
 var ceiling = func(w *wire, c *abi.Ceiling) {
@@ -175,6 +177,12 @@ func change(w *wire, c *abi.Change) {
 	part(w, 2, &c.Limits, func(w *wire, l *abi.Limits) { limits(w, 1, l) })
 	part(w, 3, &c.Priority, func(w *wire, p *int) { num(w, 1, p) })
 	str(w, 4, &c.By)
+	part(w, 5, &c.Period, func(w *wire, p *abi.Period) {
+		str(w, 1, &p.Per)
+		num(w, 2, &p.Since)
+		num(w, 3, &p.Until)
+		table(w, 4, p.Base[:])
+	})
 }
 
 func exit(w *wire, e *abi.ExitInfo) {

@@ -141,7 +141,7 @@ func (a *Account) findRoom(f *Fit, claims []Claim) {
 	}
 	for ; a != nil; a = a.Parent {
 		for u := range need {
-			if limit, set := a.Limits.Get(abi.Unit(u)); set && need[u] > 0 && a.Settled[u]+a.Reserved[u]+a.Held[u] > limit-need[u] {
+			if limit, set := a.Limits.Get(abi.Unit(u)); set && need[u] > 0 && a.Counted(abi.Unit(u))+a.Reserved[u]+a.Held[u] > limit-need[u] {
 				f.At, f.Unit, f.Wait = a, abi.Unit(u), true
 				return
 			}
@@ -162,7 +162,7 @@ func (a *Account) lacks(need, claimed *abi.Usage) (abi.Unit, bool) {
 			return abi.Money, true // no money means no model call, even if the model is free
 		}
 		// Subtracting from the limit cannot overflow; adding the need to the sums could.
-		if set && need[u] > 0 && a.Settled[u]+a.Doubt[u]+claimed[u] > limit-need[u] {
+		if set && need[u] > 0 && a.Counted(abi.Unit(u))+a.Doubt[u]+claimed[u] > limit-need[u] {
 			return abi.Unit(u), true
 		}
 	}

@@ -19,12 +19,14 @@ import "github.com/kern-run/kern/abi"
 // as long as no call uses more than it reserved. An amount beyond the
 // reservation is drift, and counts in Settled.
 type Account struct {
+	Name     string // of a named account
 	Parent   *Account
 	Limits   abi.Limits
-	Settled  abi.Usage // what calls used
-	Reserved abi.Usage // what begun calls may still use; Doubt is a part of it
-	Doubt    abi.Usage // reserved by calls in doubt: it is never released
-	Held     abi.Usage // what admitted calls may use that are not in the journal yet
+	Settled  abi.Usage  // what calls used
+	Reserved abi.Usage  // what begun calls may still use; Doubt is a part of it
+	Doubt    abi.Usage  // reserved by calls in doubt: it is never released
+	Held     abi.Usage  // what admitted calls may use that are not in the journal yet
+	Period   abi.Period // what was settled before it does not count against Limits
 
 	waiters *waiters // nil until a call waits for room on this path
 }
@@ -86,7 +88,7 @@ func (a *Account) Left() (left abi.Limits) {
 				continue
 			}
 			// Drift can lead below zero.
-			n := max(0, limit-a.Settled[u]-a.Reserved[u]-a.Held[u])
+			n := max(0, limit-a.Counted(u)-a.Reserved[u]-a.Held[u])
 			if least, ok := left.Get(u); !ok || n < least {
 				left.Set(u, n)
 			}
@@ -99,5 +101,18 @@ func (a *Account) Left() (left abi.Limits) {
 // in doubt are released. Limited is false when a has no limit on u.
 func (a *Account) Unsettled(u abi.Unit) (left int64, limited bool) {
 	limit, limited := a.Limits.Get(u)
-	return limit - a.Settled[u] - a.Doubt[u], limited
+	return limit - a.Counted(u) - a.Doubt[u], limited
+}
+
+// Counted returns what was settled of u and counts against the limit.
+func (a *Account) Counted(u abi.Unit) int64 { return a.Settled[u] - a.Period.Base[u] }
+
+// Over returns the accounts from a to the root whose period is over.
+func (a *Account) Over(now int64) (over []*Account) {
+	for ; a != nil; a = a.Parent {
+		if a.Period.Per != "" && now >= a.Period.Until {
+			over = append(over, a)
+		}
+	}
+	return over
 }

@@ -20,6 +20,7 @@ type Machine struct {
 	Accounts map[string]*ledger.Account
 	NextPid  abi.Pid
 	Sources  map[abi.Pid]abi.Pid // the processes that forks continue, by fork
+	Book     *Book               // nil: keep none
 
 	root     ledger.Account
 	Settings uint64 // records of pid 0
@@ -97,7 +98,7 @@ func (m *Machine) Replay(r *abi.Record, blob ReadBlob) error {
 // Add gives a new process its place in the tree and its account. The caller
 // applies the record of the spawn next.
 func (m *Machine) Add(pid abi.Pid, spawn *abi.Spawn) *State {
-	s := &State{Pid: pid, Account: &ledger.Account{Parent: &m.root}}
+	s := &State{Pid: pid, Account: &ledger.Account{Parent: &m.root}, Calls: Calls{entries: m.entriesOf(spawn)}}
 	if parent := m.States[spawn.Parent]; parent != nil {
 		s.Account.Parent = parent.Account
 		if parent.Children == nil {
@@ -184,12 +185,20 @@ func (m *Machine) SetAccount(c *abi.Change) (n uint64) {
 	return m.Settings
 }
 
-func (m *Machine) setAccount(c *abi.Change) { m.account(c.Account).Limits = *c.Limits }
+func (m *Machine) setAccount(c *abi.Change) {
+	a := m.account(c.Account)
+	if c.Limits != nil {
+		a.Limits = *c.Limits
+	}
+	if c.Period != nil {
+		a.Period = *c.Period
+	}
+}
 
 func (m *Machine) account(name string) *ledger.Account {
 	a := m.Accounts[name]
 	if a == nil {
-		a = &ledger.Account{Parent: &m.root}
+		a = &ledger.Account{Name: name, Parent: &m.root}
 		m.Accounts[name] = a
 	}
 	return a

@@ -25,6 +25,9 @@ func (m *Machine) addRemoved(r *abi.Removed) {
 		a.KeepInDoubt(&s.Doubt)
 		a.Settle(&abi.Usage{}, &s.Used)
 	}
+	for i := range r.Spent {
+		m.Book.Add(r.Spent[i])
+	}
 	for _, pid := range r.Pids {
 		m.NextPid = max(m.NextPid, pid+1)
 	}

@@ -71,7 +71,9 @@ type Calls struct {
 	Stop    Stop                    `json:"stop,omitzero"`     // why the run ends
 	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
-	Claims  int64                   `json:"claims,omitempty"`  // answers with a usage that is not believed
+
+	entries entries // where their use is booked
+	Claims  int64   `json:"claims,omitempty"` // answers with a usage that is not believed
 }
 
 // CutAnswer is an answer of a model that reached the maximum that a limit had
@@ -246,9 +248,10 @@ func (s *State) applyAnswer(r *abi.Record) {
 	if o := c.Open[r.Call]; o != nil {
 		in, since = o.Intent, o.Since
 		delete(c.Open, r.Call)
-		s.settleAttempt(in, a)
+		s.settleAttempt(r.Time, in, a)
 	} else {
 		s.Account.Settle(&abi.Usage{}, &a.Usage)
+		s.Calls.entries.add(r.Time, in, &a.Usage)
 	}
 	// The call goes on with another attempt, so this is not its answer yet.
 	if a.Again {
@@ -324,13 +327,14 @@ func (s *State) updateRegisters(n uint64, in *abi.Intent, a *abi.Answer) {
 
 // settleAttempt settles what a begun attempt had reserved. An attempt with an
 // unknown outcome keeps its reservation, because it may have used it.
-func (s *State) settleAttempt(in *abi.Intent, a *abi.Answer) {
+func (s *State) settleAttempt(at int64, in *abi.Intent, a *abi.Answer) {
 	if a.Outcome == abi.Unknown {
 		s.Account.KeepInDoubt(&in.Reserve)
 		s.Calls.Index -= int(in.Reserve[abi.ModelCalls])
 		return
 	}
 	s.Account.Settle(&in.Reserve, &a.Usage)
+	s.Calls.entries.add(at, in, &a.Usage)
 	s.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
 }
 
