@@ -56,6 +56,9 @@ func (s *Settings) checkFallback(d *yamlfile.Document, at ast.Node, name string,
 	list := s.Providers[name].Fallback
 	to := list[i]
 	other, id, named := strings.Cut(to, "/")
+	if p, m, ok := strings.Cut(to, ":"); ok && s.speaks(p) != "" {
+		other, id, named = p, m, true
+	}
 	bad := func(format string, args ...any) error {
 		return d.Errorf(at, "the provider %s falls back to %q, "+format, append([]any{name, jsontext.Clip(to)}, args...)...)
 	}

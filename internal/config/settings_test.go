@@ -66,7 +66,7 @@ func TestProviderMistakes(t *testing.T) {
 		`  openai: {concurrency: 2, models: {m: {limits: {concurrency: 3}}}}`:                          "3 calls at one time, expected no more than the 2",
 		`  openai: {models: {m: {input: 1, output: 1, window: 5, max_output: 6}}}`:                     ":2:24: the model m gives 6 tokens at most in a window of 5",
 		"  openai:\n    fallback:\n      - nobody":                                                     `:4:9: the provider openai falls back to "nobody", and there is no such provider`,
-		local + "  openai: {fallback: [\"local:m\"]}":                                                  `:3:23: the provider openai falls back to "local:m", and there is no such provider: expected PROVIDER or PROVIDER/MODEL`,
+		local + "  openai: {fallback: [\"nosuch:m\"]}":                                                 `:3:23: the provider openai falls back to "nosuch:m", and there is no such provider: expected PROVIDER or PROVIDER/MODEL`,
 		local + "  openai: {fallback: [local/]}":                                                       "expected another provider or model",
 		local + "  openai: {fallback: [local, local]}":                                                 `:3:30: the provider openai falls back to "local", expected another`,
 		"  openai: {fallback: [openai]}":                                                               "expected another provider or model",

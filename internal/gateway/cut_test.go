@@ -3,11 +3,13 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/mockprovider"
+	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/syscalls"
 )
 
@@ -122,4 +124,77 @@ func TestCutOfParallelCalls(t *testing.T) {
 		t.Errorf("%v\n%v", a.header, b.header)
 	}
 	r.books(k.Pid)
+}
+
+// A maximum of 0 is passed to a provider that knows it, and is never raised.
+func TestNoOutput(t *testing.T) {
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
+	body := `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"x"}]}`
+	r.refused(r.key("money=1").Key, "/v1/messages", body, abi.InvalidArguments, http.StatusBadRequest)
+	r.post(r.key("").Key, "/v1/messages", body) // unchanged: the provider decides
+	if n := r.mock.Stats().Output; n != 0 {
+		t.Errorf("%d tokens", n)
+	}
+}
+
+// Unknown fields that may switch on a service are refused under a limit, at the top as
+// within extra_body; kern.yaml can say that they cost nothing.
+func TestUnknownServices(t *testing.T) {
+	const providers = `providers:
+  openai: {base_url: "$UP/v1", key_env: UP_KEY, free: [vendor], models: {m: {input: 1, output: 2, max_output: 1000}}}
+`
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, providers)
+	k, open := r.key("money=1"), r.key("")
+	for _, field := range []string{`"enable_search":true`, `"extra_body":{"enable_search":true}`, `"grounding":{"google_search":{}}`, `"extra_body":{"vendor":{"search":1}}`, `"fast":"yes"`} {
+		g := r.refused(k.Key, "/v1/chat/completions", chat("x", ","+field), abi.UnknownPrice, http.StatusBadRequest)
+		if !strings.Contains(g.body, "free: [") {
+			t.Errorf("%s: %s", field, g.body)
+		}
+		r.ok(open.Key, "/v1/chat/completions", chat("x", ","+field))
+	}
+	for _, field := range []string{`"vendor":{"search":1}`, `"new_sampler":0.5`, `"new_mode":false`} {
+		r.ok(k.Key, "/v1/chat/completions", chat("x", ","+field))
+	}
+}
+
+// Both spellings of a model with its provider work in a program, and the list of models
+// has something to choose from without a word of configuration.
+func TestSpellingsOfAModel(t *testing.T) {
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, `providers:
+  local: {format: openai, base_url: "$UP/v1", models: {"llama3": {input: 1, output: 2}, "llama3:8b": {input: 1, output: 2}}}
+`)
+	k := r.key("money=1")
+	for _, name := range []string{"llama3", "local/llama3", "local:llama3", "local:llama3:8b", "local/llama3:8b", "llama3:8b"} {
+		r.ok(k.Key, "/v1/chat/completions", strings.Replace(chat("x"), `"model":"m"`, fmt.Sprintf(`"model":%q`, name), 1))
+	}
+	if names := (provider.Config{Getenv: func(string) string { return "" }}).Models("openai"); len(names) < 10 || !slices.Contains(names, "gpt-5") {
+		t.Errorf("%q", names)
+	}
+}
+
+// A key without a limit on children starts a bounded number of them; with one it has
+// that limit.
+func TestChildrenOfAKey(t *testing.T) {
+	r := newRig(t, mockprovider.Config{Reply: "yes"}, "")
+	k, wide := r.key(""), r.key("children=1002")
+	derive := func(key string) got { return r.post(key, "/kern/v1/keys", `{"name":"kid"}`) }
+	for range 1000 {
+		if g := derive(k.Key); g.status != http.StatusOK {
+			t.Fatal(g.body)
+		}
+	}
+	if g := derive(k.Key); g.code() != abi.LimitChildren || g.status != http.StatusPaymentRequired {
+		t.Errorf("%d %s", g.status, g.body)
+	}
+	if g := r.post(k.Key, "/v1/chat/completions", chat("x"), "X-Kern-Child", "one more"); g.code() != abi.LimitChildren {
+		t.Errorf("%d %s", g.status, g.body)
+	}
+	for range 1002 {
+		if g := derive(wide.Key); g.status != http.StatusOK {
+			t.Fatal(g.body)
+		}
+	}
+	if g := derive(wide.Key); g.code() != abi.LimitChildren {
+		t.Errorf("%d %s", g.status, g.body)
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kern-run/kern/internal/provider/format"
 )
 
-// models lists the models that the configuration names, in the format of the client.
+// models lists the models that a request may name, in the format of the client.
 // With a name in the path it describes that model.
 func (g *Gateway) models(v *inbound) {
 	f := v.format

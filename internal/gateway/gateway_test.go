@@ -31,7 +31,7 @@ const longWords = "one two three four five six seven eight nine ten eleven twelv
 // faces are requests in each format, streamed or not.
 var faces = []struct{ name, path, body, says string }{
 	{"chat", "/v1/chat/completions", `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`, "twenty"},
-	{"chat without a maximum", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hello"}],"unknown_field":{"a":1}}`, "twenty"},
+	{"chat without a maximum", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hello"}],"unknown_field":1}`, "twenty"},
 	{"chat streamed", "/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`, "[DONE]"},
 	{"chat streamed with usage", "/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hello"}]}`, `"total_tokens"`},
 	{"chat with choices", "/v1/chat/completions", `{"model":"m","n":3,"max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`, `"index":2`},

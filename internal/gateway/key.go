@@ -184,6 +184,9 @@ func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) 
 	if err != nil {
 		return 0, err
 	}
+	if e := tooManyChildren(g.cfg.Kernel, parent); e != nil {
+		return 0, e
+	}
 	res := g.cfg.Kernel.Do(ctx, abi.Call{Pid: parent, N: s.number(), Row: row, Args: args})
 	if res.Err != nil {
 		return 0, res.Err
@@ -191,6 +194,32 @@ func (g *Gateway) Below(ctx context.Context, parent abi.Pid, row string, a any) 
 	var out struct{ Pid abi.Pid }
 	err = json.Unmarshal(res.Value, &out)
 	return out.Pid, err
+}
+
+// maxChildren is the most processes that a tree of keys starts without a limit on
+// children, because each of them stays in the journal.
+const maxChildren = 1000
+
+// tooManyChildren returns an error if no process from pid upwards has a limit on
+// children, and the top one has started maxChildren.
+func tooManyChildren(k View, pid abi.Pid) *abi.Error {
+	for {
+		i, err := k.Info(pid)
+		if err != nil {
+			return nil // the call itself reports it
+		}
+		if _, set := i.Limits.Get(abi.Children); set {
+			return nil
+		}
+		if i.Parent == 0 {
+			if i.Used[abi.Children] < maxChildren {
+				return nil
+			}
+			return &abi.Error{Code: abi.LimitChildren, Message: fmt.Sprintf("process %d has no limit on children, and has started %d, which is the most without one", pid, i.Used[abi.Children]),
+				Hint: fmt.Sprintf("for more: kern limit %d --children N", pid)}
+		}
+		pid = i.Parent
+	}
 }
 
 // named returns the session of the child with this name. It starts the child if none

@@ -136,20 +136,21 @@ func (c Config) Routes(format, name string) ([]*Endpoint, error) {
 // Fallbacks returns the references of the models to try when ref fails, in the
 // order of attempts.
 func (c Config) Fallbacks(ref string) (refs []string) {
-	provider, name, _ := strings.Cut(ref, ":")
+	provider, name, _ := c.split(ref)
 	for _, other := range c.Providers[provider].Fallback {
-		p, n, ok := strings.Cut(other, "/")
+		p, n, ok := c.split(other)
 		if !ok {
-			n = name
+			p, n = other, name
 		}
 		refs = append(refs, p+":"+n)
 	}
 	return refs
 }
 
-// locate finds the provider and the model for the name in a request.
+// locate finds the provider and the model for the name in a request: MODEL,
+// PROVIDER/MODEL or PROVIDER:MODEL.
 func (c *Config) locate(format, name string) (provider, model string) {
-	if p, n, ok := strings.Cut(name, "/"); ok && n != "" && c.format(p) != "" {
+	if p, n, ok := c.split(name); ok && n != "" && c.format(p) != "" {
 		return p, n
 	}
 	names := slices.Sorted(maps.Keys(c.Providers))
@@ -194,12 +195,22 @@ func (c Config) Way(format string) Way {
 	return Way{e.line.Base, e.Keyed(), !e.Wants()}
 }
 
-// Models returns the sorted names of the configured models in a format.
+// Models returns the sorted names of the models in a format: the configured ones. If
+// requests reach the vendor, and the configuration lists no model of it, the price
+// table lists them.
 func (c Config) Models(format string) (names []string) {
+	c = c.filled()
 	for p, v := range c.Providers {
 		for m := range v.Models {
 			if c.format(p) == format {
 				names = append(names, m)
+			}
+		}
+	}
+	if provider, _ := c.locate(format, ""); provider == format && len(c.Providers[format].Models) == 0 || len(names) == 0 {
+		for _, e := range catalog.Known(c.Prices, c.Now()) {
+			if name, ok := strings.CutPrefix(e.Model, format+":"); ok {
+				names = append(names, name)
 			}
 		}
 	}

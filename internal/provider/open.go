@@ -106,14 +106,14 @@ const messagesOutput = 4096
 // endpoint needs a key and Kern has none.
 func (c Config) Endpoint(ref string) (*Endpoint, error) {
 	c = c.filled()
-	provider, name, ok := strings.Cut(ref, ":")
+	provider, name, ok := c.split(ref)
 	if !ok || name == "" || strings.TrimSpace(name) != name {
 		return nil, fmt.Errorf("model %q, expected script:FILE, openai:NAME or anthropic:NAME", jsontext.Clip(ref))
 	}
 	if c.format(provider) == "" {
 		return nil, fmt.Errorf("model %q has the provider %q, expected script, %s", jsontext.Clip(ref), jsontext.Clip(provider), c.providers())
 	}
-	e, err := c.endpoint(ref, provider, name)
+	e, err := c.endpoint(provider+":"+name, provider, name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -123,6 +123,18 @@ func (c Config) Endpoint(ref string) (*Endpoint, error) {
 		return nil, fmt.Errorf("the provider %s %w: set the variable %s", provider, ErrNoKey, vendors[e.Format].envKey)
 	}
 	return e, nil
+}
+
+// split splits a reference PROVIDER:MODEL or PROVIDER/MODEL. The name of a model may
+// contain both signs, so a provider that exists decides.
+func (c *Config) split(ref string) (provider, name string, ok bool) {
+	if p, n, cut := strings.Cut(ref, ":"); cut && c.format(p) != "" {
+		return p, n, true
+	}
+	if p, n, cut := strings.Cut(ref, "/"); cut && c.format(p) != "" {
+		return p, n, true
+	}
+	return strings.Cut(ref, ":")
 }
 
 func (c Config) filled() Config {

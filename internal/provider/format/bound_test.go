@@ -95,7 +95,7 @@ func TestBound(t *testing.T) {
 		{"words beside a picture", Messages, `{"model":"claude-opus-4-5","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"` + picture + `"},"title":"` + text + `"}]}]}`, n + 4784, n + 5300, "", "", ""},
 		{"a conversation in a field of another format", Chat, `{"model":"m","messages":[],"input":{"type":"` + text + `"}}`, n, n + 300, "", "", ""},
 		{"an unknown field like a part", Chat, `{"model":"m","messages":[],"documents":[{"type":"image","body":"` + text + `"}]}`, 50000, 51000, "", "", ""},
-		{"an unknown field of short names", Chat, `{"model":"m","messages":[],"x":[` + strings.Repeat(`{"content":1,"text":1,"name":1,"input":1,"output":1,"source":1},`, 99) + `0]}`, 99 * 24, 99 * 60, "", "", ""},
+		{"an unknown field of short names", Chat, `{"model":"m","messages":[],"x":[` + strings.Repeat(`{"content":1,"text":1,"name":1,"input":1,"output":1,"source":1},`, 99) + `0]}`, 99 * 24, 99 * 60, "", "x /x", ""},
 		{"sound that was said", Chat, `{"model":"m","messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}`, 0, 0, "sound", "audio ", ""},
 		{"no sound that was said", Chat, `{"model":"m","messages":[{"role":"assistant","audio":null,"content":"x"}]}`, 1, 200, "", "", ""},
 		{"a thought that is named", Responses, `{"model":"gpt-6-sol","input":[{"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"a"}]}]}`, 0, 0, "kept", "", ""},

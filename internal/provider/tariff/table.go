@@ -31,12 +31,14 @@ const (
 	own      = "this has a price of its own"
 	searches = "searches are billed by the piece, and what they find as input"
 	summary  = "what it takes to sum up a conversation is billed beside the answer"
+	unheard  = "Kern does not know this field, and it may switch on a service with a price of its own"
 	theirs   = "the provider calls tools itself, and bills what they give as input"
 )
 
 // fields is the table of body fields: of OpenAI, of Anthropic, of resellers and of
-// open-source servers. A field without a row counts, because a model may read it. If
-// the table has members of a field, its other members count for the same reason.
+// open-source servers. A field without a row counts, because a model may read it, and
+// is an extra unless its value can switch nothing on. If the table has members of a
+// field, the same holds for its other members.
 var fields = []row{
 	{name: "model stream stream_options max_tokens max_completion_tokens max_output_tokens n_predict max_new_tokens"},
 	{name: "temperature top_p top_k min_p top_a frequency_penalty presence_penalty seed random_seed stop stop_sequences stop_token_ids"},

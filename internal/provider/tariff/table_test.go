@@ -269,23 +269,29 @@ func TestFree(t *testing.T) {
 // a known one likewise, a name that only looks like that of a member.
 func TestUnheard(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		{`{"new":"` + long + `"}`, "counted, moves"},
+		{`{"new":"` + long + `"}`, "sold as new, counted, moves"},
+		{`{"new":{"on":true}}`, "sold as new, moves"},
+		{`{"new":true}`, "sold as new, moves"},
+		{`{"new":["on"]}`, "sold as new, moves"},
+		{`{"new":7,"newer":false,"newest":{},"last":[],"least":""}`, "moves"},
+		{`{"extra_body":{"enable_search":true}}`, "sold as extra_body/enable_search"},
+		{`{"grounding":{"google_search":{}}}`, "sold as grounding, moves"},
 		{`{"new":null}`, ""},
 		{`{"Temperature":1}`, "moves"},
-		{`{"provider/max_price":{"prompt":1}}`, "moves"},
+		{`{"provider/max_price":{"prompt":1}}`, "sold as provider~1max_price, moves"},
 		{`{"provider":{"max_price":{"prompt":1},"new":null}}`, ""},
 		{`{"provider":{"new":1}}`, "sold as provider/new"},
 		{`{"provider":{"a/b":1}}`, "sold as provider/a~1b"},
 		{`{"provider":"dear"}`, "sold as provider"},
 		{`{"provider":["dear"]}`, "sold as provider"},
 		{`{"provider":{"` + strings.Repeat("n", 200) + `":1}}`, "sold as provider/" + strings.Repeat("n", 51) + "..."},
-		{`{"providers":"dear"}`, "moves"},
-		{`{"reasoning":{"new":"` + long + `"}}`, "counted, hidden"},
+		{`{"providers":"dear"}`, "sold as providers, moves"},
+		{`{"reasoning":{"new":"` + long + `"}}`, "sold as reasoning/new, counted, hidden"},
 		{`{"thinking":{"new":1}}`, "hidden"},
-		{`{"usage":{"new":"` + long + `"}}`, "counted"},
-		{`{"extra_body":{"google":{"new":"` + long + `"}}}`, "counted"},
+		{`{"usage":{"new":"` + long + `"}}`, "sold as usage/new, counted"},
+		{`{"extra_body":{"google":{"new":"` + long + `"}}}`, "sold as extra_body/google/new, counted"},
 		{`{"extra_body":{"google":7}}`, ""},
-		{`{"conversation":"c"}`, "moves"}, // Chat has none
+		{`{"conversation":"c"}`, "sold as conversation, moves"}, // Chat has none
 	} {
 		if got := effect(request(t, Chat, c.body)); got != c.want {
 			t.Errorf("%s is %q, want %q", c.body, got, c.want)

@@ -64,9 +64,12 @@ func (w *weigher) field(where string, v []byte) {
 	name := where[1:]
 	f := find(name, w.r.Format)
 	if f == nil && !inner[name] || f == nil && jsontext.Kind(v) != '{' {
-		// An unknown wish about hosts may lead to a more expensive host.
+		// An unknown wish about hosts may lead to a more expensive host. Any other
+		// unknown field may switch on a service that is billed by the piece.
 		if outer, _, _ := strings.Cut(name, "/"); outer == router {
 			w.sold(name, where, dearer)
+		} else if switchesOn(v) {
+			w.sold(name, where, unheard)
 		}
 		w.anything(where, v)
 		return
@@ -77,6 +80,26 @@ func (w *weigher) field(where string, v []byte) {
 	for member, val := range jsontext.Members(v) {
 		w.field(where+"/"+jsontext.Pointer(string(member)), val)
 	}
+}
+
+// switchesOn reports whether the value of an unknown field can switch a service on. A
+// number only tunes one, and false or an empty value asks for nothing.
+func switchesOn(v []byte) bool {
+	switch jsontext.Kind(v) {
+	case '"':
+		return jsontext.String(v) != ""
+	case '{':
+		for range jsontext.Members(v) {
+			return true
+		}
+	case '[':
+		for range jsontext.Elements(v) {
+			return true
+		}
+	case 't':
+		return true
+	}
+	return false
 }
 
 // row adds a field by its row. It reports false if the value asks for nothing.
