@@ -292,7 +292,8 @@ func unlink(first, last **call, c *call, in func(*call) (before, after **call)) 
 	*before, *after = nil, nil
 }
 
-// point changes what two neighbours, or the ends of the list, see between them.
+// point links the neighbours before and after, or the ends of the list, to next and
+// prev.
 func point(first, last **call, before, after, next, prev *call, in func(*call) (before, after **call)) {
 	if before != nil {
 		_, first = in(before)

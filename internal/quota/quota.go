@@ -182,10 +182,10 @@ func (u *Turn) Release(f Feedback) (over string) {
 	return u.c.tooLarge
 }
 
-// wake tells the calls that go, except the caller's own, and sets the timers of
-// the others. The caller holds t.mu.
-func (t *Turns) wake(now int64, gone []*call, self *call) {
-	for _, c := range gone {
+// wake ends the waits of woken, except the caller's own, and sets the timers of the
+// buckets. The caller holds t.mu.
+func (t *Turns) wake(now int64, woken []*call, self *call) {
+	for _, c := range woken {
 		if c != self {
 			close(c.ready)
 		}

@@ -124,7 +124,7 @@ func (s *scheduler) cancel(now int64, c *call) []*call {
 }
 
 // setPriority changes the priority of the waiting calls of a process.
-func (s *scheduler) setPriority(now int64, pid int64, priority int) (gone []*call) {
+func (s *scheduler) setPriority(now int64, pid int64, priority int) (woken []*call) {
 	var waits []*call
 	for _, key := range s.parents {
 		if key.owners == nil {
@@ -147,13 +147,13 @@ func (s *scheduler) setPriority(now int64, pid int64, priority int) (gone []*cal
 		c.bucket.waiters.enter(c)
 	}
 	for _, c := range waits {
-		gone = append(gone, s.giveTurns(now, c.bucket)...)
+		woken = append(woken, s.giveTurns(now, c.bucket)...)
 	}
-	return gone
+	return woken
 }
 
 // release ends the turn of a call.
-func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
+func (s *scheduler) release(now int64, c *call, f *report) (woken []*call) {
 	// Most providers do not count the input that they read from their cache.
 	if !c.bucket.estimate.whole {
 		f.in -= f.cached
@@ -184,17 +184,17 @@ func (s *scheduler) release(now int64, c *call, f *report) (gone []*call) {
 		for _, b := range s.buckets {
 			if b != c.bucket && b.parent.parent == c.bucket.parent.parent {
 				if sent := b.divertWaiting(now); sent != nil { // the calls behind them are next now
-					gone = append(append(gone, sent...), s.giveTurns(now, b)...)
+					woken = append(append(woken, sent...), s.giveTurns(now, b)...)
 				}
 			}
 		}
 	}
-	return append(append(gone, c.bucket.divertWaiting(now)...), s.giveTurns(now, c.bucket)...)
+	return append(append(woken, c.bucket.divertWaiting(now)...), s.giveTurns(now, c.bucket)...)
 }
 
 // divertWaiting ends the wait of all calls with a fallback, if the provider is
 // in backoff.
-func (b *bucket) divertWaiting(now int64) (gone []*call) {
+func (b *bucket) divertWaiting(now int64) (woken []*call) {
 	l := b.waiters
 	if l.free == 0 || now >= b.backoffUntil() {
 		return nil
@@ -209,29 +209,29 @@ func (b *bucket) divertWaiting(now int64) (gone []*call) {
 				c.share.leave()
 				b.endProbe(c)
 				c.diverted = true
-				gone = append(gone, c)
+				woken = append(woken, c)
 			}
 		}
 	}
-	return gone
+	return woken
 }
 
 // giveTurns starts every call that can go now, of b and of the models that wait
 // for the same buckets above. It begins with the most urgent call. If that has
 // no room, no other call overtakes it.
-func (s *scheduler) giveTurns(now int64, b *bucket) (gone []*call) {
+func (s *scheduler) giveTurns(now int64, b *bucket) (woken []*call) {
 	s.round++
 	for {
 		c := s.nextCall(now, b)
 		if c == nil {
-			return gone
+			return woken
 		}
 		l := c.bucket.waiters
 		in, at, why := s.findRoom(now, c)
 		if in == nil {
 			l.leave(c)
 			s.start(now, c)
-			gone = append(gone, c)
+			woken = append(woken, c)
 			continue
 		}
 		// No smaller call may overtake in a full bucket, or a large one would wait for ever.
@@ -283,8 +283,8 @@ func (s *scheduler) nextCall(now int64, b *bucket) (best *call) {
 	}
 	// Calls under different keys have no common order, so compare again within its key.
 	key := best.bucket.parent
-	for _, some := range []map[*bucket]bool{{b: true}, key.blocked, key.parent.blocked} {
-		for o := range some {
+	for _, buckets := range []map[*bucket]bool{{b: true}, key.blocked, key.parent.blocked} {
+		for o := range buckets {
 			if o.parent == key {
 				consider(o)
 			}

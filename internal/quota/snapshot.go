@@ -65,9 +65,9 @@ func (t *Turns) Snapshots() []Snapshot {
 // Of prints the use of a unit in the last minute beside its limit.
 func (v *Snapshot) Of(unit string) string {
 	s := strconv.FormatInt(v.Used[unit], 10)
-	switch limit, told := v.Configured[unit], v.Learned[unit]; {
-	case told > 0 && (limit == 0 || told < limit):
-		s += fmt.Sprintf(" of %d (told)", told)
+	switch limit, learned := v.Configured[unit], v.Learned[unit]; {
+	case learned > 0 && (limit == 0 || learned < limit):
+		s += fmt.Sprintf(" of %d (told)", learned)
 	case limit > 0:
 		s += fmt.Sprintf(" of %d", limit)
 	}
