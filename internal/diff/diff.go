@@ -38,9 +38,9 @@ func File(path string, from, to *Version) (string, Stat) {
 		return "", Stat{}
 	}
 	if from != nil && to != nil && from.Mode&^0o777 != to.Mode&^0o777 { // a file became a link, or the reverse: remove it, then add it
-		gone, s := File(path, from, nil)
-		come, t := File(path, nil, to)
-		return gone + come, Stat{s.Added + t.Added, s.Removed + t.Removed, s.Binary || t.Binary}
+		removal, s := File(path, from, nil)
+		addition, t := File(path, nil, to)
+		return removal + addition, Stat{s.Added + t.Added, s.Removed + t.Removed, s.Binary || t.Binary}
 	}
 	var b strings.Builder
 	a, z := name("a/"+path), name("b/"+path)
