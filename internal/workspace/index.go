@@ -9,7 +9,7 @@ import (
 	"github.com/kern-run/kern/internal/workspace/scan"
 )
 
-// An index is what is known of the directory. It is kept in a file, so that the
+// An index holds the known state of the directory. It is kept in a file, so that the
 // next Open reads only files that changed since. It is a cache: an index that
 // does not read back is ignored.
 type index struct {
@@ -54,7 +54,7 @@ func (x *index) load() {
 // key identifies the directory and the rules that the index was written for.
 func (x *index) key() string { return x.place.Name + "\x00" + x.rules.Text }
 
-// invalidate drops what another process made stale.
+// invalidate drops the parts that a commit of another process made stale.
 func (x *index) invalidate() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

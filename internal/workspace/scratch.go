@@ -52,16 +52,16 @@ func (r *scratch) remove(name string) error {
 	dir := filepath.Join(r.place.Name, name)
 	unshare(filepath.Join(dir, "slots"))
 	// The rename makes the removal certain: a crash leaves trash for sweep and never half a transaction.
-	gone := filepath.Join(r.place.Name, "trash-"+name)
-	if err := os.Rename(dir, gone); err != nil {
+	trash := filepath.Join(r.place.Name, "trash-"+name)
+	if err := os.Rename(dir, trash); err != nil {
 		return err
 	}
 	// The bound keeps a burst of transactions from filling the disk with trash.
 	select {
 	case r.removals <- struct{}{}:
-		r.background.Go(func() { discard(gone); <-r.removals })
+		r.background.Go(func() { discard(trash); <-r.removals })
 	default:
-		discard(gone)
+		discard(trash)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// HasStamps: a file's metadata does not tell who changed what when, so a
-// transaction looks at the whole workspace when it begins.
+// HasStamps is false, because no change time is read here that programs cannot set.
+// So a transaction looks at the whole workspace when it begins.
 const HasStamps = false
 
 func printOf(fs.FileInfo) Print { return Print{Nlink: 1} }

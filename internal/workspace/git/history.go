@@ -395,13 +395,13 @@ func (h *History) Commit(id fsys.Hash) (*Commit, error) {
 			return nil, err
 		}
 	}
-	text, trail := body, ""
+	text, trailers := body, ""
 	// The last match counts, because a message may contain the same text.
 	if i := strings.LastIndex(body, "\n\nKern-Kind: "); i >= 0 {
-		text, trail = body[:i], body[i+2:]
+		text, trailers = body[:i], body[i+2:]
 	}
 	c.Message = text
-	for line := range strings.SplitSeq(strings.TrimSpace(trail), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(trailers), "\n") {
 		k, v, _ := strings.Cut(line, ": ")
 		switch k {
 		case "Kern-Kind":

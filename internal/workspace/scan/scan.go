@@ -35,7 +35,7 @@ func New(ctx context.Context, r *fsys.Rules, fine bool) *Scanner {
 		sem: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// Tree scans p. Directories that hold what prev held are the nodes of prev.
+// Tree scans p. For an unchanged directory it returns the node of prev.
 func (s *Scanner) Tree(p *fsys.Handle, prev fsys.Item) (fsys.Item, error) {
 	// Each moves the position of a descriptor, so two scans must not share one.
 	q, err := p.Sub(".")
@@ -90,19 +90,19 @@ func (s *Scanner) quickDir(p *fsys.Handle, at string, prev *fsys.Node) (n *fsys.
 	var news []fsys.Item
 	var olds []*fsys.Item
 	var where []int
-	names, strange := 0, false
+	names, added := 0, false
 	err = p.Each(func(e *fsys.Item) error {
 		j, ok := prev.Find(e.Name)
 		// A new name needs the full way. Counting names finds removed ones.
 		if names++; !ok {
-			strange = true
+			added = true
 		} else if old := &prev.Ents[j]; !e.Unchanged(old) {
 			news, olds, where = append(news, *e), append(olds, old), append(where, j)
 		}
 		return nil
 	})
 	// The set of names changed, so the sorted list must be made again.
-	if err != nil || strange || names != len(prev.Ents) {
+	if err != nil || added || names != len(prev.Ents) {
 		return nil, false, err
 	}
 	same, err := s.completeAll(p, at, news, olds)
@@ -140,8 +140,8 @@ func (s *Scanner) completeAll(p *fsys.Handle, at string, news []fsys.Item, olds 
 	return !slices.Contains(same, false), errors.Join(errs...)
 }
 
-// complete adds to e what its metadata does not say, and reports whether e is equal
-// to old.
+// complete adds hash, target and children to e, and reports whether e is equal to
+// old.
 func (s *Scanner) complete(p *fsys.Handle, at string, e, old *fsys.Item) (same bool, err error) {
 	// With deep the parent itself may be ignored, so every directory above is asked.
 	if s.deep {

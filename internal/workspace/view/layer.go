@@ -235,7 +235,7 @@ func touch(n *lnode) {
 	n.Time, n.dirty = time.Now().UnixNano(), true
 }
 
-// link gives n a name.
+// link adds a name for n.
 func (t *layerTree) link(dir *lnode, name string, n *lnode) {
 	dir.kids[name] = n
 	n.names++
