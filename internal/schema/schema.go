@@ -119,13 +119,13 @@ func clip(b []byte) string {
 // failed, else nothing.
 func expected(raw []byte, keyword string) json.RawMessage {
 	if len(raw) > maxExpected {
-		some := map[string]json.RawMessage{}
+		excerpt := map[string]json.RawMessage{}
 		for _, k := range []string{"type", keyword} {
 			if v := jsontext.Get(raw, k); v != nil {
-				some[k] = v
+				excerpt[k] = v
 			}
 		}
-		if raw, _ = json.Marshal(some); len(some) == 0 || len(raw) > maxExpected {
+		if raw, _ = json.Marshal(excerpt); len(excerpt) == 0 || len(raw) > maxExpected {
 			return nil
 		}
 	}
