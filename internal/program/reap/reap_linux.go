@@ -64,7 +64,7 @@ func Keep(start func() (pid int, err error)) int {
 		return 2
 	}
 	const every = unix.WALL | unix.WUNTRACED
-	status, gone, flags := 1, false, every
+	status, ended, flags := 1, false, every
 	for {
 		var ws unix.WaitStatus
 		p, err := unix.Wait4(-1, &ws, flags, nil)
@@ -77,15 +77,15 @@ func Keep(start func() (pid int, err error)) int {
 			return status
 		case p == 0: // nothing more is known
 			// Killed processes hand their children to this one, so it searches again until nothing is left.
-			if flags = every; gone {
+			if flags = every; ended {
 				KillDescendants()
 			}
 		case ws.Stopped():
-			if p == pid || gone {
+			if p == pid || ended {
 				_ = unix.Kill(p, unix.SIGCONT) // a program may have stopped it
 			}
 		case p == pid:
-			gone = true
+			ended = true
 			if ws.Exited() && ws.ExitStatus() == 0 {
 				status = 0
 			}
