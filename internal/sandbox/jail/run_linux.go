@@ -195,7 +195,7 @@ func bridge(program *os.File, proxy net.Conn) {
 	in.Wait()
 }
 
-// closeWrite tells the program that no more input comes.
+// closeWrite ends the input of the program.
 func closeWrite(f *os.File) {
 	if raw, err := f.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })

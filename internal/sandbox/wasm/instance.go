@@ -49,7 +49,7 @@ func (in *instance) once(ctx context.Context, s *sandbox.Spec) (sandbox.Outcome,
 	return out, in.end()
 }
 
-// begin gives the instance the files of a run or a session.
+// begin opens the files of a run or a session for the instance.
 func (in *instance) begin(s *sandbox.Spec) error {
 	g := &in.host
 	g.sys = wasi.System{

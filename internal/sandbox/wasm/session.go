@@ -56,7 +56,7 @@ func (s *session) Run(ctx context.Context, spec sandbox.Spec) (sandbox.Outcome, 
 	return out, nil
 }
 
-// Close gives the instance back.
+// Close returns the instance to the pool.
 func (s *session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
