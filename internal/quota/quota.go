@@ -67,7 +67,7 @@ type Turn struct {
 // caller holds t.mu.
 func (t *Turns) clock() int64 {
 	if t.epoch.IsZero() {
-		// Zero means "never" in the scheduler, so no time is zero.
+		// In the scheduler a time of zero means that something never happened, so the clock begins above it.
 		t.epoch = time.Now().Add(-time.Second)
 	}
 	return int64(time.Since(t.epoch))

@@ -81,6 +81,7 @@ func (l Limits) check() error {
 		{"Wall", int64(l.Wall)}, {"CPU", int64(l.CPU)}, {"Memory", l.Memory}, {"Output", l.Output},
 		{"FileBytes", l.FileBytes}, {"Files", int64(l.Files)}, {"Processes", int64(l.Processes)},
 	} {
+		// Zero already means the default, so a negative limit can only be a mistake.
 		if f.v < 0 {
 			return fmt.Errorf("want Limits.%s above zero, or zero for the default, got %d", f.name, f.v)
 		}
@@ -98,6 +99,7 @@ func CheckFunctions(fs []Function) error {
 			return fmt.Errorf("want a Function's names to be Python identifiers, got tools.%s.%s", f.Namespace, f.Name)
 		}
 		full := f.Namespace + "." + f.Name
+		// A namespace of this name would hide the exception tools.ToolError.
 		if f.Namespace == "ToolError" || seen[full] {
 			return fmt.Errorf("want each Function once and under its own name, got tools.%s again", full)
 		}
@@ -123,6 +125,7 @@ func checkParams(full string, ps []Param) error {
 		if !annotation(p.Type) {
 			return fmt.Errorf("want the type of %s in tools.%s to be of %s, joined by |, got %q", p.Name, full, strings.Join(types, " "), p.Type)
 		}
+		// Python refuses a function with a required parameter after an optional one.
 		if optional && !p.Optional {
 			return fmt.Errorf("want optional parameters of tools.%s last, got %s after one", full, p.Name)
 		}

@@ -98,6 +98,7 @@ func readSchema(raw []byte, root bool) (*node, bool) {
 		return nil, false
 	}
 	for k, v := range jsontext.Members(raw) {
+		// Any other draft has other rules, so the library reads it.
 		if string(k) == "$schema" && root && string(v) == `"https://json-schema.org/draft/2020-12/schema"` {
 			continue
 		}
@@ -275,6 +276,7 @@ func (n *node) readEnum(k string, v []byte) bool {
 	n.enum = make([][]byte, len(many))
 	for i, v := range many {
 		var err error
+		// Canonical forms make 1.0 and 1 the same value, and keys in another order the same object.
 		if n.enum[i], err = jsontext.Canonical(nil, v); err != nil {
 			return false
 		}
@@ -317,6 +319,7 @@ func (n *node) accepts(r *jsontext.Reader) bool {
 	switch kind := r.Kind(); {
 	case n.never:
 		ok = false
+	// Whether a number is an integer shows only in its digits: 1.0 is one.
 	case kind == '0':
 		ok = n.acceptsNumber(r.Next())
 	case n.types != 0 && n.types&kinds[kind] == 0:
@@ -402,6 +405,7 @@ func (n *node) acceptsObject(r *jsontext.Reader) bool {
 			return false
 		}
 	}
+	// Every required name is a bit, so one operation finds whether all were seen.
 	return n.required&^seen == 0 && n.members.holds(count)
 }
 
@@ -429,6 +433,7 @@ func (n *node) listed(v []byte) bool {
 		d := jsontext.ParseDecimal(digits[:0], v)
 		v = d.Append(number[:0])
 	case kind == '{' || kind == '[' || bytes.IndexByte(v, '\\') >= 0:
+		// Check has read the document, so this cannot fail.
 		v, _ = jsontext.Canonical(nil, v)
 	}
 	for _, e := range n.enum {

@@ -184,6 +184,7 @@ func (w *typeWriter) object(b []byte, t reflect.Type, more string) ([]byte, erro
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
+		// encoding/json leaves both unset without an error, so they may be missing.
 		if !f.optional && f.Type.Kind() != reflect.Pointer {
 			required = append(required, f.name)
 		}

@@ -67,6 +67,7 @@ func compileLibrary(raw []byte) (l *library, err error) {
 	l = &library{raw: raw}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
+	// The library's own loader would read files of the host that a schema names.
 	c.UseLoader(noLoader{})
 	// The library has no bound on its work. A vocabulary is called for each subschema, so it can count them.
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + ":effort",
@@ -112,6 +113,7 @@ func (l *library) check(doc []byte) (v *Violation) {
 	if err != nil {
 		return &Violation{Got: clip(doc), Message: "not a JSON document: " + err.Error()}
 	}
+	// The counter of visits belongs to one check at a time.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A panic of the counter, or of the library, becomes a violation. Accepting the document would be wrong.
@@ -304,6 +306,7 @@ func declared(place []byte) string {
 
 func fieldList(names []string) string {
 	const most = 12
+	// The library lists them in the order of a Go map, and a verdict must always be the same.
 	slices.Sort(names)
 	more := ""
 	if len(names) > most {

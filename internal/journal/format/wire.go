@@ -143,6 +143,7 @@ func (w *wire) leave(f uint64) {
 }
 
 func (w *wire) uvarint() uint64 {
+	// Nearly every number and every head fits into one byte.
 	if len(w.b) > 0 && w.b[0] < 0x80 {
 		x := uint64(w.b[0])
 		w.b = w.b[1:]
@@ -204,6 +205,7 @@ func num[T ~int | ~int64 | ~uint64](w *wire, f uint64, p *T) {
 // putNumber writes n as a uint if plain is set, else in zigzag. The caller computes
 // plain before it converts to int64, because a large uint64 becomes negative.
 func (w *wire) putNumber(f uint64, n int64, plain bool) {
+	// Most numbers are positive, and zigzag would need a bit more for each.
 	if plain || n == 0 {
 		w.head(f, typeUint)
 		w.b = binary.AppendUvarint(w.b, uint64(n))
@@ -254,6 +256,7 @@ func table(w *wire, f uint64, row []int64) {
 		if m == 0 {
 			return
 		}
+		// Most amounts are zero, and a mask spends one bit on each of them.
 		w.head(f, typeMask)
 		w.b = binary.AppendUvarint(w.b, m)
 		for _, n := range row {

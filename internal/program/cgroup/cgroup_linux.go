@@ -161,6 +161,7 @@ func (d *Driver) checkAround() error {
 func (d *Driver) processBound() (most int64) {
 	for _, dir := range d.around {
 		b, _ := os.ReadFile(filepath.Join(dir, "pids.max"))
+		// "max" is no number and no bound.
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
 			most = n
 		}
