@@ -93,6 +93,7 @@ func functions(c *shape.Code) (lines []int, shared, single, letters, comments, t
 	}
 	slices.Sort(lines)
 	slices.Sort(sizes)
+	// A module without functions must not divide by zero.
 	n := max(len(lines), 1)
 	return lines, 100 * shared / n, 100 * single / n, sizes[len(sizes)/2], comments, total
 }

@@ -145,6 +145,7 @@ func longLines(page, text string) (faults []string) {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
 			fenced = !fenced
 		}
+		// A table or code cannot be wrapped without changing it.
 		loose := fenced || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "    ")
 		if n := utf8.RuneCountInString(line); n > maxColumn && !loose {
 			faults = append(faults, page+":"+itoa(i+1)+": "+itoa(n)+" columns, at most "+itoa(maxColumn))

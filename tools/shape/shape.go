@@ -116,6 +116,7 @@ func (r *reader) visit(name string, d fs.DirEntry, err error) error {
 		r.code.Examples += strings.Count("\n"+string(src), "\nfunc Example")
 		return nil
 	}
+	// A function with one body for each system would count several times.
 	if here, err := build.Default.MatchFile(filepath.Dir(name), d.Name()); err != nil || !here {
 		return err
 	}
@@ -247,6 +248,7 @@ func (f *fileReader) readType(t *ast.TypeSpec) {
 	case *ast.StructType:
 		for _, field := range x.Fields.List {
 			if len(field.Names) == 0 {
+				// Embedding would hide methods and fields from a count of what is declared.
 				d.embedded = append(d.embedded, f.keyOf(field.Type))
 				d.fields++
 			}
@@ -352,6 +354,7 @@ func (r *reader) finish() {
 		names := map[string]bool{}
 		t.Fields = r.inherit(d, names, map[*declared]bool{})
 		t.Methods = len(names)
+		// A function that takes an interface first is no method of it.
 		if !t.IsIface {
 			t.Methods += d.taking
 		}
@@ -410,6 +413,7 @@ func (c *Code) Depth(counted func(dir string) bool) (int, []string) {
 	var longest []string
 	for dir := range c.Imports {
 		if counted(dir) {
+			// Of equally long chains the first by name counts, so that the output is always the same.
 			if got := chain(dir); len(got) > len(longest) || len(got) == len(longest) && slices.Compare(got, longest) < 0 {
 				longest = got
 			}
