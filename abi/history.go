@@ -41,6 +41,7 @@ type UndoOptions struct {
 	To      uint64 `json:"to,omitempty"`      // restore the files as they were after this record; 0: as before the first commit
 	Partial bool   `json:"partial,omitempty"` // skip paths that somebody else changed since; without it they refuse the undo
 	By      string `json:"by,omitempty"`      // the person that asked
+	DryRun  bool   `json:"dry_run,omitempty"` // say what would be restored, and change nothing
 }
 
 // An UndoResult lists what an undo restored. An undo is a commit too, so a second

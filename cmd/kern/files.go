@@ -168,7 +168,7 @@ what they were before the first commit, or after record SEQ. kern history shows
 the records.
 
 Undo is a commit too, so it can be undone: --to with the number of the last record
-restores everything. If somebody else changed one of the files since, undo names
+restores everything. --dry-run prints what undo would do. If somebody else changed one of the files since, undo names
 those files and changes nothing; --partial restores the other files.`,
 		Args:              exactly(1, "a process"),
 		ValidArgsFunction: completePids(d),
@@ -185,25 +185,30 @@ those files and changes nothing; --partial restores the other files.`,
 				if asJSON {
 					return t.JSON(done)
 				}
-				return showUndone(t, done)
+				return showUndone(t, done, u.DryRun)
 			})
 		},
 	}
 	cmd.Flags().Uint64Var(&u.To, "to", 0, "restore the files of this `record`")
+	cmd.Flags().BoolVar(&u.DryRun, "dry-run", false, "print what undo would do, and change nothing")
 	cmd.Flags().BoolVar(&u.Partial, "partial", false, "keep files that somebody else changed, and restore the rest")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
-func showUndone(t *cli.Terminal, done abi.UndoResult) error {
+func showUndone(t *cli.Terminal, done abi.UndoResult, dry bool) error {
 	if len(done.Paths) == 0 {
 		if err := t.Print("nothing to undo: no file has changed\n"); err != nil {
 			return err
 		}
 	}
-	words := map[string]string{"added": "restored", "removed": "removed again", "changed": "restored", "mode": "permissions restored"}
+	words := map[string]string{"added": "restored", "removed": "removed again", "changed": "restored", "mode": "restored in its permissions"}
+	would := ""
+	if dry {
+		would = "would be "
+	}
 	for _, p := range done.Paths {
-		if err := t.Print("%s: %s\n", cli.Clean(p.Path), words[p.Change]); err != nil {
+		if err := t.Print("%s: %s%s\n", cli.Clean(p.Path), would, words[p.Change]); err != nil {
 			return err
 		}
 	}

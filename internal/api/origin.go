@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -62,7 +61,11 @@ func (s *origins) read(spawn *abi.Spawn) (o ProcessOrigin, err error) {
 		o.Title, _, _ = strings.Cut(strings.TrimSpace(string(b)), "\n")
 	}
 	if o.Title == "" && spawn.Fork != nil {
-		o.Title = fmt.Sprintf("fork of process %d", spawn.Fork.Pid)
+		source, err := s.of(spawn.Fork.Pid) // it does the same task
+		if err != nil {
+			return o, err
+		}
+		o.Title = source.Title
 	}
 	o.Title = shorten(o.Title)
 	return o, nil

@@ -184,7 +184,9 @@ func asked(in *abi.Intent) []string {
 		var t syscalls.ToolArgs
 		switch {
 		case json.Unmarshal(b, &m) == nil && m.Relay != nil:
-			s = fmt.Sprintf("%s asked for %s, %s", m.Relay.Format, m.Relay.Model, Plural(int64(m.Relay.Messages), "message"))
+			if s = m.Relay.Format; m.Relay.Model != "" { // a request that was refused early was not read
+				s = fmt.Sprintf("%s asked for %s, %s", m.Relay.Format, m.Relay.Model, Plural(int64(m.Relay.Messages), "message"))
+			}
 		case json.Unmarshal(b, &t) == nil && t.Relay != "":
 			s = string(t.Args)
 		}

@@ -171,7 +171,7 @@ func (r *restore) stage(ctx context.Context, tx *workspace.Tx, u abi.UndoOptions
 			return nil, staging.Error(err)
 		}
 	}
-	if changes, err := tx.Diff(); err != nil || len(changes) == 0 {
+	if changes, err := tx.Diff(); err != nil || len(changes) == 0 || u.DryRun {
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	c, err := tx.Commit(ctx, workspace.Note{ID: fmt.Sprintf("undo-%d-%d", r.history.pid, time.Now().UnixNano()), PID: int64(r.history.pid), Tool: undoTool, Message: r.title(u)})
