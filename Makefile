@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: build demo test check race soak bench fuzz cross clean
+.PHONY: build demo test check race soak clients live bench fuzz cross clean
 
 build: $(BIN)
 
@@ -41,6 +41,15 @@ race:
 # soak runs the long forms of the property, crash and pool tests.
 soak:
 	KERN_SOAK=1 $(GO) test -timeout 8h ./...
+
+# clients runs a loop of every framework of docs/frameworks.md, and installs what is
+# not there. RUN=codex takes the rows with that name, UPDATE=1 rewrites them.
+clients:
+	KERN_FRAMEWORKS=1 $(GO) test ./test/clients -count 1 -v -timeout 3h -run 'TestFrameworks$$/$(RUN)' $(if $(UPDATE),-update)
+
+# live asks the real providers whose keys are in .env, for at most $$0.05.
+live:
+	@if [ -f .env ]; then set -a; . ./.env; set +a; fi; KERN_LIVE=1 $(GO) test ./test/clients -count 1 -v -run TestLive
 
 bench: build
 	@tools/bench.sh

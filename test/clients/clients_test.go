@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -64,8 +65,12 @@ func TestMain(m *testing.M) {
 	// Modules of Node are found from where a program is.
 	if files, err := filepath.Glob("node/*.mjs"); err == nil {
 		if _, err := os.Stat(filepath.Join(tools, "node", "node_modules")); err == nil {
+			names := map[string]string{"frameworks/children.mjs": "children.mjs", "frameworks/openai.mjs": "live-openai.mjs", "frameworks/anthropic.mjs": "live-anthropic.mjs"}
 			for _, f := range files {
-				if err := place(f, filepath.Join(tools, "node", filepath.Base(f))); err != nil {
+				names[f] = filepath.Base(f)
+			}
+			for from, to := range names {
+				if err := place(from, filepath.Join(tools, "node", to)); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
 				}
@@ -226,17 +231,23 @@ const key = "sk-of-the-provider"
 type provider struct {
 	*mockprovider.Mock
 	base
+	models []string
 }
 
 func serve(t *testing.T, c mockprovider.Config) provider {
 	c.Keys = []string{key}
-	if c.Scripts == nil {
+	if c.Scripts == nil && c.Script == nil {
 		c.Scripts = scripts(t)
 	}
 	m := mockprovider.New(c)
-	s := httptest.NewServer(m)
+	url := serveHTTP(t, m)
+	return provider{m, base{url + "/v1", url, key}, slices.Sorted(maps.Keys(c.Scripts))}
+}
+
+func serveHTTP(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	return provider{m, base{s.URL + "/v1", s.URL, key}}
+	return s.URL
 }
 
 const allModes = "plain,stream,tools,structured,long"
@@ -309,6 +320,7 @@ func each(t *testing.T, f func(t *testing.T, c client)) {
 // TestRaw: the provider for tests is one to the real clients.
 func TestRaw(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
+		t.Parallel()
 		p := serve(t, mockprovider.Config{})
 		lines, _ := c.run(t, p.base, allModes)
 		s := p.Idle(t.Context())
@@ -319,6 +331,7 @@ func TestRaw(t *testing.T) {
 // TestRawRefused: a wrong key stops a client at its first request.
 func TestRawRefused(t *testing.T) {
 	each(t, func(t *testing.T, c client) {
+		t.Parallel()
 		p := serve(t, mockprovider.Config{})
 		lines, _ := c.run(t, base{p.openai, p.anthropic, "wrong"}, "error")
 		if len(lines) != 1 || lines[0].Error == nil || lines[0].Error.Status != 401 {

@@ -60,7 +60,7 @@ func newKernel(t *testing.T, p provider, more string) *kernel {
 	k := &kernel{t: t, bin: bin, dir: t.TempDir()}
 	k.env = append(plainEnv(t), "USER=ann", "KERN_DATA="+k.data(), "UP_KEY="+key)
 	var models strings.Builder
-	for name := range scripts(t) {
+	for _, name := range p.models {
 		fmt.Fprintf(&models, "%s: {input: 3.00, output: 15.00, window: 200000, max_output: 4000}, ", name)
 	}
 	all := "{" + strings.TrimSuffix(models.String(), ", ") + "}"

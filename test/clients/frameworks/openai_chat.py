@@ -1,0 +1,12 @@
+# A loop on the Chat format of the openai package.
+from openai import OpenAI
+
+tool = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+messages = [{"role": "user", "content": "How is the weather?"}]
+while True:
+    answer = OpenAI().chat.completions.create(model="gpt-test", messages=messages, tools=[tool]).choices[0].message
+    messages.append(answer.model_dump(exclude_none=True))
+    if not answer.tool_calls:
+        break
+    for call in answer.tool_calls:
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": "21 degrees"})
