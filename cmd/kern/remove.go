@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,7 +143,19 @@ func removeProcesses(ctx context.Context, t *cli.Terminal, d *daemon.Directory, 
 	case len(out.Trees) == 0:
 		t.Note("kern: no finished process to remove")
 	case !out.DryRun:
-		t.Note("kern: the journal had %s and has %s", abi.FormatUnit(abi.OutputBytes, out.Before), abi.FormatUnit(abi.OutputBytes, out.After))
+		t.Note("kern: the journal shrank from %s to %s", sizeText(out.Before), sizeText(out.After))
 	}
 	return nil
+}
+
+// sizeText writes a size in the units that limits are given in.
+func sizeText(n int64) string {
+	size, unit := float64(n), "bytes"
+	for _, next := range []string{"KiB", "MiB", "GiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	return strconv.FormatFloat(math.Round(size*10)/10, 'f', -1, 64) + " " + unit
 }

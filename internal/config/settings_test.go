@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kern-run/kern/internal/config"
 )
@@ -195,6 +196,31 @@ func TestSecretHeaders(t *testing.T) {
 			if strings.Contains(all, key) {
 				t.Errorf("%q is shown: %s", key, all)
 			}
+		}
+	}
+}
+
+func TestJournalRules(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kern.yaml")
+	for text, want := range map[string]string{
+		"{age: 90d, bytes: 2GiB}": "",
+		"{age: 12h}":              "",
+		"{bytes: 1MiB}":           "",
+		"{age: 5s}":               `age is "5s", expected a time of a minute or more, such as 90d or 12h`,
+		"{age: -3d}":              "expected a time of a minute or more",
+		"{age: soon}":             "expected a time of a minute or more",
+		"{bytes: 100}":            `bytes is "100", expected a size of 1MiB or more, such as 2GiB`,
+		"{size: 2GiB}":            `unknown key "size"`,
+	} {
+		if err := os.WriteFile(file, []byte("journal: "+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := config.ReadSettings(file)
+		if want == "" && (err != nil || s.Journal == (config.JournalRules{})) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %+v, %v", text, s.Journal, err)
+		}
+		if text == "{age: 90d, bytes: 2GiB}" && s.Journal != (config.JournalRules{Age: 90 * 24 * time.Hour, Bytes: 2 << 30}) {
+			t.Errorf("%s is %+v", text, s.Journal)
 		}
 	}
 }

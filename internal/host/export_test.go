@@ -195,3 +195,11 @@ type Layer = workspace.Layer
 
 // Files is the workspace of the call whose context a tool was given.
 func Files(ctx context.Context) *Layer { return staging.Layer(ctx) }
+
+// ApplyJournal applies rules of kern.yaml to the journal now.
+func (k *Kernel) ApplyJournal(ctx context.Context, r config.JournalRules) int64 {
+	m := k.remover
+	m.rules = r
+	m.apply(ctx)
+	return m.size()
+}
