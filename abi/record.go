@@ -24,10 +24,11 @@ const (
 	KindExited   Kind = 11 // the process exited: the one terminal record
 	KindAccount  Kind = 12 // the limits of a named account; its Pid is 0
 	KindRemoved  Kind = 13 // processes and their records were removed; its Pid is 0
+	KindSettled  Kind = 14 // a person settled a call in doubt; it may follow the terminal record
 )
 
 var kindNames = [...]string{1: "spawned", "began", "ended", "refused", "signaled", "mailed", "asked", "decided",
-	"changed", "ending", "exited", "account", "removed"}
+	"changed", "ending", "exited", "account", "removed", "settled"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) && kindNames[k] != "" {
@@ -55,6 +56,7 @@ type Record struct {
 	Change  *Change   `json:"change,omitempty"`  // Changed, Account
 	Exit    *ExitInfo `json:"exit,omitempty"`    // Ending, Exited
 	Removed *Removed  `json:"removed,omitempty"` // Removed
+	Settle  *Settled  `json:"settle,omitempty"`  // Settled
 	Blobs   []Blob    `json:"-"`                 // large payloads that are named above, stored with the record
 }
 
@@ -224,6 +226,43 @@ type Change struct {
 	Priority *int    `json:"priority,omitempty"`
 	By       string  `json:"by,omitempty"`
 	Period   *Period `json:"period,omitempty"` // Account: from now on; nil: as before
+}
+
+// Settled replaces what a call in doubt had reserved by what a person found that it used.
+type Settled struct {
+	Released Usage  `json:"released"`
+	Spent    Usage  `json:"spent"`
+	Model    string `json:"model,omitempty"` // under which it is booked
+	By       string `json:"by"`
+}
+
+// A Settlement asks to settle a call in doubt. A unit that Spent does not name is booked
+// as reserved; with None nothing is booked.
+type Settlement struct {
+	Call  uint64 `json:"call"`
+	None  bool   `json:"none,omitempty"`
+	Spent Limits `json:"spent,omitzero"`
+	By    string `json:"by,omitempty"`
+}
+
+// Of returns what is booked of a call that had reserved so much.
+func (s *Settlement) Of(reserved Usage) (spent Usage, e *Error) {
+	if s.None == !s.Spent.IsZero() {
+		return spent, &Error{Code: InvalidArguments, Message: "expected what the call used, or that it used nothing", Where: "/spent"}
+	}
+	if s.None {
+		return spent, nil
+	}
+	spent = reserved
+	s.Spent.Each(func(u Unit, n int64) {
+		if u != Money && u != InputTokens && u != OutputTokens {
+			e = &Error{Code: InvalidArguments, Message: fmt.Sprintf("%s of a call are known; expected money, input_tokens or output_tokens", u), Where: "/spent/" + u.String()}
+			return
+		}
+		spent[u] = n
+	})
+	spent[Tokens] = spent[InputTokens] + spent[OutputTokens]
+	return spent, e
 }
 
 // An Edit is a change to the limits and the priority. A limit that it does not name

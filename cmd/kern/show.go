@@ -74,6 +74,7 @@ type processDetails struct {
 	Program   abi.Agent     `json:"program"`
 	Watchdog  abi.Watchdog  `json:"watchdog"`
 	Fork      *abi.Fork     `json:"fork,omitempty"`
+	Doubts    []uint64      `json:"doubts,omitempty"` // the calls with an unknown outcome
 }
 
 // MarshalJSON writes one object with the fields of Process and its own.
@@ -94,7 +95,18 @@ func readDetails(ctx context.Context, c *api.Client, pid abi.Pid) (s processDeta
 	}
 	s.Output, s.Err, s.Registers = r.Output, r.Err, r.Registers
 	s.InDoubt, s.Drift = orZero(r.Usage.InDoubt), orZero(r.Usage.Drift)
+	begun := map[uint64]bool{}
 	err = c.Records(ctx, pid, 0, false, func(r *abi.Record, _ []byte) error {
+		switch {
+		case r.Kind == abi.KindBegan:
+			begun[r.Call] = true
+		case r.Kind == abi.KindEnded && r.Answer.Outcome == abi.Unknown && begun[r.Call]:
+			if !slices.Contains(s.Doubts, r.Call) {
+				s.Doubts = append(s.Doubts, r.Call)
+			}
+		case r.Kind == abi.KindSettled:
+			s.Doubts = slices.DeleteFunc(s.Doubts, func(n uint64) bool { return n == r.Call })
+		}
 		if r.Spawn != nil {
 			s.Task, s.Watchdog, s.Fork = string(r.Spawn.Task.Bytes), r.Spawn.Watchdog, r.Spawn.Fork
 			if s.Fork != nil {
@@ -104,7 +116,10 @@ func readDetails(ctx context.Context, c *api.Client, pid abi.Pid) (s processDeta
 				return err
 			}
 		}
-		return errEnough
+		if s.InDoubt == "0" && r.Spawn != nil {
+			return errEnough
+		}
+		return nil
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
@@ -170,6 +185,9 @@ func showProcess(t *cli.Terminal, s processDetails, verbose bool) error {
 	}
 	if s.InDoubt != "0" {
 		add("in doubt", "$%s: reserved by calls with an unknown outcome", s.InDoubt)
+		for _, call := range s.Doubts {
+			add("", "call %d: → kern settle %d %d --spent DOLLARS, or --none", call, p.Pid, call)
+		}
 	}
 	if s.Drift != "0" {
 		add("drift", "$%s: billed beyond the reservation", s.Drift)

@@ -54,6 +54,7 @@ type Kernel interface {
 	Signal(ctx context.Context, pid abi.Pid, s abi.Signal, by string) error
 	Decide(ctx context.Context, pid abi.Pid, call uint64, yes bool, by, words string) error
 	Change(ctx context.Context, pid abi.Pid, e abi.Edit) error
+	Settle(ctx context.Context, pid abi.Pid, s abi.Settlement) error
 	SetAccount(ctx context.Context, name string, e abi.Edit) error
 }
 
@@ -91,7 +92,7 @@ const (
 // Handler serves the API.
 func (srv *Server) Handler() http.Handler {
 	srv.origins.records, srv.origins.bytes, srv.origins.cache.Max = srv.Records, srv.Views.Bytes, maxOrigins
-	keys, workspaces, accounts := keyHandler{srv}, workspaceHandler{srv.Workspaces}, accountHandler{srv}
+	keys, workspaces, accounts, later := keyHandler{srv}, workspaceHandler{srv.Workspaces}, accountHandler{srv}, laterHandler{srv}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{
 		"GET /v1/daemon":                  srv.about,
@@ -104,10 +105,11 @@ func (srv *Server) Handler() http.Handler {
 		"GET /v1/processes/{pid}/records": forProcess(srv.records),
 		"POST /v1/processes/{pid}/signal": withBody(maxRequest, srv.signal),
 		"POST /v1/processes/{pid}/decide": withBody(maxRequest, srv.decide),
-		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, srv.fork),
+		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, later.fork),
 		"POST /v1/processes/{pid}/replay": withBody(maxRun, srv.replay),
 
-		"POST /v1/processes/{pid}/continue": withBody(maxRun, srv.goOn),
+		"POST /v1/processes/{pid}/continue": withBody(maxRun, later.goOn),
+		"POST /v1/processes/{pid}/settle":   withBody(maxRequest, later.settle),
 
 		"GET /v1/processes/{pid}/calls/{call}/output": forProcess(keys.output),
 
@@ -291,16 +293,6 @@ type Decision struct {
 
 func (srv *Server) decide(ctx context.Context, pid abi.Pid, d *Decision) (any, error) {
 	return done{true}, srv.Kernel.Decide(ctx, pid, d.Call, d.Yes, d.By, d.Words)
-}
-
-func (srv *Server) fork(ctx context.Context, pid abi.Pid, f *abi.ForkOptions) (any, error) {
-	return srv.Fork(ctx, pid, *f)
-}
-
-// goOn continues a process that has exited.
-func (srv *Server) goOn(ctx context.Context, pid abi.Pid, o *abi.ContinueOptions) (any, error) {
-	n, err := srv.Continue(ctx, pid, *o)
-	return Started{n}, err
 }
 
 // A Change sets or removes limits, or sets the priority. The rest stays. With Narrow

@@ -237,6 +237,12 @@ func (f *fake) Diff(_ context.Context, pid abi.Pid, seq uint64) ([]abi.FileDiff,
 	return []abi.FileDiff{{Patch: fmt.Sprint("diff of ", seq)}}, f.known(pid)
 }
 
+func (f *fake) Settle(_ context.Context, pid abi.Pid, s abi.Settlement) error {
+	spent, _ := json.Marshal(s.Spent)
+	f.note("settle %d %d %v %s %s", pid, s.Call, s.None, spent, s.By)
+	return f.known(pid)
+}
+
 func (f *fake) Undo(_ context.Context, pid abi.Pid, u abi.UndoOptions) (abi.UndoResult, error) {
 	f.note("undo %d %d %v %s", pid, u.To, u.Partial, u.By)
 	return abi.UndoResult{Pid: pid, Hash: "restored"}, f.known(pid)
@@ -433,6 +439,8 @@ func TestRequests(t *testing.T) {
 		{"PATCH", "/v1/processes/7", `{"priority":-1}`, 400, "/priority", ""},
 		{"POST", "/v1/processes/7/fork", `{"at":5}`, 200, `{"pid":9}`, "fork 7 5"},
 		{"POST", "/v1/processes/7/fork", `{"at":1.5}`, 400, "/at", ""},
+		{"POST", "/v1/processes/7/settle", `{"call":5,"spent":{"money":"0.02"},"by":"ann"}`, 200, `"pid":7`, `settle 7 5 false {"money":"0.02"} ann`},
+		{"POST", "/v1/processes/7/settle", `{"call":5,"spent":{"mony":"0.02"}}`, 400, `unknown unit \"mony\"`, ""},
 		{"POST", "/v1/processes/7/continue", `{"say":"and now","grant":{"add":{"money":"1"},"unset":["steps"]}}`, 200, `{"pid":10}`, `continue 7 and now {"add":{"money":"1"},"unset":["steps"]}`},
 		{"POST", "/v1/processes/7/continue", `{"grant":{"add":{"mony":"1"}}}`, 400, `unknown unit \"mony\"`, ""},
 		{"POST", "/v1/processes/8/continue", `{}`, 404, "UNKNOWN_PROCESS", "continue 8  {}"},
@@ -854,9 +862,12 @@ func TestClient(t *testing.T) {
 		"decide": {func(pid abi.Pid) (any, error) {
 			return nil, c.Decide(ctx, pid, Decision{Call: 3, Yes: true, Words: "w"})
 		}, "decide 7 3 true  w", ""},
-		"change":     {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
-		"fork":       {func(pid abi.Pid) (any, error) { return c.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
-		"continue":   {func(pid abi.Pid) (any, error) { return c.Continue(ctx, pid, abi.ContinueOptions{Say: "on"}) }, "continue 7 on {}", "10"},
+		"change":   {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
+		"fork":     {func(pid abi.Pid) (any, error) { return c.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
+		"continue": {func(pid abi.Pid) (any, error) { return c.Continue(ctx, pid, abi.ContinueOptions{Say: "on"}) }, "continue 7 on {}", "10"},
+		"settle": {func(pid abi.Pid) (any, error) {
+			return c.Settle(ctx, pid, abi.Settlement{Call: 5, None: true})
+		}, "settle 7 5 true {} (uid " + fmt.Sprint(os.Getuid()) + ")", `{"pid":7,`},
 		"replay":     {func(pid abi.Pid) (any, error) { return c.Replay(ctx, pid, Replay{}) }, "replay 7 false", `"same":true`},
 		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},
 		"accounts":   {func(pid abi.Pid) (any, error) { return c.Accounts.List(ctx) }, "", `"name":"team"`},

@@ -45,7 +45,10 @@ var purposes = map[string]string{
 	"POST /v1/remove":                 "remove processes",
 	"PUT /v1/accounts/{name}":         "change an account",
 	"POST /v1/processes/{pid}/decide": "answer a question to a person",
+	"POST /v1/processes/{pid}/settle": "settle a call in doubt",
 	"POST /v1/processes/{pid}/fork":   "fork a process, because a fork has limits of its own",
+
+	"POST /v1/processes/{pid}/continue": "continue a process, because the new one has limits of its own",
 }
 
 // A holding is what binds the client of a request.

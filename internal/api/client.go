@@ -225,6 +225,11 @@ func (c *Client) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.
 	return ask[abi.ForkResult](ctx, c.conn, "POST", procPath(pid, "fork"), o)
 }
 
+// Settle settles a call in doubt.
+func (c *Client) Settle(ctx context.Context, pid abi.Pid, s abi.Settlement) (Process, error) {
+	return ask[Process](ctx, c.conn, "POST", procPath(pid, "settle"), s)
+}
+
 // Continue starts a process that goes on where another one stopped.
 func (c *Client) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
 	s, err := ask[Started](ctx, c.conn, "POST", procPath(pid, "continue"), o)

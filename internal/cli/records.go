@@ -82,6 +82,8 @@ func (p *RecordPrinter) describe(r *abi.Record) (what, colour string, below []st
 		return r.Note.From + " says no", Red, []string{text(r.Note.Body)}
 	case abi.KindChanged:
 		return changed(r.Change), "", nil
+	case abi.KindSettled:
+		return settled(r.Settle), Yellow, nil
 	case abi.KindEnding, abi.KindExited:
 		return p.exits(r)
 	}
@@ -155,7 +157,7 @@ func (p *RecordPrinter) answered(r *abi.Record) (what, colour string, below []st
 		if an.Err.Got != "" {
 			below = append(below, "got: "+an.Err.Got)
 		}
-		if an.Err.Hint != "" {
+		if an.Err.Hint != "" && !an.Again { // the hint is for the caller, and the caller gets no answer yet
 			below = append(below, "hint: "+an.Err.Hint)
 		}
 	}
@@ -249,6 +251,17 @@ func changed(c *abi.Change) string {
 		s += ", by " + c.By
 	}
 	return s
+}
+
+func settled(s *abi.Settled) string {
+	what := "in doubt until now, used nothing"
+	if s.Spent != (abi.Usage{}) {
+		what = "in doubt until now" + amounts(", used ", &s.Spent)
+	}
+	if s.By != "" {
+		what += ", says " + s.By
+	}
+	return what
 }
 
 func attempt(n int) string {

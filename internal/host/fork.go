@@ -29,7 +29,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 		}
 		n, err := k.Kernel.Fork(ctx, pid, kernel.Forking{At: f.At, Grant: f.Grant})
 		if err == nil {
-			k.Launch(n)
+			k.Resume(n)
 		}
 		return abi.ForkResult{Pid: n}, err
 	}
@@ -48,7 +48,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.
 	if err != nil {
 		return abi.ForkResult{}, errors.Join(err, os.RemoveAll(dir)) // safe, because export has just made it
 	}
-	k.Launch(n)
+	k.Resume(n)
 	return abi.ForkResult{Pid: n, Workspace: dir}, nil
 }
 
@@ -75,6 +75,6 @@ func (k *Kernel) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOption
 		return 0, err
 	}
 	k.goTools.put(n, goTools)
-	k.Launch(n)
+	k.Resume(n)
 	return n, nil
 }

@@ -279,7 +279,7 @@ func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Too
 		return 0, err
 	}
 	k.goTools.put(pid, goTools)
-	k.Launch(pid)
+	k.Resume(pid)
 	return pid, nil
 }
 
@@ -366,9 +366,11 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 		return abi.ReplayResult{}, err
 	}
 	out := abi.ReplayResult{Pid: pid, Records: len(r.Records)}
-	last := r.Records[len(r.Records)-1]
-	if last.Exit != nil && last.Kind == abi.KindExited {
-		out.Exit = last.Exit.Exit
+	for _, rec := range slices.Backward(r.Records) { // a settlement may follow the exit
+		if rec.Kind == abi.KindExited {
+			out.Exit = rec.Exit.Exit
+			break
+		}
 	}
 	if err := k.Check(r); err != nil {
 		return out, err

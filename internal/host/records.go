@@ -36,7 +36,7 @@ func (r *reader) Record(pid abi.Pid, n uint64) (*abi.Record, error) {
 var errClosing = &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 
 // Records calls f with every record of a process after record n. With follow it
-// continues with later records, until the last one. A slow f delays no process.
+// continues with later records, until the exit. A slow f delays no process.
 func (r *reader) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool, f func(*abi.Record) error) error {
 	records := r.store.Records(pid, n)
 	if follow {
@@ -55,7 +55,7 @@ func (r *reader) Records(ctx context.Context, pid abi.Pid, n uint64, follow bool
 		case err != nil:
 			return err
 		}
-		if err := f(r); err != nil || r.Kind == abi.KindExited {
+		if err := f(r); err != nil || follow && r.Kind == abi.KindExited {
 			return err
 		}
 	}

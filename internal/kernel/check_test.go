@@ -126,6 +126,12 @@ func (m *rig) tallies() (map[string]*tally, error) {
 				break
 			}
 			book(r.Pid, func(t *tally) { t.reserved.Sub(&had); t.settled.Add(&r.Answer.Usage) })
+		case abi.KindSettled:
+			book(r.Pid, func(t *tally) {
+				t.reserved.Sub(&r.Settle.Released)
+				t.stuck.Sub(&r.Settle.Released)
+				t.settled.Add(&r.Settle.Spent)
+			})
 		}
 		return nil
 	})
@@ -193,6 +199,9 @@ func (m *rig) unfolded() error {
 	if err := m.store.Scan(func(r *abi.Record) error {
 		if r.Answer != nil && r.Answer.Outcome != abi.Unknown {
 			settled += r.Answer.Usage[abi.Money]
+		}
+		if r.Settle != nil {
+			settled += r.Settle.Spent[abi.Money]
 		}
 		return read.Replay(r, m.store.Blob)
 	}); err != nil {
@@ -270,7 +279,7 @@ func (m *rig) undead() error {
 	defer m.tap.mu.Unlock()
 	for i := range m.tap.order {
 		r := &m.tap.order[i]
-		if at, ok := ended[r.Pid]; ok {
+		if at, ok := ended[r.Pid]; ok && r.Kind != abi.KindSettled {
 			return fmt.Errorf("process %d has a %s after its terminal record %d", r.Pid, r.Kind, at)
 		}
 		switch r.Kind {

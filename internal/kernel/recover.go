@@ -109,6 +109,9 @@ func (p *proc) answerDoubt() {
 			Message: fmt.Sprintf("%s began, and the machine stopped before its end was seen", process.NameOf(in)),
 			Hint:    "it was not tried again; look whether it took effect before you repeat it",
 		}}
+		if a.Again {
+			a.Err.Hint = ""
+		}
 		// A tool call of the model needs an answer in the memory of the process.
 		if !a.Again && in.For != "" {
 			a.Page = &abi.Page{Role: "tool", ID: in.For}

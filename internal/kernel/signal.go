@@ -128,16 +128,22 @@ func (p *proc) start() {
 	}
 }
 
-// Resume starts every process that can run.
-func (k *Kernel) Resume() {
+// Resume starts these processes; without any, every process that can run.
+func (k *Kernel) Resume(pids ...abi.Pid) {
 	k.procs.mu.Lock()
 	defer k.procs.mu.Unlock()
-	for _, p := range k.procs.sorted() {
+	procs := make([]*proc, 0, len(pids))
+	for _, pid := range pids {
+		if p := k.procs.byPid[pid]; p != nil {
+			procs = append(procs, p)
+		}
+	}
+	if len(pids) == 0 {
+		procs = k.procs.sorted()
+	}
+	for _, p := range procs {
 		if p.state.Ending == nil {
 			p.start()
 		}
 	}
 }
-
-// Launch starts a process that was spawned.
-func (k *Kernel) Launch(pid abi.Pid) { _ = k.procs.inspect(pid, (*proc).start) }

@@ -199,7 +199,7 @@ func alone(t *testing.T, models map[string]*failing, p abi.Agent) abi.Result {
 			t.Error(err)
 		}
 	}()
-	k.Launch(pid)
+	k.Resume(pid)
 	return k.Do(t.Context(), abi.Call{Pid: pid, N: 1, Row: "model", Args: []byte(`{}`)})
 }
 

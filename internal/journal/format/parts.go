@@ -21,6 +21,7 @@ func record(w *wire, r *abi.Record) {
 	part(w, 5, &r.Change, change)
 	part(w, 6, &r.Exit, exit)
 	part(w, 7, &r.Removed, removed)
+	part(w, 8, &r.Settle, settled)
 }
 
 var removed = func(w *wire, r *abi.Removed) {
@@ -183,6 +184,13 @@ func change(w *wire, c *abi.Change) {
 		num(w, 3, &p.Until)
 		table(w, 4, p.Base[:])
 	})
+}
+
+var settled = func(w *wire, s *abi.Settled) {
+	table(w, 1, s.Released[:])
+	table(w, 2, s.Spent[:])
+	str(w, 3, &s.By)
+	str(w, 4, &s.Model)
 }
 
 func exit(w *wire, e *abi.ExitInfo) {

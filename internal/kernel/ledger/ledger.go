@@ -24,7 +24,7 @@ type Account struct {
 	Limits   abi.Limits
 	Settled  abi.Usage  // what calls used
 	Reserved abi.Usage  // what begun calls may still use; Doubt is a part of it
-	Doubt    abi.Usage  // reserved by calls in doubt: it is never released
+	Doubt    abi.Usage  // reserved by calls in doubt: only a person releases it
 	Held     abi.Usage  // what admitted calls may use that are not in the journal yet
 	Period   abi.Period // what was settled before it does not count against Limits
 
@@ -70,12 +70,19 @@ func (a *Account) Settle(reserved, used *abi.Usage) {
 	}
 }
 
-// KeepInDoubt keeps the reservation u for ever, because the end of its call is
-// unknown.
+// KeepInDoubt keeps the reservation u, because the end of its call is unknown.
 func (a *Account) KeepInDoubt(u *abi.Usage) {
 	for ; a != nil; a = a.Parent {
 		a.Doubt.Add(u)
 	}
+}
+
+// SettleDoubt replaces a reservation in doubt by what a person found that the call used.
+func (a *Account) SettleDoubt(released, spent *abi.Usage) {
+	for b := a; b != nil; b = b.Parent {
+		b.Doubt.Sub(released)
+	}
+	a.Settle(released, spent)
 }
 
 // Left returns what the path of a still allows, for each unit that is limited

@@ -55,17 +55,25 @@ type entries struct {
 
 // add books what an attempt used.
 func (e *entries) add(at int64, in *abi.Intent, used *abi.Usage) {
-	if e.book == nil {
-		return
+	if e.book != nil {
+		e.addTo(at, modelOf(in), used)
 	}
-	s := abi.Spent{Hour: at / hour, Account: e.account, Name: e.name, Usage: *used}
-	if in != nil {
-		s.Model = in.Model
-		if in.Row != ModelRow {
-			s.Model = "tool " + NameOf(in)
-		}
+}
+
+// addTo books what an attempt used under the name of a model.
+func (e *entries) addTo(at int64, model string, used *abi.Usage) {
+	e.book.Add(abi.Spent{Hour: at / hour, Model: model, Account: e.account, Name: e.name, Usage: *used})
+}
+
+// modelOf returns the name under which a call is booked: its model or its tool.
+func modelOf(in *abi.Intent) string {
+	switch {
+	case in == nil:
+		return ""
+	case in.Row == ModelRow:
+		return in.Model
 	}
-	e.book.Add(s)
+	return "tool " + NameOf(in)
 }
 
 // entriesOf finds the account and the name under which a new process is booked:

@@ -83,6 +83,10 @@ func (m *Machine) Replay(r *abi.Record, blob ReadBlob) error {
 		}
 		s = m.Add(r.Pid, r.Spawn)
 	}
+	if _, buried := m.Buried[r.Pid]; s == nil && buried && r.Kind == abi.KindSettled {
+		m.SettleBuried(r)
+		return nil
+	}
 	if s == nil {
 		return fmt.Errorf("process %d record %d: there is no such process", r.Pid, r.N)
 	}
@@ -141,6 +145,33 @@ func (m *Machine) Bury(s *State) {
 			return
 		}
 		g.PackedSummary = g.AddChild(&sum)
+		m.Buried[pid] = g
+	}
+}
+
+// SettleBuried books what a person found that a call in doubt used, for a process whose
+// state was dropped.
+func (m *Machine) SettleBuried(r *abi.Record) {
+	d := r.Settle
+	g := m.Buried[r.Pid]
+	g.Above.SettleDoubt(&d.Released, &d.Spent)
+	sum := g.Unpack()
+	e := m.entriesOf(&abi.Spawn{Parent: m.Tree.Parent(r.Pid), Name: sum.Name, Account: sum.Account})
+	e.addTo(r.Time, d.Model, &d.Spent)
+	for pid := r.Pid; ; pid = m.Tree.Parent(pid) {
+		g, buried := m.Buried[pid]
+		if !buried {
+			return
+		}
+		b := g.Unpack()
+		if pid == r.Pid {
+			b.Records = r.N
+			b.Beyond.Drift += max(0, d.Spent[abi.Money]-d.Released[abi.Money])
+		}
+		b.Doubt.Sub(&d.Released)
+		b.Reserved.Sub(&d.Released)
+		b.Used.Add(&d.Spent)
+		g.PackedSummary = b.Pack()
 		m.Buried[pid] = g
 	}
 }

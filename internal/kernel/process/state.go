@@ -69,11 +69,18 @@ type Calls struct {
 	Cut     *CutAnswer              `json:"cut,omitempty"`     // the last answer that a limit cut
 	Lasted  bool                    `json:"lasted,omitempty"`  // the last words were spoken
 	Stop    Stop                    `json:"stop,omitzero"`     // why the run ends
+	Doubt   map[uint64]Doubt        `json:"doubt,omitempty"`   // calls in doubt
 	Reaped  NumberSet               `json:"reaped,omitempty"`  // children whose exit was reported by wait
 	Drift   int64                   `json:"drift,omitempty"`   // money used beyond the reservations
 
 	entries entries // where their use is booked
 	Claims  int64   `json:"claims,omitempty"` // answers with a usage that is not believed
+}
+
+// Doubt is what a call in doubt has reserved, and the name under which it is booked.
+type Doubt struct {
+	Reserved abi.Usage `json:"reserved"`
+	Model    string    `json:"model,omitempty"`
 }
 
 // CutAnswer is an answer of a model that reached the maximum that a limit had
@@ -163,7 +170,12 @@ func (c *Calls) drop(n uint64) {
 
 // Apply adds one record to the state, and to the accounts above it.
 func (s *State) Apply(r *abi.Record) {
-	s.N, s.Last = r.N, r.Time
+	s.N = r.N
+	if r.Kind == abi.KindSettled {
+		s.settleDoubt(r)
+		return // it may come long after the exit, so it does not make the process older
+	}
+	s.Last = r.Time
 	switch r.Kind {
 	case abi.KindSpawned:
 		s.applySpawn(r)
@@ -248,7 +260,7 @@ func (s *State) applyAnswer(r *abi.Record) {
 	if o := c.Open[r.Call]; o != nil {
 		in, since = o.Intent, o.Since
 		delete(c.Open, r.Call)
-		s.settleAttempt(r.Time, in, a)
+		s.settleAttempt(r, in, a)
 	} else {
 		s.Account.Settle(&abi.Usage{}, &a.Usage)
 		s.Calls.entries.add(r.Time, in, &a.Usage)
@@ -327,15 +339,33 @@ func (s *State) updateRegisters(n uint64, in *abi.Intent, a *abi.Answer) {
 
 // settleAttempt settles what a begun attempt had reserved. An attempt with an
 // unknown outcome keeps its reservation, because it may have used it.
-func (s *State) settleAttempt(at int64, in *abi.Intent, a *abi.Answer) {
+func (s *State) settleAttempt(r *abi.Record, in *abi.Intent, a *abi.Answer) {
 	if a.Outcome == abi.Unknown {
+		if s.Calls.Doubt == nil {
+			s.Calls.Doubt = make(map[uint64]Doubt)
+		}
+		d := s.Calls.Doubt[r.Call] // several attempts may be in doubt
+		d.Model = modelOf(in)
+		d.Reserved.Add(&in.Reserve)
+		if d.Reserved != (abi.Usage{}) {
+			s.Calls.Doubt[r.Call] = d
+		}
 		s.Account.KeepInDoubt(&in.Reserve)
 		s.Calls.Index -= int(in.Reserve[abi.ModelCalls])
 		return
 	}
 	s.Account.Settle(&in.Reserve, &a.Usage)
-	s.Calls.entries.add(at, in, &a.Usage)
+	s.Calls.entries.add(r.Time, in, &a.Usage)
 	s.Calls.Drift += max(0, a.Usage[abi.Money]-in.Reserve[abi.Money])
+}
+
+// settleDoubt books what a person found that a call in doubt used.
+func (s *State) settleDoubt(r *abi.Record) {
+	d := r.Settle
+	s.Account.SettleDoubt(&d.Released, &d.Spent)
+	s.Calls.entries.addTo(r.Time, d.Model, &d.Spent)
+	s.Calls.Drift += max(0, d.Spent[abi.Money]-d.Released[abi.Money])
+	delete(s.Calls.Doubt, r.Call)
 }
 
 func (s *State) applySignal(signal abi.Signal) {

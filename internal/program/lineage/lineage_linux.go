@@ -54,6 +54,24 @@ func Of(c net.Conn) ([]Ancestor, error) {
 	return all, err
 }
 
+// UserOf returns the user of the process at the other end of a Unix socket.
+func UserOf(c net.Conn) (uid int, ok bool) {
+	u, isUnix := c.(*net.UnixConn)
+	if !isUnix {
+		return 0, false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid, ok = int(peer.Uid), true
+		}
+	})
+	return uid, ok && err == nil
+}
+
 // Own returns this process and its ancestors.
 func Own() ([]Ancestor, error) { return above(os.Getpid()) }
 

@@ -8,6 +8,9 @@ import "net"
 // system runs no supervisor, so nobody has one above.
 func Of(net.Conn) ([]Ancestor, error) { return nil, nil }
 
+// UserOf knows no user on this system.
+func UserOf(net.Conn) (uid int, ok bool) { return 0, false }
+
 // Own returns this process and its ancestors.
 func Own() ([]Ancestor, error) { return nil, nil }
 
