@@ -30,9 +30,8 @@ type Server struct {
 	Views      Views
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r abi.Run) (abi.Pid, error)
-	Fork       func(ctx context.Context, pid abi.Pid, f abi.ForkOptions) (abi.ForkResult, error)
+	Later      Later
 	Remove     func(ctx context.Context, r abi.Removal) (abi.RemovalResult, error)
-	Continue   func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
 	Replay     func(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.ReplayResult, error)

@@ -24,6 +24,7 @@ type Client struct {
 	Keys       KeyClient
 	Workspaces WorkspaceClient
 	Accounts   AccountClient
+	Later      LaterClient
 }
 
 // A connection sends requests to the daemon.
@@ -71,7 +72,7 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 }
 
 func newClient(c *connection) *Client {
-	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}}
+	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}, Later: LaterClient{c}}
 }
 
 // OnSilence sets what is called, once, when a request waits and the daemon answers
@@ -218,22 +219,6 @@ func (c *Client) Decide(ctx context.Context, pid abi.Pid, d Decision) error {
 // Change changes limits or the priority of a process.
 func (c *Client) Change(ctx context.Context, pid abi.Pid, ch Change) (Process, error) {
 	return ask[Process](ctx, c.conn, "PATCH", procPath(pid, ""), ch)
-}
-
-// Fork starts a process that continues from an earlier record of another.
-func (c *Client) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.ForkResult, error) {
-	return ask[abi.ForkResult](ctx, c.conn, "POST", procPath(pid, "fork"), o)
-}
-
-// Settle settles a call in doubt.
-func (c *Client) Settle(ctx context.Context, pid abi.Pid, s abi.Settlement) (Process, error) {
-	return ask[Process](ctx, c.conn, "POST", procPath(pid, "settle"), s)
-}
-
-// Continue starts a process that goes on where another one stopped.
-func (c *Client) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
-	s, err := ask[Started](ctx, c.conn, "POST", procPath(pid, "continue"), o)
-	return s.Pid, err
 }
 
 // Replay folds the journal of a process again and compares.

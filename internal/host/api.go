@@ -13,11 +13,10 @@ func (k *Kernel) API() *api.Server {
 	return &api.Server{
 		Kernel: k, Views: k, Workspaces: k.Files,
 		Spawn:  func(ctx context.Context, r abi.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, r) },
-		Fork:   k.Fork,
 		Remove: k.remover.remove,
-		Continue: func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
+		Later: api.Later{Fork: k.Fork, Continue: func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
 			return k.Continue(ctx, pid, o)
-		},
+		}},
 		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Processes.Wait(ctx, pid); return err },
 		Result: func(pid abi.Pid) (any, error) { return k.Result(pid) },
 		Replay: func(ctx context.Context, pid abi.Pid, with *abi.Run) (abi.ReplayResult, error) {
