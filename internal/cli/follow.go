@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,6 +102,18 @@ func (f *Follower) showRecords(ctx context.Context) error {
 		})
 		defer stop()
 	}
+	var asked *questions
+	if t.CanAsk() && !f.Events {
+		asked = newQuestions(f)
+		asking, stop := context.WithCancel(ctx)
+		defer stop()
+		go asked.run(asking)
+		go f.followWaits(asking, func(item *abi.LiveItem) {
+			mu.Lock()
+			defer mu.Unlock()
+			p.wait(item)
+		})
+	}
 	last := uint64(0)
 	return f.Session.Do(ctx, func(c *api.Client) error {
 		return c.Records(ctx, f.Pid, last, true, func(r *abi.Record, line []byte) error {
@@ -110,12 +124,27 @@ func (f *Follower) showRecords(ctx context.Context) error {
 			if r.Answer != nil && r.Answer.Err != nil {
 				f.LastErr = r.Answer.Err
 			}
-			if r.Kind == abi.KindAsked {
+			if asked != nil {
+				asked.add(r)
+			} else if r.Kind == abi.KindAsked {
 				t.Note("kern: process %d asks: %s\n  answer with: kern approve %d %d   or: kern deny %d %d",
 					f.Pid, Clean(string(r.Note.Body.Bytes)), f.Pid, r.Call, f.Pid, r.Call)
 			}
 			if f.Events {
 				return t.Print("%s\n", line)
+			}
+			return nil
+		})
+	})
+}
+
+// followWaits calls f with each begin and end of a wait. What it misses is only not
+// shown.
+func (f *Follower) followWaits(ctx context.Context, each func(*abi.LiveItem)) {
+	_ = f.Session.Do(ctx, func(c *api.Client) error {
+		return c.Feed(ctx, abi.FeedOptions{Pid: f.Pid, Live: true}, func(item abi.FeedItem) error {
+			if item.Live != nil && item.Live.Kind == abi.LiveWait {
+				each(item.Live)
 			}
 			return nil
 		})
@@ -152,6 +181,24 @@ type progress struct {
 	steps int64
 	open  map[uint64]string // names of the calls that run
 	limit abi.Limits
+	waits map[uint64]string // what calls wait for
+}
+
+// waitWords are the waits that the name of the kernel does not explain.
+var waitWords = map[string]string{"back-off": "waiting for the provider", "turn": "waiting for a turn at the provider", "room": "waiting for room under a limit",
+	"approval": "a person's answer", "cont": "paused"}
+
+// wait adds the begin or the end of a wait.
+func (p *progress) wait(item *abi.LiveItem) {
+	if p.waits == nil {
+		p.waits = make(map[uint64]string)
+	}
+	if item.For == "" {
+		delete(p.waits, item.Call)
+		return
+	}
+	name, rest, _ := strings.Cut(item.For, " ")
+	p.waits[item.Call] = strings.TrimSpace(cmp.Or(waitWords[name], name) + " " + rest)
 }
 
 func (p *progress) add(r *abi.Record) {
@@ -179,7 +226,12 @@ func (p *progress) line() string {
 	}
 	s := fmt.Sprintf("[%d] step %d", p.pid, p.steps)
 	counts := make(map[string]int)
-	for _, name := range p.open {
+	for call, name := range p.open {
+		if p.waits[call] == "" {
+			counts[name]++
+		}
+	}
+	for _, name := range p.waits {
 		counts[name]++
 	}
 	for _, name := range SortedKeys(counts) {

@@ -25,6 +25,8 @@ type Terminal struct {
 
 	mu       sync.Mutex // guards Err while a progress line is shown
 	progress string     // that line
+	prompts  bool       // the line is a question, which stays until it is answered
+	lines    chan string
 }
 
 // NewTerminal is the terminal of this program.
@@ -128,7 +130,7 @@ func (t *Terminal) Progress(s string) {
 	s = Cut(s, t.width(true, t.Err)-1) // a line that wraps could not be removed
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s != t.progress {
+	if s != t.progress && !t.prompts {
 		t.progress = s
 		fmt.Fprint(t.Err, clearLine+s)
 	}
@@ -184,29 +186,4 @@ func (t *Terminal) User() string {
 		}
 	}
 	return "a person"
-}
-
-// CanAsk reports whether a person at a terminal can answer a question.
-func (t *Terminal) CanAsk() bool {
-	f, ok := t.In.(*os.File)
-	return ok && t.ErrTTY && isatty.IsTerminal(f.Fd())
-}
-
-// Confirm asks the person a question, and reports whether the answer is yes.
-func (t *Terminal) Confirm(question string) bool {
-	t.Progress("")
-	fmt.Fprintf(t.Err, "%s [y/N] ", question)
-	line := make(chan string, 1)
-	go func() {
-		var answer string
-		_, _ = fmt.Fscanln(t.In, &answer) // no answer is a no
-		line <- strings.ToLower(answer)
-	}()
-	select {
-	case answer := <-line:
-		return answer == "y" || answer == "yes"
-	case <-t.Interrupts:
-		t.Note("")
-		return false
-	}
 }
