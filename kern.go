@@ -130,7 +130,7 @@ func serve(k *host.Kernel, c Config) (*Kernel, error) {
 			return nil, errors.Join(err, k.Close())
 		}
 		g.Serve()
-		server.Keys, server.Request = g, g.StoredRequest
+		server.Keys, server.Stored.Request = g, g.StoredRequest
 		end = func() error { return errors.Join(g.HTTP.Close(), g.Close()) }
 	}
 	local := api.ServeLocal(ctx, server)

@@ -112,7 +112,7 @@ func (f *logFlags) print(ctx context.Context, t *cli.Terminal, d *daemon.Directo
 			return cli.Usage("kern log PID shows the numbers", "--output is %q, expected the number of a call, such as 7 or 7.2", f.output)
 		}
 		var text string
-		if err := s.Do(ctx, func(c *api.Client) (err error) { text, err = c.Output(ctx, pid, call); return err }); err != nil {
+		if err := s.Do(ctx, func(c *api.Client) (err error) { text, err = c.Keys.Output(ctx, pid, call); return err }); err != nil {
 			return err
 		}
 		if t.OutTTY {

@@ -107,6 +107,19 @@ func (f *agentFlags) spec(flags *pflag.FlagSet, task string) (abi.Run, error) {
 	return r, asUsage(config.Prepare(&r))
 }
 
+// located adds the line of the agent file to an error of the daemon about the agent.
+func (f *agentFlags) located(err error) error {
+	var refused *exitError
+	var e *abi.Error
+	if f.file == "" || !errors.As(err, &refused) || !errors.As(refused.err, &e) || e.Where == "/workspace" && f.workspace != "" {
+		return err
+	}
+	if at := config.Locate(f.file, e); at != error(e) {
+		return asUsage(at)
+	}
+	return err
+}
+
 func runCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var f agentFlags
 	var out output
@@ -137,7 +150,7 @@ program, and it ends with the program.`,
 			if err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), t, d, r, detach, out)
+			return f.located(runAgent(cmd.Context(), t, d, r, detach, out))
 		},
 	}
 	f.add(cmd.Flags())

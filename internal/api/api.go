@@ -39,13 +39,18 @@ type Server struct {
 	Records    func(ctx context.Context, pid abi.Pid, after uint64, follow bool, f func(*abi.Record) error) error
 	Feed       func(ctx context.Context, o abi.FeedOptions, f func(abi.FeedItem) error) error
 	Keys       KeyService
-	Request    func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
-	Output     func(pid abi.Pid, call uint64) ([]byte, error) // all that a tool printed in a call
+	Stored     Stored
 	Reports    Reports
 	Stop       func() // makes the daemon stop; returns at once
 
 	holders holders
 	origins origins
+}
+
+// Stored reads what the journal keeps of a call beside its records.
+type Stored struct {
+	Request func(pid abi.Pid, call uint64) ([]byte, error) // the request of a call with a key, unchanged
+	Output  func(pid abi.Pid, call uint64) ([]byte, error) // all that a tool printed
 }
 
 // Kernel changes processes and accounts.

@@ -335,12 +335,12 @@ func (f *fake) api() *Server {
 			return ctx.Err()
 		},
 		Keys: f,
-		Request: func(pid abi.Pid, call uint64) ([]byte, error) {
+		Stored: Stored{Request: func(pid abi.Pid, call uint64) ([]byte, error) {
 			return fmt.Appendf(nil, `{"asked":%d}`, call), f.known(pid)
 		},
-		Output: func(pid abi.Pid, call uint64) ([]byte, error) {
-			return fmt.Appendf(nil, "printed by %d", call), f.known(pid)
-		},
+			Output: func(pid abi.Pid, call uint64) ([]byte, error) {
+				return fmt.Appendf(nil, "printed by %d", call), f.known(pid)
+			}},
 		Reports: Reports{Traffic: func() []quota.Snapshot { return []quota.Snapshot{{Name: "p/m", Waiting: 3}} }, Spent: func() []abi.Spent {
 			return []abi.Spent{{Hour: 24, Model: "m", Account: "team", Usage: abi.Usage{abi.Money: 1e9}}, {Hour: 25, Model: "m", Name: "crew", Usage: abi.Usage{abi.Money: 2e9}},
 				{Hour: 48, Model: "n", Usage: abi.Usage{abi.Money: 4e9}}}
@@ -880,7 +880,7 @@ func TestClient(t *testing.T) {
 		"key":        {func(pid abi.Pid) (any, error) { return c.Keys.Show(ctx, pid) }, "", `{"pid":7,`},
 		"end of key": {func(pid abi.Pid) (any, error) { return nil, c.Keys.End(ctx, pid, KeyEnd{Error: "e"}) }, "end 7 e ", ""},
 		"request":    {func(pid abi.Pid) (any, error) { return c.Keys.Request(ctx, pid, 12) }, "", `{"asked":12}`},
-		"output":     {func(pid abi.Pid) (any, error) { return c.Output(ctx, pid, 12) }, "", `"printed by 12"`},
+		"output":     {func(pid abi.Pid) (any, error) { return c.Keys.Output(ctx, pid, 12) }, "", `"printed by 12"`},
 		"commits":    {func(pid abi.Pid) (any, error) { return c.Workspaces.Commits(ctx, pid) }, "", `"tool":"commits"`},
 		"diff":       {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 0) }, "", `diff of 0`},
 		"diff of 12": {func(pid abi.Pid) (any, error) { return c.Workspaces.Diff(ctx, pid, 12) }, "", `diff of 12`},

@@ -191,11 +191,6 @@ func (c *Client) Show(ctx context.Context, pid abi.Pid) (Process, error) {
 	return ask[Process](ctx, c.conn, "GET", procPath(pid, ""), nil)
 }
 
-// Output reads all that a tool printed in a call of a process.
-func (c *Client) Output(ctx context.Context, pid abi.Pid, call uint64) (string, error) {
-	return ask[string](ctx, c.conn, "GET", procPath(pid, fmt.Sprintf("/calls/%d/output", call)), nil)
-}
-
 // Result reads the result of a process into out. With wait it waits for the exit,
 // else the result may be preliminary.
 func (c *Client) Result(ctx context.Context, pid abi.Pid, wait bool, out any) error {

@@ -252,7 +252,7 @@ func (h keyHandler) request(w http.ResponseWriter, r *http.Request, pid abi.Pid)
 	if err != nil {
 		return nil, err
 	}
-	b, err := h.server.Request(pid, n)
+	b, err := h.server.Stored.Request(pid, n)
 	if err == nil {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(b) // fails if the client is gone
@@ -275,11 +275,16 @@ func (h keyHandler) output(_ http.ResponseWriter, r *http.Request, pid abi.Pid) 
 	if err != nil {
 		return nil, err
 	}
-	b, err := h.server.Output(pid, n)
+	b, err := h.server.Stored.Output(pid, n)
 	return string(b), err
 }
 
 // Request reads the request of a call that came with a key, unchanged.
 func (c KeyClient) Request(ctx context.Context, pid abi.Pid, call uint64) (json.RawMessage, error) {
 	return ask[json.RawMessage](ctx, c.conn, "GET", fmt.Sprintf("%s/%d/calls/%d", keysPath, pid, call), nil)
+}
+
+// Output reads all that a tool printed in a call of any process.
+func (c KeyClient) Output(ctx context.Context, pid abi.Pid, call uint64) (string, error) {
+	return ask[string](ctx, c.conn, "GET", procPath(pid, fmt.Sprintf("/calls/%d/output", call)), nil)
 }

@@ -18,7 +18,7 @@ import (
 type agentReader struct {
 	d   *yamlfile.Document
 	run abi.Run
-	at  []ast.Node // the nodes of the tools, for errors
+	at  map[string]ast.Node // the nodes of tools and invariants by their pointers, for errors
 }
 
 // ReadAgent reads an agent file into a request without a task. An error names the
@@ -43,11 +43,30 @@ func ReadAgent(file string) (abi.Run, error) {
 
 // ParseAgent reads the bytes of an agent file. The name is for errors.
 func ParseAgent(name string, data []byte) (abi.Run, error) {
-	d, root, err := yamlfile.Parse(name, data)
+	r, err := readAgent(name, data)
 	if err != nil {
 		return abi.Run{}, err
 	}
-	r := &agentReader{d: d, run: abi.Run{Priority: abi.DefaultPriority}}
+	return r.run, nil
+}
+
+// Locate adds the place in an agent file to an error of the daemon about that agent.
+// The daemon finds what only its host can know, such as a program that is missing.
+func Locate(file string, e *abi.Error) error {
+	if data, err := os.ReadFile(file); err == nil {
+		if r, err := readAgent(file, data); err == nil && r.at[e.Where] != nil {
+			return r.d.Errorf(r.at[e.Where], "%s", e.Message)
+		}
+	}
+	return e
+}
+
+func readAgent(name string, data []byte) (*agentReader, error) {
+	d, root, err := yamlfile.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	r := &agentReader{d: d, run: abi.Run{Priority: abi.DefaultPriority}, at: make(map[string]ast.Node)}
 	p := &r.run.Program
 	err = d.Mapping(root, "an agent file", []string{"name", "model", "system", "priority", "limits", "min_output", "watchdog", "sandbox", "workspace", "invariants", "builtin", "tools"}, map[string]yamlfile.Field{
 		"name":       yamlfile.Into(&p.Name, d.Text),
@@ -65,15 +84,15 @@ func ParseAgent(name string, data []byte) (abi.Run, error) {
 		"tools":      func(n ast.Node, what string) error { return d.List(n, what, r.readTool) },
 	})
 	if err != nil {
-		return abi.Run{}, err
+		return nil, err
 	}
 	if err := r.checkUndos(); err != nil {
-		return abi.Run{}, err
+		return nil, err
 	}
 	if p.Model == "" {
-		return abi.Run{}, d.Errorf(root, "the key model is missing, expected script:FILE, openai:NAME or anthropic:NAME")
+		return nil, d.Errorf(root, "the key model is missing, expected script:FILE, openai:NAME or anthropic:NAME")
 	}
-	return r.run, nil
+	return r, nil
 }
 
 // Prepare completes a request that a person wrote: it reads the script that the
@@ -200,7 +219,8 @@ func (r *agentReader) readTool(n ast.Node) error {
 	if slices.ContainsFunc(p.Tools, same) || slices.Contains(abi.ModelRows(), s.Name) {
 		return d.Errorf(n, "the tool %q is there already", s.Name)
 	}
-	p.Tools, r.at = append(p.Tools, s), append(r.at, n)
+	r.at[fmt.Sprintf("/tools/%d", len(p.Tools))] = n
+	p.Tools = append(p.Tools, s)
 	return nil
 }
 
@@ -209,7 +229,7 @@ func (r *agentReader) checkUndos() error {
 	list := r.run.Program.Tools
 	for i, s := range list {
 		if s.Undo != nil && !slices.ContainsFunc(list, func(t abi.ToolSpec) bool { return t.Name == s.Undo.Tool }) {
-			return r.d.Errorf(r.at[i], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
+			return r.d.Errorf(r.at[fmt.Sprintf("/tools/%d", i)], "tool %q: undo: there is no tool %q, expected one of this file", s.Name, s.Undo.Tool)
 		}
 	}
 	return nil

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/files"
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/yamlfile"
 )
@@ -15,6 +17,7 @@ import (
 // directory, its view and the quota of a call.
 func (r *agentReader) readWorkspace(n ast.Node, what string) error {
 	d, p := r.d, &r.run.Program
+	r.at["/workspace"] = n
 	v, err := d.Value(n)
 	if err != nil {
 		return err
@@ -68,6 +71,7 @@ func (r *agentReader) readInvariant(n ast.Node) error {
 	if err := v.Validate(); err != nil {
 		return d.Errorf(n, "an invariant: %v", err)
 	}
+	r.at[fmt.Sprintf("/invariants/%d", len(p.Invariants))] = n
 	p.Invariants = append(p.Invariants, v)
 	return nil
 }
@@ -82,8 +86,15 @@ func command(d *yamlfile.Document, to *[]string) yamlfile.Field {
 // readBuiltin reads the list of file tools. An empty list means no file tools.
 func (r *agentReader) readBuiltin(n ast.Node, what string) error {
 	d, p := r.d, &r.run.Program
+	r.at["/builtin"] = n
 	p.Builtin = []string{}
-	return d.List(n, what, yamlfile.AppendTo(&p.Builtin, func(n ast.Node) (string, error) { return d.Text(n, what) }))
+	return d.List(n, what, yamlfile.AppendTo(&p.Builtin, func(n ast.Node) (string, error) {
+		name, err := d.Text(n, what)
+		if err == nil && !slices.Contains(files.Names(), name) {
+			err = d.Errorf(n, "%s: there is no file tool %q, expected some of %s", what, jsontext.Clip(name), strings.Join(files.Names(), ", "))
+		}
+		return name, err
+	}))
 }
 
 // undo returns a field that reads the tool that undoes another tool's effect, and

@@ -207,7 +207,7 @@ func (s *server) listen(d *Directory, settings config.Settings, file string) (er
 		s.countConn(c, state)
 	}
 	control := s.kernel.API()
-	control.Keys, control.Request = s.gateway, s.gateway.StoredRequest
+	control.Keys, control.Stored.Request = s.gateway, s.gateway.StoredRequest
 	control.Stop = s.requestStop
 	control.About = api.About{Version: d.Version, Pid: os.Getpid(), Data: s.dir, Socket: api.SocketOf(s.dir), Config: file,
 		Started: time.Now().UTC(), Settings: settings.View(d.Getenv), Moved: s.gateway.Moved}

@@ -24,7 +24,7 @@ func (k *Kernel) API() *api.Server {
 		},
 		Verify:  k.Verify,
 		Records: k.Records,
-		Output:  k.world.Journal.Output,
+		Stored:  api.Stored{Output: k.world.Journal.Output},
 		Feed:    k.Feed.Follow,
 		Reports: api.Reports{Traffic: k.Traffic, Spent: k.Processes.Spent},
 	}

@@ -268,6 +268,9 @@ func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Too
 	if err != nil {
 		return 0, err
 	}
+	if err := checkPrograms(&s.Program); err != nil {
+		return 0, err
+	}
 	if s.Parent != 0 {
 		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
 	}
@@ -281,6 +284,37 @@ func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Too
 	k.goTools.put(pid, goTools)
 	k.Resume(pid)
 	return pid, nil
+}
+
+// checkPrograms refuses an agent with a command whose program is not there, because
+// its first call would fail after the model was paid. A relative path in a workspace
+// is not looked for: an earlier call may make the file. Where names the entry of the
+// agent file.
+func checkPrograms(p *abi.Agent) error {
+	dir := p.Dir
+	if p.Workspace != "" {
+		dir = ""
+	}
+	check := func(where, what string, command []string) error {
+		if len(command) == 0 {
+			return nil
+		}
+		if err := tools.CheckProgram(command, dir); err != nil {
+			return &abi.Error{Code: abi.InvalidCall, Message: what + ": command: " + err.Error(), Where: where}
+		}
+		return nil
+	}
+	for i, t := range p.Tools {
+		if err := check(fmt.Sprintf("/tools/%d", i), fmt.Sprintf("tool %q", t.Name), t.Command); err != nil {
+			return err
+		}
+	}
+	for i, v := range p.Invariants {
+		if err := check(fmt.Sprintf("/invariants/%d", i), "an invariant", v.Command); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // define returns the agent of a request as it is recorded, and refuses one that

@@ -120,7 +120,7 @@ func canonical(dir string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: "workspace: " + err.Error(), Hint: "make the directory first"}
+		return "", &abi.Error{Code: abi.WorkspaceRefused, Message: "workspace: " + err.Error(), Where: "/workspace", Hint: "make the directory first"}
 	}
 	return real, nil
 }

@@ -20,7 +20,7 @@ func FileTools() []string { return files.Names() }
 func builtinTools(p *abi.Agent) (list []*files.Tool, err error) {
 	if p.Workspace == "" {
 		if len(p.Builtin) > 0 {
-			return nil, fmt.Errorf("builtin: %s needs a workspace, and there is none; expected workspace: DIRECTORY", strings.Join(p.Builtin, ", "))
+			return nil, &abi.Error{Code: abi.InvalidCall, Message: fmt.Sprintf("builtin: %s needs a workspace, and there is none; expected workspace: DIRECTORY", strings.Join(p.Builtin, ", ")), Where: "/builtin"}
 		}
 		return nil, nil
 	}

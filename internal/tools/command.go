@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,6 +98,40 @@ func (c *command) run(ctx context.Context, in Input) (out Output) {
 	return c.execute(ctx, in, j)
 }
 
+// inPath reports whether a program is looked up in PATH.
+func inPath(name string) bool { return filepath.Base(name) == name }
+
+// CheckProgram returns an error if the program of a command cannot be found or
+// executed. dir is the working directory; "" is one that is not known yet, and then
+// a program with a relative path is not looked for.
+func CheckProgram(command []string, dir string) error {
+	name := command[0]
+	if inPath(name) {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Errorf("there is no program %q in the PATH that the daemon was started with", name)
+		}
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		if dir == "" {
+			return nil
+		}
+		name = filepath.Join(dir, name)
+	}
+	if _, err := exec.LookPath(name); err != nil {
+		var lookup *exec.Error
+		var reason *fs.PathError
+		if errors.As(err, &lookup) {
+			err = lookup.Err
+		}
+		if errors.As(err, &reason) {
+			err = reason.Err
+		}
+		return fmt.Errorf("%s cannot be run: %w", name, err)
+	}
+	return nil
+}
+
 // prepare makes the job. It finds the program in PATH. From the environment of Kern it
 // takes only the variables that every program needs.
 func (c *command) prepare(in Input) (program.Job, error) {
@@ -105,7 +140,7 @@ func (c *command) prepare(in Input) (program.Job, error) {
 	if j.Dir == "" {
 		j.Dir = j.Scratch
 	}
-	if filepath.Base(j.Argv[0]) == j.Argv[0] {
+	if inPath(j.Argv[0]) {
 		path, err := exec.LookPath(j.Argv[0])
 		if err != nil {
 			return j, err

@@ -77,23 +77,23 @@ func (r *Request) turn() int {
 // model made last, and news the number of elements after them, which it has not read.
 func (r *Request) News() (said, news int) {
 	i := len(r.Messages)
-	for i > 0 && !r.madeByModel(r.Messages[i-1]) {
+	for i > 0 && !madeByModel(r.Messages[i-1], r.Format) {
 		i--
 	}
 	news = len(r.Messages) - i
-	for i > 0 && r.madeByModel(r.Messages[i-1]) {
+	for i > 0 && madeByModel(r.Messages[i-1], r.Format) {
 		i, said = i-1, said+1
 	}
 	return said, news
 }
 
 // madeByModel reports whether m is an answer of the model, or a part of one.
-func (r *Request) madeByModel(m []byte) bool {
+func madeByModel(m []byte, f Format) bool {
 	if jsontext.String(jsontext.Get(m, "role")) == "assistant" {
 		return true
 	}
 	kind := jsontext.String(jsontext.Get(m, "type"))
-	return r.Format == Responses && (strings.HasSuffix(kind, "_call") || kind == "reasoning")
+	return f == Responses && (strings.HasSuffix(kind, "_call") || kind == "reasoning")
 }
 
 // callsOf returns the calls in a message or in a Responses item.
