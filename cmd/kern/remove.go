@@ -27,8 +27,8 @@ for a removed process, and the key workspaces of kern.yaml bounds the history. A
 process that another one continues (kern fork, kern continue) can be removed
 together with that one only.
 
-Calls of other processes wait while the journal is written again: about a second
-for 100 MiB.`
+Calls of other processes wait while the journal is written again, which takes
+longer for a larger journal.`
 
 func removeCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 	var dryRun, asJSON bool
