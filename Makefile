@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: build demo test check race soak clients live bench fuzz cross clean
+.PHONY: build demo test check race soak clients live bench fuzz licences sbom cross clean
 
 build: $(BIN)
 
@@ -56,6 +56,17 @@ bench: build
 
 fuzz:
 	@tools/fuzz.sh $(or $(TIME),30s)
+
+# licences writes the text of kern version --licences, from the module cache.
+licences:
+	@mkdir -p bin
+	$(GO) run ./tools/licences >bin/licences.txt
+	mv bin/licences.txt internal/manual/licences.txt
+
+# sbom lists what is in the binary, as CycloneDX JSON.
+sbom:
+	@mkdir -p bin
+	$(GO) run ./tools/licences -sbom >bin/kern.cdx.json
 
 # cross compiles for the systems that cannot be tested here.
 cross:

@@ -9,7 +9,8 @@
 #
 # The machine is User Mode Linux: Debian's kernel as a program, which needs no
 # hardware to help. What is missing is downloaded once, into
-# KERN_VM_CACHE: some 500 MB. KERN_VM_TIME is how many seconds it may take.
+# KERN_VM_CACHE: some 500 MB. The archive signs these packages, and nothing pins their
+# versions: another day may give others. KERN_VM_TIME is how many seconds it may take.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${KERN_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kern-vm}

@@ -48,6 +48,7 @@ type execFlags struct {
 
 	memory, processes string // as written on the command line
 	bounds            cgroup.Bounds
+	usual             bool // the bounds are those of every jail, and not of the user
 }
 
 func execCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
@@ -84,22 +85,24 @@ widen its limits or stop Kern. Without a jail the program can still write Kern's
 If no cgroup can be made, the program is not started. A bound on kern exec itself,
 such as the MemoryMax of a service, also holds. With systemd a user gets a cgroup
 from systemd-run --user --scope -p Delegate=yes. Past --processes a new process
-fails to start; past --memory the system kills what uses it.
+fails to start; past --memory the system kills what uses it. A jail without them gets
+half of the machine's memory, and 1024 processes and threads for each processor; none
+lifts a bound. Without a cgroup for these, Kern says so and starts the program.
 
 With --sandbox jail (Linux) the program can reach only the gateway. It can read the
 system's programs, the public part of /etc, and the trees that PATH, VIRTUAL_ENV
 and its own links name; --show adds to these. It can write in the current directory
-and in an empty /tmp and home, which are removed at the end. They use memory, up to
-half of the host's without --memory. --home DIR is a home that stays: an agent
-keeps its settings, sessions and login there. Use a separate one for each agent.
+and in an empty /tmp and home, which are removed at the end and count for --memory.
+Without a bound each takes up to half of the host's memory. --home DIR is a home that
+stays: an agent keeps its settings, sessions and login there. Use one for each agent.
 --write lets the program change more of the host. A directory that other programs
 share, such as /tmp or /var, must be named with --write, also to start in it.
 CAUTION: files that the program writes in these directories may be executed outside
-later: as settings, hooks, scripts, or by git.
-The program cannot set the setuid or the setgid bit of a file or directory.
+later: as settings, hooks, scripts, or by git. It cannot give a file or directory the
+setuid or the setgid bit.
 All other files, sockets and processes of the host are hidden, and Kern's data
-directory too. Visible are its environment, and sockets in directories that it
-sees. If this host cannot build the jail, the program is not started.
+directory too. It sees its environment, and sockets in the directories that it sees.
+If this host cannot build the jail, the program is not started.
 
 The exit code is the program's, or 128+n if signal n ended it, or
   124  Kern stopped it: a limit, a loop, or a signal to the process
@@ -118,16 +121,18 @@ The exit code is the program's, or 128+n if signal n ended it, or
   # In a jail with a home that stays.
   kern exec --sandbox jail --home ~/agents/claude -- claude -p "fix the tests"`,
 		Annotations: map[string]string{ownInterrupts: "signals"},
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usage("for example: kern exec --money 1 -- python agent.py", "expected a program to run")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runExec(t, d, cmd, f, args) },
+		Args:        wantProgram,
+		RunE:        func(cmd *cobra.Command, args []string) error { return runExec(t, d, cmd, f, args) },
 	}
 	f.add(cmd.Flags())
 	return cmd
+}
+
+func wantProgram(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cli.Usage("for example: kern exec --money 1 -- python agent.py", "expected a program to run")
+	}
+	return nil
 }
 
 func (f *execFlags) add(flags *pflag.FlagSet) {
@@ -140,8 +145,8 @@ func (f *execFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
 	flags.StringVar(&f.summary, "json-summary", "", "write how the program ended to this `file`, as a JSON object")
 	flags.StringVar(&f.sandbox, "sandbox", "", "jail: the program can reach only the gateway")
-	flags.StringVar(&f.memory, "memory", "", "limit on the memory of the program and all that it starts: a `size` such as 2GiB")
-	flags.StringVar(&f.processes, "processes", "", "limit on the `number` of its processes and threads at a time")
+	flags.StringVar(&f.memory, "memory", "", "limit on the memory of the program and all that it starts: a `size` such as 2GiB, or none")
+	flags.StringVar(&f.processes, "processes", "", "limit on the `number` of its processes and threads at a time, or none")
 	flags.StringArrayVar(&f.show, "show", nil, "a `directory` or file that the jail may read; repeatable")
 	flags.StringArrayVar(&f.write, "write", nil, "a `directory` or file that the jail may change; repeatable")
 	flags.StringVar(&f.home, "home", "", "a `directory` that is the home in the jail, and stays")
@@ -189,14 +194,34 @@ func (f *execFlags) check(argv []string) error {
 // maxProcesses is the number of pids on Linux.
 const maxProcesses = 1 << 22
 
+// unbounded is the value of --memory and --processes without a bound.
+const unbounded = "none"
+
+// usualBounds gives a jail the bounds that the user does not set.
+func (f *execFlags) usualBounds() error {
+	if f.sandbox == "" || f.memory != "" && f.processes != "" {
+		return nil
+	}
+	b, err := cgroup.Usual()
+	if err != nil {
+		return err
+	}
+	f.usual = f.memory == "" && f.processes == ""
+	f.memory, f.processes = cmp.Or(f.memory, strconv.FormatInt(b.Memory>>20, 10)+"MiB"), cmp.Or(f.processes, strconv.Itoa(b.Processes))
+	return nil
+}
+
 // parseBounds reads --memory and --processes.
 func (f *execFlags) parseBounds() (err error) {
-	if f.memory != "" {
+	if err := f.usualBounds(); err != nil {
+		return err
+	}
+	if f.memory != "" && f.memory != unbounded {
 		if f.bounds.Memory, err = abi.ParseUnit(abi.OutputBytes, f.memory); err != nil || f.bounds.Memory < 1<<20 {
 			return cli.Usage("the least is 1MiB", "--memory is %q, expected a size such as 512MiB or 2GiB", f.memory)
 		}
 	}
-	if f.processes != "" {
+	if f.processes != "" && f.processes != unbounded {
 		if f.bounds.Processes, err = strconv.Atoi(f.processes); err != nil || f.bounds.Processes < 1 || f.bounds.Processes > maxProcesses {
 			return cli.Usage("the program itself counts as one", "--processes is %q, expected a whole number from 1 to %d", f.processes, maxProcesses)
 		}
@@ -266,7 +291,14 @@ func runExec(t *cli.Terminal, d *daemon.Directory, cmd *cobra.Command, f execFla
 	if err := f.createSummary(); err != nil {
 		return &exitError{exitNoStart, err}
 	}
-	if err := program.Bounded(f.bounds); err != nil {
+	err = program.Bounded(f.bounds)
+	if err != nil && f.usual {
+		if !f.quiet {
+			t.Note("kern: warning: the memory and the processes of this jail have no bound: %v", err)
+		}
+		f.bounds, err = cgroup.Bounds{}, nil
+	}
+	if err != nil {
 		return &exitError{exitNoStart, cli.Usage("with systemd run: systemd-run --user --scope -p Delegate=yes kern exec ...; elsewhere be root, use a delegated cgroup, or leave out --memory and --processes", "%v", err)}
 	}
 	p, err := newExecution(ctx, t, d, f, argv)

@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/api"
+	"github.com/kern-run/kern/internal/program"
+	"github.com/kern-run/kern/internal/program/cgroup"
 )
 
 // newJail is a world whose programs start in a directory beside all else.
@@ -220,6 +223,39 @@ func TestExecJailShared(t *testing.T) {
 		out, err := cmd.Output()
 		if code := codeOf(err); code != c.code || string(out) != c.out || !strings.Contains(errs.String(), c.says) {
 			t.Errorf("%q: exit %d: %s%s", c.args, code, out, &errs)
+		}
+	}
+}
+
+// TestExecJailBounds looks at the bounds of a jail that has none of its own: they are
+// those of this machine, and can be lifted.
+func TestExecJailBounds(t *testing.T) {
+	t.Parallel()
+	w, _ := newJail(t)
+	usual, err := cgroup.Usual()
+	if err != nil || usual.Memory < 1<<20 || usual.Processes < 512 {
+		t.Fatalf("%+v, %v", usual, err)
+	}
+	if err := program.Bounded(usual); err != nil {
+		t.Fatalf("this host makes no cgroups: %v", err)
+	}
+	const fork = `n=0; while [ $n -lt $0 ]; do n=$((n+1)); sleep 1000 & done; kill $(jobs -p); echo started $n`
+	many := strconv.Itoa(usual.Processes + 50)
+	for _, c := range []struct {
+		args []string
+		done bool
+	}{
+		{[]string{"--sandbox", "jail"}, false},
+		{[]string{"--sandbox", "jail", "--processes", "none"}, true},
+	} {
+		out, errs, _, e := w.exec(append(append([]string{}, c.args...), "--", "bash", "-c", fork, many)...)
+		if strings.Contains(out, "started "+many) != c.done || !c.done && e.Process.Error != nil && !strings.Contains(e.Process.Error.Message, "--processes "+strconv.Itoa(usual.Processes)) {
+			t.Errorf("%q: %s%s", c.args, out, errs[max(0, len(errs)-500):])
+		}
+	}
+	for _, args := range [][]string{{"--sandbox", "jail"}, {"--sandbox", "jail", "--memory", "none"}} {
+		if out, errs, code, _ := w.exec(append(args, "--", "sh", "-c", "cat /proc/self/cgroup >/dev/null && echo in")...); code != 0 || out != "in\n" {
+			t.Errorf("%q: exit %d: %s%s", args, code, out, errs)
 		}
 	}
 }

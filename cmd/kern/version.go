@@ -7,19 +7,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kern-run/kern/internal/cli"
+	"github.com/kern-run/kern/internal/manual"
 )
 
 // version is set by the build of a release.
 var version = "0.1.0-dev"
 
 func versionCommand(t *cli.Terminal) *cobra.Command {
-	var asJSON bool
+	var asJSON, licences bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, or the licences of everything in the binary",
 		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return printVersion(t, asJSON) },
+		RunE: func(*cobra.Command, []string) error {
+			if licences {
+				return t.Print("%s", manual.Licences)
+			}
+			return printVersion(t, asJSON)
+		},
 	}
+	cmd.Flags().BoolVar(&licences, "licences", false, "print the licences of Kern, its modules, Go and CPython")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

@@ -43,7 +43,6 @@ type Server struct {
 	Reports    Reports
 	Stop       func() // makes the daemon stop; returns at once
 
-	holders holders
 	origins origins
 }
 
@@ -96,7 +95,8 @@ const (
 // Handler serves the API.
 func (srv *Server) Handler() http.Handler {
 	srv.origins.records, srv.origins.bytes, srv.origins.cache.Max = srv.Records, srv.Views.Bytes, maxOrigins
-	keys, workspaces, accounts, later := keyHandler{srv}, workspaceHandler{srv.Workspaces}, accountHandler{srv}, laterHandler{srv}
+	held := &authority{views: srv.Views}
+	keys, workspaces, accounts, later := keyHandler{srv, held}, workspaceHandler{srv.Workspaces}, accountHandler{srv}, laterHandler{srv}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{
 		"GET /v1/daemon":                  srv.about,
@@ -137,7 +137,7 @@ func (srv *Server) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(VersionHeader, srv.About.Version)
-			r, err := srv.authorize(pattern, r)
+			r, err := held.authorize(pattern, r)
 			var v any
 			if err == nil {
 				v, err = h(w, r)
@@ -208,7 +208,7 @@ func (srv *Server) spawn(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := checkRun(&run); err != nil {
 		return nil, err
 	}
-	if err := srv.checkParent(r.Context(), run.Parent); err != nil {
+	if err := checkParent(r.Context(), run.Parent); err != nil {
 		return nil, err
 	}
 	pid, err := srv.Spawn(r.Context(), run)
@@ -340,7 +340,7 @@ func (srv *Server) change(ctx context.Context, pid abi.Pid, c *Change) (any, err
 	if !e.ChangesLimits() && e.Priority == nil {
 		return nil, &abi.Error{Code: abi.InvalidArguments, Message: "nothing to change: expected limits, unset or priority"}
 	}
-	if err := srv.checkChange(ctx, pid, &e); err != nil {
+	if err := checkChange(ctx, pid, &e); err != nil {
 		return nil, err
 	}
 	if err := srv.Kernel.Change(ctx, pid, e); err != nil {

@@ -53,9 +53,10 @@ var purposes = map[string]string{
 
 // A holding is what binds the client of a request.
 type holding struct {
-	held bool
-	tool bool    // the program is a tool of this daemon
-	pid  abi.Pid // the process of the program; 0: a tool, or not known
+	views Views
+	held  bool
+	tool  bool    // the program is a tool of this daemon
+	pid   abi.Pid // the process of the program; 0: a tool, or not known
 }
 
 type holdingKey struct{}
@@ -66,16 +67,23 @@ func holdingOf(ctx context.Context) holding {
 	return h
 }
 
+// An authority decides what a client may do.
+type authority struct {
+	views   Views
+	holders holders
+}
+
 // authorize refuses a request that a held program may not make.
-func (srv *Server) authorize(pattern string, r *http.Request) (*http.Request, error) {
+func (a *authority) authorize(pattern string, r *http.Request) (*http.Request, error) {
 	need := rights[pattern]
 	if need == harmless || need == forPeople && strings.HasPrefix(pattern, "GET ") {
 		return r, nil
 	}
-	h, err := srv.holders.find(r.Context())
+	h, err := a.holders.find(r.Context())
 	if err != nil || !h.held {
 		return r, err
 	}
+	h.views = a.views
 	if need == forPeople {
 		what := purposes[pattern]
 		if what == "" {
@@ -88,7 +96,7 @@ func (srv *Server) authorize(pattern string, r *http.Request) (*http.Request, er
 		if err != nil {
 			return r, err
 		}
-		if err := srv.checkBelow(h, pid, fmt.Sprintf("change process %d, which is not below it", pid)); err != nil {
+		if err := h.checkBelow(pid, fmt.Sprintf("change process %d, which is not below it", pid)); err != nil {
 			return r, err
 		}
 	}
@@ -106,12 +114,12 @@ func (h holding) refuse(what string) error {
 }
 
 // checkBelow refuses unless pid is the process of the program, or below it.
-func (srv *Server) checkBelow(h holding, pid abi.Pid, what string) error {
+func (h holding) checkBelow(pid abi.Pid, what string) error {
 	for at := pid; h.pid != 0 && at != 0; {
 		if at == h.pid {
 			return nil
 		}
-		i, err := srv.Views.Info(at)
+		i, err := h.views.Info(at)
 		if err != nil {
 			return err
 		}
@@ -121,7 +129,7 @@ func (srv *Server) checkBelow(h holding, pid abi.Pid, what string) error {
 }
 
 // checkParent refuses a new process of a held program that its limits do not bind.
-func (srv *Server) checkParent(ctx context.Context, parent abi.Pid) error {
+func checkParent(ctx context.Context, parent abi.Pid) error {
 	h := holdingOf(ctx)
 	if !h.held {
 		return nil
@@ -132,18 +140,18 @@ func (srv *Server) checkParent(ctx context.Context, parent abi.Pid) error {
 	} else if parent == 0 {
 		what += "; KERN_PID and KERN_URL in its environment name it"
 	}
-	return srv.checkBelow(h, parent, what)
+	return h.checkBelow(parent, what)
 }
 
 // checkChange refuses a change that gives a held program more. A smaller limit is none.
-func (srv *Server) checkChange(ctx context.Context, pid abi.Pid, e *abi.Edit) error {
+func checkChange(ctx context.Context, pid abi.Pid, e *abi.Edit) error {
 	h := holdingOf(ctx)
 	if !h.held {
 		return nil
 	}
 	e.Narrow = true
 	if e.Priority != nil {
-		i, err := srv.Views.Info(pid)
+		i, err := h.views.Info(pid)
 		if err != nil {
 			return err
 		}

@@ -66,7 +66,10 @@ type KeyEnd struct {
 }
 
 // A keyHandler answers requests about keys.
-type keyHandler struct{ server *Server }
+type keyHandler struct {
+	server *Server
+	held   *authority
+}
 
 func (k *Key) check() error {
 	if err := priority(&k.Priority); err != nil {
@@ -98,12 +101,12 @@ func (h keyHandler) create(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err := k.check(); err != nil {
 		return nil, err
 	}
-	if err := h.server.checkParent(r.Context(), k.Parent); err != nil {
+	if err := checkParent(r.Context(), k.Parent); err != nil {
 		return nil, err
 	}
 	i, err := h.server.Keys.New(r.Context(), k)
 	if err == nil && k.Hold {
-		h.server.holders.add(r.Context(), i.Pid) // before its program can make a request
+		h.held.holders.add(r.Context(), i.Pid) // before its program can make a request
 	}
 	return i, err
 }
@@ -152,7 +155,7 @@ func (h keyHandler) hold(w http.ResponseWriter, r *http.Request, pid abi.Pid) (a
 	if err != nil {
 		return nil, err
 	}
-	h.server.holders.add(r.Context(), pid)
+	h.held.holders.add(r.Context(), pid)
 	w.WriteHeader(http.StatusOK)
 	s := &stream{w: w, c: http.NewResponseController(w)}
 	if err := s.c.Flush(); err != nil {

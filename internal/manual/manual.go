@@ -24,6 +24,10 @@ var (
 	keys string
 	//go:embed exits.txt
 	exits string
+
+	// Licences are the licences of everything in the binary; tools/licences writes them.
+	//go:embed licences.txt
+	Licences string
 )
 
 // Pages are all help topics.

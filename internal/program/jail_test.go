@@ -240,6 +240,8 @@ func try(args []string) {
 			return err
 		},
 		"read beside": read(y.out + "/secret"), "read by the old root": read("/.." + y.out + "/secret"), "read home": read(y.home + "/secret"), "read hidden": read(y.hide + "/secret"), "read shadow": read("/etc/shadow"),
+		"read keys": read("/proc/keys"), "read timers": read("/proc/timer_list"), "read symbols": read("/proc/kallsyms"), "read allocations": read("/proc/slabinfo"),
+		"read processors": read("/proc/cpuinfo"), "read mounts": read("/proc/self/mounts"),
 		"read environment": read(fmt.Sprintf("/proc/%d/environ", pid)), "read by root of": read(fmt.Sprintf("/proc/%d/root%s/secret", pid, y.out)),
 		"write beside": write(y.out + "/written"), "write system": write("/usr/kern-jail-test"), "write settings": write("/etc/kern-jail-test"),
 		"write workspace": write(y.dir + "/written"), "write tmp": write("/tmp/kern-jail-test"), "write home": write(y.home + "/written"),
@@ -315,7 +317,7 @@ func users() []int {
 // TestJail tries every way out as the program. Each way is open without the
 // jail, or the attempt would show nothing.
 func TestJail(t *testing.T) {
-	inside := map[string]bool{"gateway": true, "write workspace": true, "write tmp": true, "write home": true, "interfaces": true}
+	inside := map[string]bool{"read processors": true, "read mounts": true, "gateway": true, "write workspace": true, "write tmp": true, "write home": true, "interfaces": true}
 	for _, uid := range users() {
 		t.Run(fmt.Sprint("root is ", uid == 0), func(t *testing.T) {
 			y := newYard(t)

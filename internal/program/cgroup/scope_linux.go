@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,17 @@ type Scope struct {
 	group  *Group   // has the limits; nil: there are none
 	out    int      // v2 with bounds: the group for processes that are not counted; -1: none
 	home   []string // v1: the tasks files of the groups around
+}
+
+// Usual returns bounds for a program that has none of its own: half of the memory of this
+// machine, and processes by its processors. They leave room for what else runs.
+func Usual() (Bounds, error) {
+	var i unix.Sysinfo_t
+	if err := unix.Sysinfo(&i); err != nil {
+		return Bounds{}, err
+	}
+	const each = 1024 // processes and threads for each processor
+	return Bounds{Memory: int64(uint64(i.Totalram) * uint64(i.Unit) / 2), Processes: each * runtime.NumCPU()}, nil
 }
 
 // ownDriver returns the driver for the group of this process.

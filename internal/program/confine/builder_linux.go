@@ -332,6 +332,10 @@ func Reap() {
 		os.Exit(1)
 	}
 	// Programs inside have the same user, and must not read or trace the reaper.
+	if err := coverPrivateProc("proc"); err != nil {
+		fmt.Fprintf(os.Stderr, "/proc: %v", err)
+		os.Exit(1)
+	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	fmt.Fprint(os.Stderr, "ready")
 	// The pipe to the builder has done its work, and /dev/null takes its place.

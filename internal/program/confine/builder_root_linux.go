@@ -153,6 +153,30 @@ func coverPrivate(dir string) error {
 	})
 }
 
+// hostSecrets are files of /proc that everybody may read, and that tell about the host.
+var hostSecrets = []string{"keys", "key-users", "kallsyms", "latency_stats", "sched_debug", "timer_list", "timer_stats"}
+
+// coverPrivateProc covers the files of /proc that only root may read, because a jail of
+// root has the same user, and those of hostSecrets.
+func coverPrivateProc(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fi, err := os.Lstat(filepath.Join(dir, e.Name()))
+		switch {
+		case err != nil: // a process that has ended
+		case !fi.Mode().IsRegular():
+		case slices.Contains(hostSecrets, e.Name()) || fi.Mode().Perm()&0o004 == 0:
+			if err := cover(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // cover mounts an empty file or directory over a name. A missing name is no error.
 func cover(name string) error {
 	fi, err := os.Lstat(name)
