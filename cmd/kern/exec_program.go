@@ -36,14 +36,15 @@ type execution struct {
 	past    string // which model calls go past Kern, in words; "": none that is known
 
 	mu      sync.Mutex
-	last    uint64        // the last record that was read
-	orders  kernel.Orders // the last orders
-	called  bool          // the process made a call
-	refused *abi.Error    // the first refusal by a limit
-	cut     *abi.Ceiling  // the maximum at which a limit cut the last such answer
-	stopped bool          // Kern stopped the program
-	over    bool          // the program ended, so nothing stops it any more
-	lost    error         // the process can no longer be watched
+	last    uint64                       // the last record that was read
+	orders  kernel.Orders                // the last orders
+	called  bool                         // the process made a call
+	refused *abi.Error                   // the first refusal by a limit
+	cut     *abi.Ceiling                 // the maximum at which a limit cut the last such answer
+	begun   struct{ model, tool uint64 } // the last calls that began
+	stopped bool                         // Kern stopped the program
+	over    bool                         // the program ended, so nothing stops it any more
+	lost    error                        // the process can no longer be watched
 }
 
 // newExecution makes the process. Ctrl-C interrupts only this; later the program
@@ -165,7 +166,7 @@ func (p *execution) run(ctx context.Context, g *program.Program) error {
 		err = p.summary(raw, e)
 	}
 	code := e.Code()
-	if p.stopped || p.cut != nil {
+	if p.stopped || p.cut != nil || p.refused != nil {
 		code = exitStopped
 	}
 	if p.lost != nil {
@@ -210,6 +211,16 @@ func (p *execution) apply(r *abi.Record) {
 	}
 	p.last, p.called = r.N, p.called || r.Kind == abi.KindRefused || r.Intent != nil && r.Intent.Row != "exit"
 	p.mu.Unlock()
+	if r.Kind == abi.KindBegan {
+		p.mu.Lock()
+		switch r.Intent.Row {
+		case "model":
+			p.begun.model = r.Call
+		case "tool":
+			p.begun.tool = r.Call
+		}
+		p.mu.Unlock()
+	}
 	if r.Answer != nil && r.Answer.Cut != nil {
 		p.mu.Lock()
 		p.cut = r.Answer.Cut
@@ -226,7 +237,11 @@ func (p *execution) apply(r *abi.Record) {
 		if u, limit := abi.LimitOf(r.Answer.Err.Code); limit && u != abi.Children && u != abi.Depth {
 			p.mu.Lock()
 			p.refused = cmp.Or(p.refused, r.Answer.Err)
+			part := r.Intent != nil && r.Intent.Row == "tool" && p.begun.tool > p.begun.model
 			p.mu.Unlock()
+			if part { // other calls of the same answer fit, and the program may carry them out
+				return
+			}
 			p.stop(fmt.Sprintf("has reached its limit on %s", u), refusalTime, p.flags.grace)
 		}
 	}

@@ -82,14 +82,22 @@ func (a *programAnswer) Pass(b []byte, last bool) {
 
 // Admit implements [provider.Client]. It turns the tool calls of an answer into system
 // calls, because the program sees only tool calls that the kernel admitted.
-func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) error {
+func (a *programAnswer) Admit(ctx context.Context, calls []format.Call) (map[int]string, error) {
 	pulse := time.NewTicker(a.g.cfg.Pulse)
 	defer pulse.Stop()
-	if e := a.g.startTools(ctx, a.inbound.session, calls, heartbeat{pulse.C, a.beat}); e != nil {
+	refused, e := a.g.startTools(ctx, a.inbound.session, calls, heartbeat{pulse.C, a.beat})
+	if e != nil {
 		a.refusal = e
-		return e
+		return nil, e
 	}
-	return nil
+	if len(refused) > 0 && a.inbound.format == format.Responses {
+		var ids []string
+		for i := range refused {
+			ids = append(ids, calls[i].ID)
+		}
+		a.inbound.session.withhold(a.meter.Seen().ID, ids)
+	}
+	return refused, nil
 }
 
 // Held implements [provider.Client]. It sends a heartbeat if one is due.

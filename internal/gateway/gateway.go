@@ -9,7 +9,8 @@
 //
 // A request becomes a call of the row model. The kernel reserves its bound before
 // the gateway sends it on. Each tool call in an answer becomes a call of the row
-// tool before the program sees it whole. That call ends with the result that a later
+// tool before the program sees it whole. A call that the kernel refuses
+// becomes a text of the answer. A call that is admitted ends with the result that a later
 // request brings. The journal stores the text of a request by content, so the size
 // of a stored conversation grows with its length, and not with the square of it.
 //
@@ -338,6 +339,10 @@ func (g *Gateway) relayed(v *inbound) {
 	// The results in the request end the tool calls of an earlier answer first,
 	// because they may end the process.
 	s := v.session
+	if q, err = s.complete(q); err != nil {
+		v.fail(err)
+		return
+	}
 	warning, err := g.results(v.r.Context(), s, q)
 	if err != nil {
 		v.fail(err)

@@ -23,6 +23,8 @@ type session struct {
 	next    uint64
 	kids    map[string]abi.Pid
 	pending []*pendingTool // open, oldest first
+
+	withheld map[string][]string // calls of stored answers that the program does not know, by answer
 }
 
 // maxPending is the most tool calls of a process that are open. One more ends the
@@ -111,6 +113,32 @@ func (s *session) put(w *pendingTool) {
 		close(s.pending[0].old)
 		s.pending = slices.Delete(s.pending, 0, 1)
 	}
+}
+
+// maxWithheld is the most stored answers whose withheld calls a session remembers.
+const maxWithheld = 1000
+
+// withhold remembers the withheld calls of a stored answer.
+func (s *session) withhold(answer string, calls []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.withheld == nil || len(s.withheld) >= maxWithheld {
+		s.withheld = make(map[string][]string)
+	}
+	slices.Sort(calls)
+	s.withheld[answer] = calls
+}
+
+// complete returns q with a result for each withheld call of the answer that it
+// continues. The provider has these calls, and refuses a request without their results.
+func (s *session) complete(q *format.Request) (*format.Request, error) {
+	s.mu.Lock()
+	calls := s.withheld[q.Continues()]
+	s.mu.Unlock()
+	if calls == nil {
+		return q, nil
+	}
+	return q.WithResults(calls, "The call was refused by a limit and did not run.")
 }
 
 // drop removes a pending tool call that has ended.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/kernel"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/provider/format"
 	"github.com/kern-run/kern/internal/syscalls"
 )
@@ -113,21 +114,35 @@ func (g *Gateway) startTool(ctx context.Context, s *session, c format.Call, wait
 	}
 }
 
-// startTools makes the calls of an answer in their order. If the kernel refuses one
-// call, the program sees none of them.
-func (g *Gateway) startTools(ctx context.Context, s *session, calls []format.Call, wait heartbeat) *abi.Error {
+// startTools makes the calls of an answer in their order. refused has the reason for
+// each call that the kernel refused. If it refused all of them, or if the process takes
+// no call any more, the program sees none and gets the error.
+func (g *Gateway) startTools(ctx context.Context, s *session, calls []format.Call, wait heartbeat) (refused map[int]string, first *abi.Error) {
 	var made []*pendingTool
-	for _, c := range calls {
+	over := false
+	refused = make(map[int]string)
+	for i, c := range calls {
 		w, e := g.startTool(ctx, s, c, wait)
-		if e != nil {
-			withdraw(made)
-			e := *e
-			e.Message = fmt.Sprintf("the model asked for the tool %s, and that was refused: %s", c.Name, e.Message)
-			return &e
+		if e == nil {
+			made = append(made, w)
+			continue
 		}
-		made = append(made, w)
+		refused[i] = string(e.Code) + ": " + e.Message
+		if first == nil {
+			named := *e
+			named.Message = fmt.Sprintf("the model asked for the tool %s, and that was refused: %s", c.Name, e.Message)
+			first = &named
+		}
+		over = e.Code == abi.Interrupted || e.Code == abi.ProcessEnding || process.Gone(e.Code)
+		if _, limit := abi.LimitOf(e.Code); over || limit && len(made) == 0 {
+			break // no further call fits either
+		}
 	}
-	return nil
+	if len(made) == 0 || over {
+		withdraw(made)
+		return nil, first
+	}
+	return refused, nil
 }
 
 // withdraw ends the calls of an answer that the program never sees, without a charge.

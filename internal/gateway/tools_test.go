@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -243,33 +244,93 @@ func TestToolCalls(t *testing.T) {
 	})
 }
 
-// TestToolLimit lets nobody see an answer with a call that is refused: the
-// error stands in its place, or cuts the stream before the call is whole.
-// Scenario 3.
+// TestToolLimit lets the program carry out what fits: the refused calls of an answer
+// are texts in it, which the model reads with the next request, and the books are
+// right. An answer of which nothing fits is withheld. Scenario 3.
 //
-// Mutants that die here: a call shown before it is admitted, one that was
-// admitted and not shown left open or counted.
+// Mutants that die here: a call shown that was refused, one that was admitted and not
+// shown, a reason that the model never reads.
 func TestToolLimit(t *testing.T) {
 	talks(t, func(t *testing.T, face string, stream bool) {
-		r := newRig(t, mockprovider.Config{Script: script(t, lookTwice)}, "")
+		r := newRig(t, mockprovider.Config{Script: script(t, lookTwice+"  - {calls: [{tool: look, args: {at: 3}}]}\n")}, "")
 		k := r.key("tool_calls=1,money=1")
 		a := &talk{r: r, key: k.Key, face: face, stream: stream}
 		a.say("go")
-		code := a.last.code()
-		if a.keep(); code != abi.LimitToolCalls || len(a.calls) > 0 || strings.Contains(a.last.body, "response.completed") {
-			t.Errorf("%d %s", a.last.status, a.last.body)
+		why := "[The call of the tool look was refused and did not run: LIMIT_TOOL_CALLS: "
+		if len(a.calls) != 1 || !strings.Contains(a.last.body, why) || !strings.Contains(a.last.body, "see") || strings.Contains(a.last.body, `"at":2`) || strings.Contains(a.last.body, `\"at\":2`) {
+			t.Fatalf("%d calls in %s", len(a.calls), a.last.body)
 		}
-		if stream != (a.last.status == http.StatusOK) || stream != strings.Contains(a.last.body, "see") {
-			t.Errorf("%d %s", a.last.status, a.last.body)
+		if stream && face == "responses" && strings.Count(a.last.body, why) < 5 || !stream && strings.Count(a.last.body, why) != 1 {
+			t.Errorf("%s", a.last.body)
 		}
-		if ends := r.toolCalls(k.Pid); !slices.Equal(ends, []string{"failed NOT_GRANTED", "refused LIMIT_TOOL_CALLS"}) && !slices.Equal(ends, []string{"refused LIMIT_TOOL_CALLS", "failed NOT_GRANTED"}) {
+		if a.result(false, "result one"); len(a.calls) != 0 || !strings.Contains(a.last.body, "end") {
+			t.Errorf("%s", a.last.body)
+		}
+		if ends := r.toolCalls(k.Pid); len(ends) != 2 || !slices.Contains(ends, "ok") || !slices.Contains(ends, "refused LIMIT_TOOL_CALLS") {
 			t.Errorf("%v", ends)
 		}
-		if i := r.info(k.Pid); i.Used[abi.ToolCalls] != 0 {
+		if i := r.info(k.Pid); i.Used[abi.ToolCalls] != 1 {
 			t.Errorf("%v", i.Used)
+		}
+		a.say("more")
+		code := a.last.code()
+		if a.keep(); code != abi.LimitToolCalls || len(a.calls) > 0 || strings.Contains(a.last.body, "response.completed") || stream != (a.last.status == http.StatusOK) {
+			t.Errorf("%d %s", a.last.status, a.last.body)
 		}
 		r.books(k.Pid)
 	})
+}
+
+// Of twenty calls of an answer five fit, in any format and through a real parser of
+// streams: the program gets five, and fifteen reasons.
+func TestFiveOfTwenty(t *testing.T) {
+	const twenty = "price: {input: 1, output: 2}\nreplies:\n  - {text: see, calls: ["
+	calls := ""
+	for i := range 20 {
+		calls += fmt.Sprintf("{tool: look, args: {at: %d}},", i)
+	}
+	talks(t, func(t *testing.T, face string, stream bool) {
+		r := newRig(t, mockprovider.Config{Script: script(t, twenty+strings.TrimSuffix(calls, ",")+"]}\n")}, "")
+		k := r.key("tool_calls=5,money=1")
+		a := &talk{r: r, key: k.Key, face: face, stream: stream}
+		a.say("go")
+		ids := map[string]bool{}
+		for _, c := range a.calls {
+			ids[c.id] = true
+		}
+		if len(a.calls) != 5 || len(ids) != 5 || strings.Count(a.last.body, "was refused and did not run") < 15 {
+			t.Errorf("%d calls, %d reasons: %s", len(a.calls), strings.Count(a.last.body, "was refused and did not run"), a.last.body)
+		}
+		ends := map[string]int{}
+		for _, e := range r.toolCalls(k.Pid) {
+			ends[e]++
+		}
+		if ends["refused LIMIT_TOOL_CALLS"] != 15 {
+			t.Errorf("%v", ends)
+		}
+	})
+}
+
+// A provider that stores an answer wants a result for each of its calls, also for those
+// that the program never saw.
+func TestWithheldOfAStoredAnswer(t *testing.T) {
+	for _, input := range []string{`[{"type":"function_call_output","call_id":"c1","output":"one"}]`, `"go on"`, `[]`} {
+		bodies := make(chan string, 2)
+		r := answering(t, func(w http.ResponseWriter, q *http.Request) {
+			b, _ := io.ReadAll(q.Body)
+			bodies <- string(b)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"id":"resp_1","object":"response","status":"completed","output":[{"type":"function_call","id":"f1","call_id":"c1","name":"look","arguments":"{}"},
+				{"type":"function_call","id":"f2","call_id":"c2","name":"look","arguments":"{}"}],"usage":{"input_tokens":1,"output_tokens":1}}`)
+		})
+		k := r.key("tool_calls=1")
+		r.ok(k.Key, "/v1/responses", `{"model":"m","input":"go"}`)
+		<-bodies
+		r.post(k.Key, "/v1/responses", `{"model":"m","previous_response_id":"resp_1","input":`+input+`}`)
+		if sent := <-bodies; !json.Valid([]byte(sent)) || strings.Count(sent, `"call_id":"c2"`) != 1 || !strings.Contains(sent, "refused by a limit") {
+			t.Errorf("%s", sent)
+		}
+	}
 }
 
 // TestLoop ends a key whose agent goes in circles. Scenario 13.

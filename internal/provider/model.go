@@ -210,7 +210,7 @@ func (l *listener) text(piece string) {
 	}
 }
 
-func (l *listener) Pass([]byte, bool)                          {}
-func (l *listener) Admit(context.Context, []format.Call) error { return nil }
-func (l *listener) Held()                                      {}
-func (l *listener) Gone() bool                                 { return l.gone }
+func (l *listener) Pass([]byte, bool)                                            {}
+func (l *listener) Admit(context.Context, []format.Call) (map[int]string, error) { return nil, nil }
+func (l *listener) Held()                                                        {}
+func (l *listener) Gone() bool                                                   { return l.gone }

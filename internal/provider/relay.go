@@ -29,8 +29,9 @@ type Client interface {
 	// answer, and the client shows b only after the answer is recorded.
 	Pass(b []byte, last bool)
 	// Admit decides on the tool calls of a whole answer before the client shows them.
-	// An error refuses all of them and ends the attempt.
-	Admit(ctx context.Context, calls []format.Call) error
+	// The calls in refused are withheld, each with the reason. An error refuses all of
+	// them and ends the attempt.
+	Admit(ctx context.Context, calls []format.Call) (refused map[int]string, err error)
 	// Held is called whenever bytes come while a tool call is held back.
 	Held()
 	// Gone reports that the client does not read any more.
@@ -274,13 +275,17 @@ func (a *Attempt) pass(b []byte) {
 }
 
 // admit asks the client to admit the tool calls of a whole answer. It then passes
-// on all of them or none.
+// on those that the client admits.
 func (a *Attempt) admit(ctx context.Context, stopped bool) error {
 	if stopped || a.Client == nil || a.meter.Held() == 0 || !a.meter.Done() {
 		return nil
 	}
-	if err := a.Client.Admit(ctx, a.meter.Ready()); err != nil {
+	refused, err := a.Client.Admit(ctx, a.meter.Ready())
+	if err != nil {
 		return err
+	}
+	if len(refused) > 0 {
+		a.meter.Withhold(refused)
 	}
 	a.pass(a.meter.Release())
 	return nil
