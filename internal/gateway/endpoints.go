@@ -11,6 +11,7 @@ import (
 	"github.com/kern-run/kern/internal/jsontext"
 	"github.com/kern-run/kern/internal/provider"
 	"github.com/kern-run/kern/internal/provider/format"
+	"github.com/kern-run/kern/internal/provider/tariff"
 )
 
 // models lists the models that a request may name, in the format of the client.
@@ -38,15 +39,16 @@ func (g *Gateway) models(v *inbound) {
 	}
 }
 
-// counted answers with the bound on the input tokens of a request. The bound is never
-// less than the provider will bill. The gateway sends nothing to a provider.
+// counted answers with about how many input tokens a request has, and in a header with
+// the bound, which is never less than the provider will bill. The gateway sends nothing
+// to a provider.
 func (g *Gateway) counted(v *inbound) {
 	body, err := v.body()
 	if err != nil {
 		v.fail(err)
 		return
 	}
-	q, err := format.Parse(format.Messages, body)
+	q, err := format.Parse(v.format, body)
 	if err != nil {
 		v.fail(err)
 		return
@@ -57,7 +59,12 @@ func (g *Gateway) counted(v *inbound) {
 		return
 	}
 	x.prepare(v.session.pid)
-	v.json(map[string]int64{"input_tokens": provider.Input(&x.bound, &x.route().Facts)})
+	v.w.Header().Set(boundHeader, strconv.FormatInt(provider.Input(&x.bound, &x.route().Facts), 10))
+	answer := map[string]any{"input_tokens": tariff.Near(x.body.Billed())}
+	if v.format == format.Responses {
+		answer["object"] = "response.input_tokens"
+	}
+	v.json(answer)
 }
 
 // self answers with the usage of the process, the rest of its limits, and its end.

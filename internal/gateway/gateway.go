@@ -162,6 +162,7 @@ const (
 	leftHeader    = "X-Kern-Left"    // in answers: what remains of each limit
 	warningHeader = "X-Kern-Warning" // in answers: the warning of the watchdog
 	loweredHeader = "X-Kern-Lowered" // in answers: the output maximum that a limit lowered
+	boundHeader   = "X-Kern-Bound"   // in counts of tokens: the most that the provider may bill
 	cutHeader     = "X-Kern-Cut"     // in whole answers: the answer ended at that maximum
 )
 
@@ -173,14 +174,15 @@ type endpoint struct {
 }
 
 var endpoints = map[string]endpoint{
-	"/chat/completions":      {"POST", format.Chat, (*Gateway).relayed},
-	"/responses":             {"POST", format.Responses, (*Gateway).relayed},
-	"/embeddings":            {"POST", format.Embeddings, (*Gateway).relayed},
-	"/messages":              {"POST", format.Messages, (*Gateway).relayed},
-	"/messages/count_tokens": {"POST", format.Messages, (*Gateway).counted},
-	"/models":                {"GET", "", (*Gateway).models},
-	"/kern/v1/keys":          {"POST", format.Chat, (*Gateway).derive},
-	"/kern/v1/self":          {"GET", format.Chat, (*Gateway).self},
+	"/chat/completions":       {"POST", format.Chat, (*Gateway).relayed},
+	"/responses":              {"POST", format.Responses, (*Gateway).relayed},
+	"/embeddings":             {"POST", format.Embeddings, (*Gateway).relayed},
+	"/messages":               {"POST", format.Messages, (*Gateway).relayed},
+	"/messages/count_tokens":  {"POST", format.Messages, (*Gateway).counted},
+	"/responses/input_tokens": {"POST", format.Responses, (*Gateway).counted},
+	"/models":                 {"GET", "", (*Gateway).models},
+	"/kern/v1/keys":           {"POST", format.Chat, (*Gateway).derive},
+	"/kern/v1/self":           {"GET", format.Chat, (*Gateway).self},
 }
 
 // An inbound is a request of a program on its way through the gateway.
@@ -235,7 +237,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.fail(e)
 		return
 	case !there:
-		v.fail(&abi.Error{Code: abi.UnknownRow, Message: "there is nothing at this path; expected /v1/chat/completions, /v1/responses, /v1/embeddings, /v1/models, /v1/messages or /v1/messages/count_tokens"})
+		v.fail(&abi.Error{Code: abi.UnknownRow, Message: "there is nothing at this path; expected /v1/chat/completions, /v1/responses, /v1/responses/input_tokens, /v1/embeddings, /v1/models, /v1/messages or /v1/messages/count_tokens"})
 		return
 	case r.Method != in.method:
 		w.Header().Set("Allow", in.method)

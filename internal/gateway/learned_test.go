@@ -197,9 +197,10 @@ func TestMovedParts(t *testing.T) {
 	}
 }
 
-// TestCountTokens asks what a request will take: what it is admitted by then,
-// which Claude's own vocabulary is not beyond, and what the provider said of the
-// conversation makes it less. It leaves no record.
+// TestCountTokens asks what a request will take: about what the provider counts, and
+// in a header the bound that it is admitted by then, which Claude's own vocabulary is
+// not beyond. The bound is less for what the provider said of the conversation. It
+// leaves no record.
 func TestCountTokens(t *testing.T) {
 	const name = "claude-opus-4-8"
 	r := newRig(t, mockprovider.Config{Reply: "ja"}, `providers:
@@ -214,10 +215,11 @@ func TestCountTokens(t *testing.T) {
 			Tokens int64 `json:"input_tokens"`
 		}
 		g := r.ok(k.Key, "/v1/messages/count_tokens", `{"model":"`+name+`","max_tokens":50,"messages":[`+messages+`]}`)
-		if err := json.Unmarshal([]byte(g.body), &c); err != nil {
-			t.Fatal(err, g.body)
+		bound, bad := strconv.ParseInt(g.header.Get("X-Kern-Bound"), 10, 64)
+		if err := json.Unmarshal([]byte(g.body), &c); err != nil || bad != nil || c.Tokens > bound || c.Tokens < int64(tokens.CountText(messages))/2 {
+			t.Fatal(err, bad, g.body, bound)
 		}
-		return c.Tokens
+		return bound
 	}
 	first, long := count(question), count(more)
 	if bound := int64(catalog.CounterOf("anthropic", name).Count(said)); first < bound {
@@ -239,6 +241,37 @@ func TestCountTokens(t *testing.T) {
 	}
 	if in := ask(more); in != known {
 		t.Errorf("%d tokens were told, and %d reserved", known, in)
+	}
+}
+
+// TestCountTokensOfOpenAI counts as OpenAI does: four tokens for a message, three for
+// the answer to come, and the text in the public vocabulary.
+func TestCountTokensOfOpenAI(t *testing.T) {
+	r := newRig(t, mockprovider.Config{Reply: "ja"}, `providers:
+  openai: {base_url: "$UP/v1", key_env: UP_KEY, models: {gpt-4o: {input: 1, output: 2, window: 100000, max_output: 1000}}}
+  anthropic: {base_url: "$UP", key_env: UP_KEY, models: {claude-opus-4-5: {input: 1, output: 2, window: 200000, max_output: 1000}}}
+`)
+	k := r.key("")
+	long := strings.Repeat("It is "+longWords+". ", 30)
+	text := int64(tokens.CountText(long))
+	for _, c := range []struct {
+		path, body  string
+		least, most int64
+	}{
+		{"/v1/responses/input_tokens", `{"model":"gpt-4o","input":"hi"}`, 8, 8},
+		{"/v1/responses/input_tokens", `{"model":"gpt-4o","input":[{"role":"user","content":"` + long + `"}]}`, text + 7, text + 7},
+		{"/v1/responses/input_tokens", `{"model":"gpt-4o","instructions":"hi","input":[{"role":"user","content":"` + long + `"}]}`, text + 12, text + 12},
+		{"/v1/messages/count_tokens", `{"model":"claude-opus-4-5","messages":[{"role":"user","content":"hi"}]}`, 8, 9},
+		{"/v1/messages/count_tokens", `{"model":"claude-opus-4-5","system":"hi","messages":[{"role":"user","content":"` + long + `"}]}`, text, text * 6 / 5},
+	} {
+		var got struct {
+			Tokens int64 `json:"input_tokens"`
+		}
+		g := r.ok(k.Key, c.path, c.body)
+		bound, _ := strconv.ParseInt(g.header.Get("X-Kern-Bound"), 10, 64)
+		if err := json.Unmarshal([]byte(g.body), &got); err != nil || got.Tokens < c.least || got.Tokens > c.most || got.Tokens > bound {
+			t.Errorf("%s %.90s: %v %s of at most %d, want %d to %d", c.path, c.body, err, g.body, bound, c.least, c.most)
+		}
 	}
 }
 

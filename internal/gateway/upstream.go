@@ -212,7 +212,7 @@ func (c *upstreamCall) Run(ctx context.Context, j *kernel.Job) kernel.Done {
 // release frees the memory of the request once the provider has it, because many
 // answers may stream for a long time. It keeps the name for learn.
 func (c *upstreamCall) release(j *kernel.Job) {
-	if s := &c.stored; c.body.Steady() && !c.bound.Elsewhere && len(s.links) > 0 {
+	if s := &c.stored; c.bound.Steady && !c.bound.Elsewhere && len(s.links) > 0 {
 		c.learns = s.lesson(c.call.Pid, c.route().Facts.Name)
 	}
 	c.body, c.raw, c.stored.prefix = nil, nil, prefix{}

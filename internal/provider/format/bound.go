@@ -12,8 +12,8 @@ type (
 // formats maps each Format to the format bit of the tariff.
 var formats = map[Format]tariff.Format{Chat: tariff.Chat, Responses: tariff.Responses, Embeddings: tariff.Embeddings, Messages: tariff.Messages}
 
-// billed returns the parts of r that can change a bill.
-func (r *Request) billed() *tariff.Request {
+// Billed returns the parts of r that can change a bill.
+func (r *Request) Billed() *tariff.Request {
 	q := &tariff.Request{Format: formats[r.Format], Model: r.Model, Choices: r.Choices, MaxOutput: r.MaxOutput, Count: r.Count, Learned: r.Learned, Free: r.Free}
 	q.Fields = make([]tariff.Field, len(r.fields))
 	for i, f := range r.fields {
@@ -23,11 +23,7 @@ func (r *Request) billed() *tariff.Request {
 }
 
 // Bound returns the most that r can use.
-func (r *Request) Bound() Bound { return tariff.Of(r.billed()) }
-
-// Steady reports whether the same content uses the same input in the next request;
-// see [tariff.Request.Steady].
-func (r *Request) Steady() bool { return r.billed().Steady() }
+func (r *Request) Bound() Bound { return tariff.Of(r.Billed()) }
 
 // Unread reports whether a field of a body changes nothing that the model reads; see
 // [tariff.Unread].

@@ -59,7 +59,7 @@ func TestSteady(t *testing.T) {
 		`,"conversation":"conv_1"`: false, `,"prompt":{"id":"p"}`: false, `,"truncation":"auto"`: false, `,"context_management":{"edits":[]}`: false, `,"transforms":["middle-out"]`: false,
 	} {
 		r, err := Parse(Responses, []byte(`{"model":"m","input":"x"`+more+`}`))
-		if err != nil || r.Steady() != want {
+		if err != nil || r.Bound().Steady != want {
 			t.Errorf("%s: %v, want %v", more, err, want)
 		}
 	}
@@ -68,7 +68,7 @@ func TestSteady(t *testing.T) {
 		`{"type":"clear_thinking_20251015"},{"type":"clear_tool_uses_20250919"}`: false, `{"type":"clear_thinking_20251015"},7`: false,
 	} {
 		r, err := Parse(Messages, []byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"context_management":{"edits":[`+edits+`]}}`))
-		if err != nil || r.Steady() != want {
+		if err != nil || r.Bound().Steady != want {
 			t.Errorf("%s: %v, want %v", edits, err, want)
 		}
 	}

@@ -80,7 +80,7 @@ func (r *Request) Meter(stream bool) *Meter {
 	m.answer.count = r.Count
 	m.choices = int(r.Choices)
 	if r.Format == Responses {
-		m.answer.of = r.billed()
+		m.answer.of = r.Billed()
 	}
 	return m
 }

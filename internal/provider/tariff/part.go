@@ -48,6 +48,7 @@ func (w *weigher) raw(v []byte) {
 // object adds an object of a message by its type.
 func (w *weigher) object(v []byte) {
 	w.n += perObject
+	w.objects++
 	var room [8]member
 	o := membersOf(v, room[:0])
 	kind := jsontext.String(o.get("type"))
@@ -120,6 +121,7 @@ func (w *weigher) measured(kind string, o object) bool {
 func (w *weigher) picture(file []byte) {
 	n := w.r.picture(file)
 	w.n, w.beside = w.n+n, w.beside+n
+	w.pictures += max(1, n-perPicture)
 }
 
 // sound adds an extra, because sound has its own price, and records that there is

@@ -87,6 +87,9 @@ type Bound struct {
 	// without a bound. A limit on money or tokens must refuse them unless they have a
 	// price.
 	Extras []Extra
+	// Steady means that the same content uses the same input in the next request; see
+	// [Request.Steady].
+	Steady bool
 }
 
 // Extra is one thing that the tokens of the model do not pay for; see [Bound].
@@ -155,7 +158,7 @@ func Of(r *Request) Bound {
 	for _, f := range r.Fields {
 		w.field("/"+jsontext.Pointer(f.Name), f.Val)
 	}
-	w.b.Input, w.b.Text = w.n, w.n-w.beside
+	w.b.Input, w.b.Text, w.b.Steady = w.n, w.n-w.beside, r.Steady()
 	w.learned()
 	quiet := r.Format == Messages && jsontext.String(jsontext.Get(r.val("thinking"), "type")) == "disabled"
 	w.b.Hidden = w.b.Hidden || r.Format != Embeddings && !quiet && ThinksSilently(r.Model)

@@ -28,8 +28,11 @@ type weigher struct {
 	b Bound
 	n int64
 
-	depth  int              // the nesting level of the current part
-	beside int64            // the part of n that is not text of the request
+	depth    int   // the nesting level of the current part
+	beside   int64 // the part of n that is not text of the request
+	objects  int64 // parts for which n has perObject
+	pictures int64 // the tokens of pictures, without perPicture
+
 	taught bool             // perTools for the offered tools is counted
 	sizes  map[string]int64 // tokens of each offered tool by name; filled by again
 }

@@ -85,6 +85,15 @@ func (c Counter) Said(s string) int {
 // Exact reports whether c counts with the model's own vocabulary.
 func (c Counter) Exact() bool { return c.by != nil && c.by.weigh == nil }
 
+// Percent returns about how many tokens the model uses for 100 of o200k_base, by
+// published measurements.
+func (c Counter) Percent() int64 {
+	if c.by == byClaude {
+		return 150
+	}
+	return 110
+}
+
 // CountText counts s in o200k_base, the vocabulary of OpenAI's models since
 // GPT-4o. Counting a text again costs only a hash.
 func CountText(s string) int { return byO200k.count(s) }
