@@ -77,18 +77,19 @@ const goneScript = "replies: [{text: soon forgotten}]\n"
 func (w *world) removeProcesses(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		w.pause(ctx, 200_000_000)
-		word := "forget-" + strconv.FormatUint(rnd.Uint64(), 36)
-		if code, _ := w.command(ctx, nil, "run", "--model", "script:"+filepath.Join(w.dir, "gone.yaml"), "--name", word, word); code != 0 {
+		name := strconv.FormatUint(rnd.Uint64(), 36)
+		word := "secret-" + name // the name stays in the sums of what was spent
+		if code, _ := w.command(ctx, nil, "run", "--model", "script:"+filepath.Join(w.dir, "gone.yaml"), "--name", "forget-"+name, word); code != 0 {
 			continue
 		}
-		code, out := w.command(ctx, nil, "rm", word)
+		code, out := w.command(ctx, nil, "rm", "forget-"+name)
 		w.count(fmt.Sprintf("kern rm: exit %d", code))
 		if code == 0 {
 			w.lock.Lock()
 			w.removed = append(w.removed, word)
 			w.lock.Unlock()
 		} else {
-			w.count(fmt.Sprintf("kern rm said %s", strings.ReplaceAll(tail(out), word, "NAME")))
+			w.count(fmt.Sprintf("kern rm said %s", strings.ReplaceAll(tail(out), name, "NAME")))
 		}
 	}
 }

@@ -21,10 +21,10 @@ const removalText = `A removed process is gone with its descendants and with eve
 read: its records, prompts, answers and tool results. Their bytes are erased from
 the files of the data directory. The number of a process is not used again.
 
-Kept are texts that other processes said too, sums of what was spent, the use of
-named accounts, and the files of workspaces with their history: undo works no more
-for a removed process, and the key workspaces of kern.yaml bounds the history. A
-process that another one continues (kern fork, kern continue) can be removed
+Kept are texts that other processes said too, sums of what was spent by day, model,
+account and name, and the files of workspaces with their history: undo works no
+more for a removed process, and the key workspaces of kern.yaml bounds the history.
+A process that another one continues (kern fork, kern continue) can be removed
 together with that one only.
 
 Calls of other processes wait while the journal is written again, which takes
