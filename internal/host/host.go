@@ -409,7 +409,10 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 	if err := k.Check(r); err != nil {
 		return out, err
 	}
-	l, err := k.world.Load(r.Records[0].Spawn.Program)
+	keyless := opener{k.models.WithoutKeys(), k.given}
+	w := &syscalls.World{Open: keyless.openModel, Command: k.world.Command, Hosted: k.world.Hosted, Child: k.world.Child,
+		Journal: syscalls.Journal{Bytes: k.world.Journal.Bytes, Record: k.Record}}
+	l, err := w.Load(r.Records[0].Spawn.Program)
 	if err != nil {
 		return out, err
 	}
@@ -417,8 +420,6 @@ func (k *Kernel) Replay(ctx context.Context, pid abi.Pid, other *abi.Run) (abi.R
 		out.Same = true // its loop runs elsewhere, so only the fold is compared
 		return out, nil
 	}
-	// Another agent gets a world of its own, so that the kernel never sees it.
-	w := k.world
 	if other != nil {
 		if w, err = k.exchange(r, other); err != nil {
 			return out, err

@@ -79,7 +79,7 @@ func (o *op) settle(j *Job, d Done) (res abi.Result, again bool) {
 		}
 		// Attempts that the provider turned away do not count.
 		tries := j.Attempt - j.away
-		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && d.Err.Code.ToolFault())
+		a.Again = o.ctx.Err() == nil && tries < j.Plan.Attempts && (d.Err.Retry() || j.Plan.effect().Repeatable() && (d.Err.Code.ToolFault() || d.Err.Code == abi.InvalidResult))
 		if d.Away && o.ctx.Err() == nil {
 			a.Outcome, a.Again = abi.Refused, true
 		}

@@ -156,6 +156,34 @@ func (c Config) filled() Config {
 	return c
 }
 
+// WithoutKeys returns a configuration whose models open without a key. It is for a
+// replay, which sends nothing.
+func (c Config) WithoutKeys() Config {
+	c = c.filled()
+	const none = "none"
+	keys := make(map[string]bool)
+	for _, v := range vendors {
+		keys[v.envKey] = true
+	}
+	providers := make(map[string]Provider, len(c.Providers))
+	for name, p := range c.Providers {
+		p.Headers = transport.Headers{}
+		if p.KeyFile != "" {
+			p.KeyFile, p.KeyEnv = "", none
+		}
+		keys[p.KeyEnv] = true
+		providers[name] = p
+	}
+	getenv := c.Getenv
+	c.Providers, c.Getenv = providers, func(name string) string {
+		if name != "" && keys[name] {
+			return none
+		}
+		return getenv(name)
+	}
+	return c
+}
+
 // Script reads a script model from a file. A relative name is below c.Dir.
 func (c Config) Script(name string) (*model.Script, error) {
 	c = c.filled()
