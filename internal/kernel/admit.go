@@ -116,6 +116,9 @@ func overLimit(s *process.State, plan *Plan, f *ledger.Fit) *abi.Error {
 		held += ", " + amount(u, left) + " is left"
 	}
 	bound, hint := amount(u, limit), "finish with what you have"
+	if counted == 0 && f.Need[u] > limit && limit > 0 { // no call would ever fit
+		hint = fmt.Sprintf("a limit of %s admits this call, and what it does not use is free again", amount(u, f.Need[u]))
+	}
 	if per := a.Period.Per; per != "" {
 		bound += " a " + per
 		hint += "; the limit renews with the next " + per + ", at midnight UTC"

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
@@ -16,6 +17,21 @@ func TestInvalidResultAgain(t *testing.T) {
 		}
 		if r := m.do(pid, 2, "act", deed{Effect: abi.Irreversible, Attempts: 3, Fail: abi.InvalidResult, Times: 2}); code(r) != abi.InvalidResult || r.Attempts != 1 {
 			t.Errorf("%+v", r)
+		}
+		m.idle()
+	})
+}
+
+// TestLimitBelowFirstCall: a refusal of the first call says which limit would admit it.
+func TestLimitBelowFirstCall(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(under(limits(abi.Tokens, 10)))
+		if r := m.do(pid, 1, "model", deed{Reserve: abi.Usage{abi.Tokens: 25}}); r.Err == nil || !strings.Contains(r.Err.Hint, "a limit of 25") {
+			t.Errorf("%+v", r.Err)
+		}
+		m.do(pid, 2, "model", deed{Reserve: abi.Usage{abi.Tokens: 5}})
+		if r := m.do(pid, 3, "model", deed{Reserve: abi.Usage{abi.Tokens: 25}}); r.Err == nil || r.Err.Hint != "finish with what you have" {
+			t.Errorf("%+v", r.Err)
 		}
 		m.idle()
 	})
