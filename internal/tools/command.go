@@ -374,8 +374,9 @@ func (p *pipes) begin(args []byte, most int64, over func()) {
 		defer p.done.Done()
 		buf := bufs.Get().(*[32 << 10]byte)
 		defer bufs.Put(buf)
+		r := lateReader{f: f}
 		for {
-			n, err := f.Read(buf[:])
+			n, err := r.Read(buf[:])
 			total := p.count.Add(int64(n))
 			if excess := total - most; excess > 0 {
 				keep(buf[:max(0, int64(n)-excess)])
@@ -389,6 +390,26 @@ func (p *pipes) begin(args []byte, most int64, over func()) {
 	}
 	go listen(p.out[0], p.stdout.write)
 	go listen(p.out[1], p.stderr.write)
+}
+
+// A lateReader reads a pipe whose deadline finish sets. That deadline may pass before
+// this goroutine runs, although the pipe has bytes. So a read that misses it gets a
+// deadline of its own, a few times: another writer could hold the pipe open for ever.
+type lateReader struct {
+	f      *os.File
+	misses int
+}
+
+const maxMisses = 10
+
+func (r *lateReader) Read(b []byte) (int, error) {
+	n, err := r.f.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) && r.misses < maxMisses {
+		r.misses++
+		_ = r.f.SetReadDeadline(time.Now().Add(patience)) // a pipe has deadlines
+		n, err = r.f.Read(b)
+	}
+	return n, err
 }
 
 var bufs = sync.Pool{New: func() any { return new([32 << 10]byte) }}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,6 +134,31 @@ func TestLongOutput(t *testing.T) {
 				t.Error("what is kept does not say what is missing")
 			}
 		})
+	}
+}
+
+// TestStarvedReader: the deadline at the end of a run passes before the output was
+// read. All of it is read, also while somebody else holds the pipe open.
+func TestStarvedReader(t *testing.T) {
+	p, err := openPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Repeat([]byte("0123456789abcde\n"), 60<<10/16)
+	if _, err := p.theirs[1].Write(text); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.out {
+		if err := f.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.begin(nil, math.MaxInt64, func() {})
+	p.done.Wait()
+	p.closeProgramEnds()
+	p.finish()
+	if got := p.stdout.text(nil, false); !bytes.Equal(got, text) {
+		t.Errorf("%d of %d bytes were read", len(got), len(text))
 	}
 }
 
