@@ -68,6 +68,11 @@ type Kernel struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
+	end end
+}
+
+// end says whether a kernel is closed.
+type end struct {
 	mu     sync.Mutex
 	closed bool
 }
@@ -208,10 +213,10 @@ func (k *Kernel) shut() error {
 // Close stops the loops and the gateway, and releases the data directory. Every
 // process stays as the journal has it, and resumes at the next Open.
 func (k *Kernel) Close() error {
-	k.mu.Lock()
-	was := k.closed
-	k.closed = true
-	k.mu.Unlock()
+	k.end.mu.Lock()
+	was := k.end.closed
+	k.end.closed = true
+	k.end.mu.Unlock()
 	if was {
 		return nil
 	}
@@ -229,9 +234,9 @@ func (k *Kernel) Close() error {
 
 // start runs the built-in loop of a process. The kernel calls it under its lock.
 func (k *Kernel) start(pid abi.Pid) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.closed {
+	k.end.mu.Lock()
+	defer k.end.mu.Unlock()
+	if !k.end.closed {
 		k.loops.Go(func() { k.loop(pid) })
 	}
 }
