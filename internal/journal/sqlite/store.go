@@ -53,7 +53,7 @@ CREATE VIEW log AS SELECT pid, n,
 	strftime('%Y-%m-%dT%H:%M:%S', time / 1000000000, 'unixepoch') || printf('.%09dZ', time % 1000000000) AS time,
 	CASE kind WHEN 1 THEN 'spawned' WHEN 2 THEN 'began' WHEN 3 THEN 'ended' WHEN 4 THEN 'refused'
 		WHEN 5 THEN 'signaled' WHEN 6 THEN 'mailed' WHEN 7 THEN 'asked' WHEN 8 THEN 'decided' WHEN 9 THEN 'changed'
-		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' WHEN 13 THEN 'removed' ELSE kind END AS kind,
+		WHEN 10 THEN 'ending' WHEN 11 THEN 'exited' WHEN 12 THEN 'account' WHEN 13 THEN 'removed' WHEN 14 THEN 'settled' ELSE kind END AS kind,
 	call, row, tool FROM records;
 `
 
