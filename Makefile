@@ -45,7 +45,7 @@ soak:
 # clients runs a loop of every framework of docs/frameworks.md, and installs what is
 # not there. RUN=codex takes the rows with that name, UPDATE=1 rewrites them.
 clients:
-	KERN_FRAMEWORKS=1 $(GO) test ./test/clients -count 1 -v -timeout 3h -run 'TestFrameworks$$/$(RUN)' $(if $(UPDATE),-update)
+	KERN_FRAMEWORKS=1 $(GO) test ./test/clients -count 1 -v -timeout 3h -run 'TestFrameworks$$/($(RUN))' $(if $(UPDATE),-update)
 
 # live asks the real providers whose keys are in .env, for at most $$0.05.
 live:

@@ -319,12 +319,15 @@ var (
 	places  = regexp.MustCompile(`(/[\w.@+-]+){3,}`)
 )
 
-// seen is what a program prints of the refusal: its last line with the code.
+// seen is what a program prints of the refusal: its last line with the message, or
+// else with the code.
 func seen(output string) string {
-	last := ""
+	last, told := "", false
 	for line := range strings.Lines(escapes.ReplaceAllString(output, "")) {
-		if line = strings.TrimSpace(line); strings.Contains(line, "LIMIT_MONEY") && !strings.HasPrefix(line, "kern: ") {
-			last = line
+		line = strings.TrimSpace(line)
+		tells := strings.Contains(line, "LIMIT_MONEY: ")
+		if strings.Contains(line, "LIMIT_MONEY") && !strings.HasPrefix(line, "kern: ") && (tells || !told) {
+			last, told = line, tells
 		}
 	}
 	if last == "" {
