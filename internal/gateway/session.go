@@ -133,12 +133,8 @@ func (s *session) withhold(answer string, calls []string) {
 // continues. The provider has these calls, and refuses a request without their results.
 func (s *session) complete(q *format.Request) (*format.Request, error) {
 	s.mu.Lock()
-	calls := s.withheld[q.Continues()]
-	s.mu.Unlock()
-	if calls == nil {
-		return q, nil
-	}
-	return q.WithResults(calls, "The call was refused by a limit and did not run.")
+	defer s.mu.Unlock()
+	return q.WithResults(s.withheld, "The call was refused by a limit and did not run.")
 }
 
 // drop removes a pending tool call that has ended.

@@ -134,7 +134,7 @@ func (c *upstreamCall) prepare(pid abi.Pid) {
 func (c *upstreamCall) refuseUnbounded(v kernel.View, f *model.Facts) *abi.Error {
 	b := &c.bound
 	switch {
-	case (v.Limited || v.Counted) && c.body.AsksNothing() && !c.body.Mutes:
+	case (v.Limited || v.Counted) && c.body.Silent && !c.body.Mutes:
 		return &abi.Error{Code: abi.InvalidArguments, Message: "max_tokens is 0, expected at least 1: only Anthropic itself reads 0 as no output, and another server may read it as no maximum", Where: "/max_tokens"}
 	case v.Limited && !f.Priced:
 		return syscalls.Unpriced(f, time.Now())

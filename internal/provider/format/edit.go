@@ -79,13 +79,6 @@ func (r *Request) Bytes(max int64) []byte {
 	return apply(r.body, edits)
 }
 
-// AsksNothing reports whether a Messages request asks for no output at all, which only
-// Anthropic itself understands.
-func (r *Request) AsksNothing() bool {
-	n, ok := jsontext.Whole(r.val("max_tokens"))
-	return r.Format == Messages && ok && n == 0
-}
-
 // at returns the span of a field's value, or the zero span if the field is absent.
 func (r *Request) at(name string) jsontext.Span {
 	for _, f := range r.fields {

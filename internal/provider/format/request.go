@@ -69,6 +69,7 @@ type Request struct {
 	Format    Format
 	Model     string
 	Stream    bool
+	Silent    bool              // a Messages request asks for no output at all, which only Anthropic itself understands
 	MaxOutput int64             // output tokens of one choice, as the client asked; 0: the client set no maximum
 	Choices   int64             // how many answers the client asked for at once; 0 for embeddings
 	Tools     []string          // names of the offered tools; a tool without a name goes by its type
@@ -269,7 +270,7 @@ func (r *Request) readMaximum() *abi.Error {
 			return r.unlike(name, "a whole number of tokens")
 		}
 		if n == 0 && r.Format == Messages {
-			n = 1
+			r.Silent, n = true, 1
 		}
 		if n = min(n, maxMaximum); n > 0 && (r.MaxOutput == 0 || n < r.MaxOutput) {
 			r.MaxOutput = n

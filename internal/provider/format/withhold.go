@@ -312,17 +312,14 @@ func (w *withheld) ordinal(choice int, t []byte) int {
 	return n
 }
 
-// Continues returns the id of the stored answer that a request of Responses continues.
-func (r *Request) Continues() string {
-	if r.Format != Responses {
-		return ""
+// WithResults returns a request that also has a result for each withheld call of the
+// stored answer that it continues. withheld has the calls by answer. The provider keeps
+// the calls of a stored answer, and wants a result for each of them.
+func (r *Request) WithResults(withheld map[string][]string, result string) (*Request, error) {
+	calls := withheld[jsontext.String(r.val("previous_response_id"))]
+	if r.Format != Responses || calls == nil {
+		return r, nil
 	}
-	return jsontext.String(r.val("previous_response_id"))
-}
-
-// WithResults returns a request that also has a result for each of the given calls. The
-// provider keeps the calls of a stored answer, and wants a result for each of them.
-func (r *Request) WithResults(calls []string, result string) (*Request, error) {
 	var items []string
 	for _, id := range calls {
 		items = append(items, string(encode(map[string]string{"type": "function_call_output", "call_id": id, "output": result})))

@@ -52,7 +52,14 @@ var fields = []row{
 	{name: "session_id trace debug usage usage/include request_id cache_prompt cache_salt id_slot keep_alive citation_options tool_stream raw_output perf_metrics_in_response"},
 	{name: "prompt_cache_key prompt_cache_isolation_key prompt_cache_max_len verbosity encoding_format dimensions output_dimension embedding_type input_type truncate task normalized"},
 
+	{name: "guided_decoding_backend guided_whitespace_pattern kv_transfer_params detokenize echo stop_regex logits_processors priority lora lora_path draft_model ttl"},
+	{name: "return_hidden_states return_tokens response_fields parse_tool_calls post_sampling_probs t_max_predict_ms rid session_params"},
+	{name: "litellm_session_id litellm_trace_id litellm_metadata tags drop_params num_retries caching"},
+
 	{name: "messages input system instructions", read: (*weigher).talk},
+	{name: "options vllm_xargs mm_processor_kwargs custom_params", read: (*weigher).anything},
+	{name: "format", read: shape},
+	{name: "think", off: no, read: silent},
 	{name: "tools functions", read: (*weigher).tools},
 	{name: "tool_choice function_call documents suffix grammar json_schema guided_json guided_regex guided_choice guided_grammar structured_outputs regex ebnf", read: (*weigher).anything},
 	{name: "chat_template chat_template_kwargs", read: (*weigher).anything},
