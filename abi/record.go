@@ -214,9 +214,10 @@ type Page struct {
 // Note is a signal, a message, a question or a decision.
 type Note struct {
 	Signal Signal `json:"signal,omitempty"`
-	From   string `json:"from,omitempty"` // a pid, or the name of a person
-	Body   Data   `json:"body,omitzero"`  // a message, a question, a reason
-	Yes    bool   `json:"yes,omitempty"`  // Decided
+	From   string `json:"from,omitempty"`  // a pid, or the name of a person
+	Body   Data   `json:"body,omitzero"`   // a message, a question, a reason
+	Yes    bool   `json:"yes,omitempty"`   // Decided
+	Ahead  int    `json:"ahead,omitempty"` // Mailed: by how much it is more urgent than an ordinary message
 }
 
 // Change is a new setting of a process or of a named account.

@@ -11,8 +11,9 @@ import (
 )
 
 // Send puts a message into the mailbox of a process. The same call sends once,
-// also when it is made again after a crash.
-func (j *Job) Send(to abi.Pid, body []byte) *abi.Error {
+// also when it is made again after a crash. Ahead is by how much the message is more
+// urgent than an ordinary one.
+func (j *Job) Send(to abi.Pid, body []byte, ahead int) *abi.Error {
 	k := j.op.p.k
 	k.procs.mu.Lock()
 	defer k.procs.mu.Unlock()
@@ -22,14 +23,14 @@ func (j *Job) Send(to abi.Pid, body []byte) *abi.Error {
 	}
 	from := fmt.Sprint(j.Call.Pid)
 	if got := p.state.Received[from]; !got.Has(j.Call.N) {
-		p.mail(from, j.Call.N, body)
+		p.mail(from, j.Call.N, body, ahead)
 	}
 	return nil
 }
 
 // mail records a message for p. The lock is held.
-func (p *proc) mail(from string, call uint64, body []byte) journal.Pending {
-	r := &abi.Record{Kind: abi.KindMailed, Call: call, Note: &abi.Note{From: from}}
+func (p *proc) mail(from string, call uint64, body []byte, ahead int) journal.Pending {
+	r := &abi.Record{Kind: abi.KindMailed, Call: call, Note: &abi.Note{From: from, Ahead: ahead}}
 	r.Note.Body = payload(r, body)
 	t := p.record(r)
 	p.news.ring()
@@ -37,7 +38,8 @@ func (p *proc) mail(from string, call uint64, body []byte) journal.Pending {
 	return t
 }
 
-// Receive takes the oldest message out of the mailbox of the caller. It waits up
+// Receive takes the most urgent message out of the mailbox of the caller, and of
+// several the oldest. It waits up
 // to d for one (0: as long as it takes); after that it returns no message and no
 // error. The message leaves the mailbox with the answer of the call, so a call
 // that is made again after a crash finds it there.

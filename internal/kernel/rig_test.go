@@ -179,7 +179,7 @@ func (m *rig) rows() Table {
 		}},
 		"send": {Name: "send", Plan: again, Instant: true, Run: func(_ context.Context, j *Job) Done {
 			d := read(j.Call)
-			return Done{Value: []byte(`true`), Err: j.Send(d.Pid, []byte(d.Give))}
+			return Done{Value: []byte(`true`), Err: j.Send(d.Pid, []byte(d.Give), d.Nonce)}
 		}},
 		"recv": {Name: "recv", Plan: again, Run: func(_ context.Context, j *Job) Done {
 			from, body, n, e := j.Receive(howLong(read(j.Call).For))

@@ -154,7 +154,7 @@ func (w *World) functions(stage *staging.Stage, j *kernel.Job, l *Loaded) (list 
 		f := sandbox.Function{Namespace: "agent", Name: pythonName(s.Name), Doc: s.Description, Params: params(s.Schema)}
 		row := rows[s.Name]
 		if slices.Contains(l.Agent.Rows, s.Name) {
-			f.Namespace = "kern"
+			f.Namespace, f.Params = "kern", params(row.Schema.Raw())
 		} else if ns, name, ok := strings.Cut(s.Name, "."); ok {
 			f.Namespace, f.Name = pythonName(ns), pythonName(name)
 			row = nil

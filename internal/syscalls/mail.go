@@ -12,12 +12,18 @@ import (
 type SendArgs struct {
 	To      abi.Pid         `json:"to"`
 	Message json.RawMessage `json:"message"`
+
+	Priority *int `json:"priority,omitempty"` // 0 is the most urgent, as of processes
 }
 
 func runSend(_ context.Context, j *kernel.Job) kernel.Done {
 	a, e := decode[SendArgs](j.Call)
 	if e == nil {
-		e = j.Send(a.To, a.Message)
+		ahead := 0
+		if a.Priority != nil {
+			ahead = abi.DefaultPriority - *a.Priority
+		}
+		e = j.Send(a.To, a.Message, ahead)
 	}
 	if e != nil {
 		return failed(e)

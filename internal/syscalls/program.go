@@ -1,6 +1,7 @@
 package syscalls
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -153,7 +154,8 @@ func (w *World) prepare(l *Loaded) (err error) {
 	rows := Table(w)
 	for _, name := range l.Agent.Rows {
 		if r := rows[name]; r != nil {
-			l.specs = append(l.specs, model.ToolSpec{Name: name, Description: r.Doc, Schema: r.Schema.Raw()})
+			shown := cmp.Or(shownArgs[name], r.Schema)
+			l.specs = append(l.specs, model.ToolSpec{Name: name, Description: r.Doc, Schema: shown.Raw()})
 		}
 	}
 	b, err := json.Marshal(model.Request{Messages: []model.Message{{Role: model.System, Text: l.Agent.System}}, Tools: l.specs})

@@ -171,6 +171,7 @@ func note(w *wire, n *abi.Note) {
 	str(w, 2, &n.From)
 	data(w, 3, &n.Body)
 	flag(w, 4, &n.Yes)
+	num(w, 5, &n.Ahead)
 }
 
 func change(w *wire, c *abi.Change) {

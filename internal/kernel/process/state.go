@@ -122,6 +122,8 @@ type Message struct {
 	From string   `json:"from"`
 	Call uint64   `json:"call"` // number of the sending call, so that it arrives once
 	Body abi.Data `json:"body"`
+
+	Ahead int `json:"ahead,omitempty"` // a message with more of it is received first
 }
 
 // Registers is the part of R0 to R7 that no other part of the state holds.
@@ -381,7 +383,8 @@ func (s *State) applySignal(signal abi.Signal) {
 }
 
 func (s *State) applyMail(r *abi.Record) {
-	s.Mail = append(s.Mail, Message{r.N, r.Note.From, r.Call, r.Note.Body})
+	s.Mail = append(s.Mail, Message{r.N, r.Note.From, r.Call, r.Note.Body, r.Note.Ahead})
+	slices.SortStableFunc(s.Mail, func(a, b Message) int { return b.Ahead - a.Ahead })
 	if r.Call == 0 {
 		return
 	}
