@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: build demo test check race soak clients live bench fuzz licences sbom cross clean
+.PHONY: build demo test check race soak clients live bench fuzz licences sbom cross man clean
 
 build: $(BIN)
 
@@ -73,6 +73,11 @@ cross:
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kern
+
+# man writes the manual pages: make man MANDIR=~/.local/share/man/man1
+MANDIR ?= bin/man1
+man: build
+	@$(BIN) man $(MANDIR)
 
 clean:
 	rm -rf bin .tools

@@ -95,7 +95,8 @@ type examination struct {
 	Host     string     `json:"host"`
 	Data     string     `json:"data"`
 	Config   string     `json:"config"`
-	Daemon   *api.About `json:"daemon"` // null if none runs
+	Daemon   *api.About `json:"daemon"`           // null if none runs
+	Holder   string     `json:"holder,omitempty"` // the pid of another program that has the journal open
 	Checks   []check    `json:"checks"`
 	Limits   []string   `json:"limits"` // units that can be limited
 	Settings any        `json:"settings"`
@@ -128,6 +129,8 @@ func examine(ctx context.Context, t *cli.Terminal, d *daemon.Directory) (x exami
 		if old := d.Outdated(ctx, c, ""); old != "" {
 			x.Checks = append(x.Checks, check{"daemon's configuration", false, old})
 		}
+	} else {
+		x.Holder = daemon.Holder(dir)
 	}
 	s, file, err := d.Settings()
 	x.Config = file
@@ -177,6 +180,9 @@ func checkData(dir string) check {
 func printDoctor(t *cli.Terminal, x examination) error {
 	rows := [][]string{{"kern", x.Version}, {"host", x.Host}, {"data", x.Data}, {"config", x.Config}}
 	daemon := "not running; the next command that needs it starts it"
+	if x.Holder != "" {
+		daemon = fmt.Sprintf("not running; a program that embeds Kern holds the directory (process %s), and kern commands wait for its end", x.Holder)
+	}
 	if d := x.Daemon; d != nil {
 		daemon = fmt.Sprintf("version %s, process %d, since %s, at %s", d.Version, d.Pid, d.Started.Local().Format("2006-01-02 15:04:05"), d.Socket)
 	}

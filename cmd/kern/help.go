@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,10 +83,20 @@ func needSubcommand(cmd *cobra.Command, args []string) error {
 		hint = cmd.CommandPath() + " --help explains the command"
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := withoutRepeats(cmd.SuggestionsFor(args[0])); len(near) > 0 {
 		hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near, ", or ") + "?"
 	}
 	return cli.Usage(hint, "there is no command %q", cmd.CommandPath()+" "+args[0])
+}
+
+// withoutRepeats keeps the first of equal names.
+func withoutRepeats(names []string) (once []string) {
+	for _, n := range names {
+		if !slices.Contains(once, n) {
+			once = append(once, n)
+		}
+	}
+	return once
 }
 
 // explainFlag rewrites an error about a flag: what is wrong, and what it expects.

@@ -169,7 +169,7 @@ kern help agent explains agent files.`,
 			resumeCommand(t, d), niceCommand(t, d), limitCommand(t, d), accountCommand(t, d), settleCommand(t, d), decideCommand(t, d, true), decideCommand(t, d, false)}},
 		{"Files of a process", []*cobra.Command{historyCommand(t, d), diffCommand(t, d), undoCommand(t, d), workspaceCommand(t, d)}},
 		{"Journal", []*cobra.Command{removeCommand(t, d), pruneCommand(t, d)}},
-		{"Kern itself", []*cobra.Command{doctorCommand(t, d), toolsCommand(t), serveCommand(t, d), stopDaemonCommand(t, d), versionCommand(t)}},
+		{"Kern itself", []*cobra.Command{doctorCommand(t, d), toolsCommand(t), serveCommand(t, d), stopDaemonCommand(t, d), manCommand(t), versionCommand(t)}},
 		{"Try it out", []*cobra.Command{demoCommand(t), mockCommand(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -212,7 +212,7 @@ func explainNoStart(err error, ref string) error {
 	}
 	switch e.Code {
 	case abi.UnknownModel:
-		hint := e.Hint
+		hint := cmp.Or(e.Hint, modelHint(ref))
 		if hint == "" && !strings.HasPrefix(ref, "script:") && !strings.Contains(e.Message, ", expected ") {
 			hint = "the daemon keeps the environment that it was started in; after a change run: kern stop-daemon"
 		}
@@ -221,6 +221,27 @@ func explainNoStart(err error, ref string) error {
 		return &exitError{exitUsage, err}
 	}
 	return &exitError{exitUnknown, err}
+}
+
+// localServers are servers that people run or use, with their usual address.
+var localServers = map[string]string{"ollama": "http://127.0.0.1:11434/v1", "vllm": "http://127.0.0.1:8000/v1", "lmstudio": "http://127.0.0.1:1234/v1",
+	"openrouter": "https://openrouter.ai/api/v1", "groq": "https://api.groq.com/openai/v1", "together": "https://api.together.xyz/v1"}
+
+// modelHint says what a person may have meant by a model that cannot be used.
+func modelHint(ref string) string {
+	provider, name, cut := strings.Cut(ref, ":")
+	base, known := localServers[provider]
+	switch {
+	case !cut && strings.HasPrefix(ref, "claude"):
+		return "did you mean anthropic:" + ref + "?"
+	case !cut:
+		return "did you mean openai:" + ref + "?"
+	case provider == "openai" || provider == "anthropic" || provider == "script":
+		return ""
+	case !known:
+		base = "http://HOST:PORT/v1"
+	}
+	return fmt.Sprintf("name the server in kern.yaml, and run kern stop-daemon: providers: {%s: {format: openai, base_url: %q, models: {%q: {input: 0, output: 0}}}}", provider, base, name)
 }
 
 // maxTask is the size of the largest task that is read from a pipe.

@@ -18,8 +18,7 @@ func trafficCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 		Short: "Show the limits of providers and the calls that wait for them",
 		Long: `Show each model and key that calls went to: requests, tokens, input tokens and
 output tokens of the last minute, each with its limit if there is one. A limit
-comes from kern.yaml or from the provider. RUN and WAIT count calls; FOR says what
-the next call waits for.
+comes from kern.yaml or from the provider. RUNNING and WAITING count calls.
 
 When a provider says to slow down, its calls wait and none fails. When a provider
 fails or cannot be reached, calls with a fallback go to another provider, and one
@@ -43,5 +42,5 @@ func showTraffic(t *cli.Terminal, all []quota.Snapshot) error {
 		rows = append(rows, []string{cli.Clean(v.Name), v.Of("requests"), v.Of("tokens"), v.Of("input_tokens"), v.Of("output_tokens"),
 			fmt.Sprint(v.Running), fmt.Sprint(v.Waiting), v.Next()})
 	}
-	return t.Table([]cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUN", Spare: 5}, {Head: "WAIT"}, {Head: "FOR", Least: 18}}, rows)
+	return t.Table([]cli.Column{{Head: "MODEL", Least: 16, End: true}, {Head: "REQUESTS", Spare: 3}, {Head: "TOKENS", Spare: 4}, {Head: "INPUT", Spare: 2}, {Head: "OUTPUT", Spare: 1}, {Head: "RUNNING", Spare: 5}, {Head: "WAITING"}, {Head: "NEXT CALL WAITS FOR", Least: 18}}, rows)
 }

@@ -147,6 +147,23 @@ func holder(dir string) string {
 	return pid
 }
 
+// Holder returns the operating-system pid of the program that has the journal of a
+// directory open; empty if none has.
+func Holder(dir string) string {
+	name := filepath.Join(dir, "lock")
+	if _, err := os.Stat(name); err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // only one try
+	f, err := Lock(ctx, name)
+	if err != nil {
+		return holder(dir)
+	}
+	f.Close()
+	return ""
+}
+
 // Connect connects to the daemon, and starts a daemon if none runs. If the person
 // chose a configuration file, Connect refuses a daemon that runs with another.
 func (d *Directory) Connect(ctx context.Context) (*api.Client, error) {

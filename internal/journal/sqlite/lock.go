@@ -22,7 +22,7 @@ func lock(dir string) (*os.File, error) {
 	}
 	ok, err := tryLock(f)
 	if !ok && err == nil {
-		err = fmt.Errorf("%w: %s is held by %s", journal.ErrLocked, f.Name(), holder(f))
+		err = fmt.Errorf("%w: %s is held by %s: Kern's daemon, which kern stop-daemon ends, or a program that embeds Kern", journal.ErrLocked, f.Name(), holder(f))
 	}
 	if err == nil {
 		err = f.Truncate(0)
