@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,7 @@ type job struct {
 	KillAt              int  // die at this step; -1: live
 	Trace               string
 	Boots               bool // each on another boot of the machine
+	Uid                 int  // run as this user; 0: as the test
 }
 
 // child runs in a process of its own and kills itself at a step.
@@ -56,6 +58,11 @@ func child() {
 	}
 	if j.Boots {
 		boot, fsys.Parallel = rand.Text, 1
+	}
+	if j.Uid != 0 {
+		if err := syscall.Setuid(j.Uid); err != nil {
+			panic(err)
+		}
 	}
 	n := 0
 	step := func(p string) {
@@ -94,6 +101,9 @@ func (j *job) run(step func(string)) error {
 	if err != nil {
 		return err
 	}
+	if j.Do == "modes" {
+		return errors.Join(j.modes(w), tx.Rollback(), w.Close())
+	}
 	if err := rework(filesOf(tx)); err != nil {
 		return err
 	}
@@ -113,6 +123,27 @@ func (j *job) run(step func(string)) error {
 		}
 	}
 	return errors.Join(err, w.Close())
+}
+
+// modes takes the owner's permissions away from files and directories. The
+// workspace refuses that, because it could not read them any more.
+func (j *job) modes(w *Workspace) error {
+	for name, mode := range map[string]fs.FileMode{"mode": 0, "edit": 0o200, "empty": 0o300, "dir": 0o600, "made": 0} {
+		tx, err := w.Begin(context.Background(), Options{View: j.View})
+		if err != nil {
+			return err
+		}
+		if name == "made" || name == "edit" {
+			err = filesOf(tx).WriteFile(name, []byte("made"), 0o600)
+		}
+		if err = errors.Join(err, filesOf(tx).Chmod(name, mode)); err == nil {
+			_, err = tx.Commit(context.Background(), Note{})
+		}
+		if !isCode(err, Refused) || !strings.Contains(err.Error(), name) {
+			return fmt.Errorf("%s with mode %v: expected %s, found %v", name, mode, Refused, err)
+		}
+	}
+	return nil
 }
 
 // recover does what a kernel does when it starts: its journal decides.
@@ -181,13 +212,14 @@ func rework(f files) error {
 	do(f.Mkdir("new", 0o755))
 	do(f.Mkdir("new/sub", 0o500))
 	do(f.Mkdir("new/empty", 0o711))
+	do(f.Mkdir("readonly", 0o500))
 	do(f.WriteFile("new/one", []byte("one"), 0o600))
 	do(f.Link("new/one", "new/two"))
 	do(f.Symlink("../keep", "new/up"))
 	do(f.Remove("link"))
 	do(f.Symlink("edit", "link"))
 	do(f.Chmod("empty", 0o755))
-	for i, name := range []string{"edit", "mode", "twin1", "dir2file", "file2dir/z", "new/one", "file2dir", "new/sub", "new/empty", "new", "dir", "."} {
+	for i, name := range []string{"edit", "mode", "twin1", "dir2file", "file2dir/z", "new/one", "file2dir", "new/sub", "new/empty", "new", "readonly", "dir", "."} {
 		do(f.Chtimes(name, at.Add(time.Duration(i)*time.Minute)))
 	}
 	return errors.Join(errs...)
@@ -446,6 +478,68 @@ func TestSlotsNeverArrived(t *testing.T) {
 	w := opened(t, j.Dir, j.Store)
 	if _, err := w.Resolve(context.Background(), "1.1", Undo); !isCode(err, Damaged) {
 		t.Errorf("expected %s, found %v", Damaged, err)
+	}
+}
+
+// A person may remove or replace a file of which a commit in doubt changed the
+// mode. That never keeps recovery from deciding the commit.
+func TestRecoveryWithoutFile(t *testing.T) {
+	person := map[string]func(name string) error{
+		"removed":   os.Remove,
+		"link":      func(name string) error { return errors.Join(os.Remove(name), os.Symlink("keep", name)) },
+		"fifo":      func(name string) error { return errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600)) },
+		"directory": func(name string) error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o700)) },
+	}
+	for what, f := range person {
+		for do, verdicts := range map[string][]Verdict{"publish": {Undo, Finish}, "commit": {Undo}} {
+			for _, v := range verdicts {
+				t.Run(fmt.Sprintf("%s/%s/%d", what, do, v), func(t *testing.T) {
+					j := killedAt(t, job{Do: do, View: Layered}, "ops")
+					must(t, f(filepath.Join(j.Dir, "mode")))
+					w := opened(t, j.Dir, j.Store)
+					if do == "publish" {
+						rescued, err := w.Resolve(context.Background(), "1.1", v)
+						if err != nil || len(rescued) > 0 {
+							t.Fatalf("rescued %v, %v", rescued, err)
+						}
+					}
+					if _, ok := w.Pending(); ok {
+						t.Fatal("still in doubt")
+					}
+					commit(t, begin(t, w, Options{}))
+				})
+			}
+		}
+	}
+}
+
+// A user who is not root has no permission that the modes do not grant.
+func TestNotRoot(t *testing.T) {
+	user := job{}
+	if os.Geteuid() == 0 {
+		user.Uid = 65534
+	}
+	give := func(t *testing.T, j job) {
+		must(t, filepath.WalkDir(filepath.Dir(j.Dir), func(p string, d fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(p, max(user.Uid, os.Getuid()), -1))
+		}))
+	}
+	for _, v := range []View{Layered, Copied} {
+		j := user
+		j.Dir, j.Store = pair(t)
+		furnish(t, j.Dir)
+		give(t, j)
+		j.Do, j.View, j.KillAt = "modes", v, -1
+		spawn(t, j)
+	}
+	// The new read-only directory is in place when recovery must move it back.
+	j := killedAt(t, job{Do: "publish", View: Layered}, "ops")
+	before := dump(t, j.Dir)
+	give(t, j)
+	j.Uid, j.Do, j.KillAt = user.Uid, "recover", -1
+	spawn(t, j)
+	if dump(t, j.Dir) == before {
+		t.Error("recovery undid nothing")
 	}
 }
 

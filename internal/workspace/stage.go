@@ -82,8 +82,15 @@ func (s *stage) checkAllowed(c *view.Staged) error {
 	if (c.To.Kind == File || c.To.Kind == Dir) && !s.hasBits(c.Path, c.To.Kind, c.To.Mode&(fs.ModeSetuid|fs.ModeSetgid)) {
 		return fsys.Errorf(Refused, c.Path, "expected a mode without setuid and setgid, found %v", c.To.Mode)
 	}
+	if need := ownerNeeds[c.To.Kind]; c.To.Mode&need != need && os.Geteuid() > 0 {
+		return fsys.Errorf(Refused, c.Path, "expected a mode with at least %v, found %v: the workspace must be able to read it", need, c.To.Mode)
+	}
 	return nil
 }
+
+// ownerNeeds are the permissions without which a workspace that is not run as root
+// could neither scan nor record a path.
+var ownerNeeds = map[fsys.Kind]fs.FileMode{File: 0o400, Dir: 0o500}
 
 // hasBits reports whether a path had the setuid and setgid bits before. A new
 // directory gets the setgid bit from its parent, because file systems do that.

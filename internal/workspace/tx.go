@@ -234,6 +234,9 @@ func (tx *Tx) freeze() error {
 	// A view can be read only once. If anything below fails, only Rollback may follow.
 	tx.state = broken
 	cs, err := tx.view.Changes()
+	if errors.Is(err, fs.ErrPermission) {
+		return fsys.Errorf(Refused, "", "expected files and directories that their owner can read: %v", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@
 //	ref, sweep    refs follow the log; slots and undo are removed     committed; the next Open finishes this
 //
 // A rollback follows a conflict at an operation, a call of Rollback, or recovery.
-// It undoes the operations in reverse order, restores modes and times, syncs the
-// directories, and only then logs "undone". Every step can be repeated, so after a
+// It restores modes, undoes the operations in reverse order, restores modes and
+// times, syncs the directories, and only then logs "undone". Every step can be repeated, so after a
 // crash the rollback runs again. How to see that an operation was done:
 //
 //	make   its slot is gone
@@ -77,6 +77,7 @@
 //	owner         a replaced file keeps its owner; a new one gets its directory's (when run as root)
 //	xattrs, ACLs  stay on files that are not replaced; a replaced file has those of the file in the view
 //	setuid/gid    refused on a path that did not have it; a new directory may have the setgid bit of its parent
+//	unreadable    a mode that keeps its own owner from reading is refused, unless run as root
 //	sparse        holes stay holes while staging; Git's format stores them as zeros, compressed
 //	large files   streamed, never held in memory
 //	odd names     any bytes that the file system allows; no normalisation: look-alikes are different names

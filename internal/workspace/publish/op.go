@@ -169,23 +169,39 @@ func (p *Publisher) Sync(ops []Op, slots *fsys.Handle, with ...func() error) err
 	// The slots hold the undo information, so their directory must be on disk as well.
 	jobs := append(with, func() error { return slots.SyncDir(".") })
 	for d := range dirs {
-		jobs = append(jobs, func() error {
-			if err := p.Place.SyncDir(d); err != nil && !fsys.ChangedOutside(err) {
-				return err
-			}
-			return nil // somebody else removed the directory
-		})
+		jobs = append(jobs, func() error { return p.syncOne(p.Place.SyncDir, d) })
 	}
 	for _, name := range files {
-		jobs = append(jobs, func() error {
-			f, err := p.Place.Open(name)
-			if err != nil {
-				return err
-			}
-			return errors.Join(f.Sync(), f.Close())
-		})
+		jobs = append(jobs, func() error { return p.syncOne(p.syncFile, name) })
 	}
 	return fsys.RunAll(jobs)
+}
+
+// syncOne syncs one path. It tolerates what SetAttr tolerates: somebody else
+// removed or replaced the path, so nothing of ours is left to sync there.
+func (p *Publisher) syncOne(sync func(name string) error, name string) error {
+	err := sync(name)
+	switch {
+	case err != nil && fsys.ChangedOutside(err):
+		return nil
+	// Only an open file can be synced. One that its owner may not open is synced with the whole file system.
+	case errors.Is(err, fs.ErrPermission):
+		return p.Place.SyncAllIfPossible()
+	}
+	return err
+}
+
+func (p *Publisher) syncFile(name string) error {
+	e, err := p.Place.Lstat(name)
+	// A FIFO or socket in the place of the file cannot be synced.
+	if err != nil || e.Kind != fsys.File {
+		return err
+	}
+	f, err := p.Place.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // isDone reports whether o was done, and which slot then holds the old content.
@@ -215,7 +231,10 @@ func (p *Publisher) isDone(o *Op, slots *fsys.Handle) (done bool, old string, er
 // Undo undoes operations, last first, then restores modes and times. It returns the
 // names of content that it could not restore, because somebody else changed the path.
 func (p *Publisher) Undo(ops []Op, slots *fsys.Handle) (rescued []string, err error) {
-	// Attributes come last, because moving files changes the times of their directories.
+	// The modes come first, because the owner cannot move a new directory that is read-only already.
+	if err := p.restoreAttrs(ops); err != nil {
+		return nil, err
+	}
 	for i := range slices.Backward(ops) {
 		o := &ops[i]
 		if o.Do == Adjust {
@@ -230,6 +249,16 @@ func (p *Publisher) Undo(ops []Op, slots *fsys.Handle) (rescued []string, err er
 			rescued = append(rescued, name)
 		}
 	}
+	// The times come last, because moving files changes the times of their directories.
+	if err := p.restoreAttrs(ops); err != nil {
+		return rescued, err
+	}
+	p.Step("taken back")
+	return rescued, p.Sync(ops, slots)
+}
+
+// restoreAttrs sets the modes and times from before the operations.
+func (p *Publisher) restoreAttrs(ops []Op) error {
 	for i := range ops {
 		o := &ops[i]
 		if o.Do != Adjust {
@@ -237,11 +266,10 @@ func (p *Publisher) Undo(ops []Op, slots *fsys.Handle) (rescued []string, err er
 		}
 		p.Step("unattr")
 		if err := p.Place.SetAttr(o.At(), o.Before.entry()); err != nil && !fsys.ChangedOutside(err) {
-			return rescued, err
+			return err
 		}
 	}
-	p.Step("taken back")
-	return rescued, p.Sync(ops, slots)
+	return nil
 }
 
 // isSwapped reports whether a swap was done, given the shape of its slot. The shape
