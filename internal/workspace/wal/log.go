@@ -241,7 +241,7 @@ func (l *Log[R]) Rewrite() error {
 	if l.f != nil {
 		l.f.Close()
 	}
-	l.f, l.off, l.room = f, end, int64(len(b))
+	l.f, l.off, l.room, l.put = f, end, int64(len(b)), end
 	return nil
 }
 
@@ -264,7 +264,7 @@ func (l *Log[R]) Follow() (bool, error) {
 			return false, err
 		}
 		l.f.Close()
-		l.f, l.off, l.room = n.f, n.off, n.room
+		l.f, l.off, l.room, l.put = n.f, n.off, n.room, n.put
 		return true, nil
 	}
 	var head [8]byte // zeros: no new record, so the room need not be read
