@@ -68,6 +68,10 @@ func (tx *Tx) publish(ctx context.Context, note Note, kind string, auto bool) (c
 	if err := w.committer.undoUnsealed(); err != nil {
 		return nil, err
 	}
+	// Without a scan, a commit of another process would be recorded as taken back from outside.
+	if err := w.index.refresh(ctx); err != nil {
+		return nil, err
+	}
 	// Two commits with one ID would make the answer of Outcome ambiguous after a crash.
 	if err := w.repo.checkUnused(note.ID); err != nil {
 		return nil, err
@@ -239,9 +243,6 @@ func (tx *Tx) Seal() error {
 	tx.state = ended
 	w.index.mu.Lock()
 	w.index.root, w.index.last = tx.next, tx.next.Dir
-	if w.index.ids != nil {
-		w.index.ids[tx.commit.ID] = tx.commit.Hash
-	}
 	w.index.mu.Unlock()
 	w.repo.stale = false
 	w.index.mu.Lock()

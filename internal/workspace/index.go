@@ -18,11 +18,10 @@ type index struct {
 	fine  bool   // the time stamps of the file system tell any two writes apart
 	file  string // keeps the index between two openings
 
-	mu   sync.Mutex      // guards what follows
-	root fsys.Item       // the tree as last seen; its nodes are shared and never change
-	seen bool            // root was scanned since Open
-	last *fsys.Node      // the tree of the last commit
-	ids  map[string]Hash // commits by the ID of their Note; nil until first needed
+	mu   sync.Mutex // guards what follows
+	root fsys.Item  // the tree as last seen; its nodes are shared and never change
+	seen bool       // root was scanned since Open, and since the last commit of another process
+	last *fsys.Node // the tree of the last commit
 }
 
 func (x *index) newScanner(ctx context.Context) *scan.Scanner { return scan.New(ctx, x.rules, x.fine) }
@@ -58,7 +57,7 @@ func (x *index) key() string { return x.place.Name + "\x00" + x.rules.Text }
 func (x *index) invalidate() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.seen, x.last, x.ids = false, nil, nil
+	x.seen, x.last = false, nil
 }
 
 // scan looks at the whole directory; with full, it reads every file. The lock of
@@ -77,6 +76,17 @@ func (x *index) scan(ctx context.Context, full bool) error {
 	x.root, x.seen = e, true
 	x.mu.Unlock()
 	return nil
+}
+
+// refresh scans the directory if the known tree is stale. The lock is held.
+func (x *index) refresh(ctx context.Context) error {
+	x.mu.Lock()
+	seen := x.seen
+	x.mu.Unlock()
+	if seen {
+		return nil
+	}
+	return x.scan(ctx, false)
 }
 
 // current returns the tree as last seen.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/kern-run/kern/internal/workspace/fsys"
@@ -21,6 +22,15 @@ type repo struct {
 	hist  *git.History
 	stale bool // content may be missing from the history: record everything again. The lock is held
 	log   *commitLog
+	ids   commitIDs
+}
+
+// commitIDs are the commits by the ID of their Note. Reading all commits is slow,
+// so each is read once.
+type commitIDs struct {
+	mu     sync.Mutex
+	head   Hash // the commits up to this one are here
+	hashes map[string]Hash
 }
 
 // addOutside adds a commit if somebody changed the directory outside of
@@ -111,27 +121,24 @@ func (rp *repo) putRefs() error { return rp.hist.SetRefs(rp.log.Now().Head) }
 
 // findID returns the commit whose Note had this ID.
 func (rp *repo) findID(id string) (Hash, bool, error) {
-	rp.index.mu.Lock()
-	ids := rp.index.ids
-	rp.index.mu.Unlock()
-	// Reading all commits is slow, so it happens once; Seal adds each later commit.
-	if ids == nil {
-		ids = map[string]Hash{}
-		for c, err := range rp.commits() {
+	rp.ids.mu.Lock()
+	defer rp.ids.mu.Unlock()
+	// The log names a sealed commit at once, so its head says which commits are missing here.
+	if head := rp.log.Now().Commit; head != rp.ids.head {
+		for c, err := range rp.hist.Log(head) {
 			if err != nil {
 				return Hash{}, false, err
 			}
+			if c.Hash == rp.ids.head {
+				break
+			}
 			if c.ID != "" {
-				ids[c.ID] = c.Hash
+				rp.ids.hashes[c.ID] = c.Hash
 			}
 		}
-		rp.index.mu.Lock()
-		rp.index.ids = ids
-		rp.index.mu.Unlock()
+		rp.ids.head = head
 	}
-	rp.index.mu.Lock()
-	defer rp.index.mu.Unlock()
-	h, ok := ids[id]
+	h, ok := rp.ids.hashes[id]
 	return h, ok, nil
 }
 

@@ -329,6 +329,56 @@ func TestLaterCommitSeesConflict(t *testing.T) {
 	})
 }
 
+// Two processes share a store. The second one commits what it began before a commit
+// of the first, and history takes nothing of the first back.
+func TestTwoProcesses(t *testing.T) {
+	each(t, func(t *testing.T, v View) {
+		dir, store := pair(t)
+		furnish(t, dir)
+		a, b := opened(t, dir, store), opened(t, dir, store)
+		for i := range 3 {
+			one, two := begin(t, a, Options{View: v}), begin(t, b, Options{View: v})
+			must(t, filesOf(one).WriteFile("edit", fmt.Appendf(nil, "by the first %d", i), 0o600))
+			must(t, filesOf(one).WriteFile(fmt.Sprint("one", i), nil, 0o600))
+			must(t, filesOf(two).WriteFile(fmt.Sprint("two", i), nil, 0o600))
+			first, second := commit(t, one), commit(t, two)
+			if got := get(b.Commit(second.Hash))(t); got.Parent != first.Hash {
+				t.Fatalf("round %d: the second commit does not follow the first but %s", i, got.Parent)
+			}
+			for _, w := range []*Workspace{a, b} {
+				if b := contentAt(t, w, second.Hash, "edit"); string(b) != fmt.Sprint("by the first ", i) {
+					t.Fatalf("round %d: the second commit holds %q", i, b)
+				}
+				if got, want := get(w.At(second.Hash))(t).Digest(), get(w.Verify(context.Background()))(t).Digest(); got != want {
+					t.Fatalf("round %d: history holds %s, the directory is %s", i, got, want)
+				}
+			}
+			a, b = b, a
+		}
+	})
+}
+
+// A commit is known by its ID as soon as its seal is in the log.
+func TestOutcomeWhileSealing(t *testing.T) {
+	dir, store := pair(t)
+	w := opened(t, dir, store)
+	asked := 0
+	w.committer.publisher.Step = func(p string) {
+		if p == "sealed" {
+			asked++
+			if s, _, err := w.Outcome(fmt.Sprint(asked)); err != nil || s != Committed {
+				t.Errorf("commit %d: expected %s, found %s, %v", asked, Committed, s, err)
+			}
+		}
+	}
+	for i := range 3 {
+		write(t, w, Note{ID: fmt.Sprint(i + 1)}, "f", fmt.Sprint(i))
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
 func TestLocked(t *testing.T) {
 	dir, store := pair(t)
 	furnish(t, dir)

@@ -227,6 +227,7 @@ func open(dir string, conf Config) (w *Workspace, err error) {
 	}
 	w = &Workspace{conf: conf}
 	w.repo.index, w.committer.repo, w.committer.scratch = &w.index, &w.repo, &w.scratch
+	w.repo.ids.hashes = map[string]Hash{}
 	w.scratch.removals = make(chan struct{}, 4)
 	w.index.rules, w.index.file = rules, filepath.Join(conf.Store, "index")
 	// Tests replace Step to crash at a point.
@@ -353,7 +354,7 @@ func (w *Workspace) acquire(ctx context.Context) (release func(), err error) {
 		release()
 		return nil, err
 	}
-	// Another process committed, so the known tree and the known IDs are stale.
+	// Another process committed, so the known tree is stale.
 	if moved {
 		w.index.invalidate()
 	}

@@ -184,7 +184,7 @@ func (p *Publisher) syncOne(sync func(name string) error, name string) error {
 	switch {
 	case err != nil && fsys.ChangedOutside(err):
 		return nil
-	// Only an open file can be synced. One that its owner may not open is synced with the whole file system.
+	// Only an open file can be synced. The whole file system is synced if its owner may not open the file.
 	case errors.Is(err, fs.ErrPermission):
 		return p.Place.SyncAllIfPossible()
 	}
