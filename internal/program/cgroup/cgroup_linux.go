@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -533,8 +534,8 @@ func ownerName(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	f := strings.Fields(rest)
+	// A program chooses its name, which may hold brackets and spaces. Only the last bracket ends it.
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return "", fmt.Errorf("/proc/%d/stat: want a start time, got %q", pid, b)
 	}

@@ -334,3 +334,38 @@ func TestNested(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnerName: a program that chooses its name to look like more fields is named
+// by its start, as any other.
+func TestOwnerName(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x) R 0 0 0")
+	if err := os.Symlink("/bin/sh", name); err != nil {
+		t.Fatal(err)
+	}
+	var starts []int
+	for _, program := range []string{"/bin/sh", name, "/bin/sh"} {
+		cmd := exec.Command(program, "-c", "read line")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		owner, err := ownerName(cmd.Process.Pid)
+		in.Close()
+		_ = cmd.Wait() // read ends without a line
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, start, _ := strings.Cut(owner, "-")
+		n, err := strconv.Atoi(start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		starts = append(starts, n)
+	}
+	if starts[0] == 0 || !slices.IsSorted(starts) {
+		t.Errorf("want three starts in order, got %v", starts)
+	}
+}

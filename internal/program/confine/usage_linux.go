@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"strconv"
@@ -255,17 +256,8 @@ func (u *usage) count() string {
 		if err != nil {
 			return
 		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		f := strings.Fields(rest)
-		if len(f) < 22 {
-			return
-		}
-		// Time of the process and of its children that were waited for, in user and system mode.
-		for _, i := range []int{11, 12, 13, 14} {
-			v, _ := strconv.ParseInt(f[i], 10, 64)
-			ticks += v
-		}
-		pages, _ := strconv.ParseInt(f[21], 10, 64)
+		t, pages := timeAndPages(b)
+		ticks += t
 		memory += pages * int64(os.Getpagesize())
 	})
 	u.peak = max(u.peak, memory)
@@ -276,4 +268,20 @@ func (u *usage) count() string {
 		return string(sandbox.Timeout)
 	}
 	return ""
+}
+
+// timeAndPages reads the CPU time and the pages of memory in a /proc/PID/stat.
+func timeAndPages(stat []byte) (ticks, pages int64) {
+	// A program chooses its name, which may hold brackets and spaces. Only the last bracket ends it.
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 22 {
+		return 0, 0
+	}
+	// Time of the process and of its children that were waited for, in user and system mode.
+	for _, i := range []int{11, 12, 13, 14} {
+		v, _ := strconv.ParseInt(f[i], 10, 64)
+		ticks += v
+	}
+	pages, _ = strconv.ParseInt(f[21], 10, 64)
+	return ticks, pages
 }

@@ -5,7 +5,9 @@ package confine
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -50,5 +52,49 @@ func TestTally(t *testing.T) {
 	}
 	if got.bytes < 100_000 || got.bytes > 100_000+60*4096 {
 		t.Errorf("want the blocks of one file and fifty directories, got %d bytes", got.bytes)
+	}
+}
+
+// TestTimeAndPages: a program that chooses its name to look like more fields is
+// counted as any other.
+func TestTimeAndPages(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x) R 0 0 0")
+	if err := os.Symlink("/bin/sh", name); err != nil {
+		t.Fatal(err)
+	}
+	// Its answer proves that it runs under its name and has used some time.
+	cmd := exec.Command(name, "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo; read line")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(stat), "(x) R 0 0 0)") {
+		t.Fatalf("the name is not as chosen: %s", stat)
+	}
+	var size, resident int64
+	fmt.Sscan(string(statm), &size, &resident)
+	ticks, pages := timeAndPages(stat)
+	if ticks == 0 || ticks > 100*3600 || pages < resident/2 || pages > 2*resident {
+		t.Errorf("want some ticks and about %d pages, got %d and %d from %s", resident, ticks, pages, stat)
 	}
 }
