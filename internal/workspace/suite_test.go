@@ -537,6 +537,55 @@ func TestQuotaGivesBack(t *testing.T) {
 	must(t, f.Close())
 }
 
+// Every way to stage names and to remove them again leaves the quota as it was.
+func TestQuotaCountsNames(t *testing.T) {
+	for what, round := range map[string]func(l *Layer) error{
+		"link":          func(l *Layer) error { return errors.Join(l.Link("keep", "b"), l.Remove("b")) },
+		"link and move": func(l *Layer) error { return errors.Join(l.Link("keep", "b"), l.Remove("keep"), l.Rename("b", "keep")) },
+		"rename over": func(l *Layer) error {
+			return errors.Join(l.Link("keep", "b"), l.WriteFile("c", nil, 0o600), l.Rename("c", "b"), l.Remove("b"))
+		},
+		"directory": func(l *Layer) error { return errors.Join(l.Mkdir("b", 0o700), l.Remove("b")) },
+		"symlink":   func(l *Layer) error { return errors.Join(l.Symlink("keep", "b"), l.Remove("b")) },
+		"new file": func(l *Layer) error {
+			return errors.Join(l.WriteFile("b", nil, 0o600), l.Link("b", "c"), l.Remove("b"), l.Remove("c"))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir, store := pair(t)
+			furnish(t, dir)
+			w := opened(t, dir, store)
+			l := begin(t, w, Options{Files: 3}).Layer()
+			for i := range 10 {
+				if err := round(l); err != nil {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			}
+			fillQuota(t, l, 3)
+		})
+	}
+	// A file with two names counts once when it is written, and returns no more than that.
+	dir, store := pair(t)
+	furnish(t, dir)
+	w := opened(t, dir, store)
+	l := begin(t, w, Options{Files: 3}).Layer()
+	must(t, l.WriteFile("twin1", []byte("both"), 0o600))
+	must(t, l.Remove("twin1"))
+	must(t, l.Remove("dir/twin2"))
+	fillQuota(t, l, 3)
+}
+
+// fillQuota checks that just n more files can be staged.
+func fillQuota(t *testing.T, l *Layer, n int) {
+	t.Helper()
+	for i := range n {
+		must(t, l.WriteFile(fmt.Sprint("fill", i), nil, 0o600))
+	}
+	if err := l.WriteFile("beyond", nil, 0o600); !isCode(err, Quota) {
+		t.Errorf("file %d of %d: expected %s, found %v", n+1, n, Quota, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	mk := map[string]func(dir string) error{
 		"fifo":   func(d string) error { return syscall.Mkfifo(d+"/x", 0o600) },

@@ -55,6 +55,8 @@ type lnode struct {
 	data  string     // the file with staged content, once written
 	dirty bool       // differs from base
 	names int
+	first int // names that it has in the workspace
+	count int // how many staged files it counts as
 	group uint64
 
 	// The entries of a directory, now and at first. Both are nil until the
@@ -122,9 +124,10 @@ func (t *layerTree) loadDir(n *lnode) error {
 func (t *layerTree) nodeOf(base string, e fsys.Item) *lnode {
 	if k := t.inode[e.Group]; e.Group != 0 && k != nil && k.seen.Ino == e.Print.Ino {
 		k.names++
+		k.first++
 		return k
 	}
-	n := &lnode{Entry: e.Entry, base: base, seen: e.Print, was: e.Entry, names: 1, group: e.Group}
+	n := &lnode{Entry: e.Entry, base: base, seen: e.Print, was: e.Entry, names: 1, first: 1, group: e.Group}
 	if e.Group != 0 {
 		t.inode[e.Group] = n
 	}
@@ -231,6 +234,20 @@ func (q *quota) charge(bytes int64, files int) error {
 	return nil
 }
 
+// chargeNames counts n as it will be with this many names. Names that it has in
+// the workspace are free, so a rename is free as well, and content counts once.
+func (q *quota) chargeNames(n *lnode, names int) error {
+	count := max(0, names-n.first)
+	if names > 0 && n.base != "" && n.data != "" {
+		count++
+	}
+	if err := q.charge(0, count-n.count); err != nil {
+		return err
+	}
+	n.count = count
+	return nil
+}
+
 func touch(n *lnode) {
 	n.Time, n.dirty = time.Now().UnixNano(), true
 }
@@ -250,10 +267,10 @@ func (l *Layer) Mkdir(name string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	if err := l.tree.quota.charge(0, 1); err != nil {
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
+	if err := l.tree.quota.chargeNames(n, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: fsys.Entry{Kind: fsys.Dir, Mode: mode & (fs.ModePerm | fs.ModeSticky)}, kids: map[string]*lnode{}}
 	touch(n)
 	l.tree.link(dir, last, n)
 	return nil
@@ -288,10 +305,10 @@ func (l *Layer) Symlink(target, name string) error {
 	if target == "" || len(target) > 4095 || strings.ContainsRune(target, 0) {
 		return pathError("symlink", name, fsys.Errorf(fsys.Refused, "", "expected a target of 1 to 4095 bytes"))
 	}
-	if err := l.tree.quota.charge(0, 1); err != nil {
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.Symlink, Target: target}}
+	if err := l.tree.quota.chargeNames(n, 1); err != nil {
 		return err
 	}
-	n := &lnode{Entry: fsys.Entry{Kind: fsys.Symlink, Target: target}}
 	touch(n)
 	l.tree.link(dir, last, n)
 	return nil
@@ -316,7 +333,7 @@ func (l *Layer) Link(old, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.tree.quota.charge(0, 1); err != nil {
+	if err := l.tree.quota.chargeNames(n, n.names+1); err != nil {
 		return err
 	}
 	if n.group == 0 {
@@ -400,9 +417,7 @@ func (t *layerTree) unlink(dir *lnode, last string, n *lnode) {
 	delete(dir.kids, last)
 	touch(dir)
 	n.names--
-	if n.base == "" || n.data != "" {
-		t.quota.charge(0, -1)
-	}
+	t.quota.chargeNames(n, n.names)
 	if n.names == 0 && n.data != "" {
 		t.quota.charge(-n.Size, 0)
 		os.Remove(n.data) // open files still work
@@ -656,12 +671,12 @@ func (t *layerTree) createFile(dir *lnode, last string, mode fs.FileMode) (*lnod
 	if fsys.IsGit(last) && !t.ground.WriteGit || len(last) > 255 || last == "." {
 		return nil, pathError("create", fsys.Clip(last), fsys.Errorf(fsys.Refused, "", "this name cannot be a file of a workspace"))
 	}
-	if err := t.quota.charge(0, 1); err != nil {
+	n := &lnode{Entry: fsys.Entry{Kind: fsys.File, Mode: mode & fs.ModePerm}}
+	if err := t.quota.chargeNames(n, 1); err != nil {
 		return nil, err
 	}
-	n := &lnode{Entry: fsys.Entry{Kind: fsys.File, Mode: mode & fs.ModePerm}}
 	if err := t.newContent(n); err != nil {
-		t.quota.charge(0, -1)
+		t.quota.chargeNames(n, 0)
 		return nil, err
 	}
 	touch(n)
@@ -720,6 +735,7 @@ func (t *layerTree) makeOwn(n *lnode, keep bool) error {
 		n.data = ""
 		return err
 	}
+	n.count++
 	n.Size = size
 	touch(n)
 	return nil
