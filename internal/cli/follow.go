@@ -138,7 +138,7 @@ func (f *Follower) showRecords(ctx context.Context) error {
 	})
 }
 
-// followWaits calls f with each begin and end of a wait. What it misses is only not
+// followWaits calls f with each begin and end of a wait. A missed item is only not
 // shown.
 func (f *Follower) followWaits(ctx context.Context, each func(*abi.LiveItem)) {
 	_ = f.Session.Do(ctx, func(c *api.Client) error {
