@@ -38,7 +38,8 @@ type Spec struct {
 //
 // Wall, CPU and Output end the run at once. Memory, Files, FileBytes and Processes
 // refuse what exceeds them, as a full disk does. The code may handle that. Only if
-// the run then fails, its Outcome names them as the cause.
+// the run then fails, its Outcome names them as the cause. In a directory of the
+// host, FileBytes cannot count a deleted file that a program still maps but closed.
 type Limits struct {
 	Wall      time.Duration // from start to end
 	CPU       time.Duration // processor time of everything that ran

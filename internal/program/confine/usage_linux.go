@@ -200,6 +200,8 @@ func (t *tally) entry(dir int, e os.DirEntry) {
 }
 
 // deletedBytes counts the bytes of deleted files that a process inside keeps open.
+// It does not count a deleted file that is mapped and closed, because a process
+// without rights on the host cannot learn the size of such a file.
 func deletedBytes() (n int64) {
 	seen := make(map[[2]uint64]bool)
 	eachProcess(func(pid string) {

@@ -30,7 +30,7 @@ func dialed(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 }
 
-var errWriteClosed = errors.New("the line was hung up")
+var errWriteClosed = errors.New("HangUp closed this connection for writing")
 
 // Write refuses to write after [HangUp]. The HTTP transport then sends the
 // request on another connection.

@@ -40,7 +40,7 @@ func (k Key) String() string {
 }
 
 // GoString implements [fmt.GoStringer].
-func (k Key) GoString() string { return "line.Key(" + k.String() + ")" }
+func (k Key) GoString() string { return "transport.Key(" + k.String() + ")" }
 
 // MarshalText writes whether there is a key, and never the secret.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }

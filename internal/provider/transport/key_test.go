@@ -27,6 +27,9 @@ func TestKeyDoesNotPrint(t *testing.T) {
 			t.Errorf("%s shows the key: %s", what, all)
 		}
 	}
+	if got, want := fmt.Sprintf("%#v", k), fmt.Sprintf("%T(%v)", k, k); got != want {
+		t.Errorf("want %s, got %s", want, got)
+	}
 	if k.reveal() != canary || !k.Given() || NewKey("").Given() {
 		t.Fatal("the key is lost")
 	}
