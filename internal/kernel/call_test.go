@@ -323,6 +323,54 @@ func TestStopHoldsBack(t *testing.T) {
 	})
 }
 
+// TestLimitLoweredInTurn: a call that was admitted and waits for its turn does not
+// begin past a limit that was lowered meanwhile, or that drift of another call used up.
+func TestLimitLoweredInTurn(t *testing.T) {
+	for _, how := range []string{"lowered", "lowered above it", "drift"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := make(chan func(*Done))
+				m := newRig(t, Config{Turn: func(ctx context.Context, _ Turn) (func(*Done), error) {
+					select {
+					case f := <-turns:
+						return f, nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}})
+				if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 10), By: "test"}); err != nil {
+					t.Fatal(err)
+				}
+				pid := m.spawn(Spawning{Spawn: abi.Spawn{Account: "team", Limits: limits(abi.Money, 10)}})
+				res := m.start(pid, 1, "act", deed{Reserve: money(8), Turn: "model"})
+				m.idle()
+				switch how {
+				case "lowered":
+					if err := m.Change(t.Context(), pid, abi.Edit{Limits: limits(abi.Money, 5), By: "test"}); err != nil {
+						t.Fatal(err)
+					}
+				case "lowered above it":
+					if err := m.SetAccount(t.Context(), "team", abi.Edit{Limits: limits(abi.Money, 5), By: "test"}); err != nil {
+						t.Fatal(err)
+					}
+				case "drift":
+					use := money(3)
+					m.do(pid, 2, "act", deed{Reserve: money(1), Use: &use})
+				}
+				turns <- func(*Done) {}
+				m.idle()
+				r, ok := got(res)
+				if !ok || r.Err == nil || r.Err.Code != abi.LimitMoney || m.effects(pid, 1) != 0 {
+					t.Errorf("answered %v: %+v; %d effects", ok, r.Err, m.effects(pid, 1))
+				}
+				if i, _ := m.Info(pid); i.Reserved != (abi.Usage{}) {
+					t.Errorf("%v is still reserved", i.Reserved)
+				}
+			})
+		})
+	}
+}
+
 // TestSleepAcrossRestarts: a sleep ends when it would have ended.
 func TestSleepAcrossRestarts(t *testing.T) {
 	for _, how := range []string{"crash", "close"} {

@@ -103,8 +103,8 @@ func (k *Kernel) do(o *op) abi.Result {
 	}
 }
 
-// errHeldBack ends an attempt that was stopped after its turn and before its
-// intent. The call starts again from the plan.
+// errHeldBack ends an attempt that may not begin after its turn. The call starts again
+// from the plan.
 var errHeldBack = &abi.Error{Code: abi.Interrupted, Message: "the process was stopped"}
 
 // Batch answers several calls of one process at the same time, at most limit of

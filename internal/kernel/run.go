@@ -12,8 +12,8 @@ import (
 	"github.com/kern-run/kern/internal/kernel/process"
 )
 
-// begin puts the intent of an effect on disk. It looks for signals again,
-// because one may have come while the call waited for its turn.
+// begin puts the intent of an effect on disk. It looks at signals and limits again,
+// because they may have changed while the call waited for its turn.
 func (o *op) begin(j *Job) (d Done, ok bool) {
 	p, k := o.p, o.p.k
 	k.procs.mu.Lock()
@@ -21,7 +21,9 @@ func (o *op) begin(j *Job) (d Done, ok bool) {
 		k.procs.mu.Unlock()
 		return Done{Err: e}, false
 	}
-	if p.state.Phase == abi.Paused {
+	// Since the call was admitted, a person may have lowered a limit, and another call
+	// may have used more than it reserved.
+	if p.state.Phase == abi.Paused || !p.state.Account.Within(&o.held) {
 		k.procs.mu.Unlock()
 		o.release()
 		return Done{Err: errHeldBack}, false

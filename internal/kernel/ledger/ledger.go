@@ -48,6 +48,19 @@ func (a *Account) Hold(u *abi.Usage) {
 	}
 }
 
+// Within reports whether every account of the path is within its limits in the units of
+// a hold.
+func (a *Account) Within(held *abi.Usage) bool {
+	for ; a != nil; a = a.Parent {
+		for u := range abi.Units {
+			if limit, set := a.Limits.Get(u); set && held[u] > 0 && a.Counted(u)+a.Reserved[u]+a.Held[u] > limit {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Release ends what Hold began.
 func (a *Account) Release(u *abi.Usage) {
 	for ; a != nil; a = a.Parent {
