@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/abi"
+	"github.com/kern-run/kern/internal/config"
 	"github.com/kern-run/kern/internal/host"
 )
 
@@ -110,8 +111,8 @@ func TestScenario04NoMoney(t *testing.T) {
 	}
 }
 
-// TestReadmeAgent reads the agent file of the README as a user would save it.
-func TestReadmeAgent(t *testing.T) {
+// TestReadmeSettings reads the kern.yaml of the README as a user would save it.
+func TestReadmeSettings(t *testing.T) {
 	b, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -119,18 +120,18 @@ func TestReadmeAgent(t *testing.T) {
 	_, rest, ok := strings.Cut(string(b), "```yaml\n")
 	text, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
-		t.Fatal("the README shows no agent file")
+		t.Fatal("the README shows no kern.yaml")
 	}
-	file := filepath.Join(t.TempDir(), "agent.yaml")
+	file := filepath.Join(t.TempDir(), "kern.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := host.ReadAgent(file)
+	s, err := config.ReadSettings(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Limits[abi.Money] != host.Dollar/2 || a.Limits[abi.Steps] != 20 || len(a.Calls) != 1 || a.Calls[0] != "code" {
-		t.Errorf("%+v", a)
+	if p := s.Providers["local"]; p.Format != "openai" || p.BaseURL == "" || len(p.Models) != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 
