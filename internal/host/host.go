@@ -367,7 +367,7 @@ func (k *Kernel) Result(pid abi.Pid) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	regs, err := k.Registers(pid)
+	regs, err := k.world.Registers(k.Processes, pid)
 	if err != nil {
 		return Result{}, err
 	}

@@ -137,14 +137,15 @@ type View struct {
 	Pid     abi.Pid
 	Spawn   *abi.Spawn
 	Pages   []process.Page
-	Index   int           // model calls made
-	Term    bool          // signal term came
-	Exit    *abi.ExitInfo // nil: the process lives
-	Limited bool          // a money limit is on the path
-	Counted bool          // a token limit is on the path
-	Bounded bool          // a limit on output is on the path
-	Before  any           // Work of the previous attempt's plan; nil on the first attempt
-	Via     any           // what [Kernel.DoVia] was given; nil: the row carries the call out
+	Index   int             // model calls made
+	Term    bool            // signal term came
+	Exit    *abi.ExitInfo   // nil: the process lives
+	Chosen  *process.Chosen // the last tool call, if the model chose it
+	Limited bool            // a money limit is on the path
+	Counted bool            // a token limit is on the path
+	Bounded bool            // a limit on output is on the path
+	Before  any             // Work of the previous attempt's plan; nil on the first attempt
+	Via     any             // what [Kernel.DoVia] was given; nil: the row carries the call out
 }
 
 // Config is what a kernel is made from. Store, Log and Rows are required.

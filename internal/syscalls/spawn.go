@@ -133,6 +133,26 @@ func (w *World) runWait(_ context.Context, j *kernel.Job) kernel.Done {
 	return out
 }
 
+// Registers returns R0 to R7 of a process. If the model chose the last tool call, its
+// arguments come from the reply, because the intent of such a call has none.
+func (w *World) Registers(ps *kernel.Processes, pid abi.Pid) (regs abi.Registers, err error) {
+	v, err := ps.View(pid)
+	if err != nil {
+		return regs, err
+	}
+	if regs, err = ps.Registers(pid); err != nil || v.Chosen == nil {
+		return regs, err
+	}
+	reply, err := w.Journal.Message(v.Chosen.Reply)
+	for _, c := range reply.Calls {
+		// A process that lives may have called another tool meanwhile.
+		if c.ID == v.Chosen.For && c.Name == regs.Schema.Tool {
+			regs.Schema.Args = abi.Data{Bytes: []byte(c.Args), Size: int64(len(c.Args))}
+		}
+	}
+	return regs, err
+}
+
 // Ended returns how a process ended. If the process gave no output, the output is
 // the last text of the model, or else the last result of a tool.
 func (w *World) Ended(ps *kernel.Processes, pid abi.Pid) (r Ended, err error) {

@@ -132,9 +132,16 @@ type Registers struct {
 	Row    string     `json:"row,omitempty"`
 	Tool   string     `json:"tool,omitempty"`
 	Args   abi.Data   `json:"args,omitzero"`
+	Chosen *Chosen    `json:"chosen,omitempty"` // nil: Args has the arguments of Tool
 	Digest abi.Key    `json:"digest,omitzero"` // of the workspace
 	Commit abi.Hash   `json:"commit,omitzero"` // the last commit of this process
 	Err    *abi.Error `json:"err,omitempty"`
+}
+
+// Chosen is a tool call that the model chose. The reply holds its arguments.
+type Chosen struct {
+	Reply Page   `json:"reply"`
+	For   string `json:"for"` // the model's name for the call
 }
 
 // highest returns the highest number that a caller chose, after call n.
@@ -329,7 +336,7 @@ func (s *State) updateRegisters(n uint64, in *abi.Intent, a *abi.Answer) {
 	regs := &s.Regs
 	regs.Call, regs.Row, regs.Err = n, in.Row, a.Err
 	if in.Tool != "" {
-		regs.Tool, regs.Args = in.Tool, in.Args
+		regs.Tool, regs.Args, regs.Chosen = in.Tool, in.Args, s.chosen(in.For)
 	}
 	if !a.Digest.IsZero() {
 		regs.Digest = a.Digest
@@ -337,6 +344,17 @@ func (s *State) updateRegisters(n uint64, in *abi.Intent, a *abi.Answer) {
 	if !a.Commit.IsZero() {
 		regs.Commit = a.Commit
 	}
+}
+
+// chosen finds the reply in which the model chose a call. It returns nil for a call
+// that the model did not choose.
+func (s *State) chosen(id string) *Chosen {
+	for _, pg := range slices.Backward(s.Memory.Pages) {
+		if id != "" && pg.Role == RoleAssistant {
+			return &Chosen{pg, id}
+		}
+	}
+	return nil
 }
 
 // settleAttempt settles what a begun attempt had reserved. An attempt with an
