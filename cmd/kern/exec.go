@@ -74,7 +74,8 @@ The program has the terminal, the standard streams and the signals, in its own
 process group. At a limit the call is refused and the program gets SIGTERM. After
 the grace period it is killed with everything it started. If a limit leaves less
 output than a call asks for, the answer may be cut. It then says so (kern help
-keys), and the exit code is 124 however the program ends. The commands stop, cont,
+keys), and the exit code is 124 however the program ends. If a call waits for
+three seconds, as for an overloaded provider, Kern says so on stderr. The commands stop, cont,
 term and kill act on the program too. Nothing that it started outlives it, also
 when this command is killed. If the daemon is killed, it is started again and the
 program continues. kern exec, kern run and kern key new inside the program make

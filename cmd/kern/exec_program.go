@@ -157,7 +157,15 @@ func (p *execution) run(ctx context.Context, g *program.Program) error {
 	watching.Go(func() {
 		_ = p.session.Do(ctx, func(c *api.Client) error { return c.Keys.Hold(ctx, p.key.Pid, p.follow) }) // watch reports what is wrong
 	})
+	waits := cli.Waits{Pid: p.key.Pid, Note: func(format string, args ...any) {
+		p.term.FreshLine()
+		p.term.Note(format, args...)
+	}}
+	if !p.flags.quiet {
+		watching.Go(func() { cli.FollowWaits(ctx, p.session, p.key.Pid, waits.Add) })
+	}
 	e := g.Wait()
+	waits.Stop()
 	p.finish(ctx, e)
 	raw, err := p.result(ctx)
 	cancel()

@@ -131,7 +131,8 @@ func runCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
 
 The task is the argument. If it is - or missing, it is read from a pipe. Flags
 override the agent file. The process lives in the daemon: it continues after this
-command ends, and after the daemon is killed and started again. Ctrl-C asks the
+command ends, and after the daemon is killed and started again. A terminal shows its
+progress; in a pipe a line on stderr says what a call has waited for three seconds. Ctrl-C asks the
 process to finish with last words; a second Ctrl-C kills it. In a program that
 kern exec runs, the process is a child: its use counts against the limits of that
 program, and it ends with the program.`,

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,6 +92,11 @@ func (f *Follower) showRecords(ctx context.Context) error {
 	t := f.Session.Term
 	var mu sync.Mutex
 	p := &progress{pid: f.Pid}
+	show := func(item *abi.LiveItem) {
+		mu.Lock()
+		defer mu.Unlock()
+		p.wait(item)
+	}
 	if t.ErrTTY {
 		stop := f.showProgress(func() string {
 			mu.Lock()
@@ -101,18 +104,18 @@ func (f *Follower) showRecords(ctx context.Context) error {
 			return p.line()
 		})
 		defer stop()
+	} else {
+		w := Waits{Pid: f.Pid, Note: t.Note}
+		defer w.Stop()
+		show = w.Add
 	}
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	go FollowWaits(following, f.Session, f.Pid, show)
 	var asked *questions
 	if t.CanAsk() && !f.Events {
 		asked = newQuestions(f)
-		asking, stop := context.WithCancel(ctx)
-		defer stop()
-		go asked.run(asking)
-		go f.followWaits(asking, func(item *abi.LiveItem) {
-			mu.Lock()
-			defer mu.Unlock()
-			p.wait(item)
-		})
+		go asked.run(following)
 	}
 	last := uint64(0)
 	return f.Session.Do(ctx, func(c *api.Client) error {
@@ -132,19 +135,6 @@ func (f *Follower) showRecords(ctx context.Context) error {
 			}
 			if f.Events {
 				return t.Print("%s\n", line)
-			}
-			return nil
-		})
-	})
-}
-
-// followWaits calls f with each begin and end of a wait. A missed item is only not
-// shown.
-func (f *Follower) followWaits(ctx context.Context, each func(*abi.LiveItem)) {
-	_ = f.Session.Do(ctx, func(c *api.Client) error {
-		return c.Feed(ctx, abi.FeedOptions{Pid: f.Pid, Live: true}, func(item abi.FeedItem) error {
-			if item.Live != nil && item.Live.Kind == abi.LiveWait {
-				each(item.Live)
 			}
 			return nil
 		})
@@ -184,21 +174,14 @@ type progress struct {
 	waits map[uint64]string // what calls wait for
 }
 
-// waitWords are the waits that the name of the kernel does not explain.
-var waitWords = map[string]string{"back-off": "waiting for the provider", "turn": "waiting for a turn at the provider", "room": "waiting for room under a limit",
-	"approval": "a person's answer", "cont": "paused"}
-
 // wait adds the begin or the end of a wait.
 func (p *progress) wait(item *abi.LiveItem) {
 	if p.waits == nil {
 		p.waits = make(map[uint64]string)
 	}
-	if item.For == "" {
+	if p.waits[item.Call] = waitText(item); p.waits[item.Call] == "" {
 		delete(p.waits, item.Call)
-		return
 	}
-	name, rest, _ := strings.Cut(item.For, " ")
-	p.waits[item.Call] = strings.TrimSpace(cmp.Or(waitWords[name], name) + " " + rest)
 }
 
 func (p *progress) add(r *abi.Record) {
@@ -211,6 +194,9 @@ func (p *progress) add(r *abi.Record) {
 	case abi.KindEnded, abi.KindRefused:
 		p.used.Add(&r.Answer.Usage)
 		delete(p.open, r.Call)
+		if r.Kind == abi.KindRefused || !r.Answer.Again { // a daemon that died did not publish the end of the wait
+			delete(p.waits, r.Call)
+		}
 	case abi.KindAsked:
 		p.open[r.Call] = "a person's answer"
 	case abi.KindChanged:

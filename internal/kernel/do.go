@@ -97,7 +97,7 @@ func (k *Kernel) do(o *op) abi.Result {
 		if !again {
 			return res
 		}
-		if e := o.pause(backoff(j, d)); e != nil {
+		if e := o.pause(j, d); e != nil {
 			return o.refuse(j, e)
 		}
 	}
@@ -231,6 +231,10 @@ func (o *op) leave() {
 	}
 	if o.done != nil {
 		close(o.done)
+	}
+	if o.waiting.attempt > 0 { // subscribers learn that no attempt follows
+		o.waiting = waiting{room: o.waiting.room}
+		p.k.cfg.Live.Publish(o.waiting.item(&o.call))
 	}
 	if p.claims.release(o) {
 		defer p.news.ring() // another call may take what this one had claimed

@@ -113,6 +113,7 @@ type Done struct {
 	Value    json.RawMessage
 	Err      *abi.Error
 	Usage    abi.Usage
+	Status   int           // the HTTP status of the provider's error; 0: it has none
 	After    time.Duration // how long the provider asked to wait before the next attempt
 	Away     bool          // the provider turned the attempt away; it used nothing, and does not count as one
 	Fresh    bool          // the next attempt goes to a resource that was not asked before, so it need not wait

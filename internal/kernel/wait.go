@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/kern-run/kern/abi"
@@ -12,6 +13,9 @@ import (
 type waiting struct {
 	on   string         // as lists show it; empty: the call runs
 	room *ledger.Waiter // made when the call first waits
+
+	attempt int    // the next attempt at a resource; 0: none failed
+	cause   string // why the attempt before failed
 }
 
 // allow lets the call of o wait and be woken.
@@ -20,6 +24,11 @@ func (w *waiting) allow(o *op) {
 		w.room = &ledger.Waiter{Account: o.p.state.Account, Priority: o.p.state.Priority, Wake: make(chan struct{}, 1),
 			Claims: func() []ledger.Claim { return o.p.claimsBefore(&o.call) }}
 	}
+}
+
+// item is the wait as the live channel carries it.
+func (w *waiting) item(c *abi.Call) abi.LiveItem {
+	return abi.LiveItem{Kind: abi.LiveWait, Pid: c.Pid, Call: c.N, For: w.on, Attempt: w.attempt, Cause: w.cause}
 }
 
 func (w *waiting) leaveQueue() {
@@ -138,13 +147,22 @@ func (o *op) sleep(d time.Duration) *abi.Error {
 }
 
 // pause waits before the next attempt.
-func (o *op) pause(d time.Duration) *abi.Error {
-	if d == 0 {
+func (o *op) pause(j *Job, d Done) *abi.Error {
+	if j.Plan.Source.Resource != "" && d.Err != nil {
+		o.p.k.procs.mu.Lock()
+		o.waiting.attempt, o.waiting.cause = j.Attempt+1, string(d.Err.Code)
+		if d.Status != 0 {
+			o.waiting.cause = strconv.Itoa(d.Status)
+		}
+		o.p.k.procs.mu.Unlock()
+	}
+	wait := backoff(j, d)
+	if wait == 0 {
 		return nil
 	}
 	o.showWait(waitBackoff)
 	defer o.showWait("")
-	return o.sleep(d)
+	return o.sleep(wait)
 }
 
 // showWait is setWait for a caller without the lock.
@@ -160,7 +178,7 @@ func (o *op) setWait(on string) {
 		return
 	}
 	o.waiting.on = on
-	o.p.k.cfg.Live.Publish(abi.LiveItem{Kind: abi.LiveWait, Pid: o.call.Pid, Call: o.call.N, For: on})
+	o.p.k.cfg.Live.Publish(o.waiting.item(&o.call))
 }
 
 // endWait ends all waiting. Room that is left is for the next call in the queue.

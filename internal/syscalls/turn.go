@@ -37,7 +37,7 @@ func Resource(f model.Facts, credential string) string {
 func Hear(d *kernel.Done, e *model.Error, q model.Quota, cached int64) {
 	f := quota.Feedback{Quota: q, Cached: cached}
 	if e != nil {
-		f.Status, f.RetryAfter, d.After = statusOf(e), e.RetryAfter, e.RetryAfter
+		f.Status, f.RetryAfter, d.After, d.Status = statusOf(e), e.RetryAfter, e.RetryAfter, e.Status
 		if !e.Quota.At.IsZero() {
 			f.Quota = e.Quota
 		}
