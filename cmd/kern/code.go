@@ -37,7 +37,9 @@ func codeCommand(t *cli.Terminal) *cobra.Command {
 		Short: "Run untrusted code in a sandbox",
 		Long: `Run Python source once, in a sandbox: the code can reach its workspace and nothing
 else. Without --workspace the workspace is an empty directory that is removed at
-the end. The sandbox jail also runs any program of this host, given after --. No
+the end. With --workspace the directory keeps what the code wrote, also if the code
+fails or is stopped. The system call code of an agent takes such changes back. The
+sandbox jail also runs any program of this host, given after --. No
 daemon is needed.
 
 The sandbox is --sandbox, else KERN_SANDBOX or SANDBOX_TYPE, else wasm. The exit
