@@ -42,6 +42,9 @@ fails or is stopped. The system call code of an agent takes such changes back. T
 sandbox jail also runs any program of this host, given after --. No
 daemon is needed.
 
+The first code of a user waits some seconds before it starts, because Kern compiles
+the sandbox wasm once. The limit on time does not count this wait.
+
 The sandbox is --sandbox, else KERN_SANDBOX or SANDBOX_TYPE, else wasm. The exit
 code is 0 if the code succeeded, 1 if it failed, 3 if a limit stopped it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -120,7 +123,10 @@ func runCode(ctx context.Context, t *cli.Terminal, f *codeFlags, args []string, 
 	if err != nil {
 		return err
 	}
-	t.Progress("preparing the sandbox " + name + " (the first time takes a few seconds)")
+	if host.IsSandboxCold(name) {
+		t.Note("kern: preparing the sandbox %s for the first time; this takes some seconds", name)
+	}
+	t.Progress("preparing the sandbox " + name)
 	box, err := host.OpenSandbox(name)
 	t.Progress("")
 	if err != nil {

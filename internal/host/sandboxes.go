@@ -56,13 +56,23 @@ func (b *sandboxes) close() (err error) {
 func OpenSandbox(name string) (sandbox.Backend, error) {
 	switch name {
 	case "wasm":
-		dir, err := os.UserCacheDir()
-		if err == nil {
-			dir = filepath.Join(dir, "kern")
-		}
-		return wasm.New(wasm.Config{CacheDir: dir})
+		return wasm.New(wasm.Config{CacheDir: compiledDir()})
 	case "jail":
 		return jail.New(jail.Config{})
 	}
 	return nil, fmt.Errorf("there is no sandbox %q; expected %s", name, strings.Join(config.SandboxNames, " or "))
+}
+
+// IsSandboxCold reports whether OpenSandbox must compile the interpreter first, which
+// takes some seconds.
+func IsSandboxCold(name string) bool { return name == "wasm" && wasm.Cold(compiledDir()) }
+
+// compiledDir returns the directory of compiled code. It returns "" if the user has no
+// cache directory.
+func compiledDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "kern")
 }

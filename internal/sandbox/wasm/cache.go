@@ -34,6 +34,25 @@ func openCache(dir string) (*cache, error) {
 	return &cache{path: dir, key: hex.EncodeToString(sum[:8])}, nil
 }
 
+// Cold reports whether New must compile the interpreter, because the directory has no
+// code of this version yet.
+func Cold(cacheDir string) bool {
+	c, err := openCache(cacheDir)
+	if err != nil {
+		return false // New says why
+	}
+	if c == nil {
+		return true
+	}
+	_, err = os.Stat(c.file("module"))
+	return err != nil
+}
+
+// file returns the path of a cached file.
+func (c *cache) file(name string) string {
+	return filepath.Join(c.path, "python-"+c.key+"."+name)
+}
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // loader returns a function that fills a buffer from the cache. If the cached file is
@@ -43,7 +62,7 @@ func (c *cache) loader(name string, size int, unpack func([]byte) error) func([]
 	if c == nil {
 		return unpack
 	}
-	path := filepath.Join(c.path, "python-"+c.key+"."+name)
+	path := c.file(name)
 	return func(b []byte) error {
 		if readWhole(path, b) {
 			return nil
