@@ -81,7 +81,7 @@ func TestSameInterface(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) *kern.Kernel{"open": opened, "dial": dialed} {
 		t.Run(name, func(t *testing.T) {
 			ctx, k := t.Context(), open(t)
-			limits := kern.Limits{Money: kern.Dollars(1), Steps: 20, ToolCalls: kern.None, Wall: time.Minute}
+			limits := kern.Limits{Money: kern.Dollars(1), Steps: 20, ToolCalls: kern.None, Wall: time.Minute, Children: 7, Depth: 2}
 			r, err := k.Run(ctx, kern.Agent{Name: "greeter", Model: ref, Limits: limits}, "hi")
 			if err != nil || r.Exit != abi.ExitDone || r.Output != "hello" || r.Usage.Money.String() != "0.0006" || r.Usage.Steps != 1 || r.Limits != limits {
 				t.Fatalf("%+v %v", r, err)
@@ -200,7 +200,8 @@ func TestLimitMistakes(t *testing.T) {
 	}
 }
 
-// TestZeroAndUnset: an unset limit does not bind, and zero allows nothing.
+// TestZeroAndUnset: an unset limit does not bind, and zero allows nothing. Depth and
+// children have a limit unless Unlimited lifts it.
 func TestZeroAndUnset(t *testing.T) {
 	k, err := kern.Open(t.Context(), kern.Config{Dir: t.TempDir(), Models: map[string]model.Model{"m": &model.Script{Replies: []model.Reply{{Text: "hi"}}}}})
 	if err != nil {
@@ -218,7 +219,14 @@ func TestZeroAndUnset(t *testing.T) {
 		{kern.Limits{InputTokens: kern.None}, abi.ExitLimit},
 	} {
 		r, err := k.Run(t.Context(), kern.Agent{Model: "m", Limits: c.limits}, "hi")
-		if err != nil || r.Exit != c.exit || r.Limits != c.limits {
+		want := c.limits
+		want.Children, want.Depth = 100, 5
+		if err != nil || r.Exit != c.exit || r.Limits != want {
+			t.Errorf("%+v: %+v %v", c.limits, r, err)
+		}
+		c.limits.Children, c.limits.Depth = kern.Unlimited, 3
+		want.Children, want.Depth = 0, 3
+		if r, err := k.Run(t.Context(), kern.Agent{Model: "m", Limits: c.limits}, "hi"); err != nil || r.Limits != want {
 			t.Errorf("%+v: %+v %v", c.limits, r, err)
 		}
 	}

@@ -37,8 +37,11 @@ func (m Money) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // it; for money, Dollars(0) says the same.
 const None = -1
 
+// Unlimited lifts the limit that a process gets by itself, on depth or children.
+const Unlimited = abi.Unlimited
+
 // Limits are hard bounds on a process and everything below it. A field that is
-// not set does not limit; [None] allows nothing.
+// not set does not limit, except Depth and Children; [None] allows nothing.
 type Limits struct {
 	Money        Money
 	Tokens       int64 // of input and output together
@@ -47,9 +50,9 @@ type Limits struct {
 	Steps        int64 // turns of the model
 	ModelCalls   int64
 	ToolCalls    int64
-	Children     int64 // processes started below this one
+	Children     int64 // processes started below this one; unset: 100
 	OutputBytes  int64 // bytes of tool output
-	Depth        int64 // generations below this process
+	Depth        int64 // generations below this process; unset: 5
 	Context      int64 // tokens in one request
 	CPU          time.Duration
 	Wall         time.Duration // from the start

@@ -291,6 +291,7 @@ func (e *Edit) Apply(l Limits) (Limits, *Error) {
 		}
 		now.Set(u, n)
 	})
+	now.Lift()
 	for _, u := range e.Unset {
 		if e.Narrow && wider == nil {
 			wider = &Error{Code: InvalidArguments, Message: fmt.Sprintf("an edit that only lowers limits cannot remove the limit on %s", u), Where: "/unset",

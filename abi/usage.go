@@ -104,6 +104,34 @@ func (l *Limits) Unset(u Unit) {
 	l.max[u] = 0
 }
 
+// Unlimited is the amount none: no limit, not even the one that a run gets by itself.
+const Unlimited = math.MaxInt64
+
+// A run without a limit on depth or children gets these, because one script that
+// starts itself would fill the machine in seconds.
+const (
+	UsualDepth    = 5
+	UsualChildren = 100
+)
+
+// SetUsual sets the limits that a run gets by itself, where l has none.
+func (l *Limits) SetUsual() {
+	for u, n := range map[Unit]int64{Depth: UsualDepth, Children: UsualChildren} {
+		if _, set := l.Get(u); !set {
+			l.Set(u, n)
+		}
+	}
+}
+
+// Lift removes every limit that is Unlimited.
+func (l *Limits) Lift() {
+	l.Each(func(u Unit, n int64) {
+		if n == Unlimited {
+			l.Unset(u)
+		}
+	})
+}
+
 // IsZero reports whether no limit is set.
 func (l Limits) IsZero() bool { return l.set == 0 }
 
@@ -128,7 +156,8 @@ func FormatUnit(u Unit, n int64) string {
 
 // ParseUnit reads an amount of unit u as people write it: dollars for money,
 // a duration for wall and cpu, a size such as 1MiB for output_bytes, and a
-// whole number for the rest. It says what it expected.
+// whole number for the rest; for depth and children also none. It says what it
+// expected.
 func ParseUnit(u Unit, s string) (int64, error) {
 	var n int64
 	var err error
@@ -143,6 +172,13 @@ func ParseUnit(u Unit, s string) (int64, error) {
 		n = int64(d)
 	case OutputBytes:
 		n, err = parseBytes(s)
+	case Depth, Children:
+		if s == "none" {
+			return Unlimited, nil
+		}
+		if n, err = strconv.ParseInt(s, 10, 64); err != nil || n < 0 {
+			err = fmt.Errorf("%s: %q: expected a whole number, 0 or more, or none", u, s)
+		}
 	default:
 		if n, err = strconv.ParseInt(s, 10, 64); err != nil || n < 0 {
 			err = fmt.Errorf("%s: %q: expected a whole number, 0 or more", u, s)

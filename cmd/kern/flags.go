@@ -56,10 +56,10 @@ var unitHelp = map[abi.Unit]string{
 	abi.Steps:        "limit on steps: turns of the model",
 	abi.ModelCalls:   "limit on model calls, attempts included",
 	abi.ToolCalls:    "limit on tool calls, attempts included",
-	abi.Children:     "limit on child processes, at any depth",
+	abi.Children:     "limit on processes started below it, or none",
 	abi.OutputBytes:  "limit on bytes of tool output, such as 1MiB",
 	abi.Wall:         "limit on time since its start, such as 10m",
-	abi.Depth:        "limit on the depth of child processes",
+	abi.Depth:        "limit on generations below it, or none",
 	abi.Context:      "limit on the tokens of one model request",
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,7 +136,10 @@ command ends, and after the daemon is killed and started again. A terminal shows
 progress; in a pipe a line on stderr says what a call has waited for three seconds. Ctrl-C asks the
 process to finish with last words; a second Ctrl-C kills it. In a program that
 kern exec runs, the process is a child: its use counts against the limits of that
-program, and it ends with the program.`,
+program, and it ends with the program.
+
+Without other limits, a run starts at most ` + strconv.Itoa(abi.UsualChildren) + ` processes in at most ` + strconv.Itoa(abi.UsualDepth) + ` generations, so that an
+agent that starts itself is stopped. --children none and --depth none lift that.`,
 		Example: `  kern run --model script:replies.yaml "say hello"
   kern run -f agent.yaml --money 0.50 --steps 20 "write the report"
   kern run --workspace . --model openai:gpt-6-luna "fix the tests"

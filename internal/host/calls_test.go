@@ -100,7 +100,7 @@ replies:
 		yield string
 		steps int64
 	}{
-		"":     {[]string{"may I?", "may I now?", `may the limits be {"steps":50}? it is long`}, `{"limits":{"steps":50}}`, 50},
+		"":     {[]string{"may I?", "may I now?", `may the limits be {"steps":50}? it is long`}, `{"limits":{"steps":50,"children":100,"depth":5}}`, 50},
 		"deny": {[]string{"may I?", "may I now?"}, "NOT_APPROVED ", 10},
 	} {
 		w := newWorld(t, script)

@@ -276,6 +276,9 @@ func (k *Kernel) SpawnSpec(ctx context.Context, s abi.Run, goTools ...*tools.Too
 	if err := checkPrograms(&s.Program); err != nil {
 		return 0, err
 	}
+	if !s.Program.Hosted { // a key has its own bound on children
+		s.Limits.SetUsual()
+	}
 	if s.Parent != 0 {
 		return k.Gateway.Below(ctx, s.Parent, "run", syscalls.RunArgs{Program: b, Task: s.Task, Priority: s.Priority, Watchdog: s.Watchdog, Limits: s.Limits})
 	}

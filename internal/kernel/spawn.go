@@ -80,6 +80,7 @@ func (k *Kernel) spawn(s *Spawning, parent *proc) (*proc, journal.Pending, error
 		return nil, journal.Pending{}, &abi.Error{Code: abi.DaemonGone, Message: "the kernel is closing"}
 	}
 	machine := k.procs.machine
+	s.Limits.Lift()
 	if parent != nil {
 		s.Depth = parent.state.Spawn.Depth + 1
 		narrow(&s.Limits, parent.state, k.cfg.Now().UnixNano())
