@@ -31,10 +31,13 @@ func showCommand(t *cli.Terminal, d *daemon.Directory) *cobra.Command {
   R1  The watchdog.
   R2  The context.
   R3  The digest of the workspace.
-  R4  The last error.
-  R5  The last tool.
+  R4  The error of the last call, or the error that ended the process.
+  R5  The last tool and its arguments.
   R6  The open transaction.
   R7  The task and the usage.
+
+The next call that succeeds clears R4. For earlier errors, and the calls that they
+belong to, see kern log PROCESS --errors.
 
 ` + processArgs,
 		Args:              atLeast(1, "a process"),
