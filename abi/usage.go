@@ -237,6 +237,16 @@ func FormatMoney(n int64) string {
 	return s
 }
 
+// String lists the limits that are set, such as "money 0.5, steps 20".
+func (l Limits) String() string {
+	var parts []string
+	l.Each(func(u Unit, n int64) { parts = append(parts, u.String()+" "+FormatUnit(u, n)) })
+	if parts == nil {
+		return "no limits"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // MarshalJSON writes the limits that are set, money as a string of dollars.
 func (l Limits) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
