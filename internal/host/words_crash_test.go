@@ -129,6 +129,8 @@ func crashCases() map[string]crashCase {
 		"steps":               {script: endless, agent: limited(host.Limits{abi.Steps: 2}), want: "limit steps LIMIT_STEPS"},
 		"model calls":         {script: endless, agent: limited(host.Limits{abi.ModelCalls: 2}), want: "limit model_calls LIMIT_MODEL_CALLS"},
 		"context":             {script: endless, agent: limited(host.Limits{abi.Context: 60}), want: "limit context LIMIT_CONTEXT"},
+		"context, warned":     {script: endless, agent: limited(host.Limits{abi.Context: 900}), tools: saying(50), want: "limit context LIMIT_CONTEXT"},
+		"context, at once":    {script: endless, agent: limited(host.Limits{abi.Context: 900}), tools: saying(700), want: "limit context LIMIT_CONTEXT"},
 		"account":             {script: endless, agent: host.Agent{Name: "a", Account: "team"}, want: "limit money LIMIT_MONEY"},
 		"account, last words": {script: endless, agent: host.Agent{Name: "a", Account: "calls"}, want: "limit tool_calls LIMIT_TOOL_CALLS"},
 		"compensated": {script: trip, agent: host.Agent{Name: "a", Parallel: 1, Limits: host.Limits{abi.ToolCalls: 3}}, tools: func(t *testing.T) []host.Callable {
@@ -143,6 +145,13 @@ func crashCases() map[string]crashCase {
 		"wall": {script: endless, agent: limited(host.Limits{abi.Wall: int64(50 * time.Millisecond), abi.ToolCalls: 1000}), want: "limit wall LIMIT_WALL"},
 		"term": {script: endless, agent: limited(nil), want: "killed term PROCESS_KILLED", signal: true,
 			from: func(r *abi.Record) bool { return r.Kind == abi.KindSignaled }},
+	}
+}
+
+// saying returns a tool that gives so many words.
+func saying(words int) func(*testing.T) []host.Callable {
+	return func(*testing.T) []host.Callable {
+		return []host.Callable{host.Tool("t", "Act.", func(context.Context, number) (string, error) { return strings.Repeat("fine ", words), nil })}
 	}
 }
 

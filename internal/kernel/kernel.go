@@ -145,6 +145,7 @@ type View struct {
 	Limited bool            // a money limit is on the path
 	Counted bool            // a token limit is on the path
 	Bounded bool            // a limit on output is on the path
+	Context int64           // the limit on the tokens of one request to a model; 0: none
 	Before  any             // Work of the previous attempt's plan; nil on the first attempt
 	Via     any             // what [Kernel.DoVia] was given; nil: the row carries the call out
 }

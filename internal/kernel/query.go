@@ -87,6 +87,7 @@ func (ps *Processes) View(pid abi.Pid) (v View, err error) {
 
 func viewOf(s *process.State) View {
 	v := View{Pid: s.Pid, Spawn: s.Spawn, Pages: s.Memory.Resident(), Index: s.Calls.Index, Term: s.Term, Exit: s.Exit, Chosen: s.Regs.Chosen}
+	v.Context, _ = s.Account.Limits.Get(abi.Context)
 	for a := s.Account; a != nil; a = a.Parent {
 		if _, set := a.Limits.Get(abi.Money); set {
 			v.Limited = true

@@ -139,9 +139,14 @@ func addWarning(m model.Message, r *abi.Record) model.Message {
 
 // Conversation returns the pages of a process as messages to a model. The results of
 // tools follow the reply that asked for them, in the order of the calls. The digest
-// covers everything that is sent.
-func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string) (msgs []model.Message, digest abi.Hash, err error) {
-	c := conversation{msgs: make([]model.Message, 0, len(pages)+2)}
+// covers everything that is sent. A brief conversation lacks the results that the model
+// has not read.
+func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string, brief bool) (msgs []model.Message, digest abi.Hash, err error) {
+	c := conversation{msgs: make([]model.Message, 0, len(pages)+2), missing: "this call was not made"}
+	if brief {
+		pages = withoutUnread(pages)
+		c.missing = "the result of this call is left out, because it does not fit the context"
+	}
 	c.digest = append(c.digest, l.sum[:]...)
 	if l.Agent.System != "" {
 		c.msgs = append(c.msgs, model.Message{Role: model.System, Text: l.Agent.System})
@@ -169,9 +174,20 @@ func (j *Journal) Conversation(l *Loaded, pages []process.Page, say string) (msg
 	return c.msgs, abi.HashOf(c.digest), nil
 }
 
+// withoutUnread returns pages without the results that came after the last reply.
+func withoutUnread(pages []process.Page) []process.Page {
+	read := len(pages)
+	for read > 0 && pages[read-1].Role != process.RoleAssistant {
+		read--
+	}
+	kept := slices.Clone(pages)
+	return append(kept[:read], slices.DeleteFunc(kept[read:], func(pg process.Page) bool { return pg.Role == process.RoleTool })...)
+}
+
 type conversation struct {
-	msgs   []model.Message
-	digest []byte
+	msgs    []model.Message
+	digest  []byte
+	missing string // said of a call without a result
 }
 
 func (c *conversation) add(p page) {
@@ -198,7 +214,7 @@ func (j *Journal) results(c *conversation, calls []model.ToolCall, pages []proce
 	for _, call := range calls {
 		p, ok := found[call.ID]
 		if !ok {
-			m := model.Message{Role: model.Tool, CallID: call.ID, Text: `{"error":{"message":"this call was not made"}}`, Failed: true}
+			m := model.Message{Role: model.Tool, CallID: call.ID, Text: `{"error":{"message":"` + c.missing + `"}}`, Failed: true}
 			p = page{m, sum(m)}
 		}
 		c.add(p)

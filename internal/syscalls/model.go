@@ -61,6 +61,14 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 	if a.Relay != nil {
 		return planExternal(v)
 	}
+	if pl, e = w.planRequest(&v, a, false, away); e != nil {
+		return pl, e
+	}
+	return w.keepRoom(&v, a, pl, away)
+}
+
+// planRequest plans a call that sends the pages of the process, or a brief form of them.
+func (w *World) planRequest(v *kernel.View, a ModelArgs, brief bool, away func(string) time.Duration) (pl kernel.Plan, e *abi.Error) {
 	pl = kernel.Plan{Effect: abi.Irreversible, Intent: true, Attempts: cmp.Or(w.Attempts, 5), Last: a.Last, Say: []byte(a.Say)}
 	l, err := w.Load(v.Spawn.Program)
 	switch {
@@ -71,7 +79,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 	case v.Limited && !l.routes[0].facts.Priced:
 		return pl, Unpriced(&l.routes[0].facts, time.Now())
 	}
-	msgs, digest, err := w.Journal.Conversation(l, v.Pages, a.Say)
+	msgs, digest, err := w.Journal.Conversation(l, v.Pages, a.Say, brief)
 	if err != nil {
 		return pl, &abi.Error{Code: abi.StorageBroken, Message: err.Error()}
 	}
@@ -83,7 +91,7 @@ func (w *World) planModel(v kernel.View, c abi.Call, away func(string) time.Dura
 	if !a.Last {
 		work.req.Tools = l.specs
 	}
-	work.choose(&v, away, &pl)
+	work.choose(v, away, &pl)
 	work.plan(&pl, a, cmp.Or(l.Agent.MinOutput, w.MinOutput))
 	return pl, nil
 }
@@ -339,16 +347,39 @@ func ModelError(e *model.Error) *abi.Error {
 
 // SameRequest returns how the request of a model call differs from the recorded intent
 // was; empty if it is the same. It sends nothing. It accepts every route of the agent,
-// because the recorded choice depended on the backoff of the providers.
+// because the recorded choice depended on the backoff of the providers. The record also
+// says whether the model was warned of its context limit. Last words may be brief or not,
+// because the count of their tokens may have changed.
 func (w *World) SameRequest(v kernel.View, c abi.Call, was *abi.Intent) string {
-	pl, e := w.planModel(v, c, func(string) time.Duration { return 0 })
+	a, e := decode[ModelArgs](c)
 	if e != nil {
-		if was.Reserve == (abi.Usage{}) {
-			return "" // it was refused then, as it is now
-		}
-		return e.Message
+		return differs(&kernel.Plan{}, e, c, was)
 	}
+	if a.Say == "" && was.Say.Size > 0 {
+		warning, err := w.Journal.Bytes(was.Say)
+		if err != nil {
+			return err.Error()
+		}
+		a.Say = string(warning)
+	}
+	now := func(string) time.Duration { return 0 }
+	pl, e := w.planRequest(&v, a, false, now)
+	why := differs(&pl, e, c, was)
+	if why != "" && a.Last {
+		if pl, e = w.planRequest(&v, a, true, now); differs(&pl, e, c, was) == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+// differs returns how a planned call differs from its recorded intent was.
+func differs(pl *kernel.Plan, e *abi.Error, c abi.Call, was *abi.Intent) string {
 	switch {
+	case e != nil && was.Reserve == (abi.Usage{}):
+		return "" // it was refused then, as it is now
+	case e != nil:
+		return e.Message
 	case process.KeyOf(c.Row, pl.Subject) != was.Key:
 		return fmt.Sprintf("the request of call %d differs from the one that was recorded (then %d input tokens, now %d)", c.N, was.Reserve[abi.InputTokens], pl.Context)
 	case was.Reserve != (abi.Usage{}) && !slices.ContainsFunc(pl.Work.(*modelWork).routes, func(r route) bool { return abi.Price(r.facts.At(pl.Context)) == was.Price }):

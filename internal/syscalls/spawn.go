@@ -171,5 +171,21 @@ func (w *World) Ended(ps *kernel.Processes, pid abi.Pid) (r Ended, err error) {
 		return r, err
 	}
 	r.Output, err = w.Journal.lastWords(v.Pages)
+	if x.Code == abi.LimitContext && err == nil {
+		r.Output = stoppedText(&v, r.Output)
+	}
 	return r, err
+}
+
+// stoppedText is the output of a process that its context limit stopped without last
+// words. A result of a tool alone would look like an answer.
+func stoppedText(v *kernel.View, last string) string {
+	text := "stopped at the window of its model"
+	if v.Context > 0 {
+		text = fmt.Sprintf("stopped at its context limit of %d tokens", v.Context)
+	}
+	if last == "" {
+		return text
+	}
+	return text + "; the last text before that: " + last
 }
