@@ -27,7 +27,7 @@ func TestRoomForLastWords(t *testing.T) {
 		last           string // in the request for last words; empty: there is none
 		output         string
 	}{
-		{"it fills slowly", 2000, 60, 1, 1, "are kept for last words", "in short"},
+		{"it fills slowly", 6000, 60, 1, 1, "are kept for last words", "in short"},
 		{"one result is too long", 2000, 3000, 1, 0, "is left out, because it does not fit", "in short"},
 		{"the first request with its tools is too long", 150, 1, 1, 0, "user: Stop now", "in short"},
 		{"the reply is too long", 2000, 1, 3000, 0, "", "stopped at its context limit of 2000 tokens; the last text before that: word word"},
