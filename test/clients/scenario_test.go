@@ -157,7 +157,7 @@ func TestScenario05(t *testing.T) {
 	k := newKernel(t, p, "")
 	each(t, func(t *testing.T, c client) {
 		argv := c.argv(t, "long")
-		limit := int64(5_000_000) // 0.005 dollars: some five turns
+		limit := int64(10_000_000) // 0.01 dollars: some turns, and the least output that is worth a call
 		if c.native() {
 			limit = 30_000_000 // a budget for thinking is reserved whole
 		}
@@ -192,7 +192,7 @@ func TestScenario06(t *testing.T) {
 	k := newKernel(t, p, "")
 	for round := range 12 {
 		account := fmt.Sprint("crew", round)
-		const limit = 900_000 // a call may take 771,000, and takes 153,000
+		const limit = 1_150_000 // a call needs 1,089,000, and takes 153,000
 		if out, notes, code := k.kern("account", "set", account, "--money", abi.FormatMoney(limit)); code != 0 {
 			t.Fatal(out, notes)
 		}
