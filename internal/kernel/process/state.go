@@ -133,8 +133,8 @@ type Registers struct {
 	Tool   string     `json:"tool,omitempty"`
 	Args   abi.Data   `json:"args,omitzero"`
 	Chosen *Chosen    `json:"chosen,omitempty"` // nil: Args has the arguments of Tool
-	Digest abi.Key    `json:"digest,omitzero"` // of the workspace
-	Commit abi.Hash   `json:"commit,omitzero"` // the last commit of this process
+	Digest abi.Key    `json:"digest,omitzero"`  // of the workspace
+	Commit abi.Hash   `json:"commit,omitzero"`  // the last commit of this process
 	Err    *abi.Error `json:"err,omitempty"`
 }
 
