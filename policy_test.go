@@ -41,6 +41,7 @@ var ranks = map[string]int{
 	"internal/live":                 1, // what the journal does not hold
 	"internal/sandbox":              0,
 	"internal/sandbox/sandboxtest":  0,
+	"internal/provider/modeltest":   0, // holds models to their contract in tests
 	"internal/sandbox/wasm":         0,
 	"internal/sandbox/jail":         2,
 	"internal/sandbox/wasm/image":   0,
@@ -107,6 +108,7 @@ var among = map[string][]string{
 	"internal/journal/storetest":   {"internal/journal", "internal/journal/format"},
 	"internal/journal/sqlite":      {"internal/journal", "internal/journal/format"},
 	"internal/sandbox/sandboxtest": {"internal/sandbox"},
+	"internal/provider/modeltest":  {"model"},
 	"internal/sandbox/wasm":        {"internal/sandbox"},
 	"internal/sandbox/wasm/wasi":   {"internal/sandbox"},
 	"internal/sandbox/jail":        {"internal/sandbox"},

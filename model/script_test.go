@@ -5,7 +5,7 @@
 //   - unknown keys pass: TestScriptRefuses
 //   - latency ignores ctx: TestScriptLatency
 //   - arguments go through a Go map (order, numbers): TestScriptArguments
-package model
+package model_test
 
 import (
 	"context"
@@ -21,11 +21,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kern-run/kern/internal/jsontext"
+	"github.com/kern-run/kern/internal/provider/modeltest"
+	"github.com/kern-run/kern/model"
 )
 
-func script(t testing.TB, text string) *Script {
+func script(t testing.TB, text string) *model.Script {
 	t.Helper()
-	s, err := ParseScript("s.yaml", []byte(text))
+	s, err := model.ParseScript("s.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,31 +39,31 @@ func TestScriptFrozenFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := ParseScript("frozen.yaml", data)
+	m, err := model.ParseScript("frozen.yaml", data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Facts{
-		Name: "script:frozen.yaml", Provider: "script", Price: Price{Input: 3_000_000_000, Output: 15_000_000_000}, Priced: true,
+	want := model.Facts{
+		Name: "script:frozen.yaml", Provider: "script", Price: model.Price{Input: 3_000_000_000, Output: 15_000_000_000}, Priced: true,
 		Window: 128000, MaxOutput: 30, MinOutput: 1,
 	}
 	if got := m.Facts(); got != want {
 		t.Errorf("facts %+v, want %+v", got, want)
 	}
-	if o := run(t, m, Request{}); o.err == nil || o.err.Kind != RateLimit || *o.err.Usage != (Usage{Input: 120, Output: 30}) {
+	if o := modeltest.Run(t, t.Context(), m, model.Request{}); o.Err == nil || o.Err.Kind != model.RateLimit || *o.Err.Usage != (model.Usage{Input: 120, Output: 30}) {
 		t.Errorf("reply 0 is %s", o)
 	}
-	if o := run(t, m, Request{Index: 1}); o.text != "done" || *o.done != (Done{Stop: StopEnd, Usage: Usage{Input: 3, Output: 1}, Reported: true}) {
+	if o := modeltest.Run(t, t.Context(), m, model.Request{Index: 1}); o.Text != "done" || *o.Done != (model.Done{Stop: model.StopEnd, Usage: model.Usage{Input: 3, Output: 1}, Reported: true}) {
 		t.Errorf("reply 1 is %s", o)
 	}
-	if o := run(t, m, Request{Index: 2}); len(o.events) != 1 || *o.done != (Done{Stop: StopEnd, Usage: Usage{Input: 3}, Reported: true}) {
+	if o := modeltest.Run(t, t.Context(), m, model.Request{Index: 2}); len(o.Events) != 1 || *o.Done != (model.Done{Stop: model.StopEnd, Usage: model.Usage{Input: 3}, Reported: true}) {
 		t.Errorf("past the end comes %s, want an empty reply", o)
 	}
 	// Without its error the first reply is this one.
 	s := script(t, strings.Replace(string(data), "    error: rate_limit ", "#", 1))
-	o := run(t, s, Request{Index: 0})
-	wantCalls := []ToolCall{{ID: "call_0_0", Name: "echo", Args: `{"text":"hi"}`}}
-	if o.text != "I will write it." || !reflect.DeepEqual(o.calls, wantCalls) || *o.done != (Done{Stop: StopTools, Usage: Usage{Input: 120, Output: 30}, Reported: true}) {
+	o := modeltest.Run(t, t.Context(), s, model.Request{Index: 0})
+	wantCalls := []model.ToolCall{{ID: "call_0_0", Name: "echo", Args: `{"text":"hi"}`}}
+	if o.Text != "I will write it." || !reflect.DeepEqual(o.Calls, wantCalls) || *o.Done != (model.Done{Stop: model.StopTools, Usage: model.Usage{Input: 120, Output: 30}, Reported: true}) {
 		t.Errorf("reply 0 is %s", o)
 	}
 }
@@ -80,17 +82,17 @@ func TestScriptArguments(t *testing.T) {
 		`""`:                    ``,
 		`not json at all`:       `not json at all`,
 	} {
-		s, err := ParseScript("s.yaml", []byte("replies: [{calls: [{tool: t, args: "+in+"}]}]"))
+		s, err := model.ParseScript("s.yaml", []byte("replies: [{calls: [{tool: t, args: "+in+"}]}]"))
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue
 		}
-		if got := run(t, s, Request{}).calls[0].Args; got != want {
+		if got := modeltest.Run(t, t.Context(), s, model.Request{}).Calls[0].Args; got != want {
 			t.Errorf("%s: got %s, want %s", in, got, want)
 		}
 	}
 	s := script(t, "replies:\n  - calls:\n      - tool: t\n      - tool: u\n        args: |\n          {\"a\":\n           1}\n")
-	if c := run(t, s, Request{Index: 0}).calls; c[0].Args != "{}" || c[1].Args != "{\"a\":\n 1}\n" || c[1].ID != "call_0_1" {
+	if c := modeltest.Run(t, t.Context(), s, model.Request{Index: 0}).Calls; c[0].Args != "{}" || c[1].Args != "{\"a\":\n 1}\n" || c[1].ID != "call_0_1" {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -142,7 +144,7 @@ func TestScriptRefuses(t *testing.T) {
 		strings.Repeat("- ", 100_000):                          `nested too deeply`,
 		strings.Repeat("{a: ", 2_000):                          `nested too deeply`,
 	} {
-		s, err := ParseScript("s.yaml", []byte(in))
+		s, err := model.ParseScript("s.yaml", []byte(in))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "s.yaml:") {
 			t.Errorf("%s:\n got %v, %v\nwant %s", jsontext.Clip(in), s, err, want)
 		}
@@ -156,7 +158,7 @@ func TestScriptAliasBomb(t *testing.T) {
 	for i := 1; i < 12; i++ {
 		fmt.Fprintf(&b, "       a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
 	}
-	if _, err := ParseScript("s.yaml", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "grows beyond") {
+	if _, err := model.ParseScript("s.yaml", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "grows beyond") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -165,22 +167,22 @@ func TestScriptIsAFunctionOfTheIndex(t *testing.T) {
 	text := "replies: [{text: a}, {text: b, calls: [{tool: t}]}, {text: c}]"
 	s := script(t, text)
 	for _, i := range []int{2, 0, 1, 1, 0, 2} {
-		if o := run(t, s, Request{Index: i}); o.text != string("abc"[i]) {
-			t.Errorf("reply %d is %q", i, o.text)
+		if o := modeltest.Run(t, t.Context(), s, model.Request{Index: i}); o.Text != string("abc"[i]) {
+			t.Errorf("reply %d is %q", i, o.Text)
 		}
-		again := run(t, script(t, text), Request{Index: i})
-		if !reflect.DeepEqual(again, run(t, s, Request{Index: i})) {
+		again := modeltest.Run(t, t.Context(), script(t, text), model.Request{Index: i})
+		if !reflect.DeepEqual(again, modeltest.Run(t, t.Context(), s, model.Request{Index: i})) {
 			t.Errorf("reply %d differs after parsing again", i)
 		}
 	}
-	if o := run(t, s, Request{Index: 3}); o.text != "" || o.calls != nil {
+	if o := modeltest.Run(t, t.Context(), s, model.Request{Index: 3}); o.Text != "" || o.Calls != nil {
 		t.Errorf("past the end comes %s", o)
 	}
 	s = script(t, text+"\nrepeat: true")
-	if o := run(t, s, Request{Index: 7}); o.text != "b" || o.calls[0].ID != "call_7_0" {
+	if o := modeltest.Run(t, t.Context(), s, model.Request{Index: 7}); o.Text != "b" || o.Calls[0].ID != "call_7_0" {
 		t.Errorf("reply 7 of 3 is %s", o)
 	}
-	if o := run(t, script(t, "repeat: true\nreplies: []"), Request{Index: 7}); len(o.events) != 1 {
+	if o := modeltest.Run(t, t.Context(), script(t, "repeat: true\nreplies: []"), model.Request{Index: 7}); len(o.Events) != 1 {
 		t.Errorf("no replies, repeated, are %s", o)
 	}
 }
@@ -192,26 +194,26 @@ func TestScriptKeepsToTheMaximum(t *testing.T) {
 		max   int
 		text  string
 		calls int
-		stop  Stop
+		stop  model.Stop
 		out   int64
 	}{
-		{`text: "` + text + `"`, 0, text, 0, StopEnd, 6},
-		{`text: "` + text + `"`, 6, text, 0, StopEnd, 6},
-		{`text: "` + text + `"`, 5, "one two three four five", 0, StopLength, 5},
-		{`text: "` + text + `"`, 1, "one", 0, StopLength, 1},
-		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 10, text, 2, StopTools, 10},
-		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 9, text, 1, StopLength, 9},
-		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 7, text, 0, StopLength, 7},
-		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 5, "one two three four five", 0, StopLength, 5},
-		{`calls: [{tool: a}], usage: {output: 100}`, 99, "", 0, StopLength, 99},
-		{`calls: [{tool: a}], usage: {output: 100}`, 100, "", 1, StopTools, 100},
-		{`text: "` + text + `", usage: {output: 600}`, 300, "one two three", 0, StopLength, 300},
-		{`text: "` + text + `", usage: {output: 2}`, 2, text, 0, StopEnd, 2},
-		{`usage: {output: 50}`, 20, "", 0, StopLength, 20},
-		{`text: "` + text + `", usage: {output: 1099511627776}`, 1099511627775, "one two three four five", 0, StopLength, 1099511627775},
+		{`text: "` + text + `"`, 0, text, 0, model.StopEnd, 6},
+		{`text: "` + text + `"`, 6, text, 0, model.StopEnd, 6},
+		{`text: "` + text + `"`, 5, "one two three four five", 0, model.StopLength, 5},
+		{`text: "` + text + `"`, 1, "one", 0, model.StopLength, 1},
+		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 10, text, 2, model.StopTools, 10},
+		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 9, text, 1, model.StopLength, 9},
+		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 7, text, 0, model.StopLength, 7},
+		{`text: "` + text + `", calls: [{tool: a}, {tool: b}]`, 5, "one two three four five", 0, model.StopLength, 5},
+		{`calls: [{tool: a}], usage: {output: 100}`, 99, "", 0, model.StopLength, 99},
+		{`calls: [{tool: a}], usage: {output: 100}`, 100, "", 1, model.StopTools, 100},
+		{`text: "` + text + `", usage: {output: 600}`, 300, "one two three", 0, model.StopLength, 300},
+		{`text: "` + text + `", usage: {output: 2}`, 2, text, 0, model.StopEnd, 2},
+		{`usage: {output: 50}`, 20, "", 0, model.StopLength, 20},
+		{`text: "` + text + `", usage: {output: 1099511627776}`, 1099511627775, "one two three four five", 0, model.StopLength, 1099511627775},
 	} {
-		o := run(t, script(t, "replies: [{"+c.reply+"}]"), Request{MaxOutput: c.max})
-		if o.text != c.text || len(o.calls) != c.calls || o.done.Stop != c.stop || o.done.Usage.Output != c.out {
+		o := modeltest.Run(t, t.Context(), script(t, "replies: [{"+c.reply+"}]"), model.Request{MaxOutput: c.max})
+		if o.Text != c.text || len(o.Calls) != c.calls || o.Done.Stop != c.stop || o.Done.Usage.Output != c.out {
 			t.Errorf("%s with at most %d: %s", c.reply, c.max, o)
 		}
 	}
@@ -221,44 +223,44 @@ func TestScriptKeepsToTheMaximum(t *testing.T) {
 // the text a beginning of the whole, and the input exactly what was reserved.
 func TestScriptReservationIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &Script{Name: "s", Replies: []Reply{{Text: rapid.String().Draw(t, "text")}}}
+		s := &model.Script{Name: "s", Replies: []model.Reply{{Text: rapid.String().Draw(t, "text")}}}
 		r := &s.Replies[0]
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
-			r.Calls = append(r.Calls, ScriptCall{rapid.StringN(1, 9, -1).Draw(t, "tool"), rapid.String().Draw(t, "args")})
+			r.Calls = append(r.Calls, model.ScriptCall{rapid.StringN(1, 9, -1).Draw(t, "tool"), rapid.String().Draw(t, "args")})
 		}
 		tokens := func(name string) *int {
 			return rapid.Ptr(rapid.IntRange(0, 1000), true).Draw(t, name)
 		}
 		r.Input, r.Output = tokens("input"), tokens("output")
-		q := Request{Messages: []Message{{Role: User, Text: rapid.String().Draw(t, "asked")}}, MaxOutput: rapid.IntRange(0, 40).Draw(t, "max")}
-		var out outcome
+		q := model.Request{Messages: []model.Message{{Role: model.User, Text: rapid.String().Draw(t, "asked")}}, MaxOutput: rapid.IntRange(0, 40).Draw(t, "max")}
+		var out modeltest.Outcome
 		for e, err := range s.Stream(context.Background(), q) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out.text += e.Text
+			out.Text += e.Text
 			if e.Call != nil {
-				out.calls = append(out.calls, *e.Call)
+				out.Calls = append(out.Calls, *e.Call)
 			}
 			if e.Done != nil {
-				out.done = e.Done
+				out.Done = e.Done
 			}
 		}
-		u := out.done.Usage
+		u := out.Done.Usage
 		if u.Input != int64(s.Count(q)) {
 			t.Fatalf("reported %d of input, reserved %d", u.Input, s.Count(q))
 		}
 		if u.Output > int64(s.Facts().MaxOutput) || q.MaxOutput > 0 && u.Output > int64(q.MaxOutput) {
 			t.Fatalf("output %d, maximum %d, own maximum %d", u.Output, q.MaxOutput, s.Facts().MaxOutput)
 		}
-		if !strings.HasPrefix(r.Text, out.text) && !strings.HasPrefix(strings.ToValidUTF8(r.Text, "\ufffd"), out.text) {
-			t.Fatalf("text %q is no beginning of %q", out.text, r.Text)
+		if !strings.HasPrefix(r.Text, out.Text) && !strings.HasPrefix(strings.ToValidUTF8(r.Text, "\ufffd"), out.Text) {
+			t.Fatalf("text %q is no beginning of %q", out.Text, r.Text)
 		}
-		whole := out.text == r.Text && len(out.calls) == len(r.Calls)
-		if out.done.Stop != StopLength && !whole {
-			t.Fatalf("stop %s, but something is missing", out.done.Stop)
+		whole := out.Text == r.Text && len(out.Calls) == len(r.Calls)
+		if out.Done.Stop != model.StopLength && !whole {
+			t.Fatalf("stop %s, but something is missing", out.Done.Stop)
 		}
-		if out.done.Stop == StopLength && whole && r.counted() > 0 {
+		if out.Done.Stop == model.StopLength && whole && r.Counted() > 0 {
 			t.Fatal("cut, but nothing is missing")
 		}
 	})
@@ -269,20 +271,20 @@ func TestScriptLatency(t *testing.T) {
 		s := script(t, "latency: 2s\nreplies: [{text: a}, {error: overloaded}]")
 		for i := range 2 {
 			began := time.Now()
-			o := run(t, s, Request{Index: i})
+			o := modeltest.Run(t, t.Context(), s, model.Request{Index: i})
 			if d := time.Since(began); d != 2*time.Second {
 				t.Errorf("reply %d came after %v", i, d)
 			}
-			if i == 1 && (o.err == nil || o.err.Kind != Overloaded || *o.err.Usage != (Usage{})) {
+			if i == 1 && (o.Err == nil || o.Err.Kind != model.Overloaded || *o.Err.Usage != (model.Usage{})) {
 				t.Errorf("got %s", o)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		o := runContext(t, ctx, s, Request{})
-		if d := time.Since(began); d != time.Second || !errors.Is(o.err, context.DeadlineExceeded) || o.err.Retryable() {
-			t.Errorf("got %v after %v", o.err, d)
+		o := modeltest.Run(t, ctx, s, model.Request{})
+		if d := time.Since(began); d != time.Second || !errors.Is(o.Err, context.DeadlineExceeded) || o.Err.Retryable() {
+			t.Errorf("got %v after %v", o.Err, d)
 		}
 	})
 }
@@ -290,41 +292,41 @@ func TestScriptLatency(t *testing.T) {
 func TestScriptStreams(t *testing.T) {
 	long := strings.Repeat("Grüße 世界 😀 ", 400)
 	s := script(t, "replies: [{text: \""+long+"\"}]")
-	o := run(t, s, Request{})
-	if o.text != long || len(o.events) < 10 {
-		t.Errorf("%d bytes in %d events", len(o.text), len(o.events))
+	o := modeltest.Run(t, t.Context(), s, model.Request{})
+	if o.Text != long || len(o.Events) < 10 {
+		t.Errorf("%d bytes in %d events", len(o.Text), len(o.Events))
 	}
-	for _, e := range o.events {
+	for _, e := range o.Events {
 		if strings.ContainsRune(e.Text, '\ufffd') {
 			t.Fatalf("a character is cut: %q", e.Text)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var last *Error
+	var last *model.Error
 	n := 0
-	for _, err := range s.Stream(ctx, Request{}) {
+	for _, err := range s.Stream(ctx, model.Request{}) {
 		if n++; n == 3 {
 			cancel()
 		}
 		errors.As(err, &last)
 	}
-	if n != 4 || last == nil || last.Usage.Output == 0 || last.Usage.Output >= o.done.Usage.Output {
+	if n != 4 || last == nil || last.Usage.Output == 0 || last.Usage.Output >= o.Done.Usage.Output {
 		t.Errorf("stopped after %d events with %+v", n, last)
 	}
-	for range s.Stream(t.Context(), Request{}) {
+	for range s.Stream(t.Context(), model.Request{}) {
 		break
 	}
 }
 
 func TestScriptErrors(t *testing.T) {
-	for _, kind := range scriptErrors {
+	for _, kind := range model.ScriptErrors {
 		s := script(t, "replies: [{error: "+string(kind)+"}, {error: "+string(kind)+", usage: {output: 50}}]")
-		if o := run(t, s, Request{}); o.err == nil || o.err.Kind != kind || *o.err.Usage != (Usage{}) {
+		if o := modeltest.Run(t, t.Context(), s, model.Request{}); o.Err == nil || o.Err.Kind != kind || *o.Err.Usage != (model.Usage{}) {
 			t.Errorf("%s: got %s", kind, o)
 		}
-		if o := run(t, s, Request{Index: 1, MaxOutput: 20}); *o.err.Usage != (Usage{Output: 20}) {
-			t.Errorf("%s: billed %+v", kind, o.err.Usage)
+		if o := modeltest.Run(t, t.Context(), s, model.Request{Index: 1, MaxOutput: 20}); *o.Err.Usage != (model.Usage{Output: 20}) {
+			t.Errorf("%s: billed %+v", kind, o.Err.Usage)
 		}
 	}
 }

@@ -82,7 +82,9 @@ func TestLabels(t *testing.T) {
 // TestMade: the watchdog finds most loops that are made here, and no other run.
 func TestMade(t *testing.T) {
 	var b strings.Builder
-	print(&b, "made", synthetic(), 3)
+	if err := printScores(&b, "made", synthetic(), 3); err != nil {
+		t.Fatal(err)
+	}
 	for line := range strings.Lines(b.String()) {
 		if f := strings.Fields(line); f[0] == "normal" && (!strings.Contains(line, " 0 (0.0 %) ") || strings.Count(line, "(0.0 %)") != 2) {
 			t.Errorf("a false alarm: %s", line)

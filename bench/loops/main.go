@@ -18,6 +18,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -33,16 +34,19 @@ func main() {
 	dir := flag.String("dir", "", "directory of recorded runs")
 	repeat := flag.Int("repeat", 3, "the watchdog's repeat")
 	flag.Parse()
-	print(os.Stdout, "made", synthetic(), *repeat)
-	if *dir == "" {
-		return
+	err := printScores(os.Stdout, "made", synthetic(), *repeat)
+	if *dir != "" {
+		runs, unread := readDir(*dir)
+		for _, f := range unread {
+			fmt.Printf("not read: %v\n", f)
+		}
+		fmt.Println()
+		err = errors.Join(err, printScores(os.Stdout, "recorded", runs, *repeat))
 	}
-	runs, unread := readDir(*dir)
-	for _, f := range unread {
-		fmt.Printf("not read: %v\n", f)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	fmt.Println()
-	print(os.Stdout, "recorded", runs, *repeat)
 }
 
 // A run is what an agent did, in order.
@@ -147,8 +151,8 @@ func (s *score) mean() string {
 	return fmt.Sprintf("%.1f", float64(s.at)/float64(s.found()))
 }
 
-// print writes a table of one row for each label and kind, and the sums.
-func print(out io.Writer, what string, runs []run, repeat int) {
+// printScores writes a table of one row for each label and kind, and the sums.
+func printScores(out io.Writer, what string, runs []run, repeat int) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "LABEL\tKIND (%s)\tRUNS\tSMART FOUND\tAT CALL\tENDED\tSTRICT ENDED\tAT CALL\n", what)
 	type key struct{ label, kind string }
@@ -171,7 +175,7 @@ func print(out io.Writer, what string, runs []run, repeat int) {
 		a, b := smart[k], strict[k]
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d (%.1f %%)\t%s\t%d\t%d (%.1f %%)\t%s\n", k.label, k.kind, a.runs, a.found(), share(a.found(), a.runs), a.mean(), a.ended, b.ended, share(b.ended, b.runs), b.mean())
 	}
-	_ = t.Flush() // an error of stdout shows in what is missing
+	return t.Flush()
 }
 
 // order puts the sum of a label last.

@@ -52,40 +52,61 @@ func (h *heard) lines() (all []string) {
 	return all
 }
 
-// TestWhatTheModelIsAsked is a run as its provider sees it: each request says
-// what was said before, once, and which tools there are; the one for last words
-// has none, and asks for little.
-func TestWhatTheModelIsAsked(t *testing.T) {
-	var mu sync.Mutex
-	var requests []heard
+// hearing opens a kernel whose provider keeps each request. It answers with a text, in
+// which %d is the number of the request, and a call of the tool look. Without tools it
+// answers with last words.
+func hearing(t *testing.T, text string) (p *listener, k *host.Kernel) {
+	t.Helper()
+	p = &listener{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var h heard
 		if err := json.NewDecoder(r.Body).Decode(&h); err != nil {
 			t.Error(err)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		requests = append(requests, h)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.requests = append(p.requests, h)
+		n := len(p.requests)
 		w.Header().Set("Content-Type", "application/json")
-		message := fmt.Sprintf(`{"role":"assistant","content":"part %d","tool_calls":[{"id":"c%[1]d","type":"function","function":{"name":"look","arguments":"{\"n\":%[1]d}"}}]}`, len(requests))
+		message := fmt.Sprintf(`{"role":"assistant","content":%q,"tool_calls":[{"id":"c%[2]d","type":"function","function":{"name":"look","arguments":"{\"n\":%[2]d}"}}]}`,
+			strings.ReplaceAll(text, "%d", fmt.Sprint(n)), n)
 		if len(h.Tools) == 0 {
 			message = `{"role":"assistant","content":"in short"}`
 		}
 		fmt.Fprintf(w, `{"choices":[{"message":%s,"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, message)
 	}))
-	defer provider.Close()
+	t.Cleanup(provider.Close)
 	k, err := host.Open(host.Config{Dir: t.TempDir(), Getenv: func(name string) string {
 		return map[string]string{"OPENAI_API_KEY": "sk-of-a-test", "OPENAI_BASE_URL": provider.URL}[name]
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close()
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, k
+}
+
+// A listener has the requests that a provider heard.
+type listener struct {
+	mu       sync.Mutex
+	requests []heard
+}
+
+// TestWhatTheModelIsAsked is a run as its provider sees it: each request says
+// what was said before, once, and which tools there are; the one for last words
+// has none, and asks for little.
+func TestWhatTheModelIsAsked(t *testing.T) {
+	p, k := hearing(t, "part %d")
 	look := host.Tool("look", "Look.", func(_ context.Context, in number) (string, error) { return fmt.Sprint("seen ", in.N), nil })
 	r, err := k.Run(t.Context(), host.Agent{Model: "openai:gpt-4o", System: "be brief", Tools: []host.Callable{look}, Limits: host.Limits{abi.ToolCalls: 2}}, "go")
 	if err != nil || r.Exit != abi.ExitLimit || r.Output != "in short" {
 		t.Errorf("%+v %v", r, err)
 	}
+	requests := p.requests // the run has ended
 	if len(requests) != 4 {
 		t.Fatalf("%d requests", len(requests))
 	}

@@ -2,12 +2,8 @@ package host_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/kern-run/kern/abi"
@@ -34,32 +30,7 @@ func TestRoomForLastWords(t *testing.T) {
 		{"the first request is too long", 5, 1, 1, 0, "", "stopped at its context limit of 5 tokens"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var mu sync.Mutex
-			var requests []heard
-			provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var h heard
-				if err := json.NewDecoder(r.Body).Decode(&h); err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				requests = append(requests, h)
-				w.Header().Set("Content-Type", "application/json")
-				message := fmt.Sprintf(`{"role":"assistant","content":%q,"tool_calls":[{"id":"c%[2]d","type":"function","function":{"name":"look","arguments":"{\"n\":%[2]d}"}}]}`,
-					strings.Repeat("word ", c.answer), len(requests))
-				if len(h.Tools) == 0 {
-					message = `{"role":"assistant","content":"in short"}`
-				}
-				fmt.Fprintf(w, `{"choices":[{"message":%s,"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, message)
-			}))
-			defer provider.Close()
-			k, err := host.Open(host.Config{Dir: t.TempDir(), Getenv: func(name string) string {
-				return map[string]string{"OPENAI_API_KEY": "sk-of-a-test", "OPENAI_BASE_URL": provider.URL}[name]
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer k.Close()
+			p, k := hearing(t, strings.Repeat("word ", c.answer))
 			look := host.Tool("look", "Look.", func(_ context.Context, in number) (string, error) {
 				return fmt.Sprint(in.N, strings.Repeat(" seen", c.result)), nil
 			})
@@ -73,13 +44,13 @@ func TestRoomForLastWords(t *testing.T) {
 				t.Errorf("the replay says %+v %v", again.Divergence, err)
 			}
 			warned, last := 0, ""
-			for i := range requests {
-				all := strings.Join(requests[i].lines(), "\n")
+			for i := range p.requests {
+				all := strings.Join(p.requests[i].lines(), "\n")
 				n := strings.Count(all, "user: Your context is nearly full")
 				if n < warned || n > 1 {
 					t.Errorf("request %d warns %d times", i, n)
 				}
-				if warned = n; len(requests[i].Tools) == 0 {
+				if warned = n; len(p.requests[i].Tools) == 0 {
 					last = all
 				}
 			}

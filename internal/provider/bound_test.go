@@ -29,8 +29,8 @@ func TestCutAnswerIsBooked(t *testing.T) {
 		m := over(t, c.ref, &tape{pieces: strings.SplitAfter(strings.Repeat(words, c.pieces), "\n\n"), end: errors.New("reset")})
 		r := model.Request{Messages: hello.Messages, MaxOutput: granted}
 		o := run(t, m, r)
-		if o.err == nil || o.err.Usage == nil || o.err.Usage.Input < int64(m.Count(r)) || o.output < c.least || o.output > c.most {
-			t.Errorf("%s after %d pieces: %v, %d of output, want at least %d", c.ref, c.pieces, o.err, o.output, c.least)
+		if o.Err == nil || o.Err.Usage == nil || o.Err.Usage.Input < int64(m.Count(r)) || o.output < c.least || o.output > c.most {
+			t.Errorf("%s after %d pieces: %v, %d of output, want at least %d", c.ref, c.pieces, o.Err, o.output, c.least)
 		}
 	}
 }
@@ -44,8 +44,8 @@ func TestFloodIsCut(t *testing.T) {
 	}
 	for _, ref := range []string{"openai:gpt-5", "openai:llama3"} {
 		o := run(t, over(t, ref, &tape{pieces: pieces}), model.Request{Messages: hello.Messages, MaxOutput: 1000})
-		if o.done == nil || o.done.Stop != model.StopLength || o.done.Usage.Output < 1000 || o.done.Usage.Output > 5000 {
-			t.Errorf("%s: %v, %+v", ref, o.err, o.done)
+		if o.Done == nil || o.Done.Stop != model.StopLength || o.Done.Usage.Output < 1000 || o.Done.Usage.Output > 5000 {
+			t.Errorf("%s: %v, %+v", ref, o.Err, o.Done)
 		}
 	}
 }
@@ -78,8 +78,8 @@ func TestImpossibleUsage(t *testing.T) {
 		o := run(t, over(t, "openai:gpt-4.1", &tape{pieces: []string{
 			"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n", "data: {\"choices\":[],\"usage\":" + usage + "}\n\n", "data: [DONE]\n\n"}}),
 			model.Request{Messages: hello.Messages, MaxOutput: 1000})
-		if o.done == nil || o.done.Usage.Input > want.input || o.done.Usage.Input == 0 || o.done.Usage.Output > want.output || o.done.Usage.Output == 0 || (o.done.Claim != nil) != want.claimed {
-			t.Errorf("%s: %v, %+v, want up to %+v", usage, o.err, o.done, want)
+		if o.Done == nil || o.Done.Usage.Input > want.input || o.Done.Usage.Input == 0 || o.Done.Usage.Output > want.output || o.Done.Usage.Output == 0 || (o.Done.Claim != nil) != want.claimed {
+			t.Errorf("%s: %v, %+v, want up to %+v", usage, o.Err, o.Done, want)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kern-run/kern/internal/leaktest"
+	"github.com/kern-run/kern/internal/provider/modeltest"
 	"github.com/kern-run/kern/model"
 )
 
@@ -27,64 +26,29 @@ const canary = `sk-canary/"9f8e7d6c5b4a`
 
 // An outcome is a whole stream.
 type outcome struct {
-	events []model.Event
-	text   string
-	calls  []model.ToolCall
-	done   *model.Done
+	modeltest.Outcome
 	output int64 // of an answer that was cut: it depends on the time that the answer took
-	err    *model.Error
 }
 
-// run reads a stream and holds it to the contract: one kind of content per
-// event, exactly one end, nothing after it.
+// run reads a stream and holds it to the contract. The key must not be in an error.
 func run(t testing.TB, m model.Model, r model.Request) outcome {
 	t.Helper()
 	return runContext(t, context.Background(), m, r)
 }
 
-func runContext(t testing.TB, ctx context.Context, m model.Model, r model.Request) (o outcome) {
+func runContext(t testing.TB, ctx context.Context, m model.Model, r model.Request) outcome {
 	t.Helper()
-	for e, err := range m.Stream(ctx, r) {
-		if o.done != nil || o.err != nil {
-			t.Fatalf("an event after the end: %+v, %v", e, err)
-		}
-		if err != nil {
-			if !errors.As(err, &o.err) {
-				t.Fatalf("%T is not a *model.Error: %v", err, err)
-			}
-			if e != (model.Event{}) {
-				t.Fatalf("an event beside an error: %+v", e)
-			}
-			for _, s := range []string{err.Error(), fmt.Sprintf("%+v", err), fmt.Sprintf("%#v", o.err)} {
-				if strings.Contains(s, canary) {
-					t.Fatalf("the key is in an error: %s", s)
-				}
-			}
-			continue
-		}
-		set := 0
-		if e.Text != "" {
-			set++
-			o.text += e.Text
-		}
-		if e.Call != nil {
-			set++
-			o.calls = append(o.calls, *e.Call)
-		}
-		if e.Done != nil {
-			set++
-			o.done = e.Done
-		}
-		if set != 1 {
-			t.Fatalf("an event with %d contents: %+v", set, e)
-		}
-		o.events = append(o.events, e)
+	o := outcome{Outcome: modeltest.Run(t, ctx, m, r)}
+	if o.Err == nil {
+		return o
 	}
-	if o.done == nil && o.err == nil {
-		t.Fatal("the stream ended with neither Done nor an error")
+	for _, s := range []string{o.Err.Error(), fmt.Sprintf("%+v", o.Err), fmt.Sprintf("%#v", o.Err)} {
+		if strings.Contains(s, canary) {
+			t.Fatalf("the key is in an error: %s", s)
+		}
 	}
-	if o.err != nil && o.err.Usage != nil && (o.err.Kind == model.Malformed || o.err.Kind == model.Network) {
-		o.output, o.err.Usage.Output = o.err.Usage.Output, 0
+	if o.Err.Usage != nil && (o.Err.Kind == model.Malformed || o.Err.Kind == model.Network) {
+		o.output, o.Err.Usage.Output = o.Err.Usage.Output, 0
 	}
 	return o
 }
@@ -93,20 +57,6 @@ func runContext(t testing.TB, ctx context.Context, m model.Model, r model.Reques
 func same(a, b outcome) bool {
 	a.output, b.output = 0, 0
 	return reflect.DeepEqual(a, b)
-}
-
-// String is one line per event, as the expected files have it.
-func (o outcome) String() string {
-	var b strings.Builder
-	for _, e := range o.events {
-		line, _ := json.Marshal(e)
-		fmt.Fprintf(&b, "%s\n", line)
-	}
-	if o.err != nil {
-		line, _ := json.Marshal(o.err)
-		fmt.Fprintf(&b, "error %s\n", line)
-	}
-	return b.String()
 }
 
 // golden compares got with a file, or writes it under -update.

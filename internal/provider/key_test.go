@@ -56,15 +56,15 @@ func TestKeyShowsNowhere(t *testing.T) {
 			m := over(t, ref, rt)
 			printed(ref, m)
 			o := run(t, m, hello)
-			if o.err == nil {
+			if o.Err == nil {
 				t.Errorf("%s: no error", name)
 				continue
 			}
-			check(name, o.err.Error())
-			if strings.Contains(o.err.Message, "sk-can") {
-				t.Errorf("%s shows half of the key: %s", name, o.err.Message)
+			check(name, o.Err.Error())
+			if strings.Contains(o.Err.Message, "sk-can") {
+				t.Errorf("%s shows half of the key: %s", name, o.Err.Message)
 			}
-			printed(name, o.err)
+			printed(name, o.Err)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestRedirectDoesNotCarryTheKey(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
 		})
-		if o := run(t, m, hello); o.err == nil || o.err.Kind != model.BadRequest {
+		if o := run(t, m, hello); o.Err == nil || o.Err.Kind != model.BadRequest {
 			t.Errorf("got %s", o)
 		}
 	}

@@ -54,8 +54,8 @@ func TestToolNames(t *testing.T) {
 		})
 		r := ask()
 		o := run(t, m, r)
-		if o.done == nil || len(o.calls) != 1 || o.calls[0].Name != tool.Name {
-			t.Errorf("%s came back as %+v, %v", tool.Name, o.calls, o.err)
+		if o.Done == nil || len(o.Calls) != 1 || o.Calls[0].Name != tool.Name {
+			t.Errorf("%s came back as %+v, %v", tool.Name, o.Calls, o.Err)
 		}
 		if !reflect.DeepEqual(r, ask()) {
 			t.Error("the request of the caller was changed")

@@ -143,8 +143,8 @@ func TestSecretHeadersGoAlong(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := run(t, m, hello)
-		if got.Get("Cf-Access") != "Bearer "+token || o.err == nil || strings.Contains(o.err.Message, token) || !strings.Contains(o.err.Message, "bad [key]") {
-			t.Errorf("%s: %v, %v", format, got, o.err)
+		if got.Get("Cf-Access") != "Bearer "+token || o.Err == nil || strings.Contains(o.Err.Message, token) || !strings.Contains(o.Err.Message, "bad [key]") {
+			t.Errorf("%s: %v, %v", format, got, o.Err)
 		}
 		routes, err := c.Routes(format, "corp/m")
 		if err != nil {

@@ -48,15 +48,15 @@ func TestStatusIsClassified(t *testing.T) {
 		{anthropic, 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, model.Overloaded, "Overloaded"},
 	} {
 		o := run(t, over(t, c.ref, &tape{status: c.status, pieces: []string{c.body}}), hello)
-		if o.err == nil || o.err.Kind != c.want || o.err.Status != c.status || !strings.Contains(o.err.Message, c.says) {
-			t.Errorf("%s %d %s: got %v, want %s with %q", c.ref, c.status, c.body, o.err, c.want, c.says)
+		if o.Err == nil || o.Err.Kind != c.want || o.Err.Status != c.status || !strings.Contains(o.Err.Message, c.says) {
+			t.Errorf("%s %d %s: got %v, want %s with %q", c.ref, c.status, c.body, o.Err, c.want, c.says)
 			continue
 		}
-		if o.err.Usage == nil || *o.err.Usage != (model.Usage{}) {
-			t.Errorf("%d: a refused request was billed: %+v", c.status, o.err.Usage)
+		if o.Err.Usage == nil || *o.Err.Usage != (model.Usage{}) {
+			t.Errorf("%d: a refused request was billed: %+v", c.status, o.Err.Usage)
 		}
 		retry := c.want == model.RateLimit || c.want == model.Overloaded || c.want == model.Network
-		if o.err.Retryable() != retry {
+		if o.Err.Retryable() != retry {
 			t.Errorf("%d %s: retryable is %v", c.status, c.want, !retry)
 		}
 	}
@@ -79,8 +79,8 @@ func TestErrorWithinStreamIsClassified(t *testing.T) {
 		`{"error":[1,"x"]}`:                                           model.Overloaded,
 	} {
 		o := run(t, over(t, "openai:gpt-5", &tape{pieces: []string{"data: " + body + "\n\n"}}), hello)
-		if o.err == nil || o.err.Kind != want {
-			t.Errorf("%s: got %v, want %s", body, o.err, want)
+		if o.Err == nil || o.Err.Kind != want {
+			t.Errorf("%s: got %v, want %s", body, o.Err, want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestErrorWithinStreamIsClassified(t *testing.T) {
 // TestRetryAfterComesAlong: a refusal says how long the provider asks to wait.
 func TestRetryAfterComesAlong(t *testing.T) {
 	m := over(t, "openai:gpt-5", &tape{status: 429, header: http.Header{"Retry-After": {"3"}}})
-	if o := run(t, m, hello); o.err.RetryAfter != 3*time.Second {
-		t.Errorf("the error says %v, want 3s", o.err.RetryAfter)
+	if o := run(t, m, hello); o.Err.RetryAfter != 3*time.Second {
+		t.Errorf("the error says %v, want 3s", o.Err.RetryAfter)
 	}
 }

@@ -25,11 +25,11 @@ func TestQuotaComesAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := model.Allowance{Limit: 60, Left: 12}
-	if o := run(t, m, hello); o.done == nil || o.done.Quota.Requests != want || o.done.Quota.At.IsZero() {
-		t.Errorf("a whole answer: %s %+v", o, o.done)
+	if o := run(t, m, hello); o.Done == nil || o.Done.Quota.Requests != want || o.Done.Quota.At.IsZero() {
+		t.Errorf("a whole answer: %s %+v", o, o.Done)
 	}
 	status = http.StatusTooManyRequests
-	if o := run(t, m, hello); o.err == nil || o.err.Quota.Requests != want {
-		t.Errorf("a refusal: %s %+v", o, o.err)
+	if o := run(t, m, hello); o.Err == nil || o.Err.Quota.Requests != want {
+		t.Errorf("a refusal: %s %+v", o, o.Err)
 	}
 }

@@ -88,8 +88,8 @@ func TestRequestsOnTheWire(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 			w.Write(data)
 		})
-		if o := run(t, m, conversation); o.done == nil {
-			t.Fatal(o.err)
+		if o := run(t, m, conversation); o.Done == nil {
+			t.Fatal(o.Err)
 		}
 		var v any
 		if err := json.Unmarshal(body, &v); err != nil {
@@ -150,11 +150,11 @@ func TestAnswerWithoutStreaming(t *testing.T) {
 	o := run(t, over(t, "openai:gpt-5", &tape{status: http.StatusCreated, header: json, pieces: []string{
 		`{"choices":[{"message":{"role":"assistant","content":"hi","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 	}}), hello)
-	if o.text != "hi" || len(o.calls) != 1 || o.done == nil || o.done.Usage != (model.Usage{Input: 9, Output: 2}) || o.done.Stop != model.StopTools {
+	if o.Text != "hi" || len(o.Calls) != 1 || o.Done == nil || o.Done.Usage != (model.Usage{Input: 9, Output: 2}) || o.Done.Stop != model.StopTools {
 		t.Errorf("got %s", o)
 	}
 	for ref, body := range map[string]string{"openai:gpt-5": `{}`, "anthropic:claude-sonnet-4-5": `{"type":"other"}`} {
-		if o := run(t, over(t, ref, &tape{header: json, pieces: []string{body}}), hello); o.err == nil || o.err.Kind != model.Malformed {
+		if o := run(t, over(t, ref, &tape{header: json, pieces: []string{body}}), hello); o.Err == nil || o.Err.Kind != model.Malformed {
 			t.Errorf("%s: got %s, want malformed", ref, o)
 		}
 	}
@@ -164,7 +164,7 @@ func TestAnswerWithoutStreaming(t *testing.T) {
 func TestWebPage(t *testing.T) {
 	for _, ref := range []string{"openai:gpt-5", "anthropic:claude-sonnet-4-5"} {
 		o := run(t, over(t, ref, &tape{header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}, pieces: []string{"<html>\n\n<p>hello"}}), hello)
-		if o.err == nil || o.err.Kind != model.Malformed || !strings.Contains(o.err.Message, "check the base URL") {
+		if o.Err == nil || o.Err.Kind != model.Malformed || !strings.Contains(o.Err.Message, "check the base URL") {
 			t.Errorf("%s: got %s", ref, o)
 		}
 	}
@@ -263,8 +263,8 @@ func TestContextStopsTheRequest(t *testing.T) {
 			close(gone)
 		})
 		o := runContext(t, ctx, m, hello)
-		if !errors.Is(o.err, context.Canceled) || o.err.Usage == nil || o.err.Usage.Input == 0 || o.output == 0 {
-			t.Errorf("got %+v, want all that the provider may bill", o.err)
+		if !errors.Is(o.Err, context.Canceled) || o.Err.Usage == nil || o.Err.Usage.Input == 0 || o.output == 0 {
+			t.Errorf("got %+v, want all that the provider may bill", o.Err)
 		}
 		waitFor(t, "the end of the request at the server", gone)
 	})
@@ -275,16 +275,16 @@ func TestContextStopsTheRequest(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if o := runContext(t, ctx, m, hello); !errors.Is(o.err, context.DeadlineExceeded) {
-			t.Errorf("got %v", o.err)
+		if o := runContext(t, ctx, m, hello); !errors.Is(o.Err, context.DeadlineExceeded) {
+			t.Errorf("got %v", o.Err)
 		}
 	})
 	t.Run("before it began", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		m := serve(t, "openai:m", Config{}, func(http.ResponseWriter, *http.Request) { t.Error("the request was sent") })
-		if o := runContext(t, ctx, m, hello); !errors.Is(o.err, context.Canceled) || o.err.Usage == nil {
-			t.Errorf("got %+v, want an error and no usage", o.err)
+		if o := runContext(t, ctx, m, hello); !errors.Is(o.Err, context.Canceled) || o.Err.Usage == nil {
+			t.Errorf("got %+v, want an error and no usage", o.Err)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestSilenceEnds(t *testing.T) {
 		})
 		began := time.Now()
 		o := run(t, m, hello)
-		if o.text != "xxx" || o.err == nil || o.err.Kind != model.Network || !strings.Contains(o.err.Message, "silent") || o.err.Usage == nil {
+		if o.Text != "xxx" || o.Err == nil || o.Err.Kind != model.Network || !strings.Contains(o.Err.Message, "silent") || o.Err.Usage == nil {
 			t.Errorf("got %s, want silence", o)
 		}
 		if d := time.Since(began); d != 4*idle-3 {
@@ -362,8 +362,8 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, m, hello)
-	if o.err == nil || o.err.Kind != model.Network || !o.err.Retryable() || o.err.Usage == nil || *o.err.Usage != (model.Usage{}) {
-		t.Errorf("got %+v, want a network error that cost nothing", o.err)
+	if o.Err == nil || o.Err.Kind != model.Network || !o.Err.Retryable() || o.Err.Usage == nil || *o.Err.Usage != (model.Usage{}) {
+		t.Errorf("got %+v, want a network error that cost nothing", o.Err)
 	}
 }
 
@@ -390,11 +390,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		var text int
 		for e, err := range over(t, "openai:m", p).Stream(t.Context(), model.Request{Messages: hello.Messages}) {
 			text += len(e.Text)
-			errors.As(err, &o.err)
+			errors.As(err, &o.Err)
 		}
 		want := map[string]model.Kind{"error body": model.BadRequest, "one message": model.Overloaded}[name]
-		if o.err == nil || o.err.Kind != cmp.Or(want, model.Malformed) || text > 8<<20+len(event) || len(o.err.Message) > 610 {
-			t.Errorf("%s: %d bytes of text and %v", name, text, o.err)
+		if o.Err == nil || o.Err.Kind != cmp.Or(want, model.Malformed) || text > 8<<20+len(event) || len(o.Err.Message) > 610 {
+			t.Errorf("%s: %d bytes of text and %v", name, text, o.Err)
 		}
 	}
 }
@@ -406,7 +406,7 @@ func TestStreamIsBounded(t *testing.T) {
 	for i := range pieces {
 		pieces[i] = comment
 	}
-	if o := run(t, over(t, "openai:m", &tape{pieces: pieces}), hello); o.err == nil || o.err.Kind != model.Malformed {
+	if o := run(t, over(t, "openai:m", &tape{pieces: pieces}), hello); o.Err == nil || o.Err.Kind != model.Malformed {
 		t.Errorf("got %s", o)
 	}
 }

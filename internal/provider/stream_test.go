@@ -69,19 +69,19 @@ func TestStreamsCutAnywhere(t *testing.T) {
 		for i := range data {
 			for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, errors.New("read: connection reset by peer")} {
 				o := run(t, over(t, ref, &tape{pieces: []string{data[:i]}, end: end}), hello)
-				if !strings.HasPrefix(whole.text, o.text) {
-					t.Fatalf("cut at %d: text %q is no beginning of %q", i, o.text, whole.text)
+				if !strings.HasPrefix(whole.Text, o.Text) {
+					t.Fatalf("cut at %d: text %q is no beginning of %q", i, o.Text, whole.Text)
 				}
-				if o.done != nil {
-					if o.text != whole.text || !reflect.DeepEqual(o.calls, whole.calls) || o.done.Stop != whole.done.Stop {
+				if o.Done != nil {
+					if o.Text != whole.Text || !reflect.DeepEqual(o.Calls, whole.Calls) || o.Done.Stop != whole.Done.Stop {
 						t.Fatalf("cut at %d with %v: done, but not whole:\n%s", i, end, o)
 					}
 					continue
 				}
-				if o.err.Kind != model.Network && (whole.err == nil || o.err.Kind != whole.err.Kind) {
-					t.Fatalf("cut at %d with %v: %v", i, end, o.err)
+				if o.Err.Kind != model.Network && (whole.Err == nil || o.Err.Kind != whole.Err.Kind) {
+					t.Fatalf("cut at %d with %v: %v", i, end, o.Err)
 				}
-				if o.text != "" && o.err.Usage == nil {
+				if o.Text != "" && o.Err.Usage == nil {
 					t.Fatalf("cut at %d: text came, but no usage is known", i)
 				}
 			}

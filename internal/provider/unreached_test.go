@@ -41,7 +41,7 @@ func TestUnreached(t *testing.T) {
 		if !errors.As(err, &posted) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for way, e := range map[string]*model.Error{"posted": posted, "streamed": run(t, m, hello).err} {
+		for way, e := range map[string]*model.Error{"posted": posted, "streamed": run(t, m, hello).Err} {
 			if e == nil || e.Kind != model.Network || e.Unreached != c.unreached || e.Usage != nil && (*e.Usage == model.Usage{}) != c.unseen {
 				t.Errorf("%s, %s: %+v", name, way, e)
 			}
