@@ -185,7 +185,7 @@ func readRecords(ctx context.Context, c *api.Client, pid abi.Pid, n uint64, foll
 
 // Fork starts a process that continues from an earlier record of another.
 func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.ForkResult, error) {
-	return k.client.Later.Fork(ctx, pid, o)
+	return k.client.Forks.Fork(ctx, pid, o)
 }
 
 // Continue starts a process that goes on where another one stopped: with its
@@ -193,7 +193,7 @@ func (k *Kernel) Fork(ctx context.Context, pid abi.Pid, o abi.ForkOptions) (abi.
 // is not made again. If the agent has Go tools, they are given again.
 func (k *Kernel) Continue(ctx context.Context, pid abi.Pid, o abi.ContinueOptions, goTools ...Tool) (abi.Pid, error) {
 	if k.embedded == nil && len(goTools) == 0 {
-		return k.client.Later.Continue(ctx, pid, o)
+		return k.client.Forks.Continue(ctx, pid, o)
 	}
 	if k.embedded == nil {
 		return 0, errNoGoTools

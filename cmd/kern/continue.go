@@ -109,7 +109,7 @@ kern exec or kern key keeps its conversation itself, so it cannot be continued h
 			var pid abi.Pid
 			err := withProcess(cmd.Context(), d, args[:1], func(c *api.Client, old abi.Pid) (err error) {
 				if err = notInside(cmd.Context(), t, c, "continue"); err == nil {
-					pid, err = c.Later.Continue(cmd.Context(), old, o)
+					pid, err = c.Forks.Continue(cmd.Context(), old, o)
 				}
 				return err
 			})
@@ -157,7 +157,7 @@ func offerMore(ctx context.Context, t *cli.Terminal, s *cli.Session, raw json.Ra
 	}
 	o := abi.ContinueOptions{}
 	o.Grant.Add.Set(u, n)
-	err = s.Do(ctx, func(c *api.Client) error { pid, err = c.Later.Continue(ctx, r.Pid, o); return err })
+	err = s.Do(ctx, func(c *api.Client) error { pid, err = c.Forks.Continue(ctx, r.Pid, o); return err })
 	return pid, err
 }
 

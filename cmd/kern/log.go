@@ -67,10 +67,11 @@ duration such as 10m or 7d, a time of today such as 14:30, or a date.
 			shown := 0
 			return eachProcess(cmd.Context(), t, d, args, func(s *cli.Session, pid abi.Pid) error {
 				if len(args) > 1 && !f.json {
+					title := t.Paint(cli.Bold, "process "+pidText(pid)+":") + "\n"
 					if shown++; shown > 1 {
-						_ = t.Print("\n")
+						title = "\n" + title
 					}
-					if err := t.Print("%s\n", t.Paint(cli.Bold, "process "+pidText(pid)+":")); err != nil {
+					if err := t.Print("%s", title); err != nil {
 						return err
 					}
 				}

@@ -30,7 +30,6 @@ var varying = []struct {
 }{
 	{regexp.MustCompile(`\d+(\.\d+)?s\b`), "TIME"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?`), "DATE"},
-	{regexp.MustCompile(`\b\d+ and has \d+`), "SIZES"},
 	{regexp.MustCompile(` +`), " "}, // columns are as wide as their cells
 }
 

@@ -136,7 +136,7 @@ To go on in the same workspace after the end of a process: kern continue.`,
 				if err := notInside(cmd.Context(), t, c, "fork"); err != nil {
 					return err
 				}
-				child, err := c.Later.Fork(cmd.Context(), pid, f)
+				child, err := c.Forks.Fork(cmd.Context(), pid, f)
 				if err != nil {
 					return err
 				}

@@ -40,7 +40,7 @@ what was settled, and by which user.`,
 			}
 			s.By = t.User()
 			return withProcess(cmd.Context(), d, args[:1], func(c *api.Client, pid abi.Pid) error {
-				p, err := c.Later.Settle(cmd.Context(), pid, s)
+				p, err := c.Accounts.Settle(cmd.Context(), pid, s)
 				if err != nil {
 					return err
 				}

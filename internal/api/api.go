@@ -30,7 +30,7 @@ type Server struct {
 	Views      Views
 	Workspaces Workspaces
 	Spawn      func(ctx context.Context, r abi.Run) (abi.Pid, error)
-	Later      Later
+	Forks      Forks
 	Remove     func(ctx context.Context, r abi.Removal) (abi.RemovalResult, error)
 	Wait       func(ctx context.Context, pid abi.Pid) error // until its exit is on disk
 	Result     func(pid abi.Pid) (any, error)
@@ -96,7 +96,7 @@ const (
 func (srv *Server) Handler() http.Handler {
 	srv.origins.records, srv.origins.bytes, srv.origins.cache.Max = srv.Records, srv.Views.Bytes, maxOrigins
 	held := &authority{views: srv.Views}
-	keys, workspaces, accounts, later := keyHandler{srv, held}, workspaceHandler{srv.Workspaces}, accountHandler{srv}, laterHandler{srv}
+	keys, workspaces, accounts := keyHandler{srv, held}, workspaceHandler{srv.Workspaces}, accountHandler{srv}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]endpoint{
 		"GET /v1/daemon":                  srv.about,
@@ -109,11 +109,11 @@ func (srv *Server) Handler() http.Handler {
 		"GET /v1/processes/{pid}/records": forProcess(srv.records),
 		"POST /v1/processes/{pid}/signal": withBody(maxRequest, srv.signal),
 		"POST /v1/processes/{pid}/decide": withBody(maxRequest, srv.decide),
-		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, later.fork),
+		"POST /v1/processes/{pid}/fork":   withBody(maxRequest, srv.Forks.fork),
 		"POST /v1/processes/{pid}/replay": withBody(maxRun, srv.replay),
 
-		"POST /v1/processes/{pid}/continue": withBody(maxRun, later.goOn),
-		"POST /v1/processes/{pid}/settle":   withBody(maxRequest, later.settle),
+		"POST /v1/processes/{pid}/continue": withBody(maxRun, srv.Forks.goOn),
+		"POST /v1/processes/{pid}/settle":   withBody(maxRequest, accounts.settle),
 
 		"GET /v1/processes/{pid}/calls/{call}/output": forProcess(keys.output),
 

@@ -265,7 +265,7 @@ func (f *fake) api() *Server {
 			return 8, nil
 		},
 		Workspaces: f,
-		Later: Later{
+		Forks: Forks{
 			Fork: func(_ context.Context, pid abi.Pid, fork abi.ForkOptions) (abi.ForkResult, error) {
 				f.note("fork %d %d%s", pid, fork.At, fork.Workspace)
 				return abi.ForkResult{Pid: 9}, f.known(pid)
@@ -865,10 +865,10 @@ func TestClient(t *testing.T) {
 			return nil, c.Decide(ctx, pid, Decision{Call: 3, Yes: true, Words: "w"})
 		}, "decide 7 3 true  w", ""},
 		"change":   {func(pid abi.Pid) (any, error) { return c.Change(ctx, pid, Change{Limits: limits, Priority: &three}) }, `change 7 {"steps":30} [] by "" priority 3`, `{"pid":7,`},
-		"fork":     {func(pid abi.Pid) (any, error) { return c.Later.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
-		"continue": {func(pid abi.Pid) (any, error) { return c.Later.Continue(ctx, pid, abi.ContinueOptions{Say: "on"}) }, "continue 7 on {}", "10"},
+		"fork":     {func(pid abi.Pid) (any, error) { return c.Forks.Fork(ctx, pid, abi.ForkOptions{At: 5}) }, "fork 7 5", `{"pid":9}`},
+		"continue": {func(pid abi.Pid) (any, error) { return c.Forks.Continue(ctx, pid, abi.ContinueOptions{Say: "on"}) }, "continue 7 on {}", "10"},
 		"settle": {func(pid abi.Pid) (any, error) {
-			return c.Later.Settle(ctx, pid, abi.Settlement{Call: 5, None: true})
+			return c.Accounts.Settle(ctx, pid, abi.Settlement{Call: 5, None: true})
 		}, "settle 7 5 true {} (uid " + fmt.Sprint(os.Getuid()) + ")", `{"pid":7,`},
 		"replay":     {func(pid abi.Pid) (any, error) { return c.Replay(ctx, pid, Replay{}) }, "replay 7 false", `"same":true`},
 		"verify":     {func(pid abi.Pid) (any, error) { return c.Verify(ctx, pid) }, "", `{"pid":7,"records":3}`},

@@ -24,7 +24,7 @@ type Client struct {
 	Keys       KeyClient
 	Workspaces WorkspaceClient
 	Accounts   AccountClient
-	Later      LaterClient
+	Forks      ForkClient
 }
 
 // A connection sends requests to the daemon.
@@ -72,7 +72,7 @@ func Dial(ctx context.Context, socket, version string) (*Client, error) {
 }
 
 func newClient(c *connection) *Client {
-	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}, Later: LaterClient{c}}
+	return &Client{conn: c, Keys: KeyClient{c}, Workspaces: WorkspaceClient{c}, Accounts: AccountClient{c}, Forks: ForkClient{c}}
 }
 
 // OnSilence sets what is called, once, when a request waits and the daemon answers

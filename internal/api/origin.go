@@ -52,7 +52,7 @@ func (s *origins) read(spawn *abi.Spawn) (o ProcessOrigin, err error) {
 	var agent struct {
 		Model string `json:"model"`
 	}
-	_ = json.Unmarshal(b, &agent) // the agent of a test kernel is no JSON
+	_ = json.Unmarshal(b, &agent) // a list shows a process even if its agent cannot be read
 	o.Model, o.Title = agent.Model, spawn.Title
 	if o.Title == "" {
 		if b, err = s.bytes(spawn.Task); err != nil {

@@ -77,8 +77,7 @@ func TestOwnEndIsNoCut(t *testing.T) {
 	}
 }
 
-// What the program itself asked for is no lowered maximum, and neither is the
-// maximum of the model.
+// TestOwnMaximumIsNoCut: a maximum that the program or the model sets is no lowered one.
 func TestOwnMaximumIsNoCut(t *testing.T) {
 	r := newRig(t, mockprovider.Config{Reply: strings.Repeat(longWords+" ", 200), Price: price}, "")
 	k := r.key("output_tokens=5000,money=1")

@@ -14,7 +14,7 @@ func (k *Kernel) API() *api.Server {
 		Kernel: k, Views: k, Workspaces: k.Files,
 		Spawn:  func(ctx context.Context, r abi.Run) (abi.Pid, error) { return k.SpawnSpec(ctx, r) },
 		Remove: k.remover.remove,
-		Later: api.Later{Fork: k.Fork, Continue: func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
+		Forks: api.Forks{Fork: k.Fork, Continue: func(ctx context.Context, pid abi.Pid, o abi.ContinueOptions) (abi.Pid, error) {
 			return k.Continue(ctx, pid, o)
 		}},
 		Wait:   func(ctx context.Context, pid abi.Pid) error { _, err := k.Processes.Wait(ctx, pid); return err },

@@ -68,11 +68,11 @@ type Kernel struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
-	end end
+	closing closing
 }
 
-// end says whether a kernel is closed.
-type end struct {
+// closing says whether a kernel is closed.
+type closing struct {
 	mu     sync.Mutex
 	closed bool
 }
@@ -213,10 +213,10 @@ func (k *Kernel) shut() error {
 // Close stops the loops and the gateway, and releases the data directory. Every
 // process stays as the journal has it, and resumes at the next Open.
 func (k *Kernel) Close() error {
-	k.end.mu.Lock()
-	was := k.end.closed
-	k.end.closed = true
-	k.end.mu.Unlock()
+	k.closing.mu.Lock()
+	was := k.closing.closed
+	k.closing.closed = true
+	k.closing.mu.Unlock()
 	if was {
 		return nil
 	}
@@ -234,9 +234,9 @@ func (k *Kernel) Close() error {
 
 // start runs the built-in loop of a process. The kernel calls it under its lock.
 func (k *Kernel) start(pid abi.Pid) {
-	k.end.mu.Lock()
-	defer k.end.mu.Unlock()
-	if !k.end.closed {
+	k.closing.mu.Lock()
+	defer k.closing.mu.Unlock()
+	if !k.closing.closed {
 		k.loops.Go(func() { k.loop(pid) })
 	}
 }

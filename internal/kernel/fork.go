@@ -108,7 +108,7 @@ func continuable(old *process.State, c *abi.ContinueOptions) *abi.Error {
 	case exit == nil && old.Phase == abi.Paused:
 		return bad(fmt.Sprintf("kern cont %d lets it go on", pid), "is paused")
 	case exit == nil:
-		return bad(fmt.Sprintf("kern limit %d gives it more, kern send %d gives it a message", pid, pid), "still runs")
+		return bad(fmt.Sprintf("kern limit %d changes its limits, kern wait %d waits for its end", pid, pid), "still runs")
 	case exit.Exit == abi.ExitDone && c.Say == "":
 		return bad(fmt.Sprintf("say what comes next: kern continue %d \"and now ...\"", pid), "is done")
 	case exit.Exit != abi.ExitLimit:
