@@ -14,6 +14,7 @@ import (
 
 	"github.com/kern-run/kern/abi"
 	"github.com/kern-run/kern/internal/journal"
+	"github.com/kern-run/kern/internal/kernel/process"
 	"github.com/kern-run/kern/internal/journal/sqlite"
 	"github.com/kern-run/kern/internal/kernel/ledger"
 )
@@ -568,6 +569,34 @@ func TestAbandonedPublished(t *testing.T) {
 		}
 		if len(m.pubs) != 1 || m.pubs[0].kept != "undone" {
 			t.Errorf("%+v", m.pubs)
+		}
+	})
+}
+
+// TestContinueAbandoned: a call that did not stop when its process was killed has no
+// page. A process that continues has one answer to it, so it is not made again.
+func TestContinueAbandoned(t *testing.T) {
+	lived(t, func(t *testing.T, m *rig) {
+		pid := m.spawn(Spawning{})
+		res := m.startCall(abi.Call{Pid: pid, N: 1, Row: "act", For: "c1", Args: deed{Gate: "g", Deaf: true}.json()})
+		m.idle()
+		m.Signal(t.Context(), pid, abi.Kill, "test")
+		if _, err := m.Wait(t.Context(), pid); err != nil {
+			t.Fatal(err)
+		}
+		m.let("g")
+		<-res
+		next, err := m.Fork(t.Context(), pid, Forking{Continue: &abi.ContinueOptions{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := m.View(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := slices.DeleteFunc(slices.Clone(v.Pages), func(p process.Page) bool { return p.ID != "c1" })
+		if len(answers) != 1 || answers[0].Pid != pid || answers[0].Role != process.RoleTool {
+			t.Errorf("the answers to the call are %+v", answers)
 		}
 	})
 }
